@@ -2,7 +2,7 @@
 # make install the switch, into cargo's folder of programs; make install-lab with the laboratory (ringway bench, ringway demo)
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -23,12 +23,14 @@ FUZZ_SECONDS ?= 6
 DENY_VERSION := 0.20.2
 DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
-FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload guard vhost_message vfio_message e1000_rings e1000_registers stream
+# Experiments that end within seconds with --quick.
+SMOKE := headline destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
+  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
-  tshark prometheus python3-prometheus-client curl
+  tshark prometheus python3-prometheus-client curl jq passt
 
-.PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke bench guests nightly clean
+.PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
@@ -51,7 +53,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test deny asan tsan guests oracle
+nightly: test smoke-release deny asan tsan guests oracle
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -68,7 +70,13 @@ oracle:
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
-	cd results && ../target/release/ringway bench --report bench.json >benchmarks.md
+
+# docs/benchmarks.md with its plots, from results of `ringway bench --json`.
+RESULTS ?= results/bench.json
+benchmarks: build
+	rm -f docs/benchmarks/*.svg
+	cd docs && ../target/release/ringway bench $(addprefix --report ,$(abspath $(RESULTS))) \
+	  --plots benchmarks --summary benchmarks/run.json >benchmarks.md
 
 deps:
 	@./packaging/install-deps $(PACKAGES)
@@ -88,15 +96,15 @@ forget-skipped:
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
 
 # Unit, property, integration and end-to-end tests, against real programs.
 unit:
-	$(CARGO) test --profile tests --workspace --no-fail-fast
+	CARGO=$(CARGO) packaging/run-tests --profile tests --workspace
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
-	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) -p ringway-switch --test loom_moderation
+	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
+	  -p ringway-abi -p ringway-engine -p ringway-switch --test 'loom_*'
 
 # Guest memory is mapped twice in the tests, once for each side, so that what is reported is never the races with it that
 # are intended. --target keeps the flags from build scripts.
@@ -115,13 +123,17 @@ tsan:
 	  --skip everything_over_and_over
 
 fuzz:
-	cd fuzz && for target in $(FUZZ_TARGETS); do ./run $$target $(FUZZ_SECONDS) || exit 1; done
+	fuzz/run all $(FUZZ_SECONDS)
 
 # Experiments run to their end and give figures; nothing is asserted about speed. Those with virtual machines' ports start
-# DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too.
-smoke: build
-	target/release/ringway bench headline destinations switch-batch receive-batch send-batch frame-size round-trip \
-	  drop-rate idle-ports shaping shaping-counted shaping-burst shares shares-vhost flooded flooded-vhost isolation policy --quick --json target/bench-quick.json
+# DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too. The programs are those that `make unit` built:
+# no build with link-time optimisation.
+smoke:
+	$(CARGO) test --profile tests --workspace --test bench --no-run
+	target/tests/ringway bench $(SMOKE) --quick --json target/bench-quick.json
+
+smoke-release: build
+	target/release/ringway bench $(SMOKE) --quick --json target/bench-quick.json
 
 clean:
 	$(CARGO) clean

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::placement::{Cores, Lone, pin};
+use crate::placement::{CachePadded, Cores, pin};
 
 /// Slots of the ring.
 pub const SLOTS: u64 = 256;
@@ -40,10 +40,10 @@ struct Produced {
 }
 
 struct Ring<const LINES: usize> {
-    produced: Lone<AtomicU64>,
-    consumed: Lone<AtomicU64>,
-    ready: Lone<AtomicBool>,
-    over: Lone<AtomicBool>,
+    produced: CachePadded<AtomicU64>,
+    consumed: CachePadded<AtomicU64>,
+    ready: CachePadded<AtomicBool>,
+    over: CachePadded<AtomicBool>,
     lines: Box<[UnsafeCell<Line>]>,
 }
 
@@ -58,10 +58,10 @@ impl<const LINES: usize> Ring<LINES> {
     fn new() -> Self {
         let lines = (0..SLOTS as usize * Self::STRIDE).map(|_| UnsafeCell::new(Line([0; 8]))).collect();
         Ring {
-            produced: Lone::default(),
-            consumed: Lone::default(),
-            ready: Lone::default(),
-            over: Lone::default(),
+            produced: CachePadded::default(),
+            consumed: CachePadded::default(),
+            ready: CachePadded::default(),
+            over: CachePadded::default(),
             lines,
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint as _, FrameSpec, Frames, Mac, ProcessEndpoint};
 
-use crate::beside::Beside;
 use crate::daemon::{BUSY, Daemon, Settings};
+use crate::extra_counts::ExtraCounts;
 use crate::network::{Network as _, SENDER};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
@@ -44,7 +44,7 @@ pub struct Counted {
     /// The last window does not count.
     held_up: bool,
     series: &'static str,
-    offered: Beside,
+    offered: ExtraCounts,
 }
 
 /// The counters at one moment.
@@ -69,7 +69,7 @@ impl Counted {
         settings: Settings,
         limit: String,
         (rate, refill): (f64, Duration),
-        (series, offered): (&'static str, Beside),
+        (series, offered): (&'static str, ExtraCounts),
     ) -> io::Result<Counted> {
         let shape = ringway_client::Shape { rx_slots: 4, buffer_size: BUFFER, ..BUSY };
         let mut network = Daemon::start(cores, &Settings { keys: vec![limit], forwarding: "map", shape, ..settings })?;

@@ -1,4 +1,4 @@
-//! The critical rate: the highest rate of which a receiver loses nothing (Maffione, section 3.1.2).
+//! The critical rate: the highest rate at which a receiver loses no frame (Maffione, section 3.1.2).
 
 use std::io;
 

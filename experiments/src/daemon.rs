@@ -13,7 +13,7 @@ use ringway_client::{Port, Shape};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
 use crate::child::Program;
-use crate::machine::Turns;
+use crate::machine::ContextSwitches;
 use crate::network::{Network, wait_for_fd};
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
@@ -159,7 +159,7 @@ impl Daemon {
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
     }
 
-    /// Whether there are e1000 ports.
+    /// Returns true if there are e1000 ports.
     #[must_use]
     pub fn has_nics(&self) -> bool {
         self.nics
@@ -214,8 +214,8 @@ impl Daemon {
     ///
     /// # Errors
     /// It has ended.
-    pub fn poller_turns(&mut self) -> io::Result<Turns> {
-        Turns::of(self.program.child().id(), "poller0")
+    pub fn poller_switches(&mut self) -> io::Result<ContextSwitches> {
+        ContextSwitches::of(self.program.child().id(), "poller0")
     }
 
     fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {
@@ -283,7 +283,7 @@ impl VhostSwitch for Daemon {
 pub type VhostUser = Vhost<Daemon, Split>;
 
 /// A Ringway daemon as a network, with ports of one kind.
-pub trait Ours: Network + Sized + 'static {
+pub trait RingwayNetwork: Network + Sized + 'static {
     /// Name of its ports in titles.
     const PORTS: &'static str;
     /// Suffix of the names of its figures.
@@ -303,7 +303,7 @@ pub trait Ours: Network + Sized + 'static {
     fn daemon(&mut self) -> &mut Daemon;
 }
 
-impl Ours for Daemon {
+impl RingwayNetwork for Daemon {
     const PORTS: &'static str = "process ports";
     const SUFFIX: &'static str = "";
 
@@ -320,7 +320,7 @@ impl Ours for Daemon {
     }
 }
 
-impl Ours for VhostUser {
+impl RingwayNetwork for VhostUser {
     const PORTS: &'static str = "vhost-user ports";
     const SUFFIX: &'static str = "-vhost";
 

@@ -7,10 +7,11 @@ use std::io;
 
 use ringway_traffic::Mac;
 
-use crate::daemon::{Daemon, Ours, Settings, VhostUser};
+use crate::daemon::{Daemon, RingwayNetwork, Settings, VhostUser};
 use crate::network::{Destination, Forwarding, Load, SENDER};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 const SIZES: [usize; 2] = [60, 1514];
 
@@ -22,7 +23,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(vec![figure::<Daemon>(session)?, figure::<VhostUser>(session)?])
 }
 
-fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {
+fn figure<N: RingwayNetwork>(session: &mut Session) -> io::Result<Figure> {
     let mut lineup = session.lineup();
     let cores = session.cores;
     for frame_len in SIZES {

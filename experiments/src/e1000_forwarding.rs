@@ -7,11 +7,12 @@ use std::time::Duration;
 use ringway_traffic::e1000::Counters;
 use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Split, VirtioOptions};
 
-use crate::beside::Beside;
 use crate::daemon::{Daemon, Settings};
+use crate::extra_counts::ExtraCounts;
 use crate::peers::e1000::E1000s;
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::{Load, Pair, Saturation, Shared, pair, with};
 
@@ -69,15 +70,16 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let options = VirtioOptions { tx_ring: RING, rx_ring: RING, ..VirtioOptions::default() };
     let vhost = pair::<_, Split>(Daemon::start(cores, &session.vhost_settings()), cores, &options);
 
-    let beside = Beside::default();
+    let extra_counts = ExtraCounts::default();
     let mut lineup = session.lineup();
     for size in session.places(&SIZES) {
         let load = Load { sizes: vec![size], both: false, tcp: false, broadcasts: false };
         lineup.anchor(size, size);
         lineup.add("ringway, vhost-user", size, with(&vhost, |pair| Saturation { pair, load: load.clone() }));
         for (series, mode, pair) in &ways {
-            let beside = beside.clone();
-            let contestant = with(pair, |pair| Driven { series, mode: *mode, size, pair, load: load.clone(), beside });
+            let extra_counts = extra_counts.clone();
+            let contestant =
+                with(pair, |pair| DriverRate { series, mode: *mode, size, pair, load: load.clone(), extra_counts });
             lineup.add(series, size, contestant);
         }
     }
@@ -97,19 +99,19 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
             y: Axis { label: name, unit: "per frame", logarithmic: true },
             ..heading.clone()
         };
-        figures.push(beside.figure(kind, heading, &figures[0]));
+        figures.push(extra_counts.figure(kind, heading, &figures[0]));
     }
     Ok(figures)
 }
 
 /// The highest rate, in million frames per second. Notes the counts for each frame.
-struct Driven {
+struct DriverRate {
     series: &'static str,
     mode: E1000Mode,
     size: usize,
     pair: Shared<E1000s>,
     load: Load,
-    beside: Beside,
+    extra_counts: ExtraCounts,
 }
 
 /// Returns the counters of both drivers.
@@ -117,7 +119,7 @@ fn counted(ports: [&mut E1000Endpoint; 2]) -> [Counters; 2] {
     ports.map(|port| port.counters())
 }
 
-impl Contestant for Driven {
+impl Contestant for DriverRate {
     fn resume(&mut self) -> io::Result<()> {
         crate::network::Network::resume(self.pair.borrow_mut().network())
     }
@@ -142,7 +144,7 @@ impl Contestant for Driven {
         // The receiver's count, so that a frame that is sent and received counts once.
         let frames = (after[1].frames - before[1].frames).max(1) as f64;
         for (kind, (.., count)) in COUNTS.iter().enumerate() {
-            self.beside.note(kind, self.series, self.size as f64, change(count) as f64 / frames);
+            self.extra_counts.note(kind, self.series, self.size as f64, change(count) as f64 / frames);
         }
         Ok(rate)
     }

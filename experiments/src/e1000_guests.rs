@@ -4,15 +4,16 @@
 use std::io;
 use std::time::Duration;
 
-use crate::beside::Beside;
 use crate::critical::{self, COARSE, LADDER};
+use crate::extra_counts::ExtraCounts;
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::with_any;
 use crate::vm_nics::{Counted, Kind, Shared, Station};
 
-/// Length of a window in ordinary windows.
+/// Factor by which windows are longer than those of other experiments.
 const STRETCH: u32 = 25;
 /// Part of a window for which one rate is offered to a receiver.
 const PART: u32 = 4;
@@ -42,7 +43,7 @@ const FILLED: [(&str, bool); 2] =
 
 /// Direction of the frames, and value of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// From the guest: the rate at which it sends.
     Transmit,
     /// To the guest: the critical rate, searched on this ladder.
@@ -67,7 +68,7 @@ const COUNTS: [(&str, &str, &str); 5] = [
 pub fn transmit(session: &mut Session) -> io::Result<Vec<Figure>> {
     let what = "a guest's kernel sends, one at a time (pktgen)";
     let source = "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1";
-    table(session, Way::Transmit, "e1000-transmit", what, source)
+    table(session, Direction::Transmit, "e1000-transmit", what, source)
 }
 
 /// Measures tables 3.2 and 4.3.
@@ -76,8 +77,8 @@ pub fn transmit(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// The cores cannot be used.
 pub fn receive(session: &mut Session) -> io::Result<Vec<Figure>> {
     let what = "a guest's kernel receives, at the highest rate without loss";
-    let way = Way::Receive(ladder(session));
-    table(session, way, "e1000-receive", what, "Maffione, tables 3.2 and 4.3")
+    let direction = Direction::Receive(ladder(session));
+    table(session, direction, "e1000-receive", what, "Maffione, tables 3.2 and 4.3")
 }
 
 /// Measures figure 3.4.
@@ -88,7 +89,7 @@ pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
     moderated(
         session,
-        Way::Transmit,
+        Direction::Transmit,
         &places,
         "e1000-moderation",
         "Frames that a guest's kernel sends",
@@ -101,10 +102,10 @@ pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// # Errors
 /// The cores cannot be used.
 pub fn critical(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let (way, places) = (Way::Receive(ladder(session)), [1_000, 2_000, 4_000, 8_000, 32_000]);
+    let (direction, places) = (Direction::Receive(ladder(session)), [1_000, 2_000, 4_000, 8_000, 32_000]);
     moderated(
         session,
-        way,
+        direction,
         &places,
         "e1000-critical",
         "Frames that a guest receives without loss",
@@ -114,7 +115,7 @@ pub fn critical(session: &mut Session) -> io::Result<Vec<Figure>> {
 
 fn moderated(
     session: &mut Session,
-    way: Way,
+    direction: Direction,
     places: &[usize],
     name: &'static str,
     what: &str,
@@ -125,8 +126,8 @@ fn moderated(
     let mut lineup = session.lineup();
     for most in session.places(places) {
         for (series, station) in &stations {
-            let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
-            let contestant = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+            let (throttle, x, extra_counts) = (most as u32, most as f64, ExtraCounts::default());
+            let contestant = with_any(station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add(series, most, contestant);
         }
     }
@@ -154,9 +155,10 @@ pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
     let stations = ROWS.map(|(series, kind, throttle)| (series, throttle, Station::boot(session, &[series], kind, 1)));
     for offered in session.places(&[8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]) {
         for (series, throttle, station) in &stations {
-            let (way, x, beside) = (Way::Offered(offered as u64), offered as f64 / 1e3, Beside::default());
+            let (direction, x, extra_counts) =
+                (Direction::Offered(offered as u64), offered as f64 / 1e3, ExtraCounts::default());
             let throttle = *throttle;
-            let run = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+            let run = with_any(station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add_at(series, x, run);
         }
     }
@@ -172,24 +174,24 @@ pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
 
 fn table(
     session: &mut Session,
-    way: Way,
+    direction: Direction,
     name: &'static str,
     what: &str,
     source: &'static str,
 ) -> io::Result<Vec<Figure>> {
-    let beside = Beside::default();
+    let extra_counts = ExtraCounts::default();
     let mut lineup = session.lineup();
     for cpus in [1, 2] {
         for (series, kind, throttle) in ROWS {
-            let (x, beside) = (cpus as f64, beside.clone());
+            let (x, extra_counts) = (cpus as f64, extra_counts.clone());
             let station = Station::boot(session, &[series], kind, cpus);
-            let run = with_any(&station, |station| Run { series, station, way, throttle, x, beside });
+            let run = with_any(&station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add(series, cpus, run);
         }
-        if way == Way::Transmit {
+        if direction == Direction::Transmit {
             let station = Station::boot(session, &FILLED.map(|(series, _)| series), Kind::Mapped, cpus);
             for (series, served) in FILLED {
-                lineup.add(series, cpus, with_any(&station, |station| Filled { station, served }));
+                lineup.add(series, cpus, with_any(&station, |station| RingFill { station, served }));
             }
         }
         if session.options.quick {
@@ -206,7 +208,7 @@ fn table(
             y: Axis { label: counted, unit, logarithmic: false },
             ..heading.clone()
         };
-        figures.push(beside.figure(kind, heading, &figures[0]));
+        figures.push(extra_counts.figure(kind, heading, &figures[0]));
     }
     Ok(figures)
 }
@@ -215,15 +217,15 @@ fn table(
 struct Run {
     series: &'static str,
     station: Shared,
-    way: Way,
+    direction: Direction,
     throttle: u32,
     x: f64,
-    beside: Beside,
+    extra_counts: ExtraCounts,
 }
 
 impl Run {
     fn note(&self, counted: &Counted) {
-        let note = |kind, value| self.beside.note(kind, self.series, self.x, value);
+        let note = |kind, value| self.extra_counts.note(kind, self.series, self.x, value);
         note(0, counted.interrupts / 1e3);
         if let Some(accesses) = counted.accesses {
             note(1, accesses.tails / 1e3);
@@ -243,7 +245,7 @@ impl Contestant for Run {
         self.station.borrow_mut().hold()
     }
 
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         false
     }
 
@@ -251,13 +253,13 @@ impl Contestant for Run {
         let mut station = self.station.borrow_mut();
         station.set_throttle(self.throttle)?;
         let span = span * STRETCH;
-        let counted = match self.way {
-            Way::Transmit => station.transmit(SIZE, span)?,
-            Way::Receive(ladder) => {
+        let counted = match self.direction {
+            Direction::Transmit => station.transmit(SIZE, span)?,
+            Direction::Receive(ladder) => {
                 let offer = |rate| station.receive(SIZE, rate, span / PART).map(|offer| (offer, offer.arrived()));
                 critical::search(ladder, offer)?.seen.counted
             }
-            Way::Offered(rate) => station.receive(SIZE, rate, span / PART)?.counted,
+            Direction::Offered(rate) => station.receive(SIZE, rate, span / PART)?.counted,
         };
         drop(station);
         self.note(&counted);
@@ -266,12 +268,12 @@ impl Contestant for Run {
 }
 
 /// The rate at which a guest's kernel fills a ring, in thousand frames per second.
-struct Filled {
+struct RingFill {
     station: Shared,
     served: bool,
 }
 
-impl Contestant for Filled {
+impl Contestant for RingFill {
     fn resume(&mut self) -> io::Result<()> {
         self.station.borrow_mut().resume()
     }
@@ -280,7 +282,7 @@ impl Contestant for Filled {
         self.station.borrow_mut().hold()
     }
 
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         false
     }
 

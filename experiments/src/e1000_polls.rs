@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ringway_guests::Guest;
 
-use crate::beside::Beside;
+use crate::extra_counts::ExtraCounts;
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::with_any;
 use crate::vm_nics::{Kind, Shared, Station};
@@ -41,13 +42,13 @@ const COUNTED: &str =
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let beside = Beside::default();
+    let extra_counts = ExtraCounts::default();
     let mut lineup = session.lineup();
     let stations = ROWS.map(|(series, kind, most)| (series, most, Station::boot(session, &[series], kind, 1)));
     for rate in session.places(&[14_000, 64_000, 128_000]) {
         for (series, most, station) in &stations {
-            let (x, beside, most) = (rate as f64 / 1e3, beside.clone(), *most);
-            let polls = |station| Polls { series, station, rate: rate as u64, most, x, beside };
+            let (x, extra_counts, most) = (rate as f64 / 1e3, extra_counts.clone(), *most);
+            let polls = |station| Polls { series, station, rate: rate as u64, most, x, extra_counts };
             lineup.add_at(series, x, with_any(station, polls));
         }
     }
@@ -66,7 +67,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
             y: Axis { label: "share", unit: "%", logarithmic: false },
             ..heading.clone()
         };
-        figures.push(beside.figure(class, heading, &figures[0]));
+        figures.push(extra_counts.figure(class, heading, &figures[0]));
     }
     Ok(figures)
 }
@@ -78,7 +79,7 @@ struct Polls {
     rate: u64,
     most: u32,
     x: f64,
-    beside: Beside,
+    extra_counts: ExtraCounts,
 }
 
 impl Contestant for Polls {
@@ -90,7 +91,7 @@ impl Contestant for Polls {
         self.station.borrow_mut().hold()
     }
 
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         false
     }
 
@@ -110,7 +111,7 @@ impl Contestant for Polls {
             return Err(io::Error::other("the guest's kernel counted no poll"));
         }
         for (class, count) in classes.into_iter().enumerate() {
-            self.beside.note(class, self.series, self.x, count / polls * 100.0);
+            self.extra_counts.note(class, self.series, self.x, count / polls * 100.0);
         }
         Ok(frames / polls)
     }

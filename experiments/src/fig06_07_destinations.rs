@@ -7,7 +7,8 @@ use std::io;
 
 use crate::network::{Destination, Load};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 const DESTINATIONS: [usize; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 16, 32];
 

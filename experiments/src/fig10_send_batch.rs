@@ -5,7 +5,8 @@ use std::io;
 use crate::daemon::{LONG, Settings};
 use crate::network::Load;
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 const BATCHES: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// What VALE calls large.

@@ -3,7 +3,8 @@
 use std::io;
 
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 const SIZES: [usize; 8] = [60, 124, 252, 508, 764, 1020, 1276, 1514];
 

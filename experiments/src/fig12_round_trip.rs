@@ -7,7 +7,8 @@ use crate::daemon::{Daemon, Settings};
 use crate::network::Waiting;
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::report::{Axis, Figure, Heading, TIME};
-use crate::session::{LINUX_BRIDGE, RINGWAY, Session, round_trip};
+use crate::series::{LINUX_BRIDGE, RINGWAY};
+use crate::session::{Session, round_trip};
 
 const SIZES: [usize; 5] = [60, 256, 512, 1024, 1514];
 

@@ -17,12 +17,13 @@ use ringway_traffic::{
     TxOptions, Watch, receive, transmit,
 };
 
-use crate::beside::Beside;
-use crate::daemon::{Daemon, Ours, Settings, VhostUser};
+use crate::daemon::{Daemon, RingwayNetwork, Settings, VhostUser};
+use crate::extra_counts::ExtraCounts;
 use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 
 /// Numbers of flooded ports.
@@ -42,12 +43,12 @@ struct Ports<N: Network> {
     // Ports are dropped before their network.
     pump: Pump<N::Port>,
     network: N,
-    each: Beside,
+    each: ExtraCounts,
     cores: Cores,
 }
 
 impl<N: Network> Ports<N> {
-    fn new(mut network: N, cores: Cores, receivers: usize, each: Beside) -> io::Result<Ports<N>> {
+    fn new(mut network: N, cores: Cores, receivers: usize, each: ExtraCounts) -> io::Result<Ports<N>> {
         let mut ports = network.attach(1 + receivers)?;
         introduce(&mut ports)?;
         network.hold()?;
@@ -90,7 +91,7 @@ impl<N: Network> Contestant for Ports<N> {
 }
 
 /// One sender to one port that sleeps until it is called.
-struct Limited<N: Ours> {
+struct Limited<N: RingwayNetwork> {
     // Ports are dropped before their network.
     ports: [N::Port; 2],
     frames: Frames,
@@ -99,17 +100,17 @@ struct Limited<N: Ours> {
     /// Notes the poller's time.
     series: &'static str,
     x: usize,
-    busy: Beside,
+    busy: ExtraCounts,
     cores: Cores,
 }
 
-impl<N: Ours> Limited<N> {
+impl<N: RingwayNetwork> Limited<N> {
     fn new(
         mut network: N,
         cores: Cores,
         size: usize,
         rate: Rate,
-        (series, x, busy): (&'static str, usize, Beside),
+        (series, x, busy): (&'static str, usize, ExtraCounts),
     ) -> io::Result<Limited<N>> {
         let mut ports = network.attach(2)?;
         introduce(&mut ports)?;
@@ -154,7 +155,7 @@ impl<N: Ours> Limited<N> {
     }
 }
 
-impl<N: Ours> Contestant for Limited<N> {
+impl<N: RingwayNetwork> Contestant for Limited<N> {
     fn resume(&mut self) -> io::Result<()> {
         self.network.resume()
     }
@@ -199,7 +200,7 @@ pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<VhostUser>(session, "flooded-vhost")
 }
 
-fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
+fn figures<N: RingwayNetwork>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
     let heading = |name: &str, title: &str, source, x, y| Heading {
         name: format!("{name}{}", N::SUFFIX),
         title: format!("{title}, {}", N::PORTS),
@@ -208,7 +209,7 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
         y,
     };
     let cores = session.cores;
-    let each = Beside::default();
+    let each = ExtraCounts::default();
     let mut lineup = session.lineup();
     for ports in session.places(&PORTS) {
         lineup.anchor(ports, 60);
@@ -244,7 +245,7 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
 }
 
 /// Calls, the poller's time, and its time for each frame sent, at places of an x axis, each with a frame size and a limit.
-fn limited<N: Ours>(
+fn limited<N: RingwayNetwork>(
     session: &mut Session,
     experiment: &str,
     names: [(&str, &'static str); 3],
@@ -252,7 +253,7 @@ fn limited<N: Ours>(
     x: Axis,
     places: &[(usize, usize, usize)],
 ) -> io::Result<[Figure; 3]> {
-    let (cores, busy) = (session.cores, Beside::default());
+    let (cores, busy) = (session.cores, ExtraCounts::default());
     let mut lineup = session.lineup();
     for &(place, size, limit) in places {
         let egress = format!("egress = {{ frames = \"{limit}pps\" }}");

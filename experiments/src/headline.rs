@@ -6,7 +6,8 @@ use ringway_traffic::Fill;
 
 use crate::network::Load;
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 /// Measures the figure.
 ///

@@ -8,18 +8,19 @@ use ringway_traffic::ProcessEndpoint;
 use crate::daemon::Daemon;
 use crate::network::Forwarding;
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 use crate::trial::Contestant;
 
 /// Numbers of idle ports; the sender and the receiver come on top.
 const IDLE_PORTS: [usize; 7] = [1, 4, 16, 64, 256, 512, 1024];
 
-struct Crowded {
+struct WithIdlePorts {
     forwarding: Forwarding<Daemon>,
     _idle: Vec<ProcessEndpoint>,
 }
 
-impl Contestant for Crowded {
+impl Contestant for WithIdlePorts {
     fn resume(&mut self) -> io::Result<()> {
         self.forwarding.resume()
     }
@@ -46,7 +47,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         lineup.ringway("two ports only", count, &session.settings(), &one_to_one(60));
         let crowded = Daemon::start(cores, &session.settings()).and_then(|mut daemon| {
             let idle = daemon.attach_idle(count)?;
-            Ok(Crowded { forwarding: Forwarding::new(daemon, cores, one_to_one(60))?, _idle: idle })
+            Ok(WithIdlePorts { forwarding: Forwarding::new(daemon, cores, one_to_one(60))?, _idle: idle })
         });
         lineup.add(RINGWAY, count, crowded);
     }

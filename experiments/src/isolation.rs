@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
 
-use crate::beside::Beside;
-use crate::daemon::{Daemon, Ours, Settings, VhostUser};
-use crate::machine::Turns;
+use crate::daemon::{Daemon, RingwayNetwork, Settings, VhostUser};
+use crate::extra_counts::ExtraCounts;
+use crate::machine::ContextSwitches;
 use crate::network::SENDER;
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, RATE, TIME};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
@@ -49,7 +50,7 @@ enum Offer {
 }
 
 /// Two pairs of ports: the victim's and the neighbour's.
-struct Neighbours<N: Ours> {
+struct Neighbours<N: RingwayNetwork> {
     // Ports are dropped before their network.
     ports: Vec<N::Port>,
     /// The victim's frames, there and back.
@@ -62,7 +63,7 @@ struct Neighbours<N: Ours> {
     network: N,
     cores: Cores,
     series: &'static str,
-    rates: Beside,
+    rates: ExtraCounts,
 }
 
 /// Result of a window's slices.
@@ -74,13 +75,13 @@ struct Trips {
     sending: Duration,
 }
 
-impl<N: Ours> Neighbours<N> {
+impl<N: RingwayNetwork> Neighbours<N> {
     fn new(
         mut network: N,
         cores: Cores,
         size: usize,
         (series, offer): (&'static str, Offer),
-        rates: Beside,
+        rates: ExtraCounts,
     ) -> io::Result<Neighbours<N>> {
         let mut ports = network.attach(4)?;
         let frames = |number: u32| {
@@ -171,13 +172,13 @@ impl<N: Ours> Neighbours<N> {
     /// Collects the round trips of slices of `span` in all, or of as many as count.
     fn trips(&mut self, span: Duration) -> io::Result<Trips> {
         let mut trips = Trips::default();
-        let mut threads = [Turns::of_this_thread()?, self.network.daemon().poller_turns()?];
-        let mut turns = || threads.iter_mut().map(Turns::count).sum::<u64>();
-        let (start, mut before) = (Instant::now(), turns());
+        let mut threads = [ContextSwitches::of_this_thread()?, self.network.daemon().poller_switches()?];
+        let mut switches = || threads.iter_mut().map(ContextSwitches::count).sum::<u64>();
+        let (start, mut before) = (Instant::now(), switches());
         while trips.sending < span && start.elapsed() < span * TRIES {
             let count = trips.times.len();
             let sending = self.slice(&mut trips.times);
-            let after = turns();
+            let after = switches();
             // With no frame back, the switch had no core at all.
             if after == before && trips.times.len() > count {
                 trips.sending += sending;
@@ -202,7 +203,7 @@ fn note(frame: &[u8], numbers: &mut [u64], at: usize) -> usize {
     }
 }
 
-impl<N: Ours> Contestant for Neighbours<N> {
+impl<N: RingwayNetwork> Contestant for Neighbours<N> {
     fn resume(&mut self) -> io::Result<()> {
         self.network.resume()
     }
@@ -237,10 +238,10 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok([figures::<Daemon>(session)?, figures::<VhostUser>(session)?].into_iter().flatten().collect())
 }
 
-fn figures<N: Ours>(session: &mut Session) -> io::Result<[Figure; 2]> {
+fn figures<N: RingwayNetwork>(session: &mut Session) -> io::Result<[Figure; 2]> {
     let cores = session.cores;
     let limit = |excess: &str| format!("ingress = {{ rate = \"1Gbit\", on_excess = \"{excess}\" }}");
-    let rates = Beside::default();
+    let rates = ExtraCounts::default();
     let mut lineup = session.lineup();
     for size in SIZES {
         lineup.anchor(size, size);

@@ -41,7 +41,7 @@ const FIRST: u32 = SENDER + (1 << 16);
 
 /// What a window's value is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Told {
+pub enum Metric {
     /// Error of the rate at the receiver against this one (bits per second), in percent. After a pause as long as a burst lasts a
     /// correct limit passes less than its rate, so a window with such a pause does not count; nor does one that ended late.
     Error(f64, Duration),
@@ -54,12 +54,12 @@ pub enum Told {
     FirstToSecond,
 }
 
-impl Told {
+impl Metric {
     /// Time in which the bucket refills a whole burst.
     fn refill(self) -> Option<Duration> {
         match self {
-            Told::Error(_, refill) => Some(refill),
-            Told::Burst(bits, burst) => Some(Duration::from_secs_f64(burst as f64 * 8.0 / bits)),
+            Metric::Error(_, refill) => Some(refill),
+            Metric::Burst(bits, burst) => Some(Duration::from_secs_f64(burst as f64 * 8.0 / bits)),
             _ => None,
         }
     }
@@ -77,14 +77,14 @@ pub struct Plan {
     /// Duration of a window, in seconds.
     pub seconds: u32,
     /// What a window's value is.
-    pub told: Told,
+    pub metric: Metric,
 }
 
 impl Plan {
     /// Ports that flood one for a second.
     #[must_use]
-    pub fn new(sizes: Vec<Vec<usize>>, told: Told) -> Plan {
-        Plan { sizes, receivers: 1, pace: None, seconds: 1, told }
+    pub fn new(sizes: Vec<Vec<usize>>, metric: Metric) -> Plan {
+        Plan { sizes, receivers: 1, pace: None, seconds: 1, metric }
     }
 }
 
@@ -107,7 +107,7 @@ pub struct Flood<N: Network> {
     /// The longest time without a frame in the last window, and how late it ended.
     quiet: Duration,
     late: Duration,
-    /// Whether some buffers have never been touched. The first use of a buffer is slow, too slow for a sender's share.
+    /// True if some buffers have never been touched. The first use of a buffer is slow, too slow for a sender's share.
     fresh: bool,
 }
 
@@ -269,19 +269,20 @@ impl<N: Network> Contestant for Flood<N> {
     }
 
     fn was_held_up(&self) -> bool {
-        self.plan.told.refill().is_some_and(|refill| self.quiet >= refill || self.late >= LATE)
+        self.plan.metric.refill().is_some_and(|refill| self.quiet >= refill || self.late >= LATE)
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
-        let span = if matches!(self.plan.told, Told::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
-        let warm_up = match (std::mem::take(&mut self.fresh), self.plan.told.refill()) {
+        let span =
+            if matches!(self.plan.metric, Metric::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
+        let warm_up = match (std::mem::take(&mut self.fresh), self.plan.metric.refill()) {
             (true, None) => span * (1 + self.senders.len() as u32 / SENDERS_A_SPAN),
             (true, Some(_)) => span.min(FIRST_WARM_UP),
             (false, _) => span.min(WARM_UP),
         };
         self.run(warm_up);
-        if let (Told::Burst(..), Some(refill)) = (self.plan.told, self.plan.told.refill()) {
+        if let (Metric::Burst(..), Some(refill)) = (self.plan.metric, self.plan.metric.refill()) {
             self.rest(refill + refill / 4)?;
         }
         let start = Instant::now();
@@ -291,32 +292,32 @@ impl<N: Network> Contestant for Flood<N> {
         if sum == 0.0 {
             return Err(io::Error::other("no frame got through"));
         }
-        Ok(match self.plan.told {
-            Told::Error(bits, _) => (sum * 8.0 / seconds / bits - 1.0) * 100.0,
-            Told::Burst(bits, burst) => (sum - bits * seconds / 8.0 - burst as f64) / self.plan.sizes[0][0] as f64,
-            Told::Fairness => {
+        Ok(match self.plan.metric {
+            Metric::Error(bits, _) => (sum * 8.0 / seconds / bits - 1.0) * 100.0,
+            Metric::Burst(bits, burst) => (sum - bits * seconds / 8.0 - burst as f64) / self.plan.sizes[0][0] as f64,
+            Metric::Fairness => {
                 let squares: f64 = bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
                 sum * sum / (bytes.len() as f64 * squares)
             }
-            Told::FirstToSecond => bytes[0] as f64 / bytes[1] as f64,
+            Metric::FirstToSecond => bytes[0] as f64 / bytes[1] as f64,
         })
     }
 }
 
 /// Changes a network for a plan.
-pub type Change<N> = Box<dyn Fn(&mut N) -> io::Result<()>>;
+pub type Reconfigure<N> = Box<dyn Fn(&mut N) -> io::Result<()>>;
 
 /// A flood whose network takes long to start. Several contestants share it and change it for each window.
-pub struct Changed<N: Network> {
+pub struct SharedFlood<N: Network> {
     /// The flood that the contestants share.
     pub flood: Rc<RefCell<Flood<N>>>,
     /// This contestant's plan.
     pub plan: Plan,
     /// Changes the network for this contestant.
-    pub change: Change<N>,
+    pub change: Reconfigure<N>,
 }
 
-impl<N: Network> Contestant for Changed<N> {
+impl<N: Network> Contestant for SharedFlood<N> {
     fn resume(&mut self) -> io::Result<()> {
         self.flood.borrow_mut().resume()
     }

@@ -20,6 +20,12 @@ pub struct Machine {
     pub kernel: String,
     /// Processors this machine has.
     pub processors: usize,
+    /// True in a virtual machine.
+    #[serde(default)]
+    pub is_virtual: bool,
+    /// Memory, in MiB; 0 where it is not known.
+    #[serde(default)]
+    pub memory_mib: usize,
     /// The two that were used.
     pub cores: Cores,
     /// Version of the `ringway` program that was measured.
@@ -39,16 +45,27 @@ impl Machine {
         let (version, commit) = build_of(program)?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+        let has_flag = |line: &str| line.starts_with("flags") && line.split(' ').any(|flag| flag == "hypervisor");
         Ok(Machine {
             cpu: cpu.trim_start_matches([' ', '\t', ':']).to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
+            is_virtual: cpuinfo.lines().any(has_flag),
+            memory_mib: memory_mib().unwrap_or(0),
             cores,
             version,
             commit,
             date: rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
         })
     }
+}
+
+/// Returns the machine's memory.
+fn memory_mib() -> Option<usize> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: usize = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
 }
 
 /// Returns the version and the commit that `program --version` tells.
@@ -96,43 +113,43 @@ pub fn times_preempted() -> u64 {
 
 /// Counter of how often a thread lost its core and got one. While the count does not change, the thread runs all the time, or not at
 /// all. A reading is cheap.
-pub struct Turns {
+pub struct ContextSwitches {
     status: File,
     schedstat: Option<File>,
     text: Vec<u8>,
 }
 
-impl Turns {
+impl ContextSwitches {
     /// Of the thread that asks.
     ///
     /// # Errors
     /// There is no `/proc`.
-    pub fn of_this_thread() -> io::Result<Turns> {
-        Turns::open(Path::new("/proc/thread-self"))
+    pub fn of_this_thread() -> io::Result<ContextSwitches> {
+        ContextSwitches::open(Path::new("/proc/thread-self"))
     }
 
     /// Of the thread called `name` of process `process`.
     ///
     /// # Errors
     /// There is no such thread.
-    pub fn of(process: u32, name: &str) -> io::Result<Turns> {
+    pub fn of(process: u32, name: &str) -> io::Result<ContextSwitches> {
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let thread = thread?.path();
             if fs::read_to_string(thread.join("comm"))?.trim() == name {
-                return Turns::open(&thread);
+                return ContextSwitches::open(&thread);
             }
         }
         Err(io::Error::other(format!("process {process} has no thread {name}")))
     }
 
-    fn open(thread: &Path) -> io::Result<Turns> {
+    fn open(thread: &Path) -> io::Result<ContextSwitches> {
         let schedstat = File::open(thread.join("schedstat")).ok();
-        Ok(Turns { status: File::open(thread.join("status"))?, schedstat, text: vec![0; 8192] })
+        Ok(ContextSwitches { status: File::open(thread.join("status"))?, schedstat, text: vec![0; 8192] })
     }
 
     /// Returns the count so far, as far as the kernel tells.
     pub fn count(&mut self) -> u64 {
-        let Turns { status, schedstat, text } = self;
+        let ContextSwitches { status, schedstat, text } = self;
         let mut read = |file: &File| {
             let len = file.read_at(text, 0).unwrap_or(0);
             String::from_utf8_lossy(&text[..len]).into_owned()
@@ -170,15 +187,15 @@ mod tests {
     #[test]
     fn a_thread_is_found_by_its_name_and_counts_its_turns() {
         let named = std::thread::Builder::new().name("named".into()).spawn(|| {
-            let mut turns = Turns::of(std::process::id(), "named").unwrap();
+            let mut turns = ContextSwitches::of(std::process::id(), "named").unwrap();
             let before = turns.count();
-            let is_own = before <= Turns::of_this_thread().unwrap().count();
+            let is_own = before <= ContextSwitches::of_this_thread().unwrap().count();
             // A thread that sleeps gets a core when it wakes.
             std::thread::park_timeout(std::time::Duration::from_millis(1));
             (is_own, before, turns.count())
         });
         let (is_own, before, after) = named.unwrap().join().unwrap();
         assert!(is_own && before < after, "{before} turns, then {after}");
-        assert!(Turns::of(std::process::id(), "nobody").is_err());
+        assert!(ContextSwitches::of(std::process::id(), "nobody").is_err());
     }
 }

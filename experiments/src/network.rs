@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_traffic::{
-    Checker, Endpoint, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, Patience, PingOptions, PongOptions, Pump,
-    PumpOptions, Station, Watch, ping, pong,
+    Checker, Endpoint, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, PingOptions, PongOptions, Pump,
+    PumpOptions, Station, WaitMode, Watch, ping, pong,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -56,7 +56,7 @@ pub struct Load {
     pub tx_batch: usize,
     /// Most frames taken at once.
     pub rx_batch: usize,
-    /// Whether every frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
+    /// How buffers are filled: each frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
     pub fill: Fill,
     /// Number of flows.
     pub flows: usize,
@@ -86,7 +86,7 @@ pub struct Forwarding<N: Network> {
     pump: Pump<N::Port>,
     network: N,
     load: Load,
-    /// Whether frames that the switch took count, instead of those that it delivered.
+    /// True if frames that the switch took count, instead of those that it delivered.
     count_sent: bool,
     cores: Cores,
 }
@@ -251,9 +251,9 @@ impl<N: Network> Contestant for RoundTrip<N> {
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
-        let options = |span, patience| PingOptions {
+        let options = |span, wait_mode| PingOptions {
             limits: Limits { frames: None, duration: Some(span) },
-            patience,
+            wait_mode,
             ..PingOptions::default()
         };
         let RoundTrip { near, far, spec, .. } = self;
@@ -276,8 +276,8 @@ impl<N: Network> Contestant for RoundTrip<N> {
                     thread::scope(|scope| {
                         let pong =
                             scope.spawn(|| pong(far, &PongOptions::default(), &mut Watch::none().stop_by(&over)));
-                        let report = ping(near, spec, &options(span / 8, Patience::Wait), &mut Watch::none())
-                            .and_then(|_| ping(near, spec, &options(span, Patience::Wait), &mut Watch::none()));
+                        let report = ping(near, spec, &options(span / 8, WaitMode::Wait), &mut Watch::none())
+                            .and_then(|_| ping(near, spec, &options(span, WaitMode::Wait), &mut Watch::none()));
                         over.store(true, Ordering::Relaxed);
                         pong.join().map_err(|_| io::Error::other("the answering thread panicked"))??;
                         report

@@ -111,7 +111,7 @@ pub fn unpin(cores: Cores) -> io::Result<()> {
 /// A value alone on its cache line, and on the neighbour the prefetcher fetches with it.
 #[repr(align(128))]
 #[derive(Default)]
-pub(crate) struct Lone<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// Nanoseconds one cache line takes from core to core: two threads hand it back and forth.
 ///
@@ -121,7 +121,7 @@ pub(crate) struct Lone<T>(pub(crate) T);
 /// A core cannot be used, or does not answer for five seconds.
 pub fn crossing_ns(cores: Cores) -> io::Result<f64> {
     pin(cores.generator)?;
-    let line = Lone(AtomicU64::new(0));
+    let line = CachePadded(AtomicU64::new(0));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let echo = scope.spawn(|| -> io::Result<()> {

@@ -4,10 +4,11 @@ use std::io;
 
 use ringway_traffic::Mac;
 
-use crate::daemon::{Daemon, Ours, Settings, VhostUser};
+use crate::daemon::{Daemon, RingwayNetwork, Settings, VhostUser};
 use crate::network::{Forwarding, Load, SENDER};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session, one_to_one};
+use crate::series::RINGWAY;
+use crate::session::{Session, one_to_one};
 
 const SIZES: [usize; 2] = [60, 1514];
 /// Numbers of flows with which a guard is measured, and the size of their frames in bytes.
@@ -51,7 +52,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 
 /// Measures the cost of a source guard by the kind of frame: IPv4 of few and of many flows, and neither IP nor ARP. The curve
 /// "ringway" has `guard = "all"`.
-fn guard<N: Ours>(session: &mut Session) -> io::Result<Figure> {
+fn guard<N: RingwayNetwork>(session: &mut Session) -> io::Result<Figure> {
     let (mut lineup, cores) = (session.lineup(), session.cores);
     let guards = [("no guard", None), ("guard = [\"mac\"]", Some("[\"mac\"]")), (RINGWAY, Some("\"all\""))];
     for flows in FLOWS {
@@ -86,7 +87,7 @@ fn guard<N: Ours>(session: &mut Session) -> io::Result<Figure> {
     session.measure("policy", heading, lineup)
 }
 
-fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {
+fn figure<N: RingwayNetwork>(session: &mut Session) -> io::Result<Figure> {
     let (mut lineup, cores) = (session.lineup(), session.cores);
     for frame_len in SIZES {
         lineup.anchor(frame_len, frame_len);

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
+use crate::number::{short, significant};
 use crate::placement::Class;
-use crate::session::RINGWAY;
+use crate::series::{ANCHOR, RINGWAY};
 use crate::stats::Summary;
 use crate::table::Table;
-use crate::trial::{ANCHOR, Outcome, Sample};
+use crate::trial::{Outcome, Sample};
 
 /// The results of one run of `ringway bench`.
 #[derive(Deserialize, Serialize)]
@@ -24,7 +23,7 @@ pub struct Report {
     pub machine: Machine,
     /// Rounds that the command line asks for.
     pub pairs: usize,
-    /// Whether it was a quick run: its figures show only that everything works.
+    /// True for a quick run. Its figures show only that everything works.
     pub quick: bool,
     /// The figures, in the order they were measured.
     pub figures: Vec<Figure>,
@@ -37,8 +36,19 @@ pub struct Axis {
     pub label: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Whether a plot has a logarithmic scale.
+    /// True if a plot has a logarithmic scale.
     pub logarithmic: bool,
+}
+
+impl Axis {
+    /// Formats a value: indices and shares near 1 with more digits than others.
+    pub(crate) fn number(&self, value: f64) -> String {
+        match self.unit {
+            "Jain's index" => significant(value, 5),
+            "times" => significant(value, 4),
+            _ => short(value),
+        }
+    }
 }
 
 /// Rates, in million frames per second.
@@ -89,7 +99,8 @@ pub struct Figure {
     pub unavailable: Vec<Unavailable>,
     /// Remarks, such as failures.
     pub notes: Vec<String>,
-    /// Every window that counts.
+    /// Every window that counts. Empty in a summary.
+    #[serde(default)]
     pub samples: Vec<Sample>,
 }
 
@@ -192,9 +203,9 @@ impl Figure {
         let mut table = Table::new(headings, 2);
         for point in &self.points {
             let Summary { median, lower_quartile, upper_quartile, windows, .. } = point.value;
-            let quartiles = format!("{} .. {}", short(lower_quartile), short(upper_quartile));
+            let quartiles = format!("{} .. {}", y.number(lower_quartile), y.number(upper_quartile));
             let words = [point.series.clone(), point.class.name().to_owned()];
-            let numbers = [point.x.to_string(), short(median), quartiles, windows.to_string()];
+            let numbers = [point.x.to_string(), y.number(median), quartiles, windows.to_string()];
             let ratio = |divisor: &&str| point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
             let trips = point.line_round_trips.map(|trips| short(trips.median));
             table.row(words.into_iter().chain(numbers).chain(divisors.iter().map(ratio)).chain(trips).collect());
@@ -222,21 +233,10 @@ impl Figure {
 }
 
 impl Report {
-    /// Reads what `ringway bench --json` wrote.
-    ///
-    /// The text stays allocated until the program ends, as headings borrow from it.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not such a report.
-    pub fn read(file: &Path) -> io::Result<Report> {
-        let text: &'static str = Box::leak(std::fs::read_to_string(file)?.into_boxed_str());
-        serde_json::from_str(text).map_err(io::Error::from)
-    }
-
     /// Returns the machine and all tables, for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let Machine { cpu, kernel, processors, cores, version, commit, date } = &self.machine;
+        let Machine { cpu, kernel, processors, cores, version, commit, date, .. } = &self.machine;
         let mut text = format!(
             "ringway {version} ({}), {date}\n{cpu}, {processors} processors, Linux {kernel}; generator on core {}, switch on core {}\n",
             commit.as_deref().unwrap_or("commit unknown"),
@@ -251,16 +251,6 @@ impl Report {
             text.push_str(&figure.text());
         }
         text
-    }
-}
-
-/// Formats a number with three significant digits.
-pub(crate) fn short(value: f64) -> String {
-    match value.abs() {
-        large if large >= 99.95 => format!("{value:.0}"),
-        medium if medium >= 9.995 => format!("{value:.1}"),
-        small if small >= 0.9995 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
     }
 }
 
@@ -303,7 +293,8 @@ fn ratios(samples: &[Sample], own: &[&Sample]) -> BTreeMap<String, Summary> {
                 && (other.round, other.class) == (sample.round, sample.class)
                 && other.x == sample.x
         };
-        for other in samples.iter().filter(same) {
+        // A count of 0 has no ratio.
+        for other in samples.iter().filter(same).filter(|other| other.value != 0.0) {
             ratios.entry(other.series.clone()).or_default().push(sample.value / other.value);
         }
     }
@@ -372,6 +363,16 @@ mod tests {
     }
 
     #[test]
+    fn a_ratio_to_nothing_is_left_out_so_that_a_report_reads_back() {
+        let samples = vec![sample("other", 1, Class::Near, 0.0), sample("ringway", 1, Class::Near, 50.0)];
+        let figure = figure(samples, RATE);
+        let json: &'static str = Box::leak(serde_json::to_string(&figure).unwrap().into_boxed_str());
+        let read: Figure = serde_json::from_str(json).unwrap();
+        assert!(read.points.iter().all(|point| !point.ratios.contains_key("other")));
+        assert_eq!(read.points.len(), 2);
+    }
+
+    #[test]
     fn round_trips_are_also_stated_in_round_trips_of_a_line() {
         let times = figure(vec![sample("ringway", 1, Class::Far, 2000.0)], TIME);
         assert_eq!(times.points[0].line_round_trips.unwrap().median, 5.0);
@@ -390,7 +391,7 @@ mod tests {
         let text = figure(samples, RATE).text();
         let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
         let columns: Vec<&str> = line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-        assert_eq!(columns[..4], [name, "near", "1000000000000.5", "12345678"], "{text}");
+        assert_eq!(columns[..4], [name, "near", "1000000000000.5", "12,345,678"], "{text}");
     }
 
     #[test]

@@ -14,21 +14,8 @@ use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::peers::vde::Vde;
 use crate::placement::{Cores, crossing_ns};
 use crate::report::{Figure, Heading, Unavailable};
-use crate::trial::{self, ANCHOR, Anchor, Contestant, Entry, Pace, Surroundings};
-
-/// Name of Ringway's curves.
-pub const RINGWAY: &str = "ringway";
-/// Name of the Linux bridge's curves.
-pub const LINUX_BRIDGE: &str = "linux-bridge";
-/// Name of VDE's curves.
-pub const VDE: &str = "vde";
-/// Name of Open vSwitch's curves.
-pub const OVS_DPDK: &str = "ovs-dpdk";
-/// Name of the curves of DPDK's own cross-connect.
-pub const TESTPMD: &str = "testpmd io";
-
-/// Name of the curves of QEMU's TAP devices on a Linux bridge.
-pub const QEMU_TAP_BRIDGE: &str = "qemu tap, linux bridge";
+use crate::series::{ANCHOR, LINUX_BRIDGE, VDE};
+use crate::trial::{self, Anchor, Callbacks, Contestant, Entry, Schedule};
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -116,18 +103,18 @@ impl<'a> Session<'a> {
             let message = format!("{}: no curve \"{only}\": there are \"{there_are}\"", heading.name);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let pace = if self.options.quick {
-            Pace { pairs: 1, span: Duration::from_millis(4), budget: Duration::from_secs(10) }
+        let schedule = if self.options.quick {
+            Schedule { pairs: 1, span: Duration::from_millis(4), budget: Duration::from_secs(10) }
         } else {
-            Pace { pairs: self.options.pairs, span: Duration::from_millis(40), budget: Duration::from_secs(180) }
+            Schedule { pairs: self.options.pairs, span: Duration::from_millis(40), budget: Duration::from_secs(180) }
         };
         let (cores, stop, quick) = (self.cores, self.stop, self.options.quick);
-        let mut around = Surroundings {
+        let mut callbacks = Callbacks {
             probe: &mut || if quick { crossing_ns(cores).map(settled) } else { crossing_ns(cores) },
             stop: &|| stop.load(Ordering::Relaxed),
             progress: self.progress,
         };
-        let outcome = trial::run(pace, &heading.name, lineup.entries, &mut around);
+        let outcome = trial::run(schedule, &heading.name, lineup.entries, &mut callbacks);
         let only: String = self.options.only.iter().map(|series| format!(" --only \"{series}\"")).collect();
         let command = format!("ringway bench {experiment}{only} --pairs {}", self.options.pairs);
         let command = if self.options.quick { format!("ringway bench {experiment}{only} --quick") } else { command };

@@ -14,15 +14,16 @@ use std::time::Duration;
 
 use ringway_traffic::{Split, VirtioOptions};
 
-use crate::beside::Beside;
 use crate::counted::{self, Counted};
 use crate::daemon::{Daemon, LONG, Settings};
-use crate::limits::{Changed, Flood, Plan, Told};
+use crate::extra_counts::ExtraCounts;
+use crate::limits::{Flood, Metric, Plan, SharedFlood};
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::vhost::Vhost;
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session};
+use crate::series::{OVS_DPDK, RINGWAY};
+use crate::session::{Lineup, Session};
 use crate::vhost::with_any;
 
 /// Rates in Mbit/s, frames of 1514 bytes.
@@ -65,8 +66,8 @@ impl Limit {
     }
 
     /// Error of what `ports` ports get together.
-    fn error(self, ports: usize) -> Told {
-        Told::Error(self.bits() * ports as f64, self.refill())
+    fn error(self, ports: usize) -> Metric {
+        Metric::Error(self.bits() * ports as f64, self.refill())
     }
 
     /// Time in which the bucket refills a whole burst.
@@ -96,23 +97,23 @@ impl Limit {
 }
 
 /// Open vSwitch, started once for all places of a figure, as it takes seconds to start.
-type Police = io::Result<Rc<RefCell<Flood<Vhost<OvsDpdk, Split>>>>>;
+type Policer = io::Result<Rc<RefCell<Flood<Vhost<OvsDpdk, Split>>>>>;
 
 /// Starts Open vSwitch for this number of senders.
-fn police(session: &Session, senders: usize) -> Police {
+fn police(session: &Session, senders: usize) -> Policer {
     if !session.options.wants(OVS_DPDK) {
         return Err(io::Error::other("not asked for"));
     }
     let options = VirtioOptions { within: Duration::from_secs(30), ..VirtioOptions::default() };
     let network = Vhost::new(OvsDpdk::start_with(session.cores, 1 + senders)?, options);
-    let flood = Flood::new(network, session.cores, Plan::new(vec![vec![1514]; senders], Told::Fairness))?;
+    let flood = Flood::new(network, session.cores, Plan::new(vec![vec![1514]; senders], Metric::Fairness))?;
     Ok(Rc::new(RefCell::new(flood)))
 }
 
 /// Adds Open vSwitch with every sender of the plan held to `limit`.
-fn policed(lineup: &mut Lineup, police: &Police, x: f64, plan: Plan, limit: Limit) {
+fn policed(lineup: &mut Lineup, police: &Policer, x: f64, plan: Plan, limit: Limit) {
     let change = move |network: &mut Vhost<OvsDpdk, Split>| network.switch().police(limit.kbit, limit.burst * 8 / 1000);
-    lineup.add_at(OVS_DPDK, x, with_any(police, |flood| Changed { flood, plan, change: Box::new(change) }));
+    lineup.add_at(OVS_DPDK, x, with_any(police, |flood| SharedFlood { flood, plan, change: Box::new(change) }));
 }
 
 /// Adds Ringway with these keys.
@@ -134,7 +135,7 @@ fn tc(session: &Session, lineup: &mut Lineup, (series, x): (&str, f64), limit: L
 }
 
 /// Adds one limited sender, by every kind of limit.
-fn everyone(session: &Session, lineup: &mut Lineup, ovs: &Police, x: f64, limit: Limit, plan: &Plan) {
+fn everyone(session: &Session, lineup: &mut Lineup, ovs: &Policer, x: f64, limit: Limit, plan: &Plan) {
     for (series, excess) in EXCESS {
         ringway(session, lineup, (series, x), vec![String::new(), limit.ringway("ingress", excess)], plan.clone());
     }
@@ -155,7 +156,7 @@ const TC: [&str; 2] = ["tc tbf", "tc htb"];
 
 /// A place of an x axis: one sender's rate, size of frames, and seconds of a window.
 #[derive(Clone, Copy)]
-struct Place {
+struct Case {
     x: f64,
     kbit: usize,
     size: usize,
@@ -163,14 +164,14 @@ struct Place {
 }
 
 /// Names, title and x axis of a pair of figures: in per cent and in frames.
-struct Pair {
+struct FigurePair {
     experiment: &'static str,
     name: &'static str,
     title: &'static str,
     x: Axis,
 }
 
-impl Pair {
+impl FigurePair {
     /// Measures `lineup`; `frames` gives how many frames a window brings at a place.
     fn measure(self, session: &mut Session, lineup: Lineup, frames: impl Fn(f64) -> f64) -> io::Result<[Figure; 2]> {
         let heading = |name, unit| Heading {
@@ -186,9 +187,9 @@ impl Pair {
     }
 
     /// Measures one sender, by every kind of limit, at these places.
-    fn one_sender(self, session: &mut Session, places: &[Place]) -> io::Result<[Figure; 2]> {
+    fn one_sender(self, session: &mut Session, places: &[Case]) -> io::Result<[Figure; 2]> {
         let (mut lineup, ovs) = (session.lineup(), police(session, 1));
-        for &Place { x, kbit, size, seconds } in places {
+        for &Case { x, kbit, size, seconds } in places {
             lineup.anchor_at(x, size.min(1514));
             let limit = Limit::new(kbit);
             let plan = Plan { seconds, ..Plan::new(vec![vec![size]], limit.error(1)) };
@@ -202,9 +203,9 @@ impl Pair {
     }
 }
 
-fn rates(session: &Session, places: &[(f64, usize, usize, u32)]) -> Vec<Place> {
+fn rates(session: &Session, places: &[(f64, usize, usize, u32)]) -> Vec<Case> {
     let all: Vec<usize> = (0..places.len()).collect();
-    let place = |(x, kbit, size, seconds)| Place { x, kbit, size, seconds };
+    let place = |(x, kbit, size, seconds)| Case { x, kbit, size, seconds };
     session.places(&all).into_iter().map(|index| place(places[index])).collect()
 }
 
@@ -216,7 +217,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = rates(session, &RATES.map(|rate| (rate as f64, rate * 1000, 1514, 1)));
     let x = Axis { label: "rate", unit: "Mbit/s", logarithmic: true };
     let title = "Error of a limit, frames of 1514 bytes";
-    let pair = Pair { experiment: "shaping", name: "shaping-rate", title, x };
+    let pair = FigurePair { experiment: "shaping", name: "shaping-rate", title, x };
     pair.one_sender(session, &places).map(Vec::from)
 }
 
@@ -228,7 +229,7 @@ pub fn slow(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = rates(session, &SLOW.map(|(rate, seconds)| (rate as f64, rate, 60, seconds)));
     let x = Axis { label: "rate", unit: "kbit/s", logarithmic: true };
     let title = "Error of a slow limit, frames of 60 bytes, windows of 8 and 3 seconds";
-    let pair = Pair { experiment: "shaping-slow", name: "shaping-slow", title, x };
+    let pair = FigurePair { experiment: "shaping-slow", name: "shaping-slow", title, x };
     pair.one_sender(session, &places).map(Vec::from)
 }
 
@@ -240,7 +241,7 @@ pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = rates(session, &FAST.map(|(rate, size)| (rate as f64, rate * 1_000_000, size, 1)));
     let x = Axis { label: "rate", unit: "Gbit/s", logarithmic: true };
     let title = "Error of a fast limit, frames of 1514 bytes, at 100 Gbit/s of 64 KiB";
-    let pair = Pair { experiment: "shaping-fast", name: "shaping-fast", title, x };
+    let pair = FigurePair { experiment: "shaping-fast", name: "shaping-fast", title, x };
     pair.one_sender(session, &places).map(Vec::from)
 }
 
@@ -249,18 +250,18 @@ pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// # Errors
 /// The cores cannot be used.
 pub fn counted(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let (mut lineup, cores, offered) = (session.lineup(), session.cores, Beside::default());
+    let (mut lineup, cores, offered) = (session.lineup(), session.cores, ExtraCounts::default());
     for gigabit in session.places(&COUNTED) {
         let limit = Limit::new(gigabit * 1_000_000);
         for (series, excess) in EXCESS {
             let (keys, settings) = (limit.ringway("ingress", excess), session.settings());
-            let (held_to, told) = ((limit.bits(), limit.refill()), (series, offered.clone()));
-            lineup.add_with(series, gigabit as f64, || Counted::new(cores, settings, keys, held_to, told));
+            let (held_to, metric) = ((limit.bits(), limit.refill()), (series, offered.clone()));
+            lineup.add_with(series, gigabit as f64, || Counted::new(cores, settings, keys, held_to, metric));
         }
     }
     let x = Axis { label: "rate", unit: "Gbit/s", logarithmic: true };
     let title = "Error of a limit by its own counters, frames of 64 KiB, nothing delivered";
-    let pair = Pair { experiment: "shaping-counted", name: "shaping-counted", title, x };
+    let pair = FigurePair { experiment: "shaping-counted", name: "shaping-counted", title, x };
     let [error, frames] = pair.measure(session, lineup, |x| x * 1e9 / 8.0 / counted::FRAME as f64)?;
     let heading = Heading {
         name: "shaping-counted-offered".into(),
@@ -285,7 +286,7 @@ pub fn sizes(session: &mut Session) -> io::Result<Vec<Figure>> {
         ("shaping-size-gigabit", "Error of a limit of 1 Gbit/s", 1_000_000),
     ] {
         let places = rates(session, &SIZES.map(|size| (size as f64, kbit, size, 1)));
-        let pair = Pair { experiment: "shaping-sizes", name, title, x };
+        let pair = FigurePair { experiment: "shaping-sizes", name, title, x };
         figures.extend(pair.one_sender(session, &places)?);
     }
     Ok(figures)
@@ -322,7 +323,7 @@ pub fn ports(session: &mut Session) -> io::Result<Vec<Figure>> {
     drop(ovs);
     let x = Axis { label: "limited ports", unit: "ports", logarithmic: true };
     let title = "Error of limits of 1 Mbit/s together, all ports flooded, frames of 1514 bytes";
-    let pair = Pair { experiment: "shaping-ports", name: "shaping-ports", title, x };
+    let pair = FigurePair { experiment: "shaping-ports", name: "shaping-ports", title, x };
     pair.measure(session, lineup, |ports| ports * limit.bits() / 8.0 / 1514.0).map(Vec::from)
 }
 
@@ -335,7 +336,7 @@ pub fn bursts(session: &mut Session) -> io::Result<Vec<Figure>> {
     for burst in session.places(&BURSTS) {
         lineup.anchor(burst, 1514);
         let limit = Limit { kbit: 10_000, burst: burst * 1000 };
-        let plan = Plan::new(vec![vec![1514]], Told::Burst(limit.bits(), limit.burst));
+        let plan = Plan::new(vec![vec![1514]], Metric::Burst(limit.bits(), limit.burst));
         everyone(session, &mut lineup, &ovs, burst as f64, limit, &plan);
     }
     drop(ovs);

@@ -7,10 +7,11 @@ use std::io;
 
 use ringway_traffic::VirtioOptions;
 
-use crate::daemon::{Daemon, LONG, Ours, Settings, VhostUser};
-use crate::limits::{Flood, Plan, Told};
+use crate::daemon::{Daemon, LONG, RingwayNetwork, Settings, VhostUser};
+use crate::limits::{Flood, Metric, Plan};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 
 const SENDERS: [usize; 4] = [2, 4, 16, 64];
 /// Weights of the first of two senders; the second has 1.
@@ -23,7 +24,7 @@ const SEGMENTS: usize = 65_226;
 const PACE: f64 = 200e6;
 
 /// What limits the receiver.
-struct Way {
+struct Bottleneck {
     series: &'static str,
     /// Keys of the receiver.
     receiver: &'static str,
@@ -35,14 +36,24 @@ struct Way {
     pace: Option<f64>,
 }
 
-const WAYS: [Way; 5] = [
-    Way { series: RINGWAY, receiver: "egress = { rate = \"200Mbit\" }", ..NO_LIMIT },
-    Way { series: "ringway, waits", receiver: "egress = { rate = \"200Mbit\", on_excess = \"wait\" }", ..NO_LIMIT },
-    Way { series: "receiver's bucket", receiver: "egress = { bucket = \"shared\" }", bucket: BUCKET, ..NO_LIMIT },
-    Way { series: "senders' bucket", sender: "ingress = { bucket = \"shared\" }", bucket: BUCKET, ..NO_LIMIT },
-    Way { pace: Some(PACE), ..NO_LIMIT },
+const WAYS: [Bottleneck; 5] = [
+    Bottleneck { series: RINGWAY, receiver: "egress = { rate = \"200Mbit\" }", ..NO_LIMIT },
+    Bottleneck {
+        series: "ringway, waits",
+        receiver: "egress = { rate = \"200Mbit\", on_excess = \"wait\" }",
+        ..NO_LIMIT
+    },
+    Bottleneck {
+        series: "receiver's bucket",
+        receiver: "egress = { bucket = \"shared\" }",
+        bucket: BUCKET,
+        ..NO_LIMIT
+    },
+    Bottleneck { series: "senders' bucket", sender: "ingress = { bucket = \"shared\" }", bucket: BUCKET, ..NO_LIMIT },
+    Bottleneck { pace: Some(PACE), ..NO_LIMIT },
 ];
-const NO_LIMIT: Way = Way { series: "slow receiver without limit", receiver: "", sender: "", bucket: None, pace: None };
+const NO_LIMIT: Bottleneck =
+    Bottleneck { series: "slow receiver without limit", receiver: "", sender: "", bucket: None, pace: None };
 const BUCKET: Option<&str> = Some("rate = \"200Mbit\"");
 
 /// Sizes of a sender's frames, different for each of four; one sender has segments.
@@ -69,14 +80,14 @@ pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<VhostUser>(session, "shares-vhost")
 }
 
-fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
+fn figures<N: RingwayNetwork>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
     // A driver's rings are as long as those of process ports, and its buffers hold the longest frame.
     let virtio = VirtioOptions { tx_ring: 2048, rx_ring: 2048, buffer_size: 65_536, ..VirtioOptions::default() };
     let settings = Settings { shape: LONG, virtio, ..session.settings() };
     // `besides` has more keys of each sender.
-    let start = |way: &Way, besides: Vec<String>, sizes: Vec<Vec<usize>>, told| {
-        let plan = Plan { pace: way.pace, ..Plan::new(sizes, told) };
+    let start = |way: &Bottleneck, besides: Vec<String>, sizes: Vec<Vec<usize>>, metric| {
+        let plan = Plan { pace: way.pace, ..Plan::new(sizes, metric) };
         let senders = besides.iter().map(|keys| format!("{keys}\n{}", way.sender));
         let keys = [way.receiver.to_owned()].into_iter().chain(senders).collect();
         let settings = Settings { keys, bucket: way.bucket, ..settings.clone() };
@@ -87,7 +98,7 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
         lineup.anchor(senders, 590);
         for way in &WAYS {
             let (besides, sizes) = (vec![String::new(); senders], (0..senders).map(sizes).collect());
-            lineup.add_with(way.series, senders as f64, || start(way, besides, sizes, Told::Fairness));
+            lineup.add_with(way.series, senders as f64, || start(way, besides, sizes, Metric::Fairness));
         }
     }
     let heading = Heading {
@@ -107,7 +118,7 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
         lineup.anchor(weight, 590);
         for way in &WAYS {
             let (besides, sizes) = (vec![format!("weight = {weight}"), String::new()], vec![vec![60], vec![1514]]);
-            lineup.add_with(way.series, weight as f64, || start(way, besides, sizes, Told::FirstToSecond));
+            lineup.add_with(way.series, weight as f64, || start(way, besides, sizes, Metric::FirstToSecond));
         }
     }
     let heading = Heading {

@@ -43,7 +43,7 @@ pub trait Contestant {
 
     /// Returns true if the distance of the cores matters. It does not for programs that run for seconds wherever the scheduler puts
     /// them.
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         true
     }
 
@@ -89,7 +89,7 @@ pub struct Sample {
 
 /// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Schedule {
     /// Number of rounds.
     pub pairs: usize,
     /// Length of a window.
@@ -112,7 +112,7 @@ pub struct Outcome {
 }
 
 /// Callbacks of the rounds.
-pub struct Surroundings<'a> {
+pub struct Callbacks<'a> {
     /// Returns the nanoseconds per crossing, now.
     pub probe: &'a mut dyn FnMut() -> io::Result<f64>,
     /// Called before every window; true ends the rounds.
@@ -124,23 +124,23 @@ pub struct Surroundings<'a> {
 /// Runs all `entries` in turn. Entries of one x should stand together, the anchor first: their windows are adjacent.
 ///
 /// An entry whose window fails is noted and left out from then on.
-pub fn run(pace: Pace, title: &str, mut entries: Vec<Entry>, around: &mut Surroundings) -> Outcome {
+pub fn run(schedule: Schedule, title: &str, mut entries: Vec<Entry>, callbacks: &mut Callbacks) -> Outcome {
     let mut outcome = Outcome::default();
     let start = Instant::now();
-    for round in 1..=pace.pairs {
-        if round > 1 && start.elapsed() > pace.budget {
-            outcome.notes.push(format!("{title}: time is up after {} of {} rounds", round - 1, pace.pairs));
+    for round in 1..=schedule.pairs {
+        if round > 1 && start.elapsed() > schedule.budget {
+            outcome.notes.push(format!("{title}: time is up after {} of {} rounds", round - 1, schedule.pairs));
             break;
         }
         let mut index = 0;
         while index < entries.len() {
-            if (around.stop)() {
-                outcome.notes.push(format!("{title}: interrupted in round {round} of {}", pace.pairs));
+            if (callbacks.stop)() {
+                outcome.notes.push(format!("{title}: interrupted in round {round} of {}", schedule.pairs));
                 return outcome;
             }
             let entry = &mut entries[index];
-            (around.progress)(&format!("round {round}/{}, {title}: {}, {}", pace.pairs, entry.series, entry.x));
-            match sample(pace.span, round, entry, around, &mut outcome) {
+            (callbacks.progress)(&format!("round {round}/{}, {title}: {}, {}", schedule.pairs, entry.series, entry.x));
+            match sample(schedule.span, round, entry, callbacks, &mut outcome) {
                 Ok(()) => index += 1,
                 Err(error) => {
                     outcome.notes.push(format!("{} at {}: {error}", entry.series, entry.x));
@@ -157,10 +157,10 @@ fn sample(
     span: Duration,
     round: usize,
     entry: &mut Entry,
-    around: &mut Surroundings,
+    callbacks: &mut Callbacks,
     outcome: &mut Outcome,
 ) -> io::Result<()> {
-    if !entry.contestant.minds_the_distance() {
+    if !entry.contestant.depends_on_distance() {
         entry.contestant.resume()?;
         let value = entry.contestant.window(span);
         entry.contestant.hold()?;
@@ -168,7 +168,7 @@ fn sample(
         outcome.samples.push(Sample { series, x, round, class, crossing_ns, value: value? });
         return Ok(());
     }
-    let mut before = (around.probe)()?;
+    let mut before = (callbacks.probe)()?;
     for _ in 0..=MIXED_RETRIES {
         entry.contestant.resume()?;
         let lost = machine::times_preempted();
@@ -176,7 +176,7 @@ fn sample(
         let lost = machine::times_preempted() - lost;
         entry.contestant.hold()?;
         let value = value?;
-        let after = (around.probe)()?;
+        let after = (callbacks.probe)()?;
         let class = Class::of(before, after);
         let was_alone = lost <= MOST_PREEMPTIONS || !entry.contestant.needs_its_core();
         let was_alone = was_alone && !entry.contestant.was_held_up();
@@ -191,9 +191,6 @@ fn sample(
     }
     Ok(())
 }
-
-/// Name of the bare ring's curve. Every rate is stated as a fraction of the bare ring's.
-pub const ANCHOR: &str = "anchor";
 
 /// The bare ring as a contestant, in million frames per second.
 pub struct Anchor {
@@ -248,15 +245,15 @@ mod tests {
             contestant: Box::new(Scripted { name, log: Rc::clone(&log), fails_at }),
         };
         let entries = vec![entry("a", fails_at[0]), entry("b", fails_at[1])];
-        let pace = Pace { pairs: 3, span: Duration::ZERO, budget: Duration::from_secs(60) };
+        let schedule = Schedule { pairs: 3, span: Duration::ZERO, budget: Duration::from_secs(60) };
         let windows = Cell::new(0);
         let mut distance = distances.iter().cycle();
-        let mut around = Surroundings {
+        let mut callbacks = Callbacks {
             probe: &mut || Ok(*distance.next().unwrap()),
             stop: &|| windows.get() >= stop_after,
             progress: &mut |_| windows.set(windows.get() + 1),
         };
-        let outcome = run(pace, "test", entries, &mut around);
+        let outcome = run(schedule, "test", entries, &mut callbacks);
         (log.take(), outcome)
     }
 

@@ -14,7 +14,8 @@ use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::testpmd::Testpmd;
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::{Cores, pin};
-use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session, TESTPMD};
+use crate::series::{OVS_DPDK, RINGWAY, TESTPMD};
+use crate::session::{Lineup, Session};
 use crate::trial::Contestant;
 
 /// Frame sizes that tables of switches usually have.
@@ -33,16 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Load {
     /// Bytes of the frames, by turns.
     pub sizes: Vec<usize>,
-    /// Whether both drivers send, or one.
+    /// True if both drivers send; otherwise one does.
     pub both: bool,
     /// TCP rather than UDP.
     pub tcp: bool,
-    /// Whether one frame of sixteen is a broadcast.
+    /// True if one frame of sixteen is a broadcast.
     pub broadcasts: bool,
 }
 
 /// One driver, its frames, and the number of frames that it received.
-struct Lane<P> {
+struct Driver<P> {
     port: P,
     /// A frame for each place of the transmit ring. The first lap writes it there; later laps send it unchanged.
     frames: Vec<Vec<u8>>,
@@ -51,7 +52,7 @@ struct Lane<P> {
     received: u64,
 }
 
-impl<P: Endpoint> Lane<P> {
+impl<P: Endpoint> Driver<P> {
     /// Sends up to `most` frames; returns how many.
     fn send(&mut self, most: usize) -> usize {
         let room = self.port.tx_room().min(most);
@@ -98,7 +99,7 @@ fn make_tcp(frame: &mut [u8]) {
 /// A switch and the two drivers at its ports, for several contestants by turns.
 pub struct Pair<N: Network> {
     // Drivers are dropped before their switch.
-    lanes: [Lane<N::Port>; 2],
+    drivers: [Driver<N::Port>; 2],
     network: N,
     ring: usize,
     load: Load,
@@ -120,13 +121,13 @@ impl<N: Network> Pair<N> {
             introduce(&mut ports)?;
         }
         network.hold()?;
-        let lane = |port| Lane { port, frames: Vec::new(), place: 0, to_write: 0, received: 0 };
+        let driver = |port| Driver { port, frames: Vec::new(), place: 0, to_write: 0, received: 0 };
         let (Some(far), Some(near)) = (ports.pop(), ports.pop()) else {
             return Err(io::Error::other("the switch has fewer than two ports"));
         };
-        let lanes = [lane(near), lane(far)];
+        let drivers = [driver(near), driver(far)];
         Ok(Rc::new(RefCell::new(Pair {
-            lanes,
+            drivers,
             network,
             ring,
             load: Load { sizes: Vec::new(), both: false, tcp: false, broadcasts: false },
@@ -147,7 +148,7 @@ impl<N: Network> Pair<N> {
 
     /// The drivers, for their counters.
     pub fn looked_at(&mut self) -> [&mut N::Port; 2] {
-        let [near, far] = &mut self.lanes;
+        let [near, far] = &mut self.drivers;
         [&mut near.port, &mut far.port]
     }
 
@@ -156,7 +157,7 @@ impl<N: Network> Pair<N> {
         if self.load == *load {
             return Ok(());
         }
-        for (number, lane) in self.lanes.iter_mut().enumerate() {
+        for (number, driver) in self.drivers.iter_mut().enumerate() {
             let (own, other) = (SENDER + number as u32, SENDER + 1 - number as u32);
             let mut makers = Vec::with_capacity(load.sizes.len());
             for &size in &load.sizes {
@@ -168,11 +169,11 @@ impl<N: Network> Pair<N> {
                 let spec = FrameSpec { size, source, destinations, ..FrameSpec::default() };
                 makers.push(Frames::new(&spec).map_err(io::Error::other)?);
             }
-            lane.frames = (0..self.ring).map(|place| makers[place % load.sizes.len()].next_frame()).collect();
+            driver.frames = (0..self.ring).map(|place| makers[place % load.sizes.len()].next_frame()).collect();
             if load.tcp {
-                lane.frames.iter_mut().for_each(|frame| make_tcp(frame));
+                driver.frames.iter_mut().for_each(|frame| make_tcp(frame));
             }
-            (lane.place, lane.to_write) = (0, self.ring);
+            (driver.place, driver.to_write) = (0, self.ring);
         }
         self.load = load.clone();
         Ok(())
@@ -193,8 +194,8 @@ impl<N: Network> Pair<N> {
             if frames > 0 {
                 return Ok(frames as f64 / seconds / 1e6);
             }
-            for lane in &mut self.lanes {
-                lane.port.wait(true, Duration::ZERO)?;
+            for driver in &mut self.drivers {
+                driver.port.wait(true, Duration::ZERO)?;
             }
         }
         Err(io::Error::other("no frame got through"))
@@ -208,28 +209,28 @@ impl<N: Network> Pair<N> {
     pub fn offer(&mut self, load: &Load, rate: f64, span: Duration) -> io::Result<f64> {
         self.prepare(load)?;
         // One frame the other way, so that the switch learns the destination's port.
-        self.lanes[1].send(1);
-        self.lanes[0].receive();
+        self.drivers[1].send(1);
+        self.drivers[0].receive();
         let (start, mut sent) = (Instant::now(), 0.0);
         while start.elapsed() < span {
             let due = (start.elapsed().as_secs_f64() * rate - sent).clamp(0.0, BATCH as f64);
-            sent += self.lanes[0].send(due as usize) as f64;
-            self.lanes[1].receive();
+            sent += self.drivers[0].send(due as usize) as f64;
+            self.drivers[1].receive();
         }
         Ok(start.elapsed().as_secs_f64())
     }
 
     /// Runs for `span`. Returns the frames received and the duration in seconds.
     fn run(&mut self, span: Duration) -> (u64, f64) {
-        let received = |pair: &Pair<N>| pair.lanes.iter().map(|lane| lane.received).sum::<u64>();
+        let received = |pair: &Pair<N>| pair.drivers.iter().map(|driver| driver.received).sum::<u64>();
         let (start, before) = (Instant::now(), received(self));
         while start.elapsed() < span {
             for _ in 0..TURNS_PER_LOOK {
-                for (number, lane) in self.lanes.iter_mut().enumerate() {
+                for (number, driver) in self.drivers.iter_mut().enumerate() {
                     if number == 0 || self.load.both {
-                        lane.send(BATCH);
+                        driver.send(BATCH);
                     }
-                    lane.receive();
+                    driver.receive();
                 }
             }
         }

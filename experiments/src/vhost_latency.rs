@@ -12,7 +12,8 @@ use ringway_traffic::{Endpoint, Mac, Split, VirtioOptions};
 use crate::network::{Network, SENDER};
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, TIME};
-use crate::session::{OVS_DPDK, RINGWAY, Session, TESTPMD};
+use crate::series::{OVS_DPDK, RINGWAY, TESTPMD};
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::{Load, Shared, Switches, with};
 

@@ -16,7 +16,8 @@ use crate::daemon::Daemon;
 use crate::network::Network as _;
 use crate::peers::vhost::{Vhost, VhostSwitch as _};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::{Load, Saturation, Shared, pair, with_any};
 
@@ -30,13 +31,13 @@ type Pair = Shared<Vhost<Daemon, Split>>;
 type Neighbour = Rc<dyn Any>;
 
 /// A thread that connects and sends an invalid message, repeatedly.
-struct Broken {
+struct BrokenFrontEnd {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Broken {
-    fn start(socket: PathBuf) -> Broken {
+impl BrokenFrontEnd {
+    fn start(socket: PathBuf) -> BrokenFrontEnd {
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -50,11 +51,11 @@ impl Broken {
                 std::thread::sleep(PAUSE);
             }
         });
-        Broken { stop, thread: Some(thread) }
+        BrokenFrontEnd { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Broken {
+impl Drop for BrokenFrontEnd {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -64,12 +65,12 @@ impl Drop for Broken {
 }
 
 /// Two ports under load, and a neighbour or none.
-struct Beside {
+struct WithNeighbour {
     ports: Saturation<Vhost<Daemon, Split>>,
     _neighbour: Neighbour,
 }
 
-impl Contestant for Beside {
+impl Contestant for WithNeighbour {
     fn resume(&mut self) -> io::Result<()> {
         self.ports.resume()
     }
@@ -104,14 +105,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let pairs = [
         (RINGWAY, start(&|_| Ok(Rc::new(())))),
         ("beside one that stands still", start(&stopped)),
-        ("beside one that is broken", start(&|socket| Ok(Rc::new(Broken::start(socket))))),
+        ("beside one that is broken", start(&|socket| Ok(Rc::new(BrokenFrontEnd::start(socket))))),
     ];
     let pairs = pairs.map(|(name, pair)| (name, pair.map(Rc::new)));
     let mut lineup = session.lineup();
     for size in session.places(&SIZES) {
         for (name, pair) in &pairs {
             let load = Load { sizes: vec![size], both: false, tcp: false, broadcasts: true };
-            let beside = with_any(pair, |pair| Beside {
+            let beside = with_any(pair, |pair| WithNeighbour {
                 ports: Saturation { pair: Rc::clone(&pair.0), load },
                 _neighbour: Rc::clone(&pair.1),
             });

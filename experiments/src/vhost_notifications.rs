@@ -19,7 +19,8 @@ use crate::network::{Network, SENDER};
 use crate::peers::vhost::Vhost;
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::{Shared, pair, with};
 

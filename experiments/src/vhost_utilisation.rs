@@ -13,7 +13,8 @@ use crate::network::Network;
 use crate::peers::vhost::Vhost;
 use crate::placement::{Cores, pin, unpin};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::{Load, Shared, pair, with};
 

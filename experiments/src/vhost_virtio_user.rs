@@ -8,7 +8,8 @@ use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::testpmd::Testpmd;
 use crate::peers::virtio_user::{Rings, VirtioUser};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::session::{OVS_DPDK, RINGWAY, Session, TESTPMD};
+use crate::series::{OVS_DPDK, RINGWAY, TESTPMD};
+use crate::session::Session;
 
 /// Descriptors of each ring.
 const RING: usize = 1024;

@@ -8,70 +8,22 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ringway_guests::{Error, Guest, Nic, bulk};
+use ringway_guests::{Error, Guest, bulk};
 use serde_json::Value;
 
 use crate::daemon::Daemon;
-use crate::peers::vhost::VhostSwitch;
 use crate::peers::vm_bridge::VmBridge;
 use crate::placement::{Cores, unpin};
 use crate::trial::Contestant;
+use crate::vm_switch::VmSwitch;
 
 /// Addresses of the guests.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// Length of a window in ordinary windows: iperf3 counts whole seconds.
+/// Factor by which windows are longer than those of other experiments: iperf3 counts whole seconds.
 const STRETCH: u32 = 25;
 
 /// Approximate number of frames per second that pktgen in a guest sends.
 const PKTGEN_RATE: f64 = 150_000.0;
-
-/// A switch for guests. It runs once it has started.
-pub trait VmSwitch {
-    /// Returns the NIC of guest `number`, with this address unless the switch gives it another.
-    ///
-    /// # Errors
-    /// There is no such NIC.
-    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic>;
-
-    /// Returns true if the guests are compared with guests that have a vfio-user NIC, and so need the same QEMU.
-    fn has_vfio_user_qemu(&self) -> bool {
-        false
-    }
-
-    /// Stops the switch, if it is a program.
-    ///
-    /// # Errors
-    /// The program has ended.
-    fn hold(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Lets the switch go on.
-    ///
-    /// # Errors
-    /// The program has ended.
-    fn resume(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl VmSwitch for Daemon {
-    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
-        if self.has_nics() {
-            // The device tells the guest its address.
-            return Ok(Nic::vfio_user(&self.nics()[number]));
-        }
-        Ok(Nic::vhost_user(&self.sockets()[number]).mac(mac))
-    }
-
-    fn hold(&mut self) -> io::Result<()> {
-        VhostSwitch::hold(self)
-    }
-
-    fn resume(&mut self) -> io::Result<()> {
-        VhostSwitch::resume(self)
-    }
-}
 
 /// Two guests on a switch. Several contestants use them by turns.
 pub struct Machines<S: VmSwitch> {
@@ -191,7 +143,7 @@ const PKTGEN: &str = "[ -e /proc/net/pktgen ] || insmod /modules/pktgen.ko; cd /
 pub enum Traffic {
     /// TCP one way, in Gbit/s.
     Tcp {
-        /// Whether the guests leave segmentation to the device.
+        /// True if the guests leave segmentation to the device.
         segments: bool,
     },
     /// TCP both ways at once, in Gbit/s, the sum of both.
@@ -228,7 +180,7 @@ impl<S: VmSwitch> Contestant for Stream<S> {
         false
     }
 
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         false
     }
 
@@ -263,12 +215,12 @@ fn arrived(sum: &Value) -> Option<f64> {
 }
 
 /// Share of its time that the poller is busy while the guests are silent, in percent.
-pub struct Silence {
+pub struct IdlePoller {
     /// The guests.
     pub machines: Shared<Daemon>,
 }
 
-impl Contestant for Silence {
+impl Contestant for IdlePoller {
     fn resume(&mut self) -> io::Result<()> {
         self.machines.borrow_mut().resume()
     }
@@ -277,7 +229,7 @@ impl Contestant for Silence {
         self.machines.borrow_mut().hold()
     }
 
-    fn minds_the_distance(&self) -> bool {
+    fn depends_on_distance(&self) -> bool {
         false
     }
 

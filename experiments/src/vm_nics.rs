@@ -19,7 +19,7 @@ use crate::network::Network as _;
 use crate::peers::vm_bridge::VmBridge;
 use crate::placement::{Cores, unpin};
 use crate::session::Session;
-use crate::vm::VmSwitch as _;
+use crate::vm_switch::VmSwitch as _;
 
 /// Address that guests' frames go to.
 pub(crate) const SINK: u32 = 7;
@@ -49,7 +49,7 @@ pub enum Kind {
     E1000,
     /// An 82574L of Ringway's with mapped ring registers.
     Mapped,
-    /// An 82574L of Ringway's, every register access of which is a message.
+    /// An 82574L of Ringway's. Every register access is a message.
     Trapped,
     /// virtio-net on a vhost-user port of Ringway's.
     Vhost,
@@ -82,7 +82,7 @@ impl Kind {
 }
 
 /// The port of a switch that this program serves.
-pub(crate) enum Far {
+pub(crate) enum FarEnd {
     Process(ProcessEndpoint),
     Tap(Tap),
 }
@@ -91,7 +91,7 @@ pub(crate) enum Far {
 pub struct Station {
     // The guest is dropped before its switch.
     pub(crate) guest: Guest,
-    pub(crate) far: Far,
+    pub(crate) far: FarEnd,
     pub(crate) daemon: Option<Daemon>,
     kind: Kind,
     /// Most interrupts per second that the driver was last set to.
@@ -161,8 +161,8 @@ impl Station {
         // QEMU has inherited its device.
         drop(kept);
         let far = match (&mut daemon, end) {
-            (Some(daemon), _) => Far::Process(daemon.attach(1)?.pop().ok_or_else(|| io::Error::other("no port"))?),
-            (None, Some(tap)) => Far::Tap(tap),
+            (Some(daemon), _) => FarEnd::Process(daemon.attach(1)?.pop().ok_or_else(|| io::Error::other("no port"))?),
+            (None, Some(tap)) => FarEnd::Tap(tap),
             (None, None) => return Err(io::Error::other("no switch")),
         };
         let mut station = Station { guest, far, daemon, kind, throttle: None, mac: Mac::local(0), cores };
@@ -240,8 +240,8 @@ impl Station {
         thread::scope(|scope| {
             let (over, arrived) = (&over, &arrived);
             let ends = scope.spawn(move || match far {
-                Far::Process(port) => drain(port, arrived, over),
-                Far::Tap(tap) => drain(tap, arrived, over),
+                FarEnd::Process(port) => drain(port, arrived, over),
+                FarEnd::Tap(tap) => drain(tap, arrived, over),
             });
             let counted = watched(guest, daemon.as_ref(), arrived, span);
             let stopped = guest.ok("echo stop >/proc/net/pktgen/pgctrl").map_err(io::Error::other);

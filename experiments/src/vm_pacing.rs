@@ -4,7 +4,8 @@ use std::io;
 
 use crate::daemon::{Daemon, Settings};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{RINGWAY, Session};
+use crate::series::RINGWAY;
+use crate::session::Session;
 use crate::vhost::with_any;
 use crate::vm::{Booting, Stream, Traffic};
 

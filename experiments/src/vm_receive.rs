@@ -8,7 +8,7 @@ use ringway_guests::Guest;
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, Pacer, Rate, Source as _};
 
 use crate::placement::unpin;
-use crate::vm_nics::{Accesses, Counted, Far, INTERRUPTS, SINK, Station, accesses};
+use crate::vm_nics::{Accesses, Counted, FarEnd, INTERRUPTS, SINK, Station, accesses};
 
 /// Most credit of the generator: after a time without a processor it sends at once what this time brings.
 const BURST: Duration = Duration::from_micros(500);
@@ -48,8 +48,8 @@ impl Station {
         let before = (ask(guest)?, status()?);
         let start = Instant::now();
         let sent = match far {
-            Far::Process(port) => offer(port, &mut frames, rate, span)?,
-            Far::Tap(tap) => offer(tap, &mut frames, rate, span)?,
+            FarEnd::Process(port) => offer(port, &mut frames, rate, span)?,
+            FarEnd::Tap(tap) => offer(tap, &mut frames, rate, span)?,
         };
         let seconds = start.elapsed().as_secs_f64();
         guest.ok(SETTLED).map_err(io::Error::other)?;

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use crate::daemon::{Daemon, Settings};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{QEMU_TAP_BRIDGE, RINGWAY, Session};
+use crate::series::{QEMU_TAP_BRIDGE, RINGWAY};
+use crate::session::Session;
 use crate::vhost::with_any;
-use crate::vm::{Silence, Stream, Switches, Traffic};
+use crate::vm::{IdlePoller, Stream, Switches, Traffic};
 
 /// Measures the figures.
 ///
@@ -37,7 +38,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         done.push(session.measure("vm-tcp", heading, lineup)?);
     }
     let mut lineup = session.lineup();
-    lineup.add(RINGWAY, 2, with_any(&switches.ringway, |machines| Silence { machines: Rc::clone(&machines) }));
+    lineup.add(RINGWAY, 2, with_any(&switches.ringway, |machines| IdlePoller { machines: Rc::clone(&machines) }));
     let heading = Heading {
         name: "vm-idle".into(),
         title: "Share of the poller's time that is busy while two virtual machines have nothing to say".into(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use ringway_memory::Mapping;
 use ringway_ports::e1000::rings::{
-    Bounce, CsbPlace, Format, Receive, ReceiveSettings, Received, Transmit, TransmitSettings,
+    Bounce, CsbLocation, Destination, Format, Receive, ReceiveSettings, Received, Transmit, TransmitSettings,
 };
 use ringway_ports::guest::{GuestMemory, Region};
 use ringway_switch::{BatchStorage, Discarded, Gso, Offload};
@@ -95,7 +95,7 @@ fuzz_target!(|data: &[u8]| {
         guest.fill(memory);
         receive(guest, choices);
         let address = BASE + u64::from(word(choices));
-        if let Ok(place) = CsbPlace::new(address, &guest.memory) {
+        if let Ok(place) = CsbLocation::new(address, &guest.memory) {
             let block = place.block(&guest.memory).expect("it was there");
             block.begin(0, 0);
             let _ =
@@ -213,9 +213,14 @@ fn receive(guest: &Guest, choices: &[u8]) {
         }
         let mut received = Received::default();
         let frames = (0..batch.len()).map(|index| batch.frame(index));
-        let result = ring.deliver(&guest.memory, frames, &settings, tail, &mut received, |frame, received| {
-            received.full += u64::from(received.judge(frame, &settings));
-        });
+        let result = ring.deliver(
+            &Destination { writable: &guest.memory, settings: &settings, tail },
+            frames,
+            &mut received,
+            |frame, received| {
+                received.full += u64::from(received.judge(frame, &settings));
+            },
+        );
         let all = received.traffic.frames + received.filtered + received.full + received.long;
         assert_eq!((all, ring.head() < count), (8, true), "every frame is given or counted");
         if received.traffic.frames == 0 && result.is_ok() {

@@ -12,8 +12,9 @@ use libfuzzer_sys::fuzz_target;
 use ringway_memory::{Mapping, View};
 use ringway_switch::policy::{Bound, Claims, Domain, Membership, Rules};
 use ringway_switch::{
-    Accepts, Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Gso, Input, Mac, MacMap, MacTable, Member,
-    News, Offload, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Gso,
+    Input, Mac, MacMap, MacTable, Member, Offload, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time,
+    WakeOn, Workspace, pass,
 };
 
 const SETS: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];
@@ -47,8 +48,8 @@ impl Input for Offer {
         false
     }
 
-    fn arm(&mut self) -> bool {
-        false
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Kick
     }
 
     fn disarm(&mut self) {}
@@ -61,8 +62,8 @@ struct Sink {
 }
 
 impl Output for Sink {
-    fn accepts(&self) -> Accepts {
-        self.accepts
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: self.accepts, names_losses: false }
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
@@ -84,8 +85,8 @@ impl Output for Sink {
 struct Silent;
 
 impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -194,7 +195,7 @@ fuzz_target!(|data: &[u8]| {
             .collect();
         let table = Arc::new(MacTable::new(64, 8, [3, 5]));
         let (forward, bound) = (Box::new(MacMap::new(&members)), Bound::new(&members));
-        let switch = Switch::new("fuzz", members, table, forward, Spreads::default());
+        let switch = Switch::new("fuzz", members, table, forward, FloodPolicy::default());
         let vlans = shape & (ADD | REMOVE) != 0;
         let switch = switch.within(Domain { bound, rules: Rules::ALLOW, vlans });
         let mut input = Offer { memory: Mapping::private(len).expect("memory"), pieces: pieces.clone(), offload };

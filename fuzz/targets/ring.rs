@@ -13,7 +13,7 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::{Layout, Shape, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_ports::process;
-use ringway_switch::{Input, Mac, MacMap, MacTable, Member, Owner, Port, Spreads, Switch, Time, Workspace, pass};
+use ringway_switch::{FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, pass};
 
 const HOSTILE: u16 = 0;
 const SENDER: u16 = 1;
@@ -122,7 +122,7 @@ fuzz_target!(|data: &[u8]| {
         clients.push(Client { memory: Arc::clone(ends.memory.mapping()), layout: ends.layout, input: sides.input });
     }
     let forward = Box::new(MacMap::new(&members));
-    let switch = Switch::new("fuzz", members, Arc::new(MacTable::new(64, 8, [3, 5])), forward, Spreads::default());
+    let switch = Switch::new("fuzz", members, Arc::new(MacTable::new(64, 8, [3, 5])), forward, FloodPolicy::default());
     let mut work = Workspace::new(1 + usize::from(bytes.next()) % 40);
     let mut run = |clients: &mut Vec<Client>, from: u16| {
         let client = &mut clients[usize::from(from)];

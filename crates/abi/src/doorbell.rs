@@ -17,7 +17,7 @@
 //! it granted, so that it neither writes to the other side's line nor wakes twice.
 //!
 //! Both sides settle the race between "no work, I sleep" and "here is work, are you asleep?" by store, full fence, load, as
-//! [`Wish::make`] and [`granted`] do: at least one of the two sees the other. loom checks this handshake
+//! [`WakeRequest::make`] and [`granted`] do: at least one of the two sees the other. loom checks this handshake
 //! (`tests/loom_doorbell.rs`).
 //!
 //! The doorbell is in the client's memfd, shifted by a colour per client (`docs/decisions/doorbell-page.md`).
@@ -46,12 +46,12 @@ pub const WISH: usize = 1;
 
 /// A side's own wake-up request, and the number that it used last.
 #[derive(Debug, Default)]
-pub struct Wish {
+pub struct WakeRequest {
     number: u32,
     open: bool,
 }
 
-impl Wish {
+impl WakeRequest {
     /// Requests a wake-up at the next move of the other side's index. The caller must look at that index once more
     /// afterwards, and must not sleep if it has moved.
     #[inline]

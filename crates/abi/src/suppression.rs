@@ -21,14 +21,14 @@ const WRAP: u16 = 1 << 15;
 
 /// The notification request of one side of a split ring.
 #[derive(Clone, Copy, Debug)]
-pub struct SplitWish<'a> {
+pub struct SplitSuppression<'a> {
     /// Flags of this side's ring.
     pub flags: &'a AtomicU16,
     /// The event index of this side, with VIRTIO_F_EVENT_IDX.
     pub event: Option<&'a AtomicU16>,
 }
 
-impl SplitWish<'_> {
+impl SplitSuppression<'_> {
     /// Requests a notification when entry `at` is published. The caller must look for the entry once more afterwards,
     /// and must not sleep if it is there.
     #[inline]
@@ -66,16 +66,16 @@ impl SplitWish<'_> {
 
 /// The notification request of one side of a packed ring: its event suppression structure.
 #[derive(Clone, Copy, Debug)]
-pub struct PackedWish<'a> {
+pub struct PackedSuppression<'a> {
     /// The descriptor to wait for; its wrap counter is in the highest bit.
     pub place: &'a AtomicU16,
-    /// Whether to notify for any descriptor, for none, or for that one.
+    /// When to notify: for any descriptor, for none, or for that one.
     pub flags: &'a AtomicU16,
     /// True if VIRTIO_F_EVENT_IDX was negotiated.
     pub event_idx: bool,
 }
 
-impl PackedWish<'_> {
+impl PackedSuppression<'_> {
     /// Requests a notification when the descriptor at position `at` is published; its wrap counter is in the highest
     /// bit. The caller must look for the descriptor once more afterwards, and must not sleep if it is there.
     #[inline]

@@ -90,7 +90,7 @@ fn a_device_that_sleeps_again_and_again_sees_every_frame() {
     });
 }
 
-/// A driver with a full ring says what it waits for and looks once more.
+/// A driver with a full ring requests a wake-up and checks once more.
 fn a_driver_with_a_full_ring_is_woken(ask: fn(&Shared)) {
     model(move || {
         let shared = Shared::new();

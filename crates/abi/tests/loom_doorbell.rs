@@ -7,14 +7,14 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use ringway_abi::doorbell::{Wish, granted, publish_fence};
+use ringway_abi::doorbell::{WakeRequest, granted, publish_fence};
 
-/// One direction of a ring pair: the one side moves the index and wakes, the other makes wishes and sleeps. On transmit
-/// the client moves `head` and the switch sleeps; a call is the mirror: the switch moves `tail` and the client sleeps.
+/// One direction of a ring pair: one side moves the index and wakes the other, which requests wake-ups and sleeps. On
+/// transmit the client moves `head` and the switch sleeps. For a call the switch moves `tail` and the client sleeps.
 struct Direction {
     index: AtomicU32,
     wish: AtomicU32,
-    /// What the waker remembers. One word, also where several pollers may wake the same client.
+    /// The last request that was granted. One word, even if several pollers may wake the same client.
     last: AtomicU32,
     /// The eventfd's counter.
     wakes: AtomicU32,
@@ -48,7 +48,7 @@ fn whoever_sleeps_after_a_second_look_is_woken() {
             let direction = direction.clone();
             move || direction.publish(1)
         });
-        let mut wish = Wish::default();
+        let mut wish = WakeRequest::default();
         wish.make(&direction.wish);
         // The second look: nothing has moved, so this side sleeps.
         let sleeps = direction.index.load(Ordering::Acquire) == 0;
@@ -70,7 +70,7 @@ fn one_wish_is_granted_at_most_once() {
                 direction.publish(2);
             }
         });
-        let mut wish = Wish::default();
+        let mut wish = WakeRequest::default();
         wish.make(&direction.wish);
         waker.join().expect("publishes");
         assert!(direction.wakes.load(Ordering::Acquire) <= 1);
@@ -81,7 +81,7 @@ fn one_wish_is_granted_at_most_once() {
 fn two_pollers_that_deliver_to_one_client_call_it_once() {
     loom::model(|| {
         let direction = Direction::new();
-        let mut wish = Wish::default();
+        let mut wish = WakeRequest::default();
         wish.make(&direction.wish);
         let pollers: Vec<_> = (0..2)
             .map(|_| {
@@ -111,7 +111,7 @@ fn a_side_that_sleeps_again_and_again_sees_everything_that_was_published() {
                 direction.publish(2);
             }
         });
-        let mut wish = Wish::default();
+        let mut wish = WakeRequest::default();
         let (mut seen, mut woken) = (0, 0);
         while seen < 2 {
             wish.make(&direction.wish);
@@ -136,7 +136,7 @@ fn a_side_that_sleeps_again_and_again_sees_everything_that_was_published() {
 fn a_withdrawn_wish_is_not_granted_later() {
     loom::model(|| {
         let direction = Direction::new();
-        let mut wish = Wish::default();
+        let mut wish = WakeRequest::default();
         wish.make(&direction.wish);
         wish.withdraw(&direction.wish);
         let waker = thread::spawn({

@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use loom::thread;
 
-use ringway_abi::suppression::{PackedWish, SplitWish};
+use ringway_abi::suppression::{PackedSuppression, SplitSuppression};
 
 const SIZE: u16 = 2;
 const WRAP: u16 = 1 << 15;
@@ -28,7 +28,7 @@ trait Format: Send + Sync + 'static {
     fn publish(shared: &Shared, at: u16);
     /// Makes positions 0 and 1 visible at once.
     fn publish_two(shared: &Shared);
-    /// Whether position `at` is visible.
+    /// Returns true if position `at` is visible.
     fn is_there(shared: &Shared, at: u16) -> bool;
     fn ask(shared: &Shared, at: u16);
     fn decline(shared: &Shared);
@@ -38,8 +38,8 @@ trait Format: Send + Sync + 'static {
 struct Split<const EVENT_IDX: bool>;
 
 impl<const EVENT_IDX: bool> Split<EVENT_IDX> {
-    fn wish(shared: &Shared) -> SplitWish<'_> {
-        SplitWish { flags: &shared.flags, event: EVENT_IDX.then_some(&shared.event) }
+    fn wish(shared: &Shared) -> SplitSuppression<'_> {
+        SplitSuppression { flags: &shared.flags, event: EVENT_IDX.then_some(&shared.event) }
     }
 }
 
@@ -77,8 +77,8 @@ impl<const EVENT_IDX: bool> Format for Split<EVENT_IDX> {
 struct Packed<const EVENT_IDX: bool>;
 
 impl<const EVENT_IDX: bool> Packed<EVENT_IDX> {
-    fn wish(shared: &Shared) -> PackedWish<'_> {
-        PackedWish { place: &shared.event, flags: &shared.flags, event_idx: EVENT_IDX }
+    fn wish(shared: &Shared) -> PackedSuppression<'_> {
+        PackedSuppression { place: &shared.event, flags: &shared.flags, event_idx: EVENT_IDX }
     }
 
     fn place(position: u16) -> u16 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringway_memory::View;
-use ringway_switch::{DropReason, Frame, Seen, Tap, Way};
+use ringway_switch::{DropReason, Frame, FrameDirection, Tap, TappedFrame};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::block::{self, EPB_DROPCOUNT, EPB_FLAGS, OPT_COMMENT, OPTIONS_MAX, PACKET, PACKET_HEAD, Tail};
@@ -34,7 +34,7 @@ pub struct Options {
     pub interface: String,
     /// Direction of the captured frames.
     pub selection: Selection,
-    /// Whether dropped frames are captured, too, with the reason as a comment.
+    /// True to capture dropped frames, too, with the reason as a comment.
     pub drops: bool,
     /// Most bytes stored of each frame.
     pub snaplen: u32,
@@ -67,7 +67,7 @@ pub struct Capture {
     captured: AtomicU64,
     lost: AtomicU64,
     /// Lost frames that are not yet noted in the file.
-    untold: AtomicU64,
+    unreported_lost: AtomicU64,
     /// True after the capture has ended.
     ended: AtomicBool,
     /// True while the reader sleeps or is about to.
@@ -102,7 +102,7 @@ impl Capture {
             begun: AtomicU64::new(0),
             captured: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
+            unreported_lost: AtomicU64::new(0),
             ended: AtomicBool::new(options.count == Some(0)),
             waiting: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -128,11 +128,11 @@ impl Capture {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    fn wants(&self, seen: &Seen<'_, '_>) -> bool {
+    fn wants(&self, seen: &TappedFrame<'_, '_>) -> bool {
         let way = match self.selection {
             Selection::Both => true,
-            Selection::In => seen.way == Way::In,
-            Selection::Out => seen.way == Way::Out,
+            Selection::In => seen.way == FrameDirection::In,
+            Selection::Out => seen.way == FrameDirection::Out,
         };
         way && (self.drops || seen.dropped.is_none())
     }
@@ -144,27 +144,27 @@ impl Capture {
     }
 
     /// Writes an Enhanced Packet Block. Returns false when there is no room.
-    fn write(&self, seen: &Seen<'_, '_>, time: &[u8; 8]) -> bool {
+    fn write(&self, seen: &TappedFrame<'_, '_>, time: &[u8; 8]) -> bool {
         let frame = &seen.frame;
         let kept = frame.len().min(self.snaplen);
         let padded = kept.next_multiple_of(4);
         let mut options = Tail::<OPTIONS_MAX>::new();
-        let direction: u32 = if seen.way == Way::In { 1 } else { 2 };
+        let direction: u32 = if seen.way == FrameDirection::In { 1 } else { 2 };
         options.option(EPB_FLAGS, &direction.to_le_bytes());
-        let untold = self.untold.swap(0, Ordering::Relaxed);
-        if untold > 0 {
-            options.option(EPB_DROPCOUNT, &untold.to_le_bytes());
+        let unreported_lost = self.unreported_lost.swap(0, Ordering::Relaxed);
+        if unreported_lost > 0 {
+            options.option(EPB_DROPCOUNT, &unreported_lost.to_le_bytes());
         }
         if let Some(reason) = seen.dropped {
             comment(&mut options, reason);
         }
         options.end(PACKET_HEAD + padded);
         let len = PACKET_HEAD + padded + options.bytes().len();
-        let Some(place) = self.ring.reserve(len) else {
-            self.untold.fetch_add(untold, Ordering::Relaxed);
+        let Some(reservation) = self.ring.reserve(len) else {
+            self.unreported_lost.fetch_add(unreported_lost, Ordering::Relaxed);
             return false;
         };
-        let bytes = place.bytes();
+        let bytes = reservation.bytes();
         let at = |offset: usize, source: &[u8]| bytes.sub(offset, source.len()).is_some_and(|to| to.write(source));
         // The interface number is 0, and the memory is zeroed.
         let written = at(12, time)
@@ -173,7 +173,7 @@ impl Capture {
             && bytes.sub(PACKET_HEAD, kept).is_some_and(|to| copy(frame, to))
             && at(PACKET_HEAD + padded, options.bytes());
         debug_assert!(written, "the place is as long as the block");
-        place.publish(u64::from(PACKET) | (len as u64) << 32);
+        reservation.publish(u64::from(PACKET) | (len as u64) << 32);
         true
     }
 }
@@ -210,13 +210,13 @@ fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
 
 /// A frame that is about to be written. Dropping this counts the frame as lost: there was no room, or the thread
 /// panicked.
-struct Begun<'c>(&'c Capture);
+struct UnfinishedFrame<'c>(&'c Capture);
 
-impl Drop for Begun<'_> {
+impl Drop for UnfinishedFrame<'_> {
     fn drop(&mut self) {
         self.0.begun.fetch_sub(1, Ordering::Relaxed);
         self.0.lost.fetch_add(1, Ordering::Relaxed);
-        self.0.untold.fetch_add(1, Ordering::Relaxed);
+        self.0.unreported_lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -225,7 +225,7 @@ impl Tap for Capture {
         self.drops && self.selection != Selection::Out && !self.ended.load(Ordering::Relaxed)
     }
 
-    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
         if self.ended.load(Ordering::Relaxed) {
             return;
         }
@@ -237,7 +237,7 @@ impl Tap for Capture {
             if !self.begin() {
                 break;
             }
-            let begun = Begun(self);
+            let begun = UnfinishedFrame(self);
             if self.write(&seen, &time) {
                 std::mem::forget(begun);
                 // The thread that writes the last frame ends the capture, not the one that comes after it.

@@ -1,7 +1,7 @@
 //! A capture's file, read by the capture reader of the traffic generator (end-to-end tests use other programs' readers).
 
 use ringway_memory::Mapping;
-use ringway_switch::{BatchStorage, DropReason, Seen, Tap, Way};
+use ringway_switch::{BatchStorage, DropReason, FrameDirection, Tap, TappedFrame};
 use ringway_traffic::pcap::CaptureReader;
 
 use crate::{Capture, Counts, Options, Reader, Selection};
@@ -24,7 +24,7 @@ fn bytes(number: usize, len: usize) -> Vec<u8> {
 }
 
 /// Passes a batch of frames to the capture. Each has a number, a length, a direction, and the reason if it was dropped.
-fn show(capture: &Capture, frames: &[(usize, usize, Way, Option<DropReason>)]) {
+fn show(capture: &Capture, frames: &[(usize, usize, FrameDirection, Option<DropReason>)]) {
     let total: usize = frames.iter().map(|frame| frame.1).sum();
     let memory = Mapping::private(total.max(1)).unwrap();
     let mut batch = BatchStorage::new(frames.len()).into_batch();
@@ -38,7 +38,7 @@ fn show(capture: &Capture, frames: &[(usize, usize, Way, Option<DropReason>)]) {
         batch.push_pieces([place.sub(0, half).unwrap(), place.sub(half, len - half).unwrap()]);
     }
     assert_eq!(batch.len(), frames.len());
-    let seen = |(index, &(_, _, way, dropped))| Seen { frame: batch.frame(index), way, dropped };
+    let seen = |(index, &(_, _, way, dropped))| TappedFrame { frame: batch.frame(index), way, dropped };
     capture.see(&mut frames.iter().enumerate().map(seen));
     capture.ring();
 }
@@ -78,7 +78,7 @@ fn frames_are_written_byte_for_byte_whatever_their_length() {
     let (capture, mut reader) = Capture::start(&options()).unwrap();
     let lengths = [14, 60, 127, 128, 129, 130, 131, 1514, 65_550];
     for (number, &len) in lengths.iter().enumerate() {
-        show(&capture, &[(number, len, Way::In, None)]);
+        show(&capture, &[(number, len, FrameDirection::In, None)]);
     }
     capture.end();
     let file = read_all(&mut reader);
@@ -90,7 +90,12 @@ fn frames_are_written_byte_for_byte_whatever_their_length() {
 #[test]
 fn snaplen_count_direction_and_drops_select() {
     let lost = Some(DropReason::ReceiverFull);
-    let batch = [(1, 100, Way::In, None), (2, 100, Way::Out, None), (3, 100, Way::Out, lost), (4, 100, Way::Out, None)];
+    let batch = [
+        (1, 100, FrameDirection::In, None),
+        (2, 100, FrameDirection::Out, None),
+        (3, 100, FrameDirection::Out, lost),
+        (4, 100, FrameDirection::Out, None),
+    ];
     let captured = |options: Options| {
         let (capture, mut reader) = Capture::start(&options).unwrap();
         show(&capture, &batch);
@@ -112,7 +117,7 @@ fn a_count_that_is_reached_ends_the_file_by_itself() {
     let (capture, mut reader) = Capture::start(&Options { count: Some(3), ..options() }).unwrap();
     let mut file = Vec::new();
     assert!(reader.read(&mut file, usize::MAX) && reader.may_sleep());
-    show(&capture, &(0..5).map(|n| (n, 60, Way::In, None)).collect::<Vec<_>>());
+    show(&capture, &(0..5).map(|n| (n, 60, FrameDirection::In, None)).collect::<Vec<_>>());
     assert!(!reader.may_sleep());
     while reader.read(&mut file, usize::MAX) {}
     assert_eq!((frames(&file).len(), statistics(&file)), (3, (3, 0)));
@@ -122,13 +127,13 @@ fn a_count_that_is_reached_ends_the_file_by_itself() {
 fn a_reader_that_stalls_loses_frames_which_the_file_counts_where_they_lack() {
     let (capture, mut reader) = Capture::start(&Options { count: Some(300), ..options() }).unwrap();
     // 200 frames of 2,000 bytes exceed 256 KiB.
-    show(&capture, &(0..200).map(|n| (n, 2000, Way::In, None)).collect::<Vec<_>>());
+    show(&capture, &(0..200).map(|n| (n, 2000, FrameDirection::In, None)).collect::<Vec<_>>());
     let (mut file, before) = (Vec::new(), capture.counts());
     assert!(before.lost > 50 && before.captured + before.lost == 200);
     while file.len() < before.captured as usize * 2000 {
         reader.read(&mut file, usize::MAX);
     }
-    show(&capture, &[(200, 60, Way::In, None), (201, 60, Way::In, None)]);
+    show(&capture, &[(200, 60, FrameDirection::In, None), (201, 60, FrameDirection::In, None)]);
     capture.end();
     let at = file.len();
     file.extend(read_all(&mut reader));
@@ -153,10 +158,10 @@ fn a_sleeping_reader_is_woken_once_for_each_sleep() {
     let mut file = Vec::new();
     reader.read(&mut file, usize::MAX);
     assert!(reader.may_sleep());
-    show(&capture, &[(1, 60, Way::In, None)]);
-    show(&capture, &[(2, 60, Way::In, None)]);
+    show(&capture, &[(1, 60, FrameDirection::In, None)]);
+    show(&capture, &[(2, 60, FrameDirection::In, None)]);
     assert_eq!(wakes(&reader), 1);
     drop(reader);
-    show(&capture, &[(3, 60, Way::In, None)]);
+    show(&capture, &[(3, 60, FrameDirection::In, None)]);
     assert_eq!(capture.counts().captured, 2, "without a reader nothing is captured");
 }

@@ -35,10 +35,10 @@ pub struct Ring {
     freed: AtomicU64,
 }
 
-/// Memory for one record. [`Place::publish`] writes its first eight bytes. If it is dropped before that, the reader
+/// Memory for one record. [`Reservation::publish`] writes its first eight bytes. If it is dropped before that, the reader
 /// skips the record.
 #[derive(Debug)]
-pub struct Place<'r> {
+pub struct Reservation<'r> {
     record: View<'r>,
     first_word: u64,
 }
@@ -57,7 +57,7 @@ impl Ring {
 
     /// Reserves memory for a record of `len` bytes (at least 8). Returns `None` when there is no room.
     #[inline]
-    pub fn reserve(&self, len: usize) -> Option<Place<'_>> {
+    pub fn reserve(&self, len: usize) -> Option<Reservation<'_>> {
         let stride = len.max(ALIGN).next_multiple_of(ALIGN) as u64;
         let mut at = self.reserved.load(Ordering::Relaxed);
         loop {
@@ -82,7 +82,7 @@ impl Ring {
                         self.first_word(at)?.store(NOTHING, Ordering::Release);
                     }
                     let record = self.memory.view(self.offset(at + skipped), len)?;
-                    return Some(Place { record, first_word: u64::from(SKIPPED) | stride << 32 });
+                    return Some(Reservation { record, first_word: u64::from(SKIPPED) | stride << 32 });
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Ring {
     }
 }
 
-impl<'r> Place<'r> {
+impl<'r> Reservation<'r> {
     /// Returns the bytes of the record. All are zero.
     #[inline]
     pub fn bytes(&self) -> View<'r> {
@@ -150,7 +150,7 @@ impl<'r> Place<'r> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(word) = self.record.sub(0, ALIGN).and_then(|start| start.words64()).and_then(<[_]>::first) {

@@ -30,13 +30,15 @@
 //! With [`Shape::offload`] frames may leave a checksum or segmentation undone, in both directions: see
 //! [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
 
-mod dialogue;
+mod attach;
+mod error;
 mod port;
 mod rx;
 mod sleep;
 mod tx;
 
-pub use port::{AttachError, Port};
+pub use error::AttachError;
+pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};

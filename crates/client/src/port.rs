@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
@@ -10,35 +10,11 @@ use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::dialogue;
+use crate::attach::{end_reason, request_port};
+use crate::error::AttachError;
 use crate::rx::RxRing;
 use crate::sleep::Sleep;
 use crate::tx::TxRing;
-
-/// Why a port could not be attached, or has ended.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The name is not `SWITCH:PORT`.
-    #[error(transparent)]
-    Name(#[from] MessageError),
-    /// No switch listens at the socket.
-    #[error("no switch at {}: {source} (start one with \"ringway run\")", path.display())]
-    Unreachable {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The switch refused the request or ended the port, for this reason.
-    #[error("the switch refused: {0}")]
-    Refused(String),
-    /// The attach dialogue failed.
-    #[error("attach dialogue: {0}")]
-    Dialogue(#[source] io::Error),
-    /// The shared memory differs from what the switch announced.
-    #[error("shared memory: {0}")]
-    Memory(#[source] io::Error),
-}
 
 /// A process port. Dropping it detaches.
 #[derive(Debug)]
@@ -64,7 +40,7 @@ impl Port {
         let (switch, port) = split_name(name)?;
         Layout::new(shape, 0).map_err(MessageError::Shape)?;
         let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape };
-        let granted = dialogue::ask(socket.as_ref(), &request)?;
+        let granted = request_port(socket.as_ref(), &request)?;
         let layout = Layout::new(shape, granted.colour).map_err(MessageError::Shape)?;
         if granted.bytes != layout.bytes as u64 {
             let message = format!("{} bytes were promised, the layout has {}", granted.bytes, layout.bytes);
@@ -218,7 +194,7 @@ impl Port {
                 return Ok(false);
             }
             if self.sleep(left, now).map_err(AttachError::Dialogue)? {
-                let reason = dialogue::last_words(&self.connection);
+                let reason = end_reason(&self.connection);
                 return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
             }
         }
@@ -239,7 +215,7 @@ impl Port {
         let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut descriptors, Some(&now)) {
-            Ok(1..) => Some(dialogue::last_words(&self.connection).unwrap_or_else(|| "the switch is gone".to_owned())),
+            Ok(1..) => Some(end_reason(&self.connection).unwrap_or_else(|| "the switch is gone".to_owned())),
             _ => None,
         }
     }

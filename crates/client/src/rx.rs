@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use ringway_abi::doorbell::{self, INDEX, RX_CLIENT, RX_SWITCH, WISH, Wish};
+use ringway_abi::doorbell::{self, INDEX, RX_CLIENT, RX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::SLOT_BYTES;
@@ -25,7 +25,7 @@ pub struct RxRing {
     published: u32,
     /// The switch's `tail`, as of the last read.
     tail: u32,
-    wish: Wish,
+    wish: WakeRequest,
     /// Buffer for frames that span several slots.
     gathered: Vec<u8>,
 }
@@ -33,7 +33,7 @@ pub struct RxRing {
 impl RxRing {
     pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<RxRing> {
         let memory = Memory::new(mapping, layout, layout.rx_ring(ring), ring, layout.shape.rx_slots)?;
-        Ok(RxRing { memory, head: 0, published: 0, tail: 0, wish: Wish::default(), gathered: Vec::new() })
+        Ok(RxRing { memory, head: 0, published: 0, tail: 0, wish: WakeRequest::default(), gathered: Vec::new() })
     }
 
     /// Returns the number of slots that hold received frames.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
+use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
@@ -26,7 +26,7 @@ pub struct TxRing {
     published: u32,
     /// The switch's `tail`, as of the last read: the client owns the slots up to it.
     tail: u32,
-    wish: Wish,
+    wish: WakeRequest,
     kicked: AtomicU32,
 }
 
@@ -34,7 +34,7 @@ impl TxRing {
     pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<TxRing> {
         let memory = Memory::new(mapping, layout, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
         let tail = layout.shape.tx_slots - 1;
-        Ok(TxRing { memory, head: 0, published: 0, tail, wish: Wish::default(), kicked: AtomicU32::new(0) })
+        Ok(TxRing { memory, head: 0, published: 0, tail, wish: WakeRequest::default(), kicked: AtomicU32::new(0) })
     }
 
     /// Returns how many slots can be filled now. This is the number of frames if each fits into a buffer.

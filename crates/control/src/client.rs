@@ -1,4 +1,4 @@
-//! The commands' side of `control.sock`.
+//! The client of `control.sock`, for commands.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,37 +14,35 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
-use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
-use crate::config::Name;
-use crate::config::node::Node;
-use crate::daemon::{PortRef, UNAVAILABLE};
+use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status, UNAVAILABLE};
+use crate::keys::{Name, Node, PortRef};
 use crate::runtime_dir::CONTROL_SOCKET;
 
-/// Longest time a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for an answer of the daemon.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often a capture asks whether it is to end.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a capture calls `stop`.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No daemon listens.
     #[error("no ringway daemon at {}: start one with \"ringway run\"", .0.display())]
     NoDaemon(PathBuf),
     /// The daemon is another user's.
     #[error("may not talk to the ringway daemon at {}: it belongs to another user", .0.display())]
     Forbidden(PathBuf),
-    /// The daemon refused: the request was wrong.
+    /// The daemon refused the request, which has a mistake.
     #[error("{}", .0.error)]
     Refused(Refusal),
-    /// The daemon tried and could not.
+    /// The daemon could not do what the request asks for.
     #[error("{}", .0.error)]
     Failed(Refusal),
-    /// The file that was to take the answer.
+    /// The file for the answer cannot be made or written.
     #[error("{0}")]
     File(String),
-    /// The conversation broke off.
+    /// The connection failed.
     #[error("the ringway daemon at {} did not answer: {why}", path.display())]
     Broken {
         /// The socket.
@@ -54,30 +52,30 @@ pub enum ClientError {
     },
 }
 
-/// What came of a capture.
+/// The result of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
     /// Frames in the file.
     pub frames: u64,
-    /// Frames that it lacks because they were not read fast enough.
+    /// Frames that are missing because they were not read fast enough.
     pub lost: u64,
-    /// Whoever reads the file has gone; nothing is known of the counts then.
+    /// The reader of the file has gone. The counts are unknown then.
     pub reader_gone: bool,
 }
 
-/// Asks one daemon.
+/// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// Of the daemon with this runtime directory. Connects with each question.
+    /// A client of the daemon with this runtime directory. Each request makes a connection.
     pub fn new(runtime_dir: &Path) -> Self {
         Self { socket: runtime_dir.join(CONTROL_SOCKET) }
     }
 
-    /// The daemon's status.
+    /// Returns the daemon's status.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -85,7 +83,7 @@ impl Client {
         self.ask(Method::GET, "/v1/status", None)
     }
 
-    /// All ports.
+    /// Returns all ports.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -160,8 +158,8 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/fdb{query}"), None)
     }
 
-    /// Captures frames of a port. `open` makes the file as soon as the daemon has agreed; `stop` is asked ten times a second
-    /// whether to end.
+    /// Captures frames of a port. Calls `open` to make the file once the daemon has accepted the request, and `stop` ten times a second;
+    /// the capture ends when it returns true.
     ///
     /// # Errors
     /// See [`ClientError`]; also the file cannot be made or written.
@@ -177,7 +175,7 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| self.broken(e))?;
         runtime.block_on(async {
-            let asked = tokio::time::timeout(PATIENCE, self.request(Method::GET, &path, None));
+            let asked = tokio::time::timeout(ANSWER_WITHIN, self.request(Method::GET, &path, None));
             let response = asked.await.map_err(|_| self.broken("no answer within 10 s"))??;
             let status = response.status().as_u16();
             if status != 200 {
@@ -187,18 +185,18 @@ impl Client {
             let number = response.headers().get(NUMBER).and_then(|number| number.to_str().ok().map(str::to_owned));
             let mut file = open().map_err(ClientError::File)?;
             let mut body = response.into_body();
-            let mut look = tokio::time::interval(LOOK);
-            look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut stop_poll = tokio::time::interval(STOP_POLL_INTERVAL);
+            stop_poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let mut captured = Captured::default();
             let mut stopping = false;
             loop {
                 let frame = tokio::select! {
                     frame = body.frame() => frame,
-                    _ = look.tick(), if !stopping => {
+                    _ = stop_poll.tick(), if !stopping => {
                         if stop() {
                             stopping = true;
                             let path = format!("/v1/captures/{}", number.as_deref().unwrap_or_default());
-                            // It may have ended by itself.
+                            // The capture may have ended already.
                             let _ = self.exchange(Method::DELETE, &path, None).await;
                         }
                         continue;
@@ -237,7 +235,7 @@ impl Client {
         let runtime = runtime.map_err(|e| self.broken(e))?;
         let answer = runtime.block_on(async {
             let exchange = self.exchange(method, path, body);
-            tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| self.broken("no answer within 10 s"))?
+            tokio::time::timeout(ANSWER_WITHIN, exchange).await.map_err(|_| self.broken("no answer within 10 s"))?
         });
         let (status, body) = answer?;
         if (200..300).contains(&status) {
@@ -272,7 +270,7 @@ impl Client {
         })?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|e| self.broken(e))?;
-        // It ends when the answer has been read, or dropped.
+        // The task ends when the answer is read or dropped.
         tokio::spawn(connection);
         let body = body.map_or_else(Bytes::new, |json| json.to_string().into());
         let request = Request::builder()
@@ -287,17 +285,17 @@ impl Client {
     }
 }
 
-/// What an answer of this status means.
+/// Returns the error for an answer with this status code.
 fn refused(status: u16, body: &[u8]) -> ClientError {
     let refusal = serde_json::from_slice(body)
         .unwrap_or_else(|_| Refusal { error: format!("HTTP status {status}"), mistakes: Vec::new() });
     if status < 500 && status != UNAVAILABLE { ClientError::Refused(refusal) } else { ClientError::Failed(refusal) }
 }
 
-/// Connects, waiting for room in the daemon's queue if need be: without blocking the kernel would refuse.
+/// Connects. Waits for room in the daemon's queue: a non-blocking socket would be refused.
 fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER_WITHIN))?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     let stream = std::os::unix::net::UnixStream::from(socket);
     stream.set_nonblocking(true)?;

@@ -9,10 +9,10 @@ pub use with::{at, sides};
 #[cfg(not(feature = "inject"))]
 pub use without::{at, sides};
 
-/// What goes through a point.
+/// What a point makes of the function that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// On.
+    /// The function continues.
     Pass,
     /// The function returns at once.
     #[cfg_attr(not(feature = "inject"), expect(dead_code, reason = "only injected failures return"))]
@@ -21,19 +21,19 @@ pub enum Point {
 
 #[cfg(not(feature = "inject"))]
 mod without {
-    use ringway_ports::Sides;
+    use ringway_ports::PortIo;
 
     use super::Point;
 
-    /// Nothing happens.
+    /// Does nothing.
     #[inline(always)]
     pub fn at(_point: &str) -> Point {
         Point::Pass
     }
 
-    /// The sides as they are.
+    /// Returns the sides unchanged.
     #[inline(always)]
-    pub fn sides(_label: &str, sides: Sides) -> Sides {
+    pub fn sides(_label: &str, sides: PortIo) -> PortIo {
         sides
     }
 }
@@ -44,9 +44,10 @@ mod with {
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    use ringway_ports::Sides;
+    use ringway_ports::PortIo;
     use ringway_switch::{
-        Accepts, Asked, Batch, Bell, Counters, Discarded, Frames, Input, Moderation, News, Output, PortFault,
+        Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
+        Output, OutputCapabilities, PortFault, WakeOn,
     };
 
     use super::Point;
@@ -56,7 +57,7 @@ mod with {
         DIRECTORY.get_or_init(|| std::env::var_os("RINGWAY_INJECT").map(PathBuf::from)).as_ref()
     }
 
-    /// Fails as the file of this name says, if there is one.
+    /// Fails as the file of this name says, if there is a file.
     pub fn at(point: &str) -> Point {
         let Some(file) = directory().map(|directory| directory.join(point)) else { return Point::Pass };
         let Ok(what) = std::fs::read_to_string(&file) else { return Point::Pass };
@@ -77,9 +78,9 @@ mod with {
         Point::Pass
     }
 
-    /// Sides with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver` and `LABEL.ring`, where a
+    /// PortIo with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver` and `LABEL.ring`, where a
     /// directory is named.
-    pub fn sides(label: &str, sides: Sides) -> Sides {
+    pub fn sides(label: &str, sides: PortIo) -> PortIo {
         if directory().is_none() {
             return sides;
         }
@@ -87,9 +88,10 @@ mod with {
         let input = Fails { inner: sides.input, points: ["collect", "release", "discard"].map(point) };
         let output = Fails { inner: sides.output, points: [point("deliver"), String::new(), String::new()] };
         let bell = Fails { inner: sides.bell, points: [point("ring"), String::new(), String::new()] };
-        Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal: sides.signal }
+        PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal: sides.signal }
     }
 
+    /// A side with points.
     struct Fails<T> {
         inner: T,
         points: [String; 3],
@@ -107,12 +109,12 @@ mod with {
             self.inner.release();
         }
 
-        fn keeps(&self) -> bool {
-            self.inner.keeps()
+        fn capabilities(&self) -> InputCapabilities {
+            self.inner.capabilities()
         }
 
-        fn keep(&mut self, frames: usize) {
-            self.inner.keep(frames);
+        fn rewind(&mut self, frames: usize) {
+            self.inner.rewind(frames);
         }
 
         fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -125,10 +127,6 @@ mod with {
             self.inner.discard_like(addresses, most)
         }
 
-        fn discards_like(&self) -> bool {
-            self.inner.discards_like()
-        }
-
         fn pending(&mut self) -> bool {
             self.inner.pending()
         }
@@ -137,30 +135,22 @@ mod with {
             self.inner.has_frames()
         }
 
-        fn arm(&mut self) -> bool {
-            self.inner.arm()
+        fn arm(&mut self, wake_on: WakeOn) -> Armed {
+            self.inner.arm(wake_on)
         }
 
         fn disarm(&mut self) {
             self.inner.disarm();
         }
 
-        fn has_news(&mut self) -> bool {
-            self.inner.has_news()
-        }
-
-        fn arm_for_news(&mut self) -> bool {
-            self.inner.arm_for_news()
-        }
-
-        fn needs_looks(&mut self) -> bool {
-            self.inner.needs_looks()
+        fn take_event(&mut self) -> bool {
+            self.inner.take_event()
         }
     }
 
     impl Output for Fails<Box<dyn Output>> {
-        fn accepts(&self) -> Accepts {
-            self.inner.accepts()
+        fn capabilities(&self) -> OutputCapabilities {
+            self.inner.capabilities()
         }
 
         fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
@@ -176,23 +166,19 @@ mod with {
             self.inner.deliver(frames, counters)
         }
 
-        fn names_losses(&self) -> bool {
-            self.inner.names_losses()
-        }
-
         fn count_late(&mut self, counters: &Counters) {
             self.inner.count_late(counters);
         }
     }
 
     impl Bell for Fails<Box<dyn Bell>> {
-        fn ring(&self, news: News) -> Asked {
+        fn ring(&self, reason: CallReason) -> CallResult {
             at(&self.points[0]);
-            self.inner.ring(news)
+            self.inner.ring(reason)
         }
 
-        fn ring_due(&self, news: News, due: u64) -> Asked {
-            self.inner.ring_due(news, due)
+        fn ring_due(&self, reason: CallReason, due: u64) -> CallResult {
+            self.inner.ring_due(reason, due)
         }
 
         fn moderate(&self, moderation: Moderation) -> bool {

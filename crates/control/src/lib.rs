@@ -1,16 +1,29 @@
 //! Configuration, the administration API and the daemon that ties ports, switches and pollers together.
 //!
-//! - [`config`]: TOML, command-line keys and JSON become one checked [`config::Config`]; two of them become a list of
-//!   actions.
-//! - [`api`]: what the daemon says and takes on `control.sock`: HTTP and JSON.
-//! - [`kinds`]: kinds of ports, a file each: settings, opening, status.
-//! - [`client`]: the commands' side of that socket.
+//! The modules stand on floors. A module imports modules of lower floors and, within its own folder, files that stand below it.
+//! `crates/switch/tests/floors.rs` checks this.
+//!
+//! ```text
+//!  serve        the process: sockets, signals, timers              client    the commands' side of control.sock
+//!  http         the server on control.sock: routes, metrics, /openapi.json
+//!  daemon       the running switches, ports and pollers, and their changes
+//!  config       the whole configuration: checked, compared, described
+//!  kinds        kinds of ports, a file each: settings with their keys, opening, status
+//!  api          the JSON of control.sock
+//!  keys         names, places, mistakes; keys, their forms, and the reader of tables
+//!  runtime_dir  the directory with the sockets                     inject    failures that tests ask for
+//! ```
+//!
+//! `client` needs `api` and the floors below it alone.
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod client;
 pub mod config;
 pub mod daemon;
+pub mod http;
 mod inject;
+pub mod keys;
 pub mod kinds;
 pub mod runtime_dir;
+pub mod serve;

@@ -1,4 +1,4 @@
-//! The directory that holds a daemon's sockets, and the claim that makes the directory one daemon's.
+//! The directory of a daemon's sockets, and its lock against a second daemon.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -17,7 +17,7 @@ pub const ATTACH_SOCKET: &str = "attach.sock";
 /// Longest path of a Unix socket in bytes, without the final zero.
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// `/run/ringway` for root, else `$XDG_RUNTIME_DIR/ringway`, else `/tmp/ringway-UID`.
+/// Returns `/run/ringway` for root, else `$XDG_RUNTIME_DIR/ringway`, else `/tmp/ringway-UID`.
 pub fn default_path() -> PathBuf {
     let uid = rustix::process::geteuid();
     if uid.is_root() {
@@ -29,10 +29,10 @@ pub fn default_path() -> PathBuf {
     }
 }
 
-/// Why a runtime directory cannot be had.
+/// Why a runtime directory cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Another daemon has it.
+    /// Another daemon uses it.
     #[error("a ringway daemon is already running in {}: stop it, or choose another with --runtime-dir", .0.display())]
     Taken(PathBuf),
     /// It cannot be made or opened.
@@ -45,8 +45,8 @@ pub enum ClaimError {
     },
 }
 
-/// A runtime directory that belongs to this process until the value is dropped or the process ends, however it ends:
-/// the claim is a lock on the directory itself, so nothing stale can be left behind but sockets nobody listens on.
+/// A runtime directory that belongs to this process until the value is dropped or the process ends. The claim is a lock on the
+/// directory itself, so that a process that was killed leaves nothing but sockets without a listener.
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
@@ -57,7 +57,7 @@ impl RuntimeDir {
     /// Makes the directory if need be (mode 0700), claims it and removes the sockets that a dead daemon left.
     ///
     /// # Errors
-    /// A live daemon has it, somebody else can put sockets of his own there, or it cannot be made.
+    /// A live daemon uses it, another user can put sockets there, or it cannot be made.
     pub fn claim(path: &Path) -> Result<Self, ClaimError> {
         let unusable = |why: io::Error| ClaimError::Unusable { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
@@ -70,7 +70,7 @@ impl RuntimeDir {
             ))));
         }
         let lock = File::open(&path).map_err(unusable)?;
-        ours_alone(&lock).map_err(unusable)?;
+        check_owner(&lock).map_err(unusable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(ClaimError::Taken(path)),
@@ -86,7 +86,7 @@ impl RuntimeDir {
         &self.path
     }
 
-    /// Where a socket of this name goes.
+    /// Returns the path of the socket of this name.
     pub fn socket(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -102,8 +102,8 @@ impl RuntimeDir {
     }
 }
 
-/// Who owns a directory, or can write to it, can put another socket in the place of one that is there.
-fn ours_alone(directory: &File) -> io::Result<()> {
+/// Checks that no other user can replace a socket in the directory: this user owns it, and no other can write to it.
+fn check_owner(directory: &File) -> io::Result<()> {
     let (meta, me) = (directory.metadata()?, rustix::process::geteuid().as_raw());
     let wrong = if meta.uid() != me {
         format!("it belongs to user {} and this is user {me}: choose another with --runtime-dir", meta.uid())
@@ -118,7 +118,7 @@ fn ours_alone(directory: &File) -> io::Result<()> {
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        // Nothing to be done about a failure: the next daemon tries again.
+        // The next daemon tries again after a failure.
         let _ = self.remove_sockets();
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ringway_control::config::check::{Made, check};
+use ringway_control::config::check::check;
 use ringway_control::config::diff::{Action, diff};
 use ringway_control::config::e1000::{Cable, Model};
 use ringway_control::config::limit::Rate;
+use ringway_control::config::port::DynamicPorts;
 use ringway_control::config::{
     Bucket, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Settings, Socket, Storm, Switch,
     VhostUser,
@@ -43,7 +44,7 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
             prop(config.switches.insert(name.clone(), to.clone()).as_ref() == Some(from), "changes what is there")
         }
         Action::ChangePort { name, from, to } => {
-            prop(from.can_become(to), "changes only what can change")?;
+            prop(from.can_change_to(to), "changes only what can change")?;
             prop(config.ports.insert(name.clone(), Port::clone(to)).as_ref() == Some(from), "changes what is there")
         }
         Action::SetBucket(name, Some(to)) => {
@@ -121,7 +122,7 @@ prop_compose! {
         config.memory.mappings = mappings;
         for (name, port) in ports {
             config.ports.insert(name.clone(), port);
-            if !check(&config, &Made::new(), &host(), "").is_empty() {
+            if !check(&config, &DynamicPorts::new(), &host(), "").is_empty() {
                 config.ports.remove(&name);
             }
         }

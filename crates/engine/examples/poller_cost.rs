@@ -1,4 +1,4 @@
-//! The instructions of a poller, per round: `poller_cost SCENE PORTS ROUNDS`, under `valgrind --tool=callgrind`.
+//! The instructions of a poller for each round: `poller_cost SCENE PORTS ROUNDS`, under `valgrind --tool=callgrind`.
 //!
 //! Scenes:
 //! - `active`: every port has one frame in every round.
@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Input, Learning, MacTable, Member, News, Output,
-    Owner, Port, PortFault, Spreads, Switch,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Input, Learning,
+    MacTable, Member, Output, Owner, Port, PortFault, Switch, WakeOn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The poller waits for so long in its last round, in which the main thread has it end.
+/// The poller waits this long in its last round, in which the main thread ends it.
 const LAST_ROUND: Duration = Duration::from_millis(500);
 
-/// A port in memory. Swallows each frame that it sends.
+/// A port in memory. Each frame that it sends is dropped.
 struct InMemory {
     /// It has a frame whenever it is polled.
     is_busy: bool,
@@ -74,13 +74,13 @@ impl Input for End {
         self.0.is_busy || self.0.has_frame.load(Ordering::Relaxed)
     }
 
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, _: WakeOn) -> Armed {
         if self.0.answers {
             self.0.count_round();
             self.0.has_frame.store(true, Ordering::Relaxed);
             rustix::io::write(&self.0.kick, &1u64.to_ne_bytes()).expect("an eventfd");
         }
-        false
+        Armed::Kick
     }
 
     fn disarm(&mut self) {}
@@ -93,8 +93,8 @@ impl Output for End {
 }
 
 impl Bell for End {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -123,14 +123,14 @@ fn main() {
     };
     let members: Vec<Member> = ends.iter().zip(0..).map(member).collect();
     let table = Arc::new(MacTable::new(64, 64, [1, 2]));
-    let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), Spreads::default()));
+    let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default()));
     let attached = |(end, index): (&End, u16)| {
         let signal = Signal::Kick(end.0.kick.try_clone().expect("a descriptor"));
         let source = Arc::new(Source::new(Box::new(end.clone()), signal));
         Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
     };
     let topology = Topology { ports: ends.iter().zip(0..).map(attached).collect() };
-    // A poller that may sleep does not go round before it has ports.
+    // A poller that may sleep runs no rounds before it has ports.
     let idle = if scene == "parked" { Idle::Spin } else { Idle::Sleep };
     let settings = EngineSettings { idle, pacing: false, ..EngineSettings::default() };
     let engine = Engine::start(&settings).expect("a poller");

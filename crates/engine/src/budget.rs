@@ -1,12 +1,12 @@
 //! A budget of poller time for each port: what a port costs its poller beyond its allowance, and what follows.
 //!
-//! A client decides how long an access to its memory takes: a page fault in a file that is being punched, or read from a
-//! disk, waits in the kernel. A poller's time is shared by weight: each active port has its batches a round, and a visit may
-//! take 200 us, 1 us a frame and 2 ns a byte. Time beyond that is *excess*. Excess is charged to the port that caused it,
-//! and the port then sits out until the others had their shares of that time. The third charge within some seconds makes a port
-//! *slow* (`slow_client`): each further charge costs a pause of its own, 10 ms at first, twice as long each time, 1 s at
-//! most. One charge is forgotten per second. A source is not served in its pauses; frames for a slow receiver are lost as
-//! `receiver_slow`.
+//! A client controls how long an access to its memory takes: a page fault in a file that is being punched, or read from
+//! a disk, waits in the kernel. A poller's time is shared by weight: each active port has its batches a round, and a
+//! visit may take 200 us, 1 us a frame and 2 ns a byte. Time beyond that is *excess*. Excess is charged to the port
+//! that caused it, and the port then pauses until the others had their shares of that time. The third charge within
+//! some seconds makes a port *slow* (`slow_client`): each further charge costs a pause of its own, 10 ms at first,
+//! twice as long each time, 1 s at most. One charge expires per second. A source is not served in its pauses; frames
+//! for a slow receiver are lost as `receiver_slow`.
 //!
 //! Two kinds of excess differ in what is known about them:
 //!
@@ -26,9 +26,9 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// Nanoseconds that any visit may take.
 const VISIT: u64 = 200 * MICROSECOND;
-/// Nanoseconds that each frame of a visit may take besides: several times what one takes where memory is far and cold.
+/// Additional nanoseconds for each frame of a visit: several times the cost of a frame in far, uncached memory.
 const FRAME: u64 = MICROSECOND;
-/// Nanoseconds that each byte may take besides: several times what one takes where memory is far and cold.
+/// Additional nanoseconds for each byte: several times the cost of a byte in far, uncached memory.
 const BYTE: u64 = 2;
 
 /// Two stalls of at least this length, or one of [`VERY_LONG_STALL`], bring quarantine.
@@ -36,29 +36,29 @@ const LONG_STALL: u64 = 2 * MILLISECOND;
 const VERY_LONG_STALL: u64 = 50 * MILLISECOND;
 /// A port with this many charges is slow.
 const CHARGES: u32 = 3;
-/// One charge is forgotten each time that this much time passes.
-const FORGET: u64 = SECOND;
-/// Most charges that are remembered. The pause is the longest one then.
+/// Time after which one charge expires.
+const CHARGE_EXPIRY: u64 = SECOND;
+/// Most charges that count. At this number the pause has reached its maximum.
 const MOST_CHARGES: u32 = CHARGES + 7;
 /// The first pause of a slow port.
 const FIRST_PAUSE: u64 = 10 * MILLISECOND;
 /// The longest pause of a slow port.
 const LONGEST_PAUSE: u64 = SECOND;
-/// The longest time that a port sits out for others.
+/// The longest pause for the shares of others.
 const LONGEST_DEBT: u64 = 10 * SECOND;
 /// Time without an excess that ends a quarantine. It doubles with each further quarantine, [`TERMS`] times at most.
 const QUARANTINE: u64 = 10 * SECOND;
 /// See [`QUARANTINE`].
 const TERMS: u32 = 6;
-/// A quarantine is forgotten after this much time without another.
-const FORGET_TERM: u64 = 600 * SECOND;
+/// Time without another quarantine after which one no longer counts.
+const TERM_EXPIRY: u64 = 600 * SECOND;
 /// Work is charged where more than one visit in this many is too long...
 const ONE_OF: u64 = 8;
 /// ...for this many such visits in a row...
 const IN_A_ROW: u64 = 8;
 /// ...and where it exceeds the port's share of the time, divided by this...
 const PART: u64 = 2;
-/// ...by this much. More than twice as much is not remembered.
+/// ...by this much. The recorded value is capped at twice as much.
 const AHEAD: u64 = 10 * MILLISECOND;
 
 /// Returns the nanoseconds that a visit may take that moved `frames` and `bytes`.
@@ -66,7 +66,7 @@ pub(crate) fn allowance(frames: u64, bytes: u64) -> u64 {
     VISIT.saturating_add(frames.saturating_mul(FRAME)).saturating_add(bytes.saturating_mul(BYTE))
 }
 
-/// The least allowance of any visit. A poller does not look into shorter ones.
+/// The least allowance of any visit. A poller does not examine shorter visits.
 pub(crate) const LEAST_ALLOWANCE: u64 = VISIT;
 
 /// Time of a visit beyond its allowance, without the time that the thread waited for its processor.
@@ -92,7 +92,7 @@ pub(crate) struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing.
-    GoesOn,
+    NoAction,
     /// The port is not visited before this time.
     SetAside(u64),
     /// The port is served by a quarantine poller, and not before this time.
@@ -121,21 +121,21 @@ pub struct SlowReading {
 pub(crate) struct Budget {
     /// The port is not visited before this time.
     until: u64,
-    /// Charges that are not forgotten.
+    /// Charges that have not expired.
     charges: u32,
-    /// The time from which the next charge is being forgotten.
+    /// Start of the time after which the next charge expires.
     since: u64,
-    /// Goes up by [`ONE_OF`] with each visit that computed for too long, and down by one with each visit.
+    /// Increases by [`ONE_OF`] with each visit that computed for too long, and decreases by one with each visit.
     work: u64,
     /// Work beyond a part of the port's share of the time, at `ahead_since`.
     ahead: u64,
     ahead_since: u64,
-    /// A long stall is not forgotten.
+    /// True while a long stall counts.
     stalled_long: bool,
     quarantine: Option<Quarantine>,
-    /// Quarantines that are not forgotten.
+    /// Quarantines that count for the length of the next.
     terms: u32,
-    /// The time from which the next quarantine is being forgotten. None is forgotten during a quarantine.
+    /// Start of the time after which the next quarantine no longer counts. Stopped during a quarantine.
     terms_since: u64,
     reading: SlowReading,
 }
@@ -151,11 +151,12 @@ struct Quarantine {
 impl Budget {
     /// Charges the port for an excess at `now`.
     pub(crate) fn charge(&mut self, now: u64, excess: Excess, share: Share) -> Verdict {
-        self.forget(now);
+        self.expire(now);
         if !excess.stalled {
-            let (often, much) = (self.is_often(excess.visits), self.is_much(now, excess.nanoseconds, share));
-            if !often || !much {
-                return Verdict::GoesOn;
+            let (frequent, excessive) =
+                (self.is_frequent(excess.visits), self.is_excessive(now, excess.nanoseconds, share));
+            if !frequent || !excessive {
+                return Verdict::NoAction;
             }
         }
         let (weight, others) = (share.weight.max(1), share.of.saturating_sub(share.weight));
@@ -174,7 +175,7 @@ impl Budget {
         self.until = self.until.max(now).saturating_add(pause);
         if let Some(quarantine) = &mut self.quarantine {
             quarantine.since = now;
-        } else if excess.stalled && self.is_long(excess.nanoseconds) {
+        } else if excess.stalled && self.is_long_stall(excess.nanoseconds) {
             self.become_slow();
             self.quarantine = Some(Quarantine { since: now, term: QUARANTINE << self.terms });
             self.terms = (self.terms + 1).min(TERMS);
@@ -184,17 +185,17 @@ impl Budget {
         Verdict::SetAside(self.until)
     }
 
-    /// Notes a visit that was too long, and returns whether a good part of the visits is.
-    fn is_often(&mut self, visits: u64) -> bool {
+    /// Notes a visit that was too long. Returns true if more than one visit in [`ONE_OF`] is.
+    fn is_frequent(&mut self, visits: u64) -> bool {
         self.work = self.work.saturating_sub(visits) + ONE_OF;
-        // No more is remembered, so that it is soon forgotten.
-        let often = self.work > ONE_OF * (IN_A_ROW - 1);
+        // Capped, so that it soon falls again.
+        let frequent = self.work > ONE_OF * (IN_A_ROW - 1);
         self.work = self.work.min(ONE_OF * IN_A_ROW);
-        often
+        frequent
     }
 
-    /// Notes work at `now`, and returns whether the port's work is more than a part of its share of the time.
-    fn is_much(&mut self, now: u64, nanoseconds: u64, share: Share) -> bool {
+    /// Notes work at `now`. Returns true if the port's work exceeds the permitted part of its share of the time.
+    fn is_excessive(&mut self, now: u64, nanoseconds: u64, share: Share) -> bool {
         let passed = u128::from(now.saturating_sub(std::mem::replace(&mut self.ahead_since, now)));
         let weight = u128::from(share.weight.max(1));
         let part = passed * weight / (u128::from(share.of).max(weight) * u128::from(PART));
@@ -203,8 +204,8 @@ impl Budget {
         self.ahead > AHEAD
     }
 
-    /// Notes a stall, and returns whether it brings quarantine.
-    fn is_long(&mut self, nanoseconds: u64) -> bool {
+    /// Notes a stall. Returns true if it leads to quarantine.
+    fn is_long_stall(&mut self, nanoseconds: u64) -> bool {
         let second = self.stalled_long;
         self.stalled_long |= nanoseconds >= LONG_STALL;
         nanoseconds >= VERY_LONG_STALL || second && nanoseconds >= LONG_STALL
@@ -216,20 +217,20 @@ impl Budget {
         }
     }
 
-    fn forget(&mut self, now: u64) {
-        let steps = now.saturating_sub(self.since) / FORGET;
+    fn expire(&mut self, now: u64) {
+        let steps = now.saturating_sub(self.since) / CHARGE_EXPIRY;
         self.charges = self.charges.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
-        self.since += steps * FORGET;
+        self.since += steps * CHARGE_EXPIRY;
         match self.quarantined_until() {
             Some(until) if now < until => return,
             Some(until) => (self.quarantine, self.terms_since) = (None, until),
             None => {}
         }
         self.reading.quarantined = false;
-        let steps = now.saturating_sub(self.terms_since) / FORGET_TERM;
+        let steps = now.saturating_sub(self.terms_since) / TERM_EXPIRY;
         self.terms = self.terms.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
-        self.terms_since += steps * FORGET_TERM;
-        // The port is slow until all its charges are forgotten.
+        self.terms_since += steps * TERM_EXPIRY;
+        // The port is slow until all its charges have expired.
         if self.charges == 0 {
             (self.reading.slow, self.stalled_long) = (false, false);
         }
@@ -242,7 +243,7 @@ impl Budget {
 
     /// Returns the state of the budget at `now`.
     pub(crate) fn read(&mut self, now: u64) -> SlowReading {
-        self.forget(now);
+        self.expire(now);
         self.reading
     }
 }

@@ -15,7 +15,7 @@ const ALONE: Share = Share { weight: 1, of: 1 };
 /// Returns the pause that a verdict brings.
 fn pause(verdict: Verdict, now: u64) -> u64 {
     match verdict {
-        Verdict::GoesOn => 0,
+        Verdict::NoAction => 0,
         Verdict::SetAside(until) | Verdict::Quarantine(until) => until - now,
     }
 }
@@ -61,11 +61,11 @@ fn charges_are_forgotten_one_by_one() {
         now = budget.until.max(now);
     }
     assert!(budget.read(now).slow);
-    // In three seconds three of six charges are forgotten. The next is the fourth.
-    now += 3 * FORGET;
+    // In three seconds three of six charges expire. The next is the fourth.
+    now += 3 * CHARGE_EXPIRY;
     assert!(budget.read(now).slow);
     assert_eq!(pause(budget.clone().charge(now, stall(MILLISECOND), ALONE), now), 2 * FIRST_PAUSE);
-    now += 3 * FORGET;
+    now += 3 * CHARGE_EXPIRY;
     assert!(!budget.read(now).slow);
     assert_eq!(budget.charge(now, stall(MILLISECOND), ALONE), Verdict::SetAside(now));
     assert_eq!(budget.read(now).times, 1);
@@ -86,7 +86,7 @@ fn a_long_stall_brings_quarantine_at_once_and_only_time_without_an_excess_ends_i
     let now = budget.quarantined_until().expect("in quarantine");
     let read = budget.read(now);
     assert!(!read.slow && !read.quarantined && budget.quarantined_until().is_none());
-    // Each further quarantine takes longer, up to a bound. All are forgotten after an hour without one.
+    // Each further quarantine is longer, up to a bound. None counts after an hour without one.
     let mut terms = Vec::new();
     let mut now = now;
     for _ in 0..8 {
@@ -96,7 +96,7 @@ fn a_long_stall_brings_quarantine_at_once_and_only_time_without_an_excess_ends_i
         budget.read(now);
     }
     assert_eq!(terms, [20, 40, 80, 160, 320, 640, 640, 640]);
-    now += u64::from(TERMS) * FORGET_TERM;
+    now += u64::from(TERMS) * TERM_EXPIRY;
     budget.charge(now, stall(SECOND), ALONE);
     assert_eq!(budget.quarantined_until().map(|at| at - budget.until), Some(QUARANTINE));
 }
@@ -105,9 +105,9 @@ fn a_long_stall_brings_quarantine_at_once_and_only_time_without_an_excess_ends_i
 fn long_computations_count_where_a_good_part_of_the_visits_is_long() {
     let charged = |visits: u64| {
         let mut budget = Budget::default();
-        (0..100).filter(|_| budget.charge(SECOND, work(MILLISECOND, visits), ALONE) != Verdict::GoesOn).count()
+        (0..100).filter(|_| budget.charge(SECOND, work(MILLISECOND, visits), ALONE) != Verdict::NoAction).count()
     };
-    // One visit in so many is too long: a hypervisor may have had the processor.
+    // One visit in this many is too long: a hypervisor may have taken the processor.
     assert_eq!([1_000_000, 1_000, 9, 8].map(charged), [0; 4]);
     // Every visit, every second one, every fourth one.
     assert!(charged(1) >= 85 && charged(2) >= 85 && charged(4) >= 80, "{:?}", [1, 2, 4].map(charged));
@@ -115,13 +115,13 @@ fn long_computations_count_where_a_good_part_of_the_visits_is_long() {
 
 #[test]
 fn no_port_is_charged_for_a_processor_that_is_taken_away_for_a_good_part_of_the_time() {
-    // Each visit to one of four equal ports is too long, by so many percent of the time.
+    // Each visit to one of four equal ports is too long, by this percentage of the time.
     let charged = |percent: u64| {
         let (mut budget, mut now, mut charged) = (Budget::default(), SECOND, 0);
         for _ in 0..10_000 {
             now += MILLISECOND;
             let excess = work(percent * MILLISECOND / 100, 1);
-            charged += u64::from(budget.charge(now, excess, Share { weight: 1, of: 4 }) != Verdict::GoesOn);
+            charged += u64::from(budget.charge(now, excess, Share { weight: 1, of: 4 }) != Verdict::NoAction);
         }
         charged
     };

@@ -1,4 +1,4 @@
-//! Time as the data path sees it: nanoseconds and seconds of a monotonic clock.
+//! The clock of the data path: nanoseconds and seconds of a monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub fn seconds(now: Instant) -> u32 {
     passed(now).as_secs() as u32
 }
 
-/// A moment as every poller sees it, also one of another engine in this process.
+/// Converts a moment to the time of the pollers. All engines of this process share it.
 pub(crate) fn time(now: Instant) -> Time {
     let passed = passed(now);
     Time { nanoseconds: passed.as_nanos() as u64, seconds: passed.as_secs() as u32, read: nanoseconds }

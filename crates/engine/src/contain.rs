@@ -1,16 +1,17 @@
 //! Containment of panics: a panic costs the port that was served, never the thread that served it.
 //!
 //! A thread that serves clients calls [`guard_thread`] once, and runs each step that belongs to one client inside
-//! [`contain`]. The panic hook notes where a panic began ([`ringway_switch::Place`]) and prints nothing: a log that nobody reads must not
-//! delay a poller. The code that catches the panic tells the control thread, which logs the panic with the port's name. A
-//! panic of such a thread that nothing contains ends the process ([`fatal`]), so that a service manager starts it again.
+//! [`contain`]. The panic hook records where a panic began ([`ringway_switch::PanicLocation`]) and prints nothing: a full log
+//! pipe must not delay a poller. The code that catches the panic tells the control thread, which logs the panic with
+//! the port's name. A panic of such a thread that nothing contains ends the process ([`fatal`]), so that a service
+//! manager starts it again.
 
 use std::panic::PanicHookInfo;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ringway_switch::{Place, contain};
+use ringway_switch::{PanicLocation, contain};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The status of a process that cannot go on because of a defect (EX_SOFTWARE, sysexits.h).
@@ -21,16 +22,18 @@ const SAY_WITHIN: Duration = Duration::from_millis(100);
 const MOST_STRIKES: usize = 3;
 /// See [`MOST_STRIKES`].
 const STRIKES_WITHIN: Duration = Duration::from_secs(60);
-/// Most lines that [`say_rarely`] writes.
+/// Most lines that [`warn_limited`] writes.
 const MOST_SAID: usize = 32;
 
-/// From now on, panics of the calling thread are noted and not printed: the thread contains them.
+/// Declares that the calling thread catches its panics. From now on the panic hook records them instead of printing
+/// them.
 pub fn guard_thread() {
     install_hook();
     ringway_switch::guard_thread();
 }
 
-/// Installs the panic hook, once per process. It notes the panics of guarded threads; the previous hook handles all others.
+/// Installs the panic hook, once per process. It records the panics of guarded threads; the previous hook handles all
+/// others.
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -45,36 +48,36 @@ fn install_hook() {
     });
 }
 
-fn note(info: &PanicHookInfo<'_>) -> Place {
-    let Some(at) = info.location() else { return Place::UNKNOWN };
-    Place::note(at.file(), at.line(), info.payload_as_str().unwrap_or("no message"))
+fn note(info: &PanicHookInfo<'_>) -> PanicLocation {
+    let Some(at) = info.location() else { return PanicLocation::UNKNOWN };
+    PanicLocation::note(at.file(), at.line(), info.payload_as_str().unwrap_or("no message"))
 }
 
-/// Counts the panics of a thread that are no port's. Too many of them end the process.
+/// Counts the panics of a thread that no port caused. Too many of them end the process.
 #[derive(Debug, Default)]
-pub struct Strikes(Vec<Instant>);
+pub struct PanicCounter(Vec<Instant>);
 
-impl Strikes {
+impl PanicCounter {
     /// Counts a panic. Returns true if there were too many.
     #[must_use]
-    pub fn strike(&mut self) -> bool {
+    pub fn count_panic(&mut self) -> bool {
         self.0.retain(|at| at.elapsed() < STRIKES_WITHIN);
         self.0.push(Instant::now());
         self.0.len() > MOST_STRIKES
     }
 }
 
-/// Writes a line to standard error if there is room for it at once. After 32 lines it writes nothing any more.
-pub fn say_rarely(message: &str) {
+/// Writes a line to standard error if that does not block. Writes nothing after 32 lines.
+pub fn warn_limited(message: &str) {
     static SAID: AtomicUsize = AtomicUsize::new(0);
     if SAID.fetch_add(1, Ordering::Relaxed) < MOST_SAID {
         say(message, Duration::ZERO);
     }
 }
 
-/// Runs a guarded thread to its end. If that is a panic, the process ends: a daemon without one of its threads only looks as if it
-/// worked.
-pub fn run_or_die(thread: &str, run: impl FnOnce()) {
+/// Runs a guarded thread to its end. If it panics, the process ends: a daemon that lacks a thread would fail without a
+/// sign.
+pub fn run_or_exit(thread: &str, run: impl FnOnce()) {
     guard_thread();
     if let Err(place) = contain(run) {
         fatal(&format!("a defect of Ringway, please report it: the thread \"{thread}\" failed at {place}"));
@@ -121,7 +124,7 @@ mod tests {
             assert!(place.to_string().ends_with("(number 1)"), "{place}");
             assert!(contain(|| std::panic::panic_any(Trap)).is_err());
             // The place of the last one is not reported again.
-            assert_eq!(contain(|| std::panic::resume_unwind(Box::new(1))), Err::<(), _>(Place::UNKNOWN));
+            assert_eq!(contain(|| std::panic::resume_unwind(Box::new(1))), Err::<(), _>(PanicLocation::UNKNOWN));
         })
         .join()
         .expect("everything was contained");

@@ -48,7 +48,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             topology: Published::new(Topology::default()),
             stop: AtomicBool::new(false),
-            upset: AtomicBool::new(false),
+            inject_panic: AtomicBool::new(false),
             faults: new_eventfd()?,
             pollers,
             states: states?,
@@ -74,30 +74,30 @@ impl Engine {
         self.shared.wake();
     }
 
-    /// Whether what was published before the last [`Engine::publish`], and is not published any more, is released: its memory
-    /// unmapped, its descriptors closed.
+    /// Returns true if everything that the last [`Engine::publish`] removed is released: its memory unmapped, its
+    /// descriptors closed.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.is_settled() && self.reaper.is_done()
     }
 
-    /// Whether every poller has let go of what was published before the last [`Engine::publish`].
+    /// Returns true if no poller uses a topology older than the last [`Engine::publish`].
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let version = self.shared.topology.version();
         self.shared.states.iter().all(|state| state.has_adopted(version))
     }
 
-    /// Whether every poller, except those that serve ports in quarantine, has let go of what was published before the last
-    /// [`Engine::publish`]. The excepted ones may wait for such a port's memory for as long as its client likes.
+    /// Returns true if no poller, except the quarantine pollers, uses a topology older than the last
+    /// [`Engine::publish`]. A quarantine poller may wait for a client's memory without bound.
     #[must_use]
     pub fn is_taken_over(&self) -> bool {
         let version = self.shared.topology.version();
         self.states().iter().all(|state| state.has_adopted(version))
     }
 
-    /// The numbers of the pollers that have not gone round their loops since the last call. Wakes the sleeping pollers, so that
-    /// two calls some seconds apart tell which pollers are stuck. Does not wait.
+    /// The numbers of the pollers whose loops have not run since the last call. Wakes the sleeping pollers, so that two
+    /// calls some seconds apart show which pollers are stuck. Does not wait.
     #[must_use]
     pub fn stuck_pollers(&self) -> Vec<usize> {
         let is_stuck = |state: &&Arc<PollerState>| {
@@ -108,10 +108,10 @@ impl Engine {
         self.states().iter().filter(is_stuck).map(|state| state.number).collect()
     }
 
-    /// For tests: the next poller that adopts a topology panics, by no port's fault.
+    /// For tests: the next poller that adopts a topology panics outside of any port.
     #[doc(hidden)]
-    pub fn upset(&self) {
-        self.shared.upset.store(true, Ordering::Release);
+    pub fn inject_panic(&self) {
+        self.shared.inject_panic.store(true, Ordering::Release);
     }
 
     /// A descriptor that becomes readable when some port has a fault. Reading its eight bytes resets it.

@@ -8,8 +8,8 @@
 //!   removed port is unmapped when the last poller has let go of the topology that held it.
 //! - A port is a `ringway_switch::Port` (its counters and output, which every poller reaches) inside a
 //!   `ringway_switch::Member`, and a [`Source`] (its input, which one poller owns at a time).
-//! - A port whose client broke the rules has `Port::fault()` set. [`Engine::faults`] is a descriptor that becomes readable
-//!   then. The control thread removes such ports from the topology and tells their clients.
+//! - A port whose client broke the protocol has `Port::fault()` set. [`Engine::faults`] is a descriptor that becomes
+//!   readable then. The control thread removes such ports from the topology and notifies their clients.
 //!
 //! # Modules, from the bottom
 //!
@@ -19,7 +19,7 @@
 //! quarantine   shared                      what the threads share
 //! topology
 //! source                                   the input of a port, and the time that the port costs
-//! poller_state   meter   schedule/         what others see of a poller; how long visits take; which ports are visited, and when
+//! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
 //! settings  budget  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! ```
 
@@ -71,7 +71,7 @@ pub use call::{Called, call, interrupt};
 #[cfg(not(loom))]
 pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]
-pub use contain::{INTERNAL_ERROR, Strikes, fatal, guard_thread, run_or_die, say_rarely};
+pub use contain::{INTERNAL_ERROR, PanicCounter, fatal, guard_thread, run_or_exit, warn_limited};
 #[cfg(not(loom))]
 pub use engine::Engine;
 #[cfg(not(loom))]

@@ -1,15 +1,15 @@
 //! Measurement of a poller's visits, and division of their time between ports.
 //!
-//! Each visit that moved frames ends with one reading of the time-stamp counter (12 ns, [`crate::ticks`]), where the next
-//! visit begins. A visit within the least allowance is not looked into. After a longer one the poller reads its thread's run delay,
-//! page faults and sleeps ([`crate::thread_usage`]): time that the thread waited for its processor is charged to no port. The rest cannot
-//! be charged yet, because a copy touches the memory of both its ends. So for 10 s (twice as long where that comes again, up
-//! to an hour) the poller *examines* its visits ([`ringway_switch::Examined`]): what was collected is copied to memory of the
-//! poller's own first, so that collecting is the source's time and delivering the receiver's. A port that takes too long then
-//! is charged ([`crate::budget`]).
+//! Each visit that moved frames ends with one reading of the time-stamp counter (12 ns, [`crate::ticks`]), where the
+//! next visit begins. A visit within the least allowance is not examined. After a longer one the poller reads its
+//! thread's run delay, page faults and sleeps ([`crate::thread_usage`]): time that the thread waited for its processor
+//! is charged to no port. The rest cannot be charged yet, because a copy touches the memory of both its ends. So for 10
+//! s (twice as long each time that this repeats, up to an hour) the poller *examines* its visits
+//! ([`ringway_switch::Examined`]): what was collected is copied to memory of the poller's own first, so that collecting
+//! is the source's time and delivering the receiver's. A port that takes too long then is charged ([`crate::budget`]).
 
 use ringway_memory::Mapping;
-use ringway_switch::{Examined, Spent};
+use ringway_switch::{Examined, TimeSpent};
 
 use crate::budget::{self, LEAST_ALLOWANCE};
 use crate::clock;
@@ -17,22 +17,22 @@ use crate::thread_usage::{Usage, UsageReader};
 use crate::ticks::Ticks;
 
 /// Nanoseconds after which an awake poller reads its thread's usage again, so that a reading is about the last visits.
-const READ_EVERY: u64 = 50_000_000;
-/// Nanoseconds after which it does while visits are examined.
-const READ_EVERY_EXAMINED: u64 = 5_000_000;
-/// Nanoseconds for which visits are examined after one that took too long. Twice as long where the last time was soon before, up
-/// to a bound.
-pub(crate) const EXAMINED: u64 = 10_000_000_000;
-const EXAMINED_LONGEST: u64 = 3_600_000_000_000;
-/// "Soon" is within so many times the last term.
+const READ_EVERY_NS: u64 = 50_000_000;
+/// Nanoseconds after which it reads its usage again while visits are examined.
+const READ_EVERY_EXAMINED_NS: u64 = 5_000_000;
+/// Nanoseconds for which visits are examined after one that took too long. The time doubles if the last such time was
+/// recent, up to a bound.
+pub(crate) const EXAMINED_NS: u64 = 10_000_000_000;
+const EXAMINED_LONGEST_NS: u64 = 3_600_000_000_000;
+/// The last time was recent within this many times its length.
 const SOON: u64 = 10;
-/// A visit that computed for too long, without a sleep in a page fault, is looked into where more than one visit in this many
-/// did so...
+/// A visit that computed for too long, without a sleep in a page fault, starts the examination if more than one visit
+/// in this many did so...
 const ONE_OF: u64 = 8;
 /// ...and this many such visits came in a row.
 const IN_A_ROW: u64 = 8;
 
-/// See the module's description.
+/// The meter of one poller (see the module's comment).
 #[derive(Debug)]
 pub(crate) struct Meter {
     ticks: Ticks,
@@ -56,7 +56,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// For the thread that calls [`Meter::enter_thread`].
+    /// A meter for the thread that calls [`Meter::enter_thread`].
     pub(crate) fn new() -> Meter {
         let ticks = Ticks::of_this_machine();
         Meter {
@@ -66,14 +66,14 @@ impl Meter {
             usage: UsageReader::new(clock::nanoseconds()),
             examining: false,
             until: 0,
-            term: EXAMINED,
+            term: EXAMINED_NS,
             area: None,
             work: 0,
             visits: 0,
         }
     }
 
-    /// Has every visit examined.
+    /// Examines every visit from now on.
     ///
     /// # Errors
     /// There is no memory for that.
@@ -83,13 +83,13 @@ impl Meter {
         Ok(())
     }
 
-    /// Has the meter read the usage of the calling thread.
+    /// Makes the meter read the usage of the calling thread.
     pub(crate) fn enter_thread(&mut self) {
         self.usage = UsageReader::new(clock::nanoseconds());
         self.mark();
     }
 
-    /// The next visit begins now: what was before is part of no visit.
+    /// Starts the next visit now: the time before belongs to no visit.
     #[inline]
     pub(crate) fn mark(&mut self) {
         self.mark = self.ticks.read();
@@ -104,10 +104,10 @@ impl Meter {
         (took > self.least).then_some(took)
     }
 
-    /// The poller has read the clock.
+    /// To be called when the poller has read the clock.
     #[inline]
     pub(crate) fn look_at_clock(&mut self, now: u64) {
-        let every = if self.examining { READ_EVERY_EXAMINED } else { READ_EVERY };
+        let every = if self.examining { READ_EVERY_EXAMINED_NS } else { READ_EVERY_NS };
         if now.saturating_sub(self.usage.at()) > every {
             self.usage.since_last(now);
             if self.examining && now > self.until {
@@ -116,7 +116,7 @@ impl Meter {
         }
     }
 
-    /// The poller slept, which was no stall.
+    /// To be called after the poller slept, which was no stall.
     #[inline]
     pub(crate) fn slept(&mut self) {
         if self.examining {
@@ -125,7 +125,7 @@ impl Meter {
         self.mark();
     }
 
-    /// What the thread went through since the last reading.
+    /// The usage of the thread since the last reading.
     pub(crate) fn read_usage(&mut self, now: u64) -> Usage {
         self.usage.since_last(now)
     }
@@ -137,16 +137,17 @@ impl Meter {
 
     /// Examines visits for the usual time from `now` on, at least.
     pub(crate) fn extend(&mut self, now: u64) {
-        self.until = self.until.max(now.saturating_add(EXAMINED));
+        self.until = self.until.max(now.saturating_add(EXAMINED_NS));
     }
 
-    /// A visit that moved `frames` and `bytes` took `ticks`; it was number `visits`. Decides whether visits are examined.
+    /// Decides whether visits are examined, after a visit that moved `frames` and `bytes` took `ticks`. It was number
+    /// `visits`.
     #[cold]
     pub(crate) fn took_long(&mut self, ticks: u64, frames: u64, bytes: u64, visits: u64) {
         let took = self.ticks.nanoseconds(ticks);
         let now = clock::nanoseconds();
         let seen = self.usage.since_last(now);
-        let spent = Spent { nanoseconds: took, frames, bytes };
+        let spent = TimeSpent { nanoseconds: took, frames, bytes };
         if excess(spent, seen).is_none() {
             return;
         }
@@ -164,7 +165,7 @@ impl Meter {
     #[cold]
     fn examine(&mut self, now: u64) {
         let again = self.until > 0 && now.saturating_sub(self.until) < SOON * self.term;
-        self.term = if again { (2 * self.term).min(EXAMINED_LONGEST) } else { EXAMINED };
+        self.term = if again { (2 * self.term).min(EXAMINED_LONGEST_NS) } else { EXAMINED_NS };
         if self.area.is_none() {
             self.area = Mapping::private(Examined::AREA).ok();
         }
@@ -174,8 +175,8 @@ impl Meter {
     }
 }
 
-/// The nanoseconds of `spent` that were too much, while the thread went through `seen`.
-pub(crate) fn excess(spent: Spent, seen: Usage) -> Option<u64> {
+/// The nanoseconds of `spent` beyond the allowance, for a thread whose usage meanwhile was `seen`.
+pub(crate) fn excess(spent: TimeSpent, seen: Usage) -> Option<u64> {
     let beyond = spent.nanoseconds.saturating_sub(budget::allowance(spent.frames, spent.bytes));
     let own = beyond.saturating_sub(seen.waited);
     // A thread that did not sleep in a page fault computed, at most for as long as it ran.
@@ -183,8 +184,8 @@ pub(crate) fn excess(spent: Spent, seen: Usage) -> Option<u64> {
     (own > 0).then_some(own)
 }
 
-/// Whether what was spent may be too much.
-pub(crate) fn is_long(spent: Spent) -> bool {
+/// Returns true if `spent` is beyond the allowance, perhaps because the thread waited for its processor.
+pub(crate) fn is_long(spent: TimeSpent) -> bool {
     spent.nanoseconds > budget::allowance(spent.frames, spent.bytes)
 }
 
@@ -194,8 +195,8 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
 
-    fn spent(milliseconds: u64) -> Spent {
-        Spent { nanoseconds: milliseconds * MILLISECOND + LEAST_ALLOWANCE, frames: 0, bytes: 0 }
+    fn spent(milliseconds: u64) -> TimeSpent {
+        TimeSpent { nanoseconds: milliseconds * MILLISECOND + LEAST_ALLOWANCE, frames: 0, bytes: 0 }
     }
 
     #[test]
@@ -243,13 +244,13 @@ mod tests {
         took_long(&mut meter, 1);
         assert!(meter.examining);
         let (first, term) = (meter.until, meter.term);
-        assert_eq!(term, EXAMINED);
-        meter.look_at_clock(first + READ_EVERY + 1);
+        assert_eq!(term, EXAMINED_NS);
+        meter.look_at_clock(first + READ_EVERY_NS + 1);
         assert!(!meter.examining, "there was no further long visit");
         // Another one soon after.
         meter.examine(first + 1);
-        assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED));
+        assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED_NS));
         meter.examine(meter.until + SOON * meter.term + 1);
-        assert_eq!(meter.term, EXAMINED);
+        assert_eq!(meter.term, EXAMINED_NS);
     }
 }

@@ -1,4 +1,4 @@
-//! What other threads see of a poller.
+//! The state of a poller that other threads see.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,11 +25,11 @@ pub(crate) struct PollerState {
     pub(crate) number: usize,
     pub(crate) core: Option<usize>,
     pub(crate) wake: OwnedFd,
-    /// An input that the poller waits for may have been put back.
+    /// True if an input that the poller waits for may have been put back.
     pub(crate) returned: AtomicBool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) account: Account,
-    /// About how many ports in quarantine the poller serves.
+    /// Approximate number of ports in quarantine that the poller serves.
     pub(crate) load: AtomicUsize,
 }
 
@@ -40,12 +40,12 @@ impl PollerState {
         Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load }))
     }
 
-    /// Whether the poller serves no port, so that a new topology does not wake it.
+    /// Returns true if the poller serves no port, so that a new topology does not wake it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.account.adopted.load(Ordering::Acquire) == DORMANT
     }
 
-    /// Whether the poller has this version of the topology, or a later one, or none.
+    /// Returns true if the poller has this version of the topology, or a later one, or none.
     pub(crate) fn has_adopted(&self, version: u64) -> bool {
         self.account.adopted.load(Ordering::Acquire) >= version
     }
@@ -58,12 +58,12 @@ impl PollerState {
 
     /// Wakes the poller if it sleeps.
     pub(crate) fn wake(&self) {
-        // Only this process has the descriptor. A full counter wakes the poller as a write does.
+        // No other process has the descriptor. A full counter wakes the poller, too.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
-/// Tells whether the poller still goes round its loop: the number of questions, and the last one that the poller answered.
+/// Shows whether the poller's loop runs: the number of requests, and the last request that the poller answered.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
     asked: AtomicU64,
@@ -71,13 +71,13 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Asks once more. Returns whether the question before is answered.
+    /// Makes a request. Returns true if the one before is answered.
     pub(crate) fn ask(&self) -> bool {
         let before = self.asked.fetch_add(1, Ordering::Relaxed);
         self.answered.load(Ordering::Relaxed) == before
     }
 
-    /// The poller has gone round its loop.
+    /// Answers the last request. To be called in the poller's loop.
     #[inline]
     pub(crate) fn answer(&self) {
         let asked = self.asked.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A value that one thread replaces and others read, each when it is ready to. Configuration reaches pollers as an
-//! immutable `Topology`, replaced as a whole; looking for a new one costs one load per round.
+//! A value that one thread replaces and other threads read at a time of their choice. Configuration reaches pollers as
+//! an immutable `Topology`, replaced as a whole; checking for a new one costs one load per round.
 
 #[cfg(loom)]
 use loom::sync::{

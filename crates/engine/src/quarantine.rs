@@ -1,12 +1,13 @@
-//! Quarantine: a port whose memory stalls the thread that touches it is served by a *quarantine poller*, a thread that waits for
-//! that memory and for little else.
+//! Quarantine: a port whose memory stalls the thread that touches it is served by a *quarantine poller*, a thread for
+//! such ports only.
 //!
-//! The engine has four of them: pollers without a core that sleep without a topology until they are needed. A quarantine poller
-//! examines every visit ([`ringway_switch::Examined`]): it waits for the port's memory while it has no port's output
-//! locked. What others send to the port is copied to the port's *detour* (`switch/src/detour.rs`), as are calls that became due
-//! elsewhere. The quarantine poller empties the detour, so that no other thread touches the port's memory. Ports that share a
-//! quarantine poller have a quarter of it each, and growing pauses where they go on. After 10 s without an excess (twice as long
-//! after each further quarantine, up to 640 s) the port goes back to its poller.
+//! The engine has four of them: pollers without a core that sleep without a topology until they are needed. A
+//! quarantine poller examines every visit ([`ringway_switch::Examined`]): it waits for the port's memory while it has
+//! no port's output locked. Frames for the port are copied to the port's *detour* (`switch/src/port/detour.rs`), as are
+//! calls that become due in other pollers. The quarantine poller empties the detour, so that no other thread touches
+//! the port's memory. Ports that share a quarantine poller have a quarter of its time each, and growing pauses while
+//! they keep stalling. After 10 s without an excess (twice as long after each further quarantine, up to 640 s) the port
+//! goes back to its poller.
 //!
 //! A quarantine poller without ports is dormant: it has no topology, and a publication does not wake it. It is woken when a port is
 //! given to it. It then announces that it is not dormant, and takes the newest topology after that. A thread that publishes a
@@ -19,11 +20,11 @@ use crate::poller_state::PollerState;
 use crate::topology::Attached;
 
 /// Nanoseconds after which a quarantine poller checks again whether a port may go back.
-pub(crate) const CHECK_EVERY: u64 = 250_000_000;
+pub(crate) const CHECK_EVERY_NS: u64 = 250_000_000;
 /// A port's share of its quarantine poller is one part in this many.
 pub(crate) const PARTS: u64 = 4;
 
-/// Ends a port's quarantine, when no poller runs.
+/// Ends a port's quarantine after all pollers have ended.
 pub(crate) fn forget(attached: &Attached) {
     if attached.source.quarantine_poller().is_some() {
         attached.source.set_quarantine_poller(None);
@@ -31,7 +32,7 @@ pub(crate) fn forget(attached: &Attached) {
     }
 }
 
-/// Wakes a quarantine poller when something is left for its port.
+/// Wakes a quarantine poller when the detour of its port gets frames.
 pub(crate) struct DetourWaker(pub(crate) Arc<PollerState>);
 
 impl Wake for DetourWaker {

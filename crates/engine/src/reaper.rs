@@ -1,4 +1,4 @@
-//! The reaper thread: releases topologies that no poller has any more.
+//! The reaper thread: releases topologies that no poller uses any more.
 //!
 //! Removing a port publishes a topology without it. The last owner of a port unmaps its client's memory and closes its
 //! eventfds. The client decides how long that takes: the kernel frees each page, and removes each epoll item of an eventfd
@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use ringway_switch::contain;
 
-use crate::contain::{run_or_die, say_rarely};
+use crate::contain::{run_or_exit, warn_limited};
 use crate::poller_state::PollerState;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
-/// The first pause before the thread checks again whether the pollers have let go. Each pause is twice as long as the one before.
+/// The first pause before the thread checks the pollers again. Each pause is twice as long as the one before.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// After so long without a topology to release, the allocator returns its free memory to the system.
+/// Time without a topology to release after which the allocator returns its free memory to the system.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// A topology that was replaced, and the version that replaced it.
@@ -45,11 +45,11 @@ impl Reaper {
     /// # Errors
     /// The kernel refuses a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Reaper> {
-        let (old, olds) = channel();
+        let (old, queue) = channel();
         let left = Arc::new(AtomicUsize::new(0));
-        let (shared, told) = (Arc::clone(shared), Arc::clone(&left));
+        let (shared, left_to_release) = (Arc::clone(shared), Arc::clone(&left));
         let thread = std::thread::Builder::new().name("reaper".into()).spawn(move || {
-            run_or_die("reaper", || run(&shared, &olds, &told));
+            run_or_exit("reaper", || run(&shared, &queue, &left_to_release));
         })?;
         Ok(Reaper { old: Some(old), left, thread: Some(thread) })
     }
@@ -62,12 +62,12 @@ impl Reaper {
         }
     }
 
-    /// Whether every topology that [`Reaper::take`] was given is released.
+    /// Returns true if every topology passed to [`Reaper::take`] is released.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Releases the topologies that are left, and joins the thread. For when no poller runs any more.
+    /// Releases the remaining topologies and joins the thread. To be called after all pollers have ended.
     pub(crate) fn end(&mut self) {
         self.old = None;
         if let Some(thread) = self.thread.take() {
@@ -76,11 +76,11 @@ impl Reaper {
     }
 }
 
-fn run(shared: &Shared, olds: &Receiver<Old>, left: &AtomicUsize) {
-    while let Some((mut version, topology)) = next(olds) {
+fn run(shared: &Shared, queue: &Receiver<Old>, left: &AtomicUsize) {
+    while let Some((mut version, topology)) = next(queue) {
         let mut batch = vec![topology];
-        // Those of a burst of changes are released together.
-        for (newer, topology) in olds.try_iter() {
+        // The topologies of a burst of changes are released together.
+        for (newer, topology) in queue.try_iter() {
             version = newer;
             batch.push(topology);
         }
@@ -91,28 +91,28 @@ fn run(shared: &Shared, olds: &Receiver<Old>, left: &AtomicUsize) {
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
         for topology in batch {
-            // The ports have gone: a panic while they are dropped costs no port its place.
+            // The ports are removed already: a panic while they are dropped retires no port.
             if let Err(place) = contain(|| drop(topology)) {
-                say_rarely(&format!("a defect of Ringway, please report it: what is served no more failed at {place}"));
+                warn_limited(&format!("a defect of Ringway, please report it: a removed port failed at {place}"));
             }
             left.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
-/// Waits for the next topology. `None`: no further one comes.
-fn next(olds: &Receiver<Old>) -> Option<Old> {
-    match olds.recv_timeout(QUIET) {
+/// Waits for the next topology. Returns `None` if no further one will come.
+fn next(queue: &Receiver<Old>) -> Option<Old> {
+    match queue.recv_timeout(QUIET) {
         Err(RecvTimeoutError::Timeout) => {
             trim_heap();
-            olds.recv().ok()
+            queue.recv().ok()
         }
         old => old.ok(),
     }
 }
 
-/// Returns the allocator's free memory to the system. What two thousand ports leave lies in pieces between memory in use, so that the
-/// allocator would keep it.
+/// Returns the allocator's free memory to the system. Without this the allocator keeps the memory of removed ports,
+/// which is fragmented.
 fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: may be called at any time; takes the allocator's own locks (malloc_trim(3)).

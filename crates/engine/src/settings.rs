@@ -1,4 +1,4 @@
-//! How the pollers run.
+//! Settings of an engine.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct EngineSettings {
     pub idle: Idle,
     /// Most frames of a batch, 1 to 1024.
     pub batch: usize,
-    /// Whether rings are left alone for some microseconds where that lets their drivers send more.
+    /// True if rings are left alone for some microseconds where that lets their drivers send more.
     pub pacing: bool,
 }
 

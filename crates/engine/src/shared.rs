@@ -1,4 +1,4 @@
-//! What the pollers of an engine share with it and with one another.
+//! The state that an engine and its pollers share.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use crate::poller_state::PollerState;
 use crate::published::Published;
 use crate::topology::Topology;
 
-/// See the module's description.
+/// The shared state of an engine and its pollers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) topology: Published<Topology>,
     pub(crate) stop: AtomicBool,
-    /// The next poller that adopts a topology panics ([`crate::Engine::upset`]).
-    pub(crate) upset: AtomicBool,
+    /// The next poller that adopts a topology panics ([`crate::Engine::inject_panic`]).
+    pub(crate) inject_panic: AtomicBool,
     /// An eventfd, readable when a port has a fault.
     pub(crate) faults: OwnedFd,
     /// The number of pollers without those of ports in quarantine.
     pub(crate) pollers: usize,
-    /// The pollers, and behind them the pollers of ports in quarantine.
+    /// The pollers, followed by the quarantine pollers.
     pub(crate) states: Vec<Arc<PollerState>>,
 }
 

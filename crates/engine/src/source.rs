@@ -1,4 +1,4 @@
-//! A port's input, on its way between pollers.
+//! A port's input, and its hand-over between pollers.
 //!
 //! An input belongs to one poller at a time. A port moves when a new topology gives it to another poller: the old poller puts
 //! the input back, and the new poller takes it. The new poller may ask for the input while the old one still works with it: the new poller then sleeps
@@ -14,15 +14,15 @@ use ringway_switch::{Counters, Input, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::clock;
-use crate::contain::say_rarely;
+use crate::contain::warn_limited;
 use crate::poller_state::PollerState;
 
-/// How a client tells that it has frames.
+/// How a client announces frames.
 #[derive(Debug)]
 pub enum Signal {
-    /// By memory, which the poller reads while it is awake, and by this eventfd when the poller asked for a kick.
+    /// In memory, which the poller reads while it is awake, and by this eventfd if the poller asked for a kick.
     Kick(OwnedFd),
-    /// By the readiness of this device alone.
+    /// By the readiness of this device only.
     Device(OwnedFd),
 }
 
@@ -50,7 +50,7 @@ pub struct Source {
     quarantine_poller: AtomicUsize,
 }
 
-/// The way that frames went in a visit.
+/// The direction of frames in a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the port.
@@ -65,12 +65,12 @@ pub(crate) struct TimeAccount {
     budget: Budget,
     /// By direction: the port's frames when a visit last took too long.
     frames: [u64; 2],
-    /// How often the port had become slow at the last [`Source::newly_slow`].
-    told: u64,
+    /// The value of [`SlowReading::times`] at the last [`Source::newly_slow`].
+    reported_times: u64,
 }
 
 impl TimeAccount {
-    /// About how many visits of `frames` frames each there were in this direction since the last call.
+    /// Estimated number of visits in this direction since the last call, at `frames` frames each.
     pub(crate) fn visits(&mut self, direction: Direction, frames: u64, counters: &Counters) -> u64 {
         let now = match direction {
             Direction::In => counters.in_frames(),
@@ -79,7 +79,7 @@ impl TimeAccount {
         now.wrapping_sub(std::mem::replace(&mut self.frames[direction as usize], now)) / frames.max(1)
     }
 
-    /// Charges the port. Returns the verdict, and whether the port became slow by it.
+    /// Charges the port. Returns the verdict, and true if the port became slow by it.
     pub(crate) fn charge(&mut self, now: u64, excess: Excess, share: Share) -> (Verdict, bool) {
         let before = self.budget.read(now).times;
         let verdict = self.budget.charge(now, excess, share);
@@ -90,7 +90,7 @@ impl TimeAccount {
 /// The input while no poller has it.
 struct Custody {
     input: Option<Box<dyn Input>>,
-    /// Pollers that asked for the input while another had it. One that does not need the input any more is woken in vain.
+    /// Pollers that asked for the input while another had it. All are woken, even those that no longer need it.
     waiting: Vec<Arc<PollerState>>,
 }
 
@@ -109,18 +109,18 @@ impl Source {
         }
     }
 
-    /// Whether the port takes pollers too much time, and since it was made, how often and how much.
+    /// The state of the port's time budget, with counters since the port was made.
     #[must_use]
     pub fn slow(&self) -> SlowReading {
         self.time().budget.read(clock::nanoseconds())
     }
 
-    /// Returns what [`Source::slow`] does if the port has become slow since the last call of this function.
+    /// Returns the same reading as [`Source::slow`] if the port has become slow since the last call of this function.
     #[must_use]
     pub fn newly_slow(&self) -> Option<SlowReading> {
         let mut time = self.time();
         let reading = time.budget.read(clock::nanoseconds());
-        (std::mem::replace(&mut time.told, reading.times) != reading.times).then_some(reading)
+        (std::mem::replace(&mut time.reported_times, reading.times) != reading.times).then_some(reading)
     }
 
     /// The number of the poller that serves the port in quarantine. `None`: the port is not in quarantine.
@@ -132,12 +132,12 @@ impl Source {
         self.quarantine_poller.store(poller.unwrap_or(0), Ordering::Release);
     }
 
-    /// Whether the port's budget keeps it in quarantine at `now`.
+    /// Returns true if the port's budget keeps it in quarantine at `now`.
     pub(crate) fn is_quarantined(&self, now: u64) -> bool {
         self.time().budget.read(now).quarantined
     }
 
-    /// Whether the port is slow at `now`.
+    /// Returns true if the port is slow at `now`.
     pub(crate) fn is_slow(&self, now: u64) -> bool {
         self.time().budget.read(now).slow
     }
@@ -178,11 +178,13 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         let custody = self.custody.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The port has gone: a panic while its input is dropped must not cost the thread that drops it.
+        // The port is removed already: a panic while its input is dropped must not end the thread.
         if let Some(input) = custody.input.take()
             && let Err(place) = contain(|| drop(input))
         {
-            say_rarely(&format!("a defect of Ringway, please report it: a port that ended failed at {place}"));
+            warn_limited(&format!(
+                "a defect of Ringway, please report it: the input of a removed port failed at {place}"
+            ));
         }
     }
 }

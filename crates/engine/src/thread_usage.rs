@@ -1,9 +1,10 @@
-//! What the calling thread went through: run time, run delay, page faults and sleeps. Read when a visit took too long.
+//! The resource usage of the calling thread: run time, run delay, page faults and sleeps. Read when a visit took too
+//! long.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// What a thread went through, from its start or between two readings.
+/// The usage of a thread, since its start or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Nanoseconds that the thread ran.
@@ -12,12 +13,12 @@ pub(crate) struct Usage {
     pub(crate) waited: u64,
     /// Page faults.
     pub(crate) faults: u64,
-    /// Voluntary context switches: the thread gave its processor up to wait for something.
+    /// Voluntary context switches: the thread blocked.
     pub(crate) sleeps: u64,
 }
 
 impl Usage {
-    /// Whether the thread may have slept in a page fault.
+    /// Returns true if the thread may have slept in a page fault.
     pub(crate) fn stalled(&self) -> bool {
         self.faults > 0 && self.sleeps > 0
     }
@@ -47,7 +48,7 @@ impl UsageReader {
         self.at
     }
 
-    /// Returns what the thread went through since the last reading. Where the kernel does not tell its times, the thread counts as
+    /// Returns the usage since the last reading. If the kernel does not report the thread's times, the thread counts as
     /// having run all the time, and as having waited all the time if it lost its processor.
     #[cold]
     pub(crate) fn since_last(&mut self, now: u64) -> Usage {

@@ -1,11 +1,12 @@
-//! The processor's time-stamp counter: a reading costs half as much as a reading of the clock, and need not be exact.
+//! The processor's time-stamp counter. A reading costs half as much as a reading of the clock, and is less exact.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// For how long the counter is compared with the clock.
+/// Time for which the counter is compared with the clock.
 const COMPARED: Duration = Duration::from_micros(200);
-/// A hypervisor traps readings that take longer, in nanoseconds: the clock is as good then.
+/// Longest reading of the counter in nanoseconds. If it takes longer, a hypervisor traps it, and the clock is used
+/// instead.
 const SLOWEST_NS: u64 = 100;
 /// Attempts to read the clock and the counter at one moment.
 const ATTEMPTS: u32 = 16;
@@ -59,7 +60,7 @@ fn compare() -> Option<Ticks> {
     if !has_steady_counter() {
         return None;
     }
-    let (start, first) = together();
+    let (start, first) = clock_and_counter();
     let mut readings = 0u32;
     let looped = Instant::now();
     while looped.elapsed() < COMPARED {
@@ -70,7 +71,7 @@ fn compare() -> Option<Ticks> {
     }
     // A thread that waited for its processor meanwhile may find the counter slow and use the clock, which is not much slower.
     let is_cheap = looped.elapsed().as_nanos() as u64 <= SLOWEST_NS * u64::from(readings);
-    let (end, last) = together();
+    let (end, last) = clock_and_counter();
     let ticks = last.checked_sub(first).filter(|&ticks| ticks > 0)?;
     let scale = ((end - start).as_nanos() << 20) / u128::from(ticks);
     is_cheap.then_some(Ticks { counter: Counter::Processor, scale: u64::try_from(scale).ok()?.max(1) })
@@ -78,7 +79,7 @@ fn compare() -> Option<Ticks> {
 
 /// Reads the clock and the counter at one moment: of several attempts the shortest, so that the thread does not lose its
 /// processor in between.
-fn together() -> (Instant, u64) {
+fn clock_and_counter() -> (Instant, u64) {
     let attempt = |_| {
         let (before, counter, after) = (Instant::now(), counter(), Instant::now());
         (after - before, before, counter)

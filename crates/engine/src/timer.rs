@@ -1,4 +1,4 @@
-//! A poller's timer: exact to what the kernel's high-resolution timers give, without their slack.
+//! A poller's timer: a high-resolution timer of the kernel, without timer slack.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ impl Timer {
         Ok(Timer { fd, set_to: None })
     }
 
-    /// The descriptor, readable from the set time on. It is never read: wait for its edges.
+    /// The descriptor, readable from the set time on. It is never read: wait for its edge (EPOLLET).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -31,7 +31,8 @@ impl Timer {
         self.set_to = None;
     }
 
-    /// Sets the timer to `due`, as seen from `now`. Without a `due` it stays set, and may expire without a reason.
+    /// Sets the timer to `due`; `now` is the present time. Without a `due` the timer stays set, and may expire without
+    /// need.
     pub(crate) fn wake_at(&mut self, due: Option<u64>, now: u64) {
         let Some(due) = due.filter(|&due| self.set_to != Some(due)) else { return };
         // Zero would stop the timer.

@@ -1,4 +1,4 @@
-//! What an engine serves, as an immutable value.
+//! The topology: the ports that an engine serves, as an immutable value.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::source::Source;
 /// A port in a topology.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    /// The switch as of this topology.
+    /// The switch in this topology.
     pub switch: Arc<Switch>,
     /// The port's index in the switch.
     pub index: u16,
@@ -28,7 +28,7 @@ impl Attached {
     }
 }
 
-/// Everything that an engine serves, as of some moment.
+/// All ports that an engine serves. Immutable: a change is a new topology.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// The ports.

@@ -1,4 +1,4 @@
-//! Ports that are armed before a poller sleeps, while another port gets frames at that moment.
+//! A poller arms its ports before it sleeps, while another port gets frames.
 
 #![cfg(not(loom))]
 
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use ringway_engine::{Engine, EngineSettings, Idle};
 use support::{Lan, lock};
 
-/// More rounds than a port without frames stays active for.
+/// More rounds than a port without frames stays active.
 const PARKED: u64 = 1000;
 
 #[test]
 fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_armed_again() {
     let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
-    // Port 0 is a device: because of it the poller takes events while it is awake.
+    // Port 0 is a device, so that the poller reads events while it is awake.
     let lan = Lan::with_devices(3, usize::MAX, 1);
     engine.publish(lan.topology(|_| 0, |_| 1));
     let [busy, parked] = [&lan.stations[1], &lan.stations[2]];
     for round in 0..20 {
-        // The busy port keeps the poller awake until the other is parked, so that this one is not armed.
+        // The busy port keeps the poller awake until the other port is parked, so the busy port is not armed.
         *lock(&busy.floods) = Some(2);
         busy.send(2, u64::MAX - 1);
         parked.send(1, round);
-        support::wait_until("the frame of the port that is to be parked arrives", || {
+        support::wait_until("the first frame of the later parked port arrives", || {
             parked.take();
             busy.take().iter().any(|frame| frame.number == round)
         });
         let batches = busy.batches.load(Ordering::Relaxed);
-        support::wait_until("it is parked", || {
+        support::wait_until("the port is parked", || {
             parked.take();
             busy.batches.load(Ordering::Relaxed) > batches + PARKED
         });
@@ -40,7 +40,7 @@ fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_armed_agai
         *lock(&parked.on_arm) = Some(Box::new(move || {
             from.send(2, u64::MAX);
             to.send(1, u64::MAX);
-            // Until the poller looks for events again.
+            // Long enough for the poller to read events next.
             let began = Instant::now();
             while began.elapsed() < Duration::from_micros(100) {}
         }));
@@ -54,7 +54,7 @@ fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_armed_agai
         parked.take();
         busy.send(2, round);
         let mut arrived = false;
-        support::wait_until("the next frame of the port that was asked arrives, too", || {
+        support::wait_until("the next frame of the armed port arrives, too", || {
             arrived |= parked.take().iter().any(|frame| frame.number == round);
             arrived
         });

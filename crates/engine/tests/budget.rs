@@ -1,4 +1,4 @@
-//! A poller's time: a port that takes too much of it is charged, and the others have their shares.
+//! A poller's time: a port that takes too much is charged, and the others get their shares.
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ const STALL: u64 = 5_000_000;
 /// Frames that bystanders exchange while another port misbehaves.
 const FRAMES: u64 = 200;
 
-/// Two bystanders exchange frames, one at a time: each arrives.
+/// Two bystanders exchange frames, one at a time. Checks that each frame arrives.
 fn exchange(lan: &Lan, pair: [usize; 2], frames: u64) {
     let [from, to] = pair.map(|n| &lan.stations[n]);
     for number in 0..frames {
@@ -46,8 +46,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Station 0 costs its poller time while stations 1 and 2 exchange frames, until station 0 is slow. Then it behaves, until it is not slow
-/// any more.
+/// Station 0 delays its poller while stations 1 and 2 exchange frames, until the engine marks station 0 as slow. Then
+/// station 0 behaves well until the mark is gone.
 fn one_goes_too_far(idle: Idle, misbehave: impl Fn(&Station, bool), ways: [usize; 2]) -> Lan {
     let engine = Engine::start(&EngineSettings { idle, ..EngineSettings::default() }).expect("a poller");
     let lan = Lan::new(4, usize::MAX);
@@ -58,23 +58,23 @@ fn one_goes_too_far(idle: Idle, misbehave: impl Fn(&Station, bool), ways: [usize
         let [from, to] = ways.map(|n| &lan.stations[n]);
         scope.spawn(|| keep_sending(from, to, &stop));
         misbehave(&lan.stations[0], true);
-        support::wait_until("it is slow", || {
+        support::wait_until("the port is slow", || {
             exchange(&lan, [1, 2], 1);
             lan.slow(0).slow
         });
         exchange(&lan, [1, 2], FRAMES);
         misbehave(&lan.stations[0], false);
-        support::wait_until("it is forgiven", || {
+        support::wait_until("the port is no longer slow", || {
             std::thread::sleep(Duration::from_millis(10));
             let slow = lan.slow(0);
             !slow.slow && !slow.quarantined
         });
         // Frames flow again.
         let sent = from.port.counters().in_frames();
-        support::wait_until("it sends again", || from.port.counters().in_frames() > sent + 10);
+        support::wait_until("the port's frames are taken again", || from.port.counters().in_frames() > sent + 10);
     });
     for bystander in [1, 2] {
-        assert_eq!(lan.slow(bystander).times, 0, "a bystander is charged: {:?}", lan.slow(bystander));
+        assert_eq!(lan.slow(bystander).times, 0, "the bystander was charged: {:?}", lan.slow(bystander));
         assert_eq!(lan.stations[bystander].port.counters().read().drops().count(), 0);
     }
     lan
@@ -87,7 +87,7 @@ fn a_port_whose_memory_stalls_the_poller_when_frames_are_taken_is_slow_and_forgi
         let lan = one_goes_too_far(idle, stall, [0, 3]);
         let slow = lan.slow(0);
         assert!(slow.times == 1 && slow.longest_ns >= STALL / 2, "{slow:?}");
-        assert_eq!(lan.slow(3).times, 0, "a port that only receives");
+        assert_eq!(lan.slow(3).times, 0, "a port that only receives was charged");
     }
 }
 
@@ -95,18 +95,18 @@ fn a_port_whose_memory_stalls_the_poller_when_frames_are_taken_is_slow_and_forgi
 fn a_port_whose_memory_stalls_the_poller_when_frames_are_given_to_it_is_slow_and_its_senders_are_not() {
     let stall = |station: &Station, on| station.costs[1].stall.store(if on { STALL } else { 0 }, Ordering::Relaxed);
     let lan = one_goes_too_far(Idle::Sleep, stall, [3, 0]);
-    assert_eq!(lan.slow(3).times, 0, "a port that only sends to it: {:?}", lan.slow(3));
+    assert_eq!(lan.slow(3).times, 0, "a port that only sends to the slow port was charged: {:?}", lan.slow(3));
     let counters = lan.stations[0].port.counters().read();
     let lost = counters.dropped(DropReason::ReceiverSlow);
     let sent = lan.stations[3].port.counters().in_frames();
-    assert_eq!(counters.out_frames + lost, sent, "each frame was given or counted");
+    assert_eq!(counters.out_frames + lost, sent, "each frame was delivered or counted");
 }
 
 #[test]
 fn a_port_whose_memory_stalls_the_poller_when_it_is_asked_for_a_kick_is_slow_too() {
     let stall = |station: &Station, on| station.asking.stall.store(if on { STALL } else { 0 }, Ordering::Relaxed);
     let lan = one_goes_too_far(Idle::Sleep, stall, [0, 3]);
-    assert_eq!(lan.slow(3).times, 0, "a port that only receives: {:?}", lan.slow(3));
+    assert_eq!(lan.slow(3).times, 0, "a port that only receives was charged: {:?}", lan.slow(3));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_port_whose_frames_take_long_to_compute_is_slow_but_served_by_its_own_poller
     assert!(lan.slow(0).charged_visits >= 3, "{:?}", lan.slow(0));
 }
 
-/// The memory of station 0 stalls each thread that touches it, again and again. The poller of the others is not delayed.
+/// The memory of station 0 stalls each thread that touches it, repeatedly. The poller of the others is not delayed.
 fn is_quarantined(way: usize) {
     const LONG: u64 = 300_000_000;
     let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
@@ -128,33 +128,33 @@ fn is_quarantined(way: usize) {
         let _stop = StopOnDrop(&stop);
         scope.spawn(|| keep_sending(from, to, &stop));
         lan.stations[0].costs[way].stall.store(LONG, Ordering::Relaxed);
-        support::wait_until("it is in quarantine", || {
+        support::wait_until("the port is in quarantine", || {
             exchange(&lan, [1, 2], 1);
             lan.slow(0).quarantined
         });
         let served = lan.stations[0].costs[way].paid.load(Ordering::Relaxed);
-        support::wait_until("a quarantine poller serves it", || {
+        support::wait_until("a quarantine poller serves the port", || {
             lan.stations[0].costs[way].paid.load(Ordering::Relaxed) > served
         });
-        // While the thread is inside the port's memory, the others go on.
+        // While a thread is stalled in the port's memory, the other ports are served.
         for _ in 0..3 {
             let cost = &lan.stations[0].costs[way];
             let held = lock(&cost.hold);
-            support::wait_until("it stalls", || cost.is_paying());
-            // A change does not wait for that thread either.
+            support::wait_until("a thread stalls in the port's memory", || cost.is_paying());
+            // A change of the topology does not wait for that thread either.
             engine.publish(lan.topology(|_| 0, |_| 1));
-            support::wait_until("pollers have the change", || engine.is_taken_over());
+            support::wait_until("pollers have the new topology", || engine.is_taken_over());
             exchange(&lan, [1, 2], FRAMES);
             assert!(cost.is_paying() && !engine.is_settled());
             drop(held);
         }
         lan.stations[0].costs[way].stall.store(0, Ordering::Relaxed);
-        support::wait_until("it is released", || {
+        support::wait_until("the port leaves quarantine", || {
             exchange(&lan, [1, 2], 1);
             !lan.slow(0).quarantined
         });
     });
-    support::wait_until("all is served again", || from.unsent() == 0);
+    support::wait_until("the port's frames are taken again", || from.unsent() == 0);
     support::wait_until("pollers have adopted", || engine.is_settled());
     for bystander in 1..4 {
         assert_eq!(lan.slow(bystander).times, 0, "station {bystander} is charged: {:?}", lan.slow(bystander));
@@ -163,7 +163,7 @@ fn is_quarantined(way: usize) {
     assert_eq!(counters(1).drops().chain(counters(2).drops()).count(), 0);
     // Each frame from and to the port arrives or is counted.
     let (sent, got) = (counters(from.number.into()).in_frames, counters(to.number.into()));
-    support::wait_until("each frame was given or counted", || {
+    support::wait_until("each frame was delivered or counted", || {
         let got = counters(to.number.into());
         got.out_frames + got.dropped(DropReason::ReceiverSlow) == sent
     });
@@ -195,7 +195,7 @@ fn an_engine_that_ends_with_a_port_in_quarantine_leaves_it_to_the_next() {
     let engine = start();
     lan.stations[0].costs[1].stall.store(STALL, Ordering::Relaxed);
     let mut number = 0;
-    support::wait_until("it is in quarantine", || {
+    support::wait_until("the port is in quarantine", || {
         if lan.stations[3].unsent() == 0 {
             lan.stations[3].send(0, number);
             number += 1;
@@ -208,12 +208,12 @@ fn an_engine_that_ends_with_a_port_in_quarantine_leaves_it_to_the_next() {
     lan.stations[0].take();
     let _engine = start();
     exchange(&lan, [1, 2], 10);
-    support::wait_until("it hears again", || {
+    support::wait_until("the port receives again", || {
         lan.stations[3].send(0, 0);
         !lan.stations[0].take().is_empty()
     });
     lan.stations[0].send(3, 0);
-    support::wait_until("it is heard again", || !lan.stations[3].take().is_empty());
+    support::wait_until("the port's frames arrive again", || !lan.stations[3].take().is_empty());
 }
 
 #[test]
@@ -230,22 +230,22 @@ fn a_port_in_quarantine_is_not_blamed_for_frames_that_others_left_for_it() {
             number += 1;
         }
     };
-    support::wait_until("it is in quarantine", || {
+    support::wait_until("the port is in quarantine", || {
         send();
         lan.slow(0).quarantined
     });
     // The poller has ended the pass in which the port was quarantined.
     exchange(&lan, [1, 2], 1);
     victim.trap(Step::Deliver);
-    support::wait_until("it has a fault", || {
+    support::wait_until("the port has a fault", || {
         send();
         victim.port.fault().is_some()
     });
     let Some(PortFault::InternalError(defect)) = victim.port.fault() else { panic!("{:?}", victim.port.fault()) };
     assert_eq!(defect.role, Role::Receiver);
-    assert_eq!(sender.port.fault(), None, "it left frames, and no more");
+    assert_eq!(sender.port.fault(), None, "the sender lost frames, and has no fault");
     exchange(&lan, [1, 2], 10);
-    support::wait_until("each frame is in a counter", || {
+    support::wait_until("each frame is counted", || {
         let (sent, got) = (sender.port.counters().read().in_frames, victim.port.counters().read());
         sender.unsent() == 0 && got.out_frames + got.drops().map(|(_, count)| count).sum::<u64>() == sent
     });

@@ -1,4 +1,4 @@
-//! A panic costs the port that was being served its place, and nothing else.
+//! A panic retires the port that was being served, and nothing else.
 
 #![cfg(not(loom))]
 
@@ -21,46 +21,46 @@ fn a_poller_that_does_not_go_round_is_named_and_one_that_sleeps_is_not() {
         let lan = Lan::new(2, usize::MAX);
         engine.publish(lan.topology(usize::from, |_| 1));
         support::wait_until("pollers have adopted", || engine.is_settled());
-        assert_eq!(engine.stuck_pollers(), [], "nobody has asked yet");
-        support::wait_until("both go round", || engine.stuck_pollers().is_empty());
+        assert_eq!(engine.stuck_pollers(), [], "no check was made yet");
+        support::wait_until("both pollers make progress", || engine.stuck_pollers().is_empty());
         let held = lock(&lan.stations[1].hold);
         lan.stations[1].send(0, 0);
-        support::wait_until("one is held up", || lan.stations[1].is_being_taken());
-        support::wait_until("it is named alone", || engine.stuck_pollers() == [1]);
+        support::wait_until("a poller is blocked in the port", || lan.stations[1].is_being_taken());
+        support::wait_until("only that poller is reported as stuck", || engine.stuck_pollers() == [1]);
         drop(held);
-        support::wait_until("both go round again", || engine.stuck_pollers().is_empty());
+        support::wait_until("both pollers make progress again", || engine.stuck_pollers().is_empty());
     }
 }
 
-/// The setting in which a poller comes to a step.
+/// The scene in which a poller reaches a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
     Plain,
-    /// The source may send next to nothing. Further frames are dropped.
+    /// The source has a low ingress limit. Further frames are dropped.
     SourceDrops,
-    /// The source may send next to nothing. Further frames wait.
+    /// The source has a low ingress limit. Further frames wait.
     SourceWaits,
-    /// The receiver may be given next to nothing. Further frames are dropped.
+    /// The receiver has a low egress limit. Further frames are dropped.
     ReceiverDrops,
-    /// The receiver may be given next to nothing. Further frames wait.
+    /// The receiver has a low egress limit. Further frames wait.
     ReceiverWaits,
     /// The receiver has no room.
     ReceiverFull,
-    /// The receiver's bell names a time.
+    /// The receiver's bell asks for a call at a later time.
     ReceiverLater,
     /// The source is given the frames of its detour.
     SourceIsGiven,
-    /// The source is given the frames of its detour, and has no frames that may pass.
+    /// The source is given the frames of its detour, and its policies drop all frames.
     SourceWaitsAndIsGiven,
 }
 
-/// The port that a step belongs to, and that loses its place.
+/// The part of the port that panics in a step. The port is retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Source,
-    /// The source, for frames that others chose.
+    /// The source, for frames that other ports sent.
     Given,
-    /// The receiver while it is given frames. Source and receiver lose their places.
+    /// The receiver while frames are delivered to it. Source and receiver are retired.
     Filling,
     /// The bell of the receiver, after the pass.
     Bell,
@@ -73,18 +73,17 @@ const STEPS: &[(Step, Whose, Scene)] = &[
     (Step::Collect, Source, Plain),
     (Step::Collected, Source, Plain),
     (Step::Release, Source, Plain),
-    (Step::Keeps, Source, ReceiverWaits),
-    (Step::Keep, Source, ReceiverWaits),
+    (Step::Capabilities, Source, ReceiverWaits),
+    (Step::Rewind, Source, ReceiverWaits),
     (Step::Discard, Source, SourceDrops),
-    (Step::DiscardsLike, Source, ReceiverDrops),
+    (Step::Capabilities, Source, ReceiverDrops),
     (Step::DiscardLike, Source, ReceiverDrops),
     (Step::Pending, Source, Plain),
     (Step::HasFrames, Source, SourceWaits),
     (Step::Arm, Source, Plain),
     (Step::Disarm, Source, Plain),
-    (Step::HasNews, Source, SourceWaits),
-    (Step::ArmForNews, Source, SourceWaits),
-    (Step::NeedsLooks, Source, Plain),
+    (Step::TakeEvent, Source, SourceWaits),
+    (Step::ArmForEvents, Source, SourceWaits),
     (Step::CountLate, Source, SourceWaits),
     (Step::RingRoom, Source, Plain),
     (Step::RingRoom, Given, SourceIsGiven),
@@ -130,21 +129,21 @@ fn pause() {
 fn drive(lan: &Lan, from: u16, to: &[u16], scene: Scene, what: &str) {
     let from = &lan.stations[usize::from(from)];
     let faulty = |port: &u16| lan.stations[usize::from(*port)].port.fault().is_some();
-    // Some steps need a batch whose frames all go to one port.
+    // Some steps need a batch with frames for one port only.
     let to = if scene == ReceiverDrops { &to[to.len() - 1..] } else { to };
     let began = std::time::Instant::now();
     while !to.iter().any(faulty) && !faulty(&from.number) {
-        assert!(began.elapsed() < DEADLINE, "nobody has a fault: {what}");
+        assert!(began.elapsed() < DEADLINE, "no port has a fault: {what}");
         if from.unsent() < 64 {
             from.send_together(to.iter().cycle().take(4 * to.len()).map(|&to| (to, 0)));
         }
-        from.tell_news();
+        from.raise_event();
         pause();
     }
 }
 
-/// The role in which a port lost its place to this step.
-fn blamed(station: &Station, step: Step) -> Option<Role> {
+/// The role in which a port is retired by this step.
+fn fault_role(station: &Station, step: Step) -> Option<Role> {
     let fault = station.port.fault()?;
     assert!(!station.is_trapped(step) || fault.name() == "internal_error");
     let text = fault.to_string();
@@ -201,7 +200,7 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
                     pause();
                 }
                 while next < sent {
-                    let (received, _) = to.receive(DEADLINE).expect("a call: bystanders go on");
+                    let (received, _) = to.receive(DEADLINE).expect("bystanders still exchange frames");
                     for frame in received {
                         assert_eq!((frame.from, frame.number), (from.number, next), "{what}");
                         next += 1;
@@ -237,22 +236,22 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
         drive(&lan, FIRST[0], &FIRST[1..], scene, &what);
         drive(&lan, SECOND[0], &SECOND[1..], scene, &what);
         for (source, receiver) in [(FIRST[0], FIRST[2]), (SECOND[0], SECOND[1])] {
-            let roles = || [source, receiver].map(|port| blamed(station(port), step));
+            let roles = || [source, receiver].map(|port| fault_role(station(port), step));
             let expected = match whose {
                 Source => [Some(Role::Source), None],
                 Given => [Some(Role::Receiver), None],
                 Filling => [Some(Role::Sender), Some(Role::Receiver)],
                 Bell => [None, Some(Role::Receiver)],
             };
-            support::wait_until(&format!("those and only those are blamed: {what}"), || roles() == expected);
+            support::wait_until(&format!("exactly the expected ports have a fault: {what}"), || roles() == expected);
         }
-        support::wait_until("the control thread is told", || {
+        support::wait_until("the control thread is notified", || {
             rustix::io::read(engine.faults(), &mut [0; 8]).is_ok() || engine.stuck_pollers().len() > pollers
         });
-        support::wait_until("the pollers go round", || engine.stuck_pollers().is_empty());
+        support::wait_until("the pollers make progress", || engine.stuck_pollers().is_empty());
         drop(end);
         bystanders.join().expect("bystanders");
-        healthy.join().expect("every frame is told of");
+        healthy.join().expect("no panic: each frame brings a call");
         if let Some(reader) = reader {
             reader.join().expect("a reader");
         }
@@ -278,7 +277,7 @@ fn a_panic_at_any_step_costs_the_port_and_the_receiver_that_it_filled_and_others
     for &(step, whose, scene) in STEPS {
         for idle in [Idle::Sleep, Idle::Spin, Idle::Adaptive(Duration::from_micros(50))] {
             // A poller that never sleeps arms no port.
-            if idle == Idle::Spin && matches!(step, Step::Arm | Step::Disarm | Step::NeedsLooks | Step::ArmForNews) {
+            if idle == Idle::Spin && matches!(step, Step::Arm | Step::Disarm | Step::ArmForEvents) {
                 continue;
             }
             for pollers in 1..=2 {
@@ -300,18 +299,18 @@ fn an_input_that_panics_while_it_is_dropped_costs_no_other_port_anything() {
     station.trap(Step::InputDropped);
     engine.publish(both(&[&lan, &other]));
     station.send(1, 0);
-    support::wait_until("its input is dropped", || station.drops.load(Ordering::SeqCst) == 1);
-    support::wait_until("it has a fault", || blamed(&station, Step::Collect) == Some(Role::Source));
+    support::wait_until("the station's input is dropped", || station.drops.load(Ordering::SeqCst) == 1);
+    support::wait_until("the port has a fault", || fault_role(&station, Step::Collect) == Some(Role::Source));
     let last = Arc::clone(&lan.stations[1]);
     last.trap(Step::InputDropped);
     engine.publish(both(&[&other]));
     drop(lan);
-    support::wait_until("its input is dropped", || last.drops.load(Ordering::SeqCst) == 1);
+    support::wait_until("the last station's input is dropped", || last.drops.load(Ordering::SeqCst) == 1);
     other.stations[0].send(1, 7);
     assert_eq!(other.stations[1].receive(DEADLINE).expect("a call").0[0].number, 7);
 }
 
-/// Forwards as a MAC map does, and panics when a test wants it to.
+/// Forwards as a MAC map does, and panics if the test has asked for it.
 struct Trapped {
     map: MacMap,
     forwards: Arc<AtomicBool>,
@@ -350,20 +349,20 @@ fn a_panic_of_the_forwarding_function_costs_the_source_its_place() {
     assert!(lan.stations[1].receive(DEADLINE).is_some());
     forwards.store(true, Ordering::SeqCst);
     lan.stations[0].send(1, 1);
-    support::wait_until("it has a fault", || lan.stations[0].port.fault().is_some());
+    support::wait_until("the port has a fault", || lan.stations[0].port.fault().is_some());
     assert_eq!(lan.stations[1].port.fault(), None);
     lan.stations[1].send(0, 0);
-    support::wait_until("a retired port is given nothing", || {
+    support::wait_until("a retired port receives nothing", || {
         lan.stations[0].port.counters().read().dropped(DropReason::InternalError) == 1
     });
 }
 
-/// Has the poller itself panic, `times` times in a row.
+/// Makes the poller itself panic `times` times in a row.
 fn panics_of_its_own(times: usize) {
     let engine = Engine::start(&EngineSettings::default()).expect("a poller");
     for time in 0..times as u64 {
         let lan = Lan::new(2, usize::MAX);
-        engine.upset();
+        engine.inject_panic();
         engine.publish(lan.topology(|_| 0, |_| 1));
         support::wait_until("the poller has adopted", || engine.is_settled());
         lan.stations[0].send(1, time);
@@ -381,7 +380,7 @@ fn a_panic_while_an_old_topology_is_released_costs_no_port_its_place() {
         drops.store(true, Ordering::SeqCst);
         drop(lan);
         engine.publish(Topology::default());
-        support::wait_until("it is released", || engine.is_released());
+        support::wait_until("the old topology is released", || engine.is_released());
         assert!(!drops.load(Ordering::SeqCst));
     }
 }

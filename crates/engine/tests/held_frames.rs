@@ -37,9 +37,9 @@ fn an_event_of_a_port_whose_frames_wait_is_handled_though_it_is_no_frame() {
                 to.send(0, seen);
                 support::wait_until("the poller sleeps again", || engine.readings()[0].sleeps > sleeps);
             }
-            from.tell_news();
-            support::wait_until("it is seen", || from.seen.load(Ordering::SeqCst) == seen);
+            from.raise_event();
+            support::wait_until("the poller sees the event", || from.seen.load(Ordering::SeqCst) == seen);
         }
-        assert!(from.unsent() > 0, "its frames wait");
+        assert!(from.unsent() > 0, "the port's frames wait");
     }
 }

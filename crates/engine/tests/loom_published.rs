@@ -1,4 +1,4 @@
-//! Replacing what pollers work with, under every interleaving that the memory model allows (loom).
+//! Replacement of a published value, under every interleaving that the memory model allows (loom).
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p ringway-engine --test loom_published`.
 #![cfg(loom)]
@@ -41,7 +41,7 @@ fn a_reader_gets_the_value_that_belongs_to_the_version() {
                 published.replace(Value::new(3, &alive));
             }
         });
-        // As a poller does: reads the version, then takes the newer value.
+        // Like a poller, reads the version and then takes the newer value.
         let noticed = published.version();
         let (value, version) = published.get();
         assert!(version >= noticed, "older than what was announced");
@@ -64,14 +64,14 @@ fn an_old_value_is_dropped_with_its_last_reader() {
             let published = published.clone();
             move || {
                 let (value, version) = published.get();
-                assert_eq!((value.first, value.second), (version, version), "alive while it is held");
+                assert_eq!((value.first, value.second), (version, version), "the held value is alive");
             }
         });
         let (held, _) = published.get();
         published.replace(Value::new(2, &alive));
         assert_eq!(held.first, 1);
         reader.join().expect("reads");
-        assert_eq!(alive.load(Ordering::Relaxed), 2, "the one that is held, and the current one");
+        assert_eq!(alive.load(Ordering::Relaxed), 2, "the held value and the current one are alive");
         drop(held);
         assert_eq!(alive.load(Ordering::Relaxed), 1);
         drop(published);

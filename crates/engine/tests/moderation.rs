@@ -1,4 +1,4 @@
-//! Calls of a running engine, with moderation and without it: each is made, whatever happens meanwhile.
+//! Calls of a running engine, with and without moderation: each call is made.
 
 #![cfg(not(loom))]
 
@@ -12,7 +12,7 @@ use ringway_switch::Moderation;
 use support::{DEADLINE, Lan, Received, Station, lock};
 
 const EVERY_IDLE: [Idle; 3] = [Idle::Sleep, Idle::Adaptive(Duration::from_micros(50)), Idle::Spin];
-/// Longer than any test waits: a test that had to would fail.
+/// Longer than the deadline of any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// An engine whose first poller serves two stations.
@@ -51,8 +51,8 @@ fn leave_one_pending(lan: &Lan, interval: Duration) {
         if !to.is_called(Duration::from_millis(20)) {
             return;
         }
-        // There was time for two calls: once more.
-        assert!(began.elapsed() >= interval, "a call before its time");
+        // There was time for two calls, so the setup is repeated.
+        assert!(began.elapsed() >= interval, "the call came too early");
     }
 }
 
@@ -85,7 +85,7 @@ fn moderated_calls_are_an_interval_apart_and_announce_every_frame() {
         moderate(to, interval);
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // Bursts of several frames per interval; each is sent when the one before has arrived.
+            // Bursts of several frames per interval. A burst is sent when the previous one has arrived.
             scope.spawn(|| {
                 for number in 0..FRAMES {
                     if number % BURST == 0 {
@@ -121,7 +121,7 @@ fn a_quiet_port_is_called_for_each_frame_though_a_busy_one_would_not_be() {
         from.send(1, number);
         assert!(to.is_called(DEADLINE), "no call for frame {number}");
         assert_eq!(to.take().len(), 1);
-        // Before that the poller reads the clock, so that the next frame comes after this call.
+        // The poller reads the clock before it arms, so the next frame comes after this call.
         support::wait_until("the sender's port is armed again", || arms() > before);
     }
 }

@@ -20,7 +20,7 @@ const MOVES: usize = 100;
 const FRAMES_PER_MOVE: u64 = 100;
 const FRAMES: u64 = FRAMES_PER_MOVE * MOVES as u64;
 
-/// Sends to each of `to`, never far ahead of the moves, so that pollers sleep now and then.
+/// Sends to each station of `to`, only a little ahead of the moves, so that pollers sleep at times.
 fn send(station: &Station, to: &[u16], moves: &AtomicUsize) {
     for number in 0..FRAMES {
         if number % FRAMES_PER_MOVE == 0 {
@@ -36,7 +36,7 @@ fn send(station: &Station, to: &[u16], moves: &AtomicUsize) {
 fn receive(station: &Station, flows: usize) {
     let mut next: HashMap<u16, u64> = HashMap::new();
     while next.len() < flows || next.values().any(|&next| next < FRAMES) {
-        let (received, _) = station.receive(DEADLINE).expect("nothing is lost, and every call is made");
+        let (received, _) = station.receive(DEADLINE).expect("a call for the next frame");
         for frame in received {
             let next = next.entry(frame.from).or_default();
             assert_eq!(frame.number, *next, "from {} to {}", frame.from, station.number);
@@ -71,7 +71,7 @@ fn ports_that_move_between_pollers_lose_repeat_and_reorder_nothing() {
                 let counters = station.port.counters().read();
                 assert_eq!((counters.in_frames, counters.out_frames), (3 * FRAMES, 3 * FRAMES));
                 assert_eq!(counters.drops().count(), 0);
-                assert_eq!(station.take(), [], "frames after the last");
+                assert_eq!(station.take(), [], "no frame comes after the last");
             }
         }
     }
@@ -95,7 +95,7 @@ fn a_parked_port_that_moves_is_heard_by_its_new_poller() {
     }
 }
 
-/// Checks that two flooding ports have turns of so many batches, one after the other, without exception.
+/// Checks that two flooding ports alternate, and that each of their turns has the given number of batches.
 fn check_turns(lan: &Lan, turns: [usize; 2], what: &str) {
     let order = lan.order(4000);
     // The first and the last turn may be incomplete.
@@ -121,7 +121,7 @@ fn a_port_that_ends_its_batches_early_has_whole_turns_all_the_same() {
 fn a_pollers_batches_are_shared_by_weight() {
     for idle in [Idle::Spin, Idle::Adaptive(Duration::from_micros(50)), Idle::Sleep] {
         let engine = start(idle, 1);
-        // The third station reads nothing and has room for nothing: only the frames that are taken count.
+        // The third station reads nothing and has room for nothing, so the test counts the frames that are taken.
         let lan = Lan::new(3, 0);
         lan.stations[..2].iter().for_each(|station| *lock(&station.floods) = Some(2));
         for weights in [[1, 3, 1], [1, 1, 1], [5, 2, 1]] {

@@ -1,4 +1,4 @@
-//! A client that cannot kick a sleeping poller, although the poller asked for it.
+//! A client that cannot kick a sleeping poller, although the poller asked for kicks.
 
 #![cfg(not(loom))]
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Input, Learning, MacTable, Member, News, Output,
-    Owner, Port, PortFault, Spreads, Switch,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Input, Learning,
+    MacTable, Member, Output, Owner, Port, PortFault, Switch, WakeOn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -45,15 +45,14 @@ impl Input for Silent {
         self.0.frame.load(Ordering::Acquire)
     }
 
-    fn arm(&mut self) -> bool {
-        self.pending()
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        match (self.pending(), self.0.silent.load(Ordering::Relaxed)) {
+            (false, true) => Armed::Silent,
+            (pending, _) => Armed::with_kick(pending),
+        }
     }
 
     fn disarm(&mut self) {}
-
-    fn needs_looks(&mut self) -> bool {
-        self.0.silent.load(Ordering::Relaxed)
-    }
 }
 
 impl Output for Silent {
@@ -63,8 +62,8 @@ impl Output for Silent {
 }
 
 impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -77,7 +76,7 @@ fn a_sleeping_poller_finds_frames_that_no_kick_announces() {
         let port = Arc::new(Port::new("p", Box::new(client.clone()), Box::new(client.clone())));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let members = vec![Member::new(Owner::new(0, 0), Arc::clone(&port))];
-        let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), Spreads::default()));
+        let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default()));
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let source = Arc::new(Source::new(Box::new(client.clone()), Signal::Kick(kick)));
         let attached = Attached { switch, index: 0, source, poller: 0, weight: 1 };
@@ -86,14 +85,14 @@ fn a_sleeping_poller_finds_frames_that_no_kick_announces() {
             let sleeps = engine.readings()[0].sleeps;
             support::wait_until("the poller sleeps", || engine.readings()[0].sleeps > sleeps + 2);
             client.0.frame.store(true, Ordering::Release);
-            support::wait_until("it sees the frame", || port.counters().read().in_frames == taken);
+            support::wait_until("the poller sees the frame", || port.counters().read().in_frames == taken);
         }
         assert_eq!(port.counters().read().kicks, 0);
 
         // Once the client can kick again, the port is not polled any more.
         client.0.silent.store(false, Ordering::Relaxed);
         client.0.frame.store(true, Ordering::Release);
-        support::wait_until("it is polled once more", || port.counters().read().in_frames == 4);
+        support::wait_until("the port is polled once more", || port.counters().read().in_frames == 4);
         support::wait_until("the port is not polled any more", || {
             let looks = client.0.looks.load(Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(20));

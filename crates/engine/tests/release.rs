@@ -42,7 +42,7 @@ fn neither_a_poller_nor_the_publishing_thread_releases_removed_ports() {
             support::wait_until("pollers have adopted", || engine.is_settled());
             drop(lan);
             engine.publish(Topology::default());
-            support::wait_until("it is released", || engine.is_released());
+            support::wait_until("the old topology is released", || engine.is_released());
         }
         assert_eq!(*lock(&threads), ["reaper"; 50]);
     }

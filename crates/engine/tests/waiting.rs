@@ -1,4 +1,4 @@
-//! A poller that waits for an input that another poller has.
+//! A poller waits for an input that another poller holds.
 
 #![cfg(not(loom))]
 
@@ -21,24 +21,24 @@ fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
         from.send(1, 0);
         assert_eq!(to.receive(DEADLINE).expect("a call").0.len(), 1);
 
-        // The first poller is kept inside the port's input.
+        // The first poller is blocked inside the port's input.
         let held = lock(&from.hold);
         from.send(1, 1);
         support::wait_until("the frame is being taken", || from.is_being_taken());
-        // Two others wait for the input, one after the other. The last topology gives it to the second one.
+        // Two other pollers wait for the input, one after the other. The last topology gives it to the second one.
         for poller in [1, 2] {
             let sleeps = engine.readings()[poller].sleeps;
             engine.publish(lan.topology(|port| if port == 0 { poller } else { 0 }, |_| 1));
-            support::wait_until("it sleeps", || engine.readings()[poller].sleeps > sleeps);
+            support::wait_until("the poller sleeps", || engine.readings()[poller].sleeps > sleeps);
         }
-        // An event that comes while the poller has no input wakes it once.
+        // An event that comes while the poller has no input wakes the poller once.
         let sleeps = engine.readings()[2].sleeps;
         from.send(1, 2);
         if devices > 0 {
-            support::wait_until("it sleeps again", || engine.readings()[2].sleeps > sleeps);
+            support::wait_until("the poller sleeps again", || engine.readings()[2].sleeps > sleeps);
         }
-        // An awake poller adds to its account, and one that wakes again and again does, too.
-        support::wait_until("it stays asleep", || {
+        // A poller that is awake, or wakes repeatedly, changes its readings.
+        support::wait_until("the poller stays asleep", || {
             let before = engine.readings()[2];
             std::thread::sleep(Duration::from_millis(20));
             engine.readings()[2] == before
@@ -55,6 +55,6 @@ fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
         let passes = engine.readings()[2].passes;
         from.send(1, 3);
         assert_eq!(to.receive(DEADLINE).expect("a call").0[0].number, 3);
-        support::wait_until("the third poller serves it", || engine.readings()[2].passes > passes);
+        support::wait_until("the third poller serves the port", || engine.readings()[2].passes > passes);
     }
 }

@@ -6,12 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::error::{Error, at};
 use crate::guest::Guest;
+use crate::initramfs;
 use crate::kernel::{Kernel, Release};
 use crate::nic::Nic;
 use crate::programs::{SETPRIV, find};
-use crate::qemu::{ANY, Qemu, VFIO_USER, Version};
-use crate::{Error, at, initramfs};
+use crate::qemu::{ANY, Accel, Qemu, VFIO_USER, Version};
 
 /// Kernel arguments for a short and silent boot. The clock is not the TSC: a busy host spoils its calibration, and then
 /// the guest's seconds have a wrong length.
@@ -21,16 +22,6 @@ const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=
 /// Kernel arguments for a CPU that is not emulated, where the clock can be the best one.
 const KVM_KERNEL_ARGS: &str =
     "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
-
-/// What executes the guest's CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Accel {
-    /// QEMU's emulation: slow, but works everywhere.
-    #[default]
-    Tcg,
-    /// The host's CPUs, through `/dev/kvm`. Even with that device, a machine may be unable to run stock guests.
-    Kvm,
-}
 
 /// A guest to be started. Each start makes a new guest.
 #[derive(Debug, Clone)]
@@ -45,8 +36,22 @@ pub struct Builder {
     oldest: Version,
 }
 
+impl Guest {
+    /// Starts the description of a guest.
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(name)
+    }
+
+    /// Migrates the running guest to another QEMU, which is started for it. `to` must describe the same machine, but
+    /// its NICs may have other back ends.
+    pub fn migrate(self, to: &Builder) -> Result<Guest, Error> {
+        self.ready()?;
+        self.migrate_into(to.clone().arg("-incoming").arg("defer").start()?)
+    }
+}
+
 impl Builder {
-    pub(crate) fn new(name: &str) -> Builder {
+    fn new(name: &str) -> Builder {
         let (nics, more, oldest) = (Vec::new(), Vec::new(), ANY);
         let (accel, release) = (Accel::default(), Release::default());
         Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more, oldest }

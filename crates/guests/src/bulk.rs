@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Error, Guest, Job};
+use crate::error::Error;
+use crate::guest::{Guest, Job};
 
 /// File with the guest's data.
 const DATA: &str = "/tmp/data";

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::Error;
+use crate::error::Error;
 use crate::programs::{Program, SETPRIV, find};
 
 /// Returns the folder that the environment variable `variable` names, or else `ringway/NAME` of `$XDG_CACHE_HOME`.

@@ -13,11 +13,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::builder::Builder;
 use crate::console::{Channel, Console, Output};
+use crate::error::{Error, at};
 use crate::nic::Nic;
 use crate::qmp::Qmp;
-use crate::{Error, at};
 
 /// Time limit for a guest to boot, on a busy machine.
 const BOOT: Duration = Duration::from_secs(90);
@@ -72,11 +71,6 @@ impl<T> Link<T> {
 }
 
 impl Guest {
-    /// Starts the description of a guest.
-    pub fn builder(name: &str) -> Builder {
-        Builder::new(name)
-    }
-
     pub(crate) fn new(
         name: &str,
         mut child: Child,
@@ -198,11 +192,8 @@ impl Guest {
             .map_err(|error| self.failed("QEMU does not obey", &error))
     }
 
-    /// Migrates the running guest to another QEMU, which is started for it. `to` must describe the same machine, but
-    /// its NICs may have other back ends.
-    pub fn migrate(self, to: &Builder) -> Result<Guest, Error> {
-        self.ready()?;
-        let target = to.clone().arg("-incoming").arg("defer").start()?;
+    /// Migrates the running guest to `target`, a QEMU that waits for a migration.
+    pub(crate) fn migrate_into(self, target: Guest) -> Result<Guest, Error> {
         let uri = json!({ "uri": format!("unix:{}", target.dir.path().join("move").display()) });
         target.qmp("migrate-incoming", uri.clone())?;
         for side in [&self, &target] {

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The guest's only program: loads drivers, then does what comes on a virtio port (a serial line lost interrupts under
-# emulation). An answer is a line "NUMBER STATUS LENGTH" and as many bytes of output.
+# The guest's only program: loads drivers, then runs the commands that come on a virtio port (a serial line loses
+# interrupts under emulation). An answer is a line "NUMBER STATUS LENGTH", followed by LENGTH bytes of output.
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/ LC_ALL=C
 mount -t proc proc /proc
@@ -8,9 +8,9 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 while read -r module; do
     case $module in
-    # Who wants VLANs loads them: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done. pktgen likewise.
+    # Not loaded here. A test with VLANs runs: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done.
     llc | stp | garp | mrp | 8021q | pktgen) continue ;;
-    # Slow to load, so only where the NIC is there.
+    # These load slowly, so they are loaded only if the NIC exists.
     8139cp | mii) grep -q 0x8139 /sys/bus/pci/devices/*/device || continue ;;
     e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
     e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::archive::Archive;
+use crate::error::{Error, at};
 use crate::kernel::Kernel;
 use crate::programs::{BUSYBOX, IN_GUESTS, LDD, find};
-use crate::{Error, at};
 
 const INIT: &[u8] = include_bytes!("init.sh");
 

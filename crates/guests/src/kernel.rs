@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::error::{Error, at};
+use crate::fetch;
 use crate::programs::Program;
-use crate::{Error, at, fetch};
 
 /// Script that fetches and unpacks a kernel. Included, because an installed program has no source tree next to it.
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");

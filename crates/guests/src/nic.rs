@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::builder::Accel;
-use crate::qemu::{ANY, MILLISECONDS, STREAM_RECONNECTS, VFIO_USER, Version};
+use crate::qemu::{ANY, Accel, MILLISECONDS, STREAM_RECONNECTS, VFIO_USER, Version};
 
 /// How long QEMU waits for an answer of a vfio-user server before it gives up on the server for good.
 const ANSWER_MILLIS: u32 = 60_000;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A program and its Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::Error;
+use crate::error::Error;
 use crate::fetch;
 use crate::programs::{Program, QEMU, find};
 
@@ -25,6 +25,16 @@ pub const VFIO_USER: Version = (10, 1);
 pub const STREAM_RECONNECTS: Version = (8, 0);
 /// The first version that takes the time to reconnect in milliseconds. The option in seconds is gone since 10.1.
 pub const MILLISECONDS: Version = (9, 2);
+
+/// What executes the guest's CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Accel {
+    /// QEMU's emulation: slow, but works everywhere.
+    #[default]
+    Tcg,
+    /// The host's CPUs, through `/dev/kvm`. Even with that device, a machine may be unable to run stock guests.
+    Kvm,
+}
 
 /// A QEMU for x86-64.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::holes::{self, Filled, Holes};
 
 /// Most mappings that can be guarded at a time.
-pub(crate) const PLACES: usize = 16_384;
+pub(crate) const ENTRIES: usize = 16_384;
 /// Size of the spare file: above every address of a process on the supported processors (56 bits).
 const SPARE_BYTES: u64 = 1 << 56;
 /// A mapping that was replaced this often and still faults cannot be replaced: the kernel has no memory. From then on
@@ -42,10 +42,10 @@ const REPLACED_OFTEN: u32 = 256;
 /// Most pages that are filled at a time; a power of two.
 const BLOCK_PAGES: usize = 16;
 
-struct Place {
+struct Entry {
     /// Odd while `start` and `end` change, so that the signal handler never combines the start of one mapping with the
     /// end of another.
-    turn: AtomicUsize,
+    sequence: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
     /// How often the mapping was replaced; 0 while it is not lost.
@@ -53,37 +53,37 @@ struct Place {
     /// Limit for filling holes; null if the kernel fills them. Valid while the mapping is registered.
     holes: AtomicPtr<Holes>,
     /// Bytes of holes that were filled.
-    made: AtomicU64,
+    filled_bytes: AtomicU64,
 }
 
-impl Place {
+impl Entry {
     fn set(&self, start: usize, end: usize) {
-        self.turn.fetch_add(1, Ordering::SeqCst);
+        self.sequence.fetch_add(1, Ordering::SeqCst);
         self.start.store(start, Ordering::SeqCst);
         self.end.store(end, Ordering::SeqCst);
-        self.turn.fetch_add(1, Ordering::SeqCst);
+        self.sequence.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns start and length of the mapping, if `address` is inside. The entry of a mapping that is in use does not
     /// change.
-    fn holding(&self, address: usize) -> Option<(usize, usize)> {
-        let turn = self.turn.load(Ordering::SeqCst);
+    fn range_containing(&self, address: usize) -> Option<(usize, usize)> {
+        let sequence = self.sequence.load(Ordering::SeqCst);
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
-        let stable = turn.is_multiple_of(2) && self.turn.load(Ordering::SeqCst) == turn;
+        let stable = sequence.is_multiple_of(2) && self.sequence.load(Ordering::SeqCst) == sequence;
         (stable && (start..end).contains(&address)).then(|| (start, end - start))
     }
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place {
-        turn: AtomicUsize::new(0),
+static TABLE: [Entry; ENTRIES] = [const {
+    Entry {
+        sequence: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         replaced: AtomicU32::new(0),
         holes: AtomicPtr::new(ptr::null_mut()),
-        made: AtomicU64::new(0),
+        filled_bytes: AtomicU64::new(0),
     }
-}; PLACES];
+}; ENTRIES];
 
 /// Number of mappings that were lost.
 static LOSSES: AtomicU64 = AtomicU64::new(0);
@@ -110,36 +110,36 @@ pub fn losses() -> u64 {
 /// A registered mapping.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    place: u16,
+    entry: u16,
 }
 
 impl Guarded {
-    fn place(&self) -> &'static Place {
-        &TABLE[usize::from(self.place)]
+    fn entry(&self) -> &'static Entry {
+        &TABLE[usize::from(self.entry)]
     }
 
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        self.place().replaced.load(Ordering::Relaxed) != 0
+        self.entry().replaced.load(Ordering::Relaxed) != 0
     }
 
     /// Removes the mapping, before it is unmapped. No view of it exists any more.
     pub(crate) fn unregister(&self) {
-        let place = self.place();
-        let (start, end) = (place.start.load(Ordering::SeqCst), place.end.load(Ordering::SeqCst));
-        place.set(0, 0);
-        place.holes.store(ptr::null_mut(), Ordering::SeqCst);
-        holes::give_back_to_all(place.made.swap(0, Ordering::SeqCst));
+        let entry = self.entry();
+        let (start, end) = (entry.start.load(Ordering::SeqCst), entry.end.load(Ordering::SeqCst));
+        entry.set(0, 0);
+        entry.holes.store(ptr::null_mut(), Ordering::SeqCst);
+        holes::return_to_total(entry.filled_bytes.swap(0, Ordering::SeqCst));
         if self.is_lost() {
-            give_back(start, end - start);
+            free_spare_pages(start, end - start);
         }
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.entry);
     }
 }
 
 /// Frees the pages of the spare file that replaced a lost mapping: the next mapping at that address must not see their
 /// contents. Called before the address range can be reused.
-fn give_back(start: usize, bytes: usize) {
+fn free_spare_pages(start: usize, bytes: usize) {
     let spare = SPARE.load(Ordering::SeqCst);
     if spare >= 0 {
         // SAFETY: the descriptor is never closed.
@@ -159,7 +159,7 @@ fn give_back(start: usize, bytes: usize) {
 /// `holes` lives until the mapping is unregistered.
 pub(crate) unsafe fn register(start: usize, bytes: usize, holes: Option<&Holes>) -> io::Result<Guarded> {
     INSTALL.call_once(|| {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).extend((0..PLACES as u16).rev());
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).extend((0..ENTRIES as u16).rev());
         PAGE.store(page_bytes(), Ordering::SeqCst);
         if let Ok(spare) = spare_file() {
             SPARE.store(spare.into_raw_fd(), Ordering::SeqCst);
@@ -174,14 +174,14 @@ pub(crate) unsafe fn register(start: usize, bytes: usize, holes: Option<&Holes>)
     });
     let taken = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let Some(index) = taken else {
-        return Err(io::Error::other(format!("{PLACES} memory mappings are in use, no more can be guarded")));
+        return Err(io::Error::other(format!("{ENTRIES} memory mappings are in use, no more can be guarded")));
     };
-    let place = &TABLE[usize::from(index)];
-    place.replaced.store(0, Ordering::SeqCst);
+    let entry = &TABLE[usize::from(index)];
+    entry.replaced.store(0, Ordering::SeqCst);
     let bound = holes.map_or(ptr::null(), ptr::from_ref);
-    place.holes.store(bound.cast_mut(), Ordering::SeqCst);
-    place.set(start, start + bytes);
-    let guarded = Guarded { place: index };
+    entry.holes.store(bound.cast_mut(), Ordering::SeqCst);
+    entry.set(start, start + bytes);
+    let guarded = Guarded { entry: index };
     match holes.map_or(Ok(()), |_| holes::watch(start, bytes)) {
         Ok(()) => Ok(guarded),
         Err(error) => {
@@ -235,9 +235,9 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
     if code > 0 {
         // SAFETY: the thread's own errno. The interrupted code may be about to read it, so it is restored below.
         let errno = unsafe { *libc::__errno_location() };
-        let replaced = TABLE.iter().any(|place| match place.holding(address) {
+        let replaced = TABLE.iter().any(|entry| match entry.range_containing(address) {
             Some((start, bytes)) => {
-                fill(place, start, start + bytes, address, context) || replace(place, start, bytes, address)
+                fill(entry, start, start + bytes, address, context) || replace(entry, start, bytes, address)
             }
             None => false,
         });
@@ -264,9 +264,9 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
 /// more time (`pass_cost` with frames of 1,514 bytes).
 ///
 /// Async-signal-safe: uses only atomics and bare system calls.
-fn fill(place: &Place, start: usize, end: usize, address: usize, context: *mut libc::c_void) -> bool {
-    let (userfaultfd, holes) = (USERFAULTFD.load(Ordering::SeqCst), place.holes.load(Ordering::SeqCst));
-    if userfaultfd < 0 || holes.is_null() || place.replaced.load(Ordering::SeqCst) != 0 {
+fn fill(entry: &Entry, start: usize, end: usize, address: usize, context: *mut libc::c_void) -> bool {
+    let (userfaultfd, holes) = (USERFAULTFD.load(Ordering::SeqCst), entry.holes.load(Ordering::SeqCst));
+    if userfaultfd < 0 || holes.is_null() || entry.replaced.load(Ordering::SeqCst) != 0 {
         return false;
     }
     // SAFETY: the faulting thread has a view of the mapping, so the mapping is registered, and `register`'s caller
@@ -279,11 +279,11 @@ fn fill(place: &Place, start: usize, end: usize, address: usize, context: *mut l
         let (first, bytes) = (block.max(start), (block + BLOCK_PAGES * page).min(end) - block.max(start));
         if holes.try_take(bytes as u64, writes, now) {
             let (mut filled, mut unused) = (0, bytes as u64);
-            if holes::take_of_all(unused) {
+            if holes::take_from_total(unused) {
                 filled = holes::fill(userfaultfd, first, bytes).0;
                 unused = (bytes - filled) as u64;
-                holes::give_back_to_all(unused);
-                place.made.fetch_add(filled as u64, Ordering::SeqCst);
+                holes::return_to_total(unused);
+                entry.filled_bytes.fetch_add(filled as u64, Ordering::SeqCst);
             }
             holes.give_back(unused, writes);
             if (first..first + filled).contains(&at) {
@@ -294,12 +294,12 @@ fn fill(place: &Place, start: usize, end: usize, address: usize, context: *mut l
     if !holes.take(page as u64, writes, now) {
         return false;
     }
-    if !holes::take_of_all(page as u64) {
+    if !holes::take_from_total(page as u64) {
         holes.refuse();
         return false;
     }
-    place.made.fetch_add(page as u64, Ordering::SeqCst);
-    holes::fill(userfaultfd, at, page).1 == Filled::There
+    entry.filled_bytes.fetch_add(page as u64, Ordering::SeqCst);
+    holes::fill(userfaultfd, at, page).1 == Filled::Present
 }
 
 /// Returns true if the faulting access is a write, or if the processor does not tell.
@@ -321,8 +321,8 @@ fn writes(context: *mut libc::c_void) -> bool {
 /// Maps other memory in place of a lost mapping. Returns false if that fails.
 ///
 /// Async-signal-safe: uses only atomics and bare system calls.
-fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
-    let before = place.replaced.fetch_add(1, Ordering::SeqCst);
+fn replace(entry: &Entry, start: usize, bytes: usize, address: usize) -> bool {
+    let before = entry.replaced.fetch_add(1, Ordering::SeqCst);
     if before == 0 {
         LOSSES.fetch_add(1, Ordering::SeqCst);
     }
@@ -338,7 +338,7 @@ fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
         }
     }
     // The count stops here, so that it never wraps.
-    place.replaced.store(REPLACED_OFTEN, Ordering::SeqCst);
+    entry.replaced.store(REPLACED_OFTEN, Ordering::SeqCst);
     let (page, last) = (PAGE.load(Ordering::SeqCst), LAST_PAGE.load(Ordering::SeqCst));
     last >= 0 && map(address & !(page - 1), page, libc::MAP_SHARED, last, 0)
 }

@@ -1,19 +1,19 @@
 //! Pages of a client's file that do not exist yet.
 //!
-//! A page of a sparse file comes into being when it is touched first, and the kernel charges the page to the process that
-//! touches it. A client could so have this process make memory without end, outside of the client's own limits. Mappings of
-//! clients' files are therefore registered with userfaultfd(2), by which touching such a page raises SIGBUS
-//! (UFFD_FEATURE_SIGBUS), and the guard's handler decides: it makes the page as long as the port's bound allows, or the
+//! A page of a sparse file is allocated when it is first touched, and the kernel charges it to the process that touches
+//! it. So a client could make this process allocate memory without bound, outside of the client's own limits. Mappings
+//! of clients' files are therefore registered with userfaultfd(2), by which touching such a page raises SIGBUS
+//! (UFFD_FEATURE_SIGBUS), and the guard's handler decides: it allocates the page within the port's bound; otherwise the
 //! mapping is lost and the port ends with `memory_holes`.
 //!
-//! Existing pages, in memory or in swap, cost nothing: the kernel maps them as ever. Files of huge pages are not registered:
-//! their pages come from a pool that the administrator has set aside. Without userfaultfd in the kernel there is no bound,
-//! and the log says so.
+//! Existing pages, in memory or in swap, cost nothing: the kernel maps them as usual. Files of huge pages are not
+//! registered: their pages come from a pool that the administrator has set aside. Without userfaultfd in the kernel
+//! there is no bound, and the log says so.
 //!
-//! A guest reads only what it has written before, but receive buffers may be in pages that the guest has never touched. So
-//! fewer pages may be made for reading ([`READ_SHARE`]). Both bounds refill within [`REFILL`], because a page may be gone
-//! long ago: a port outlives its front ends, and a guest may give memory back. The bound of all mappings together does not
-//! refill: a page that was made counts until its mapping goes.
+//! A frame that a guest sends is in pages that the guest has written, but receive buffers may be in pages that the
+//! guest has never touched. So fewer pages may be allocated for reading ([`READ_SHARE`]). Both bounds refill within
+//! [`REFILL_NS`], because a page may have been freed since: a port outlives its front ends, and a guest may return memory.
+//! The bound of all mappings together does not refill: an allocated page counts until its mapping is removed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,38 +23,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Filling for reads has this fraction of the limit for writes.
 pub(crate) const READ_SHARE: u64 = 64;
 /// Nanoseconds in which an empty bucket refills.
-pub(crate) const REFILL: u64 = 3_600_000_000_000;
+pub(crate) const REFILL_NS: u64 = 3_600_000_000_000;
 
 /// Limits the filling of holes by two token buckets, one for writes and one for reads. Everything that the signal
 /// handler uses is atomic.
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
     /// Bytes that may be filled for writes: the size of the bucket.
-    most: AtomicU64,
+    limit: AtomicU64,
     /// When each bucket is full again, in nanoseconds of CLOCK_MONOTONIC: for reads, and for writes.
-    whole: [AtomicU64; 2],
+    full_at: [AtomicU64; 2],
     /// Bytes that were filled.
-    made: AtomicU64,
+    filled_bytes: AtomicU64,
     /// True if a limit was reached.
     refused: AtomicBool,
 }
 
 impl Holes {
-    pub(crate) const fn new(most: u64) -> Holes {
-        let (most, made, refused) = (AtomicU64::new(most), AtomicU64::new(0), AtomicBool::new(false));
-        Holes { most, whole: [const { AtomicU64::new(0) }; 2], made, refused }
+    pub(crate) const fn new(limit: u64) -> Holes {
+        let (limit, filled_bytes, refused) = (AtomicU64::new(limit), AtomicU64::new(0), AtomicBool::new(false));
+        Holes { limit, full_at: [const { AtomicU64::new(0) }; 2], filled_bytes, refused }
     }
 
-    pub(crate) fn most(&self) -> u64 {
-        self.most.load(Ordering::Relaxed)
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_most(&self, most: u64) {
-        self.most.store(most, Ordering::Relaxed);
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
-    pub(crate) fn made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
+    pub(crate) fn filled_bytes(&self) -> u64 {
+        self.filled_bytes.load(Ordering::Relaxed)
     }
 
     /// Notes that the limit of all mappings was reached. Async-signal-safe.
@@ -81,13 +81,13 @@ impl Holes {
     /// Async-signal-safe.
     pub(crate) fn try_take(&self, bytes: u64, writes: bool, now: u64) -> bool {
         let cost = self.cost(bytes, writes);
-        let later = |whole: u64| {
-            let then = u128::from(whole.max(now)) + cost;
-            u64::try_from(then).ok().filter(|&then| then <= now.saturating_add(REFILL))
+        let later = |full_at: u64| {
+            let then = u128::from(full_at.max(now)) + cost;
+            u64::try_from(then).ok().filter(|&then| then <= now.saturating_add(REFILL_NS))
         };
-        let taken = self.whole[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok();
+        let taken = self.full_at[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok();
         if taken {
-            self.made.fetch_add(bytes, Ordering::Relaxed);
+            self.filled_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         taken
     }
@@ -95,42 +95,42 @@ impl Holes {
     /// Returns `bytes` that were taken and not used to a bucket. Async-signal-safe.
     pub(crate) fn give_back(&self, bytes: u64, writes: bool) {
         let cost = u64::try_from(self.cost(bytes, writes)).unwrap_or(u64::MAX);
-        let earlier = |whole: u64| Some(whole.saturating_sub(cost));
-        let _ = self.whole[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
-        self.made.fetch_sub(bytes, Ordering::Relaxed);
+        let earlier = |full_at: u64| Some(full_at.saturating_sub(cost));
+        let _ = self.full_at[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+        self.filled_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Nanoseconds in which `bytes` of a bucket refill.
     fn cost(&self, bytes: u64, writes: bool) -> u128 {
-        let most = self.most() / if writes { 1 } else { READ_SHARE };
-        u128::from(REFILL) * u128::from(bytes) / u128::from(most.max(1))
+        let most = self.limit() / if writes { 1 } else { READ_SHARE };
+        u128::from(REFILL_NS) * u128::from(bytes) / u128::from(most.max(1))
     }
 }
 
 /// Limit for all mappings together, and bytes that were filled in all present mappings.
-static MOST_OF_ALL: AtomicU64 = AtomicU64::new(u64::MAX);
-static MADE_IN_ALL: AtomicU64 = AtomicU64::new(0);
+static TOTAL_LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
+static TOTAL_FILLED: AtomicU64 = AtomicU64::new(0);
 
 /// Sets how many bytes may be filled in all mappings together.
-pub(crate) fn set_most_of_all(bytes: u64) {
-    MOST_OF_ALL.store(bytes, Ordering::Relaxed);
+pub(crate) fn set_total_limit(bytes: u64) {
+    TOTAL_LIMIT.store(bytes, Ordering::Relaxed);
 }
 
 /// Returns the bytes filled in all present mappings.
-pub(crate) fn made_in_all() -> u64 {
-    MADE_IN_ALL.load(Ordering::Relaxed)
+pub(crate) fn total_filled() -> u64 {
+    TOTAL_FILLED.load(Ordering::Relaxed)
 }
 
 /// Takes `bytes` from the limit of all mappings. Returns false if the limit is reached. Async-signal-safe.
-pub(crate) fn take_of_all(bytes: u64) -> bool {
-    let most = MOST_OF_ALL.load(Ordering::Relaxed);
+pub(crate) fn take_from_total(bytes: u64) -> bool {
+    let most = TOTAL_LIMIT.load(Ordering::Relaxed);
     let sum = |made: u64| made.checked_add(bytes).filter(|&sum| sum <= most);
-    MADE_IN_ALL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
+    TOTAL_FILLED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
 }
 
 /// Returns the filled bytes of a removed mapping to the limit of all mappings.
-pub(crate) fn give_back_to_all(bytes: u64) {
-    MADE_IN_ALL.fetch_sub(bytes, Ordering::Relaxed);
+pub(crate) fn return_to_total(bytes: u64) {
+    TOTAL_FILLED.fetch_sub(bytes, Ordering::Relaxed);
 }
 
 /// Returns nanoseconds of CLOCK_MONOTONIC. Async-signal-safe.
@@ -145,9 +145,9 @@ pub(crate) fn now() -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// The page is there, or the access will fault again.
-    There,
+    Present,
     /// The file has no such page, or there is no memory for it.
-    Never,
+    Failed,
 }
 
 /// Constants of uapi/linux/userfaultfd.h.
@@ -205,7 +205,7 @@ fn open() -> io::Result<OwnedFd> {
     }
 }
 
-/// Has accesses to missing pages of this mapping raise SIGBUS from now on.
+/// Makes accesses to missing pages of this mapping raise SIGBUS from now on.
 pub(crate) fn watch(start: usize, bytes: usize) -> io::Result<()> {
     let Some(file) = descriptor() else { return Ok(()) };
     let mut range = uapi::Range { start: start as u64, len: bytes as u64, mode: uapi::MODE_MISSING, answer: 0 };
@@ -222,15 +222,15 @@ pub(crate) fn fill(userfaultfd: libc::c_int, start: usize, bytes: usize) -> (usi
     let mut range = uapi::Range { start: start as u64, len: bytes as u64, mode: 0, answer: 0 };
     // SAFETY: `range` is the structure that this request reads and writes.
     if unsafe { libc::ioctl(userfaultfd, uapi::IOCTL_ZEROPAGE, &raw mut range) } == 0 {
-        return (bytes, Filled::There);
+        return (bytes, Filled::Present);
     }
     // The answer is a number of bytes, or a negative error number if that is 0.
     let filled = usize::try_from(range.answer as i64).unwrap_or(0).min(bytes);
     // SAFETY: the thread's own errno.
     match unsafe { *libc::__errno_location() } {
         // EEXIST: the page is there. EAGAIN: some pages were filled, or the mappings of the process are changing.
-        libc::EEXIST | libc::EAGAIN => (filled, Filled::There),
-        _ => (filled, if filled > 0 { Filled::There } else { Filled::Never }),
+        libc::EEXIST | libc::EAGAIN => (filled, Filled::Present),
+        _ => (filled, if filled > 0 { Filled::Present } else { Filled::Failed }),
     }
 }
 
@@ -250,9 +250,9 @@ mod tests {
             assert_eq!(count(start), most);
             assert!(holes.take_refused() && !holes.take_refused());
             assert_eq!(count(start), 0);
-            assert_eq!(count(start + REFILL / 4), most / 4);
-            assert_eq!(count(start + 10 * REFILL), most);
-            assert_eq!(holes.made(), (2 * most + most / 4) * PAGE);
+            assert_eq!(count(start + REFILL_NS / 4), most / 4);
+            assert_eq!(count(start + 10 * REFILL_NS), most);
+            assert_eq!(holes.filled_bytes(), (2 * most + most / 4) * PAGE);
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
             holes.give_back(PAGE, true);
         }
         assert!(holes.try_take(48 * PAGE, true, start) && !holes.try_take(17 * PAGE, true, start));
-        assert!(holes.made() == 48 * PAGE && !holes.take_refused(), "a try is no refusal");
+        assert!(holes.filled_bytes() == 48 * PAGE && !holes.take_refused(), "a try is no refusal");
         assert!(!holes.take(17 * PAGE, true, start) && holes.take_refused());
     }
 

@@ -1,4 +1,4 @@
-//! Pieces of a mapping that are found and checked once, and kept together with a hold on the mapping.
+//! References into a mapping that are checked once and keep the mapping alive.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -56,20 +56,20 @@ impl<T: ?Sized> fmt::Debug for Kept<T> {
 
 /// [`Pieces`] that keep their mapping alive.
 #[derive(Debug)]
-pub struct KeptPieces {
+pub struct PinnedPieces {
     pieces: Pieces<'static>,
     _mapping: Arc<Mapping>,
 }
 
-impl KeptPieces {
+impl PinnedPieces {
     /// Divides the `len` bytes at `offset` into pieces of `size` bytes. Returns `None` when the bytes are not all
     /// inside, or `size` is 0.
     #[must_use]
-    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, size: usize) -> Option<KeptPieces> {
+    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, size: usize) -> Option<PinnedPieces> {
         let pieces = mapping.view(offset, len)?.pieces(size)?;
         // SAFETY: the mapping is kept next to the pieces, and `get` lends them only while `self` lives.
         let pieces = unsafe { pieces.outlive() };
-        Some(KeptPieces { pieces, _mapping: Arc::clone(mapping) })
+        Some(PinnedPieces { pieces, _mapping: Arc::clone(mapping) })
     }
 
     /// Returns the pieces.
@@ -83,7 +83,7 @@ impl KeptPieces {
 /// Empties a vector of views, so that its memory can be reused for views of another lifetime.
 #[inline(always)]
 #[must_use]
-pub fn recycled<'n>(mut views: Vec<View<'_>>) -> Vec<View<'n>> {
+pub fn recycle<'n>(mut views: Vec<View<'_>>) -> Vec<View<'n>> {
     views.clear();
     let mut views = ManuallyDrop::new(views);
     // SAFETY: pointer and capacity are those of the vector, and it has no elements whose lifetime could be wrong. The
@@ -100,7 +100,7 @@ mod tests {
     fn what_is_kept_outlasts_every_other_hold_of_the_mapping() {
         let mapping = Arc::new(Mapping::private(8192).expect("memory"));
         let words: Kept<[AtomicU32]> = Kept::new(&mapping, |m| m.view(4096, 64)?.words32()).expect("words");
-        let pieces = KeptPieces::new(&mapping, 4096, 64, 16).expect("pieces");
+        let pieces = PinnedPieces::new(&mapping, 4096, 64, 16).expect("pieces");
         assert!(mapping.view(4096 + 16, 4).expect("inside").write(&7u32.to_ne_bytes()));
         let weak = Arc::downgrade(&mapping);
         drop(mapping);
@@ -120,7 +120,7 @@ mod tests {
         let mut views = Vec::with_capacity(8);
         views.push(View::private(&mut bytes));
         let at = views.as_ptr().addr();
-        let views: Vec<View<'static>> = recycled(views);
+        let views: Vec<View<'static>> = recycle(views);
         assert_eq!((views.len(), views.capacity(), views.as_ptr().addr()), (0, 8, at));
     }
 
@@ -129,8 +129,8 @@ mod tests {
         let mapping = Arc::new(Mapping::private(4096).expect("memory"));
         assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(4092, 8)?.words32()).is_none());
         assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(2, 8)?.words32()).is_none());
-        assert!(KeptPieces::new(&mapping, 4092, 8, 8).is_none());
-        assert!(KeptPieces::new(&mapping, 0, 4096, 0).is_none());
+        assert!(PinnedPieces::new(&mapping, 4092, 8, 8).is_none());
+        assert!(PinnedPieces::new(&mapping, 0, 4096, 0).is_none());
         assert_eq!(Arc::strong_count(&mapping), 1);
     }
 }

@@ -27,16 +27,16 @@ pub struct Mapping {
 
 /// Why memory of another process cannot be mapped. The text is for users.
 #[derive(Debug)]
-pub enum GiveError {
+pub enum MapError {
     /// The quota is used up.
     Limit(OverQuota),
     /// The kernel refuses the mapping.
     Kernel(io::Error),
 }
 
-impl From<io::Error> for GiveError {
-    fn from(error: io::Error) -> GiveError {
-        GiveError::Kernel(error)
+impl From<io::Error> for MapError {
+    fn from(error: io::Error) -> MapError {
+        MapError::Kernel(error)
     }
 }
 
@@ -83,8 +83,8 @@ impl Mapping {
     ///
     /// # Errors
     /// The quota is used up, the kernel refuses, or `bytes` is 0.
-    pub fn given(file: BorrowedFd<'_>, offset: u64, bytes: usize, quota: &Arc<Quota>) -> Result<Self, GiveError> {
-        Self::map(file, offset, bytes, |rounded| quota.claim(rounded as u64).map(Some).map_err(GiveError::Limit))
+    pub fn given(file: BorrowedFd<'_>, offset: u64, bytes: usize, quota: &Arc<Quota>) -> Result<Self, MapError> {
+        Self::map(file, offset, bytes, |rounded| quota.claim(rounded as u64).map(Some).map_err(MapError::Limit))
     }
 
     fn map<E: From<io::Error>>(

@@ -1,17 +1,17 @@
-//! Bounds of the memory that others may give to this process.
+//! Bounds of the memory of clients that this process maps.
 //!
-//! A mapping of a client's file costs address space, a place in the guard and one of the process's mappings, which all ports
+//! A mapping of a client's file costs address space, an entry of the guard and one of the process's mappings, which all ports
 //! share. A [`Quota`] bounds address space and number of mappings per port; all ports together are bounded by
-//! [`Quota::total`]. A mapping gives its claim back when the mapping is dropped.
+//! [`Quota::total`]. A mapping returns its claim when it is dropped.
 //!
-//! A new memory table keeps the mappings of the regions that it shares with the old table, and takes the place of the others
-//! before the new table is refused (`memory_limit`).
+//! When a front end sends a new memory table, the mappings of unchanged regions stay. The claims of removed regions are
+//! returned before the new table can be refused (`memory_limit`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::guard::PLACES;
+use crate::guard::ENTRIES;
 use crate::holes::{self, Holes};
 
 /// Limits for mapped memory.
@@ -34,7 +34,7 @@ impl Limits {
     pub const ANY: Limits = Limits { bytes: u64::MAX, mappings: u64::MAX, holes: u64::MAX };
     /// Default for all ports together: half of the address space of a process, and enough free guard entries for the
     /// memory that the process itself maps.
-    pub const TOTAL: Limits = Limits { bytes: 64 << 40, mappings: PLACES as u64 * 3 / 4, holes: u64::MAX };
+    pub const TOTAL: Limits = Limits { bytes: 64 << 40, mappings: ENTRIES as u64 * 3 / 4, holes: u64::MAX };
 }
 
 /// A quota that is used up. The text is for users.
@@ -63,8 +63,8 @@ impl fmt::Display for OverQuota {
         };
         write!(
             f,
-            "{wanted:#x} bytes more of memory are too much: the mappings {whose} have {bytes:#x} of at most {:#x} bytes, \
-             and are {mappings} of at most {} (size and mappings of {key})",
+            "{wanted:#x} more bytes of memory exceed the limit: the mappings {whose} have {bytes:#x} of at most {:#x} bytes, \
+             and their number is {mappings} of at most {} (size and mappings of {key})",
             limits.bytes, limits.mappings
         )
     }
@@ -73,21 +73,21 @@ impl fmt::Display for OverQuota {
 /// Limits, and how much of them is in use.
 #[derive(Debug)]
 pub struct Quota {
-    most: Used,
-    used: Used,
+    most: Usage,
+    used: Usage,
     holes: Holes,
     total: Option<&'static Quota>,
 }
 
 #[derive(Debug)]
-struct Used {
+struct Usage {
     bytes: AtomicU64,
     mappings: AtomicU64,
 }
 
-impl Used {
-    const fn new(limits: Limits) -> Used {
-        Used { bytes: AtomicU64::new(limits.bytes), mappings: AtomicU64::new(limits.mappings) }
+impl Usage {
+    const fn new(limits: Limits) -> Usage {
+        Usage { bytes: AtomicU64::new(limits.bytes), mappings: AtomicU64::new(limits.mappings) }
     }
 
     fn get(&self, holes: u64) -> Limits {
@@ -100,14 +100,14 @@ static TOTAL: Quota = Quota::new(Limits::TOTAL, None);
 
 /// Returns true if this process can limit the filling of holes: the kernel lets it use userfaultfd(2).
 #[must_use]
-pub fn bounds_holes() -> bool {
+pub fn can_limit_holes() -> bool {
     crate::holes::descriptor().is_some()
 }
 
 impl Quota {
     const fn new(limits: Limits, total: Option<&'static Quota>) -> Quota {
-        let used = Used::new(Limits { bytes: 0, mappings: 0, holes: 0 });
-        Quota { most: Used::new(limits), used, holes: Holes::new(limits.holes), total }
+        let used = Usage::new(Limits { bytes: 0, mappings: 0, holes: 0 });
+        Quota { most: Usage::new(limits), used, holes: Holes::new(limits.holes), total }
     }
 
     /// Returns the quota of all ports together.
@@ -126,9 +126,9 @@ impl Quota {
     pub fn set_limits(&self, limits: Limits) {
         self.most.bytes.store(limits.bytes, Ordering::Relaxed);
         self.most.mappings.store(limits.mappings, Ordering::Relaxed);
-        self.holes.set_most(limits.holes);
+        self.holes.set_limit(limits.holes);
         if std::ptr::eq(self, &TOTAL) {
-            holes::set_most_of_all(limits.holes);
+            holes::set_total_limit(limits.holes);
         }
     }
 
@@ -136,19 +136,19 @@ impl Quota {
     #[must_use]
     pub fn used(&self) -> Limits {
         let is_total = std::ptr::eq(self, &TOTAL);
-        self.used.get(if is_total { holes::made_in_all() } else { self.holes.made() })
+        self.used.get(if is_total { holes::total_filled() } else { self.holes.filled_bytes() })
     }
 
     /// Returns a text for users if, since the last call, a mapping was lost because too many of its pages were holes.
     #[must_use]
-    pub fn take_too_many_holes(&self) -> Option<String> {
+    pub fn take_holes_exceeded(&self) -> Option<String> {
         self.holes.take_refused().then(|| {
             format!(
-                "too many pages of the front end's memory were not there when they were needed: {:#x} bytes of them are made \
-                 within an hour for frames to the guest, and one part of 64 of that for frames from it (holes of the port's \
-                 memory), and {:#x} bytes for all ports together (holes of [memory]); QEMU: prealloc=on makes them all at first",
-                self.holes.most(),
-                TOTAL.holes.most()
+                "too many pages of the front end's memory did not exist when they were needed: at most {:#x} bytes of them are \
+                 allocated within an hour for frames to the guest, and one 64th of that for frames from it (holes of the port's \
+                 memory), and {:#x} bytes for all ports together (holes of [memory]); QEMU: prealloc=on allocates all at start",
+                self.holes.limit(),
+                TOTAL.holes.limit()
             )
         })
     }
@@ -171,7 +171,7 @@ impl Quota {
     }
 
     fn take(&self, bytes: u64) -> Result<(), OverQuota> {
-        let (most, used) = (self.most.get(self.holes.most()), self.used());
+        let (most, used) = (self.most.get(self.holes.limit()), self.used());
         let over = OverQuota {
             total: self.total.is_none(),
             wanted: bytes,

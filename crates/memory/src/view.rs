@@ -1,4 +1,4 @@
-//! A pointer and its length, bound to the life of a mapping.
+//! A pointer and its length, bound to the lifetime of a mapping.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -194,7 +194,7 @@ impl<'m> View<'m> {
     fn read_exact_part(&self, target: &mut [u8]) {
         debug_assert!(target.len() <= self.len);
         // SAFETY: the caller passes a `target` that is at most as long as the view. Bytes that change during the copy
-        // have the old or the new value, both of which are acceptable.
+        // have the old or the new value. Both are acceptable.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().cast_const(), target.as_mut_ptr(), target.len());
             settle(target.as_mut_ptr());

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ringway_memory::{Limits, Mapping, Quota, bounds_holes};
+use ringway_memory::{Limits, Mapping, Quota, can_limit_holes};
 use ringway_testing::file::memfd;
 use ringway_testing::skip;
 
@@ -10,7 +10,7 @@ const PAGE: usize = 4096;
 
 #[test]
 fn ports_together_have_no_more_pages_made_than_all_may_until_their_mappings_go() {
-    if !bounds_holes() {
+    if !can_limit_holes() {
         skip!("needs userfaultfd(2)");
     }
     const PAGES: usize = 64;
@@ -30,8 +30,8 @@ fn ports_together_have_no_more_pages_made_than_all_may_until_their_mappings_go()
     assert!(!one.is_lost() && !other.is_lost());
     touch(&other, PAGES);
     assert!(other.is_lost() && !one.is_lost());
-    assert!(of_other.take_too_many_holes().is_some() && of_one.take_too_many_holes().is_none());
-    // What was there of the other is for whoever comes next.
+    assert!(of_other.take_holes_exceeded().is_some() && of_one.take_holes_exceeded().is_none());
+    // The pages of the dropped mapping are available to the next one.
     drop(other);
     assert_eq!(Quota::total().used().holes, (PAGES / 2 * PAGE) as u64);
     (PAGES / 2..PAGES).for_each(|page| touch(&one, page));

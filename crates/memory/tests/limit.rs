@@ -1,4 +1,4 @@
-//! The number of mappings that there can be. In a program of its own, because the test takes all of them.
+//! The limit on the number of mappings. In a program of its own, because the test uses all of them.
 
 use ringway_memory::Mapping;
 

@@ -3,10 +3,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ringway_memory::{Limits, Mapping, Quota, SharedMemory, bounds_holes};
+use ringway_memory::{Limits, Mapping, Quota, SharedMemory, can_limit_holes};
 use ringway_testing::file::{MoreHugePages, allocated, allocated_by_name};
 use ringway_testing::{skip, until};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
@@ -127,9 +126,7 @@ fn huge() -> Option<OwnedFd> {
 /// Runs `test` with files of four ordinary and of four huge pages.
 fn with_pages_of_all_sizes(test: impl Fn(&dyn Fn() -> OwnedFd, usize)) {
     test(&|| unsealed(4 * PAGE), PAGE);
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock();
-    let _more = huge().is_none().then(|| MoreHugePages::ask_for(4));
+    let _more = MoreHugePages::ask_for(4);
     let are_there = huge().is_some();
     match are_there {
         true => test(&|| huge().expect("huge pages were there"), HUGE),
@@ -181,7 +178,7 @@ fn a_few_bytes_of_a_file_of_large_pages_are_mapped_replaced_and_unmapped_with_th
     });
 }
 
-/// Whether the page at `address` belongs to a mapping of a memory file.
+/// Returns true if the page at `address` belongs to a mapping of a memory file.
 fn is_mapped(address: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
     maps.lines().any(|line| {
@@ -286,7 +283,7 @@ fn many_threads_lose_the_same_mapping_at_once() {
 
 #[test]
 fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_lost() {
-    if !bounds_holes() {
+    if !can_limit_holes() {
         skip!("needs userfaultfd(2)");
     }
     const MOST: u64 = 1 << 20;
@@ -308,9 +305,9 @@ fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_los
         let touches = MOST as usize / PAGE / at_once;
         (1..=touches).for_each(|number| touch(number << 22));
         assert_eq!((quota.used().holes, allocated(&file) - had), (MOST, MOST));
-        assert!(!mapping.is_lost() && quota.take_too_many_holes().is_none());
+        assert!(!mapping.is_lost() && quota.take_holes_exceeded().is_none());
         touch(1 << 39);
-        assert!(mapping.is_lost() && quota.take_too_many_holes().is_some());
+        assert!(mapping.is_lost() && quota.take_holes_exceeded().is_some());
         (0..1000).for_each(|page| touch((1 << 38) + page * PAGE));
         assert_eq!(allocated(&file) - had, MOST);
         // The next mapping of this port finds the bound used up.
@@ -327,9 +324,8 @@ fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_los
 
 #[test]
 fn holes_beside_a_page_are_filled_with_it_and_pages_that_are_there_stay_as_they_are() {
-    if !bounds_holes() {
-        println!("skipped: the kernel does not give userfaultfd(2) to this process");
-        return;
+    if !can_limit_holes() {
+        skip!("needs userfaultfd(2)");
     }
     let quota = Quota::of_port(Limits::PORT);
     let file = unsealed(64 * PAGE);

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use ringway_memory::{Mapping, View};
-use ringway_ports::e1000::rings::{self, Format, ReceiveSettings, Received, TransmitSettings};
+use ringway_ports::e1000::rings::{self, Destination, Format, ReceiveSettings, Received, TransmitSettings};
 use ringway_ports::guest::{GuestMemory, Region};
 use ringway_ports::virtqueue::{self, Addresses, Bounce, F_EVENT_IDX, Packed, Tally};
 use ringway_switch::{
-    Accepts, Asked, Batch, Bell, Counters, Discarded, Frames, Input, Learning, Mac, MacTable, Member, News, Output,
-    Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
+    Mac, MacTable, Member, Output, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -97,8 +97,8 @@ impl Input for In {
     fn pending(&mut self) -> bool {
         true
     }
-    fn arm(&mut self) -> bool {
-        true
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Pending
     }
     fn disarm(&mut self) {}
 }
@@ -121,16 +121,17 @@ impl Output for Out {
         match &mut self.receiver {
             Receiver::E1000(ring, settings) => {
                 let (mut received, tail) = (Received::default(), self.tail.load(Ordering::Acquire));
-                match frames.in_turn() {
-                    Some(frames) => ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()),
-                    None => ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()),
+                let to = Destination { writable: memory, settings, tail };
+                match frames.as_contiguous() {
+                    Some(frames) => ring.deliver(&to, frames, &mut received, |_, _| ()),
+                    None => ring.deliver(&to, frames, &mut received, |_, _| ()),
                 }
                 .expect("a good driver");
                 counters.add_out(received.traffic.frames, received.bytes);
             }
             Receiver::Packed(ring) => {
                 let mut tally = Tally::default();
-                match frames.in_turn() {
+                match frames.as_contiguous() {
                     Some(frames) => ring.deliver(memory, frames, &mut tally),
                     None => ring.deliver(memory, frames, &mut tally),
                 }
@@ -146,8 +147,8 @@ impl Output for Out {
 struct Silent;
 
 impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -213,7 +214,7 @@ fn measure(kind: &str, len: usize, turns: u32) -> f64 {
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
     let members = vec![member(0, nobody), member(1, output)];
-    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
     let mut work = Workspace::new(BATCH as usize);
     let mut position = 0;
     let began = Instant::now();

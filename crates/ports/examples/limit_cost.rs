@@ -17,10 +17,10 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
 use ringway_capture::{Capture, Options, Reader, Selection};
-use ringway_ports::process::{self, ClientEnds};
+use ringway_ports::process::{self, ClientHandles};
 use ringway_switch::policy::{Bound, Bucket, Checks, Domain, Egress, Guard, Limit, Policy, Prefix, Rates, Rules};
 use ringway_switch::{
-    Input, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Tap, Time, Watch, Workspace, pass,
+    FloodPolicy, Input, Mac, MacTable, Member, Owner, Passed, Port, Switch, Tap, Time, Watch, Workspace, pass,
 };
 
 const SHAPE: Shape = Shape {
@@ -110,7 +110,7 @@ fn capture(mode: &str) -> Option<(u16, Arc<Capture>, Reader)> {
     Some((port, capture, reader))
 }
 
-fn doorbell(ends: &ClientEnds) -> &[AtomicU32] {
+fn doorbell(ends: &ClientHandles) -> &[AtomicU32] {
     let view = ends.memory.mapping().view(ends.layout.doorbell(0), PAIR_BYTES).expect("a doorbell");
     view.words32().expect("aligned")
 }
@@ -143,7 +143,7 @@ fn frame(traffic: &str, len: usize, at: usize) -> Vec<u8> {
 }
 
 /// Fills every buffer of the transmit ring.
-fn fill(ends: &ClientEnds, len: usize, traffic: &str) {
+fn fill(ends: &ClientHandles, len: usize, traffic: &str) {
     let layout = &ends.layout;
     for at in 0..SHAPE.tx_slots as usize {
         let word = ends.memory.mapping().view(layout.tx_ring(0) + SLOTS + at * SLOT_BYTES, 8).expect("a slot");
@@ -185,7 +185,7 @@ fn measure(mode: &str, traffic: &str, len: usize, turns: u32) -> f64 {
         let taps = vec![Arc::clone(capture) as Arc<dyn Tap>];
         (*port, Watch { taps, ..Watch::default() })
     });
-    let switch = Switch::new("lan0", members, table, Box::new(ringway_switch::Learning), Spreads::default())
+    let switch = Switch::new("lan0", members, table, Box::new(ringway_switch::Learning), FloodPolicy::default())
         .within(domain)
         .with_watches(watches);
     let (mut file, mut seen) = (Vec::new(), 0);

@@ -13,11 +13,11 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
-use ringway_ports::process::{self, ClientEnds};
+use ringway_ports::process::{self, ClientHandles};
 use ringway_ports::vhost_user::Role;
 use ringway_switch::policy::{Bucket, Egress, Limit, Policy, Rates};
 use ringway_switch::{
-    Input, Learning, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
+    FloodPolicy, Input, Learning, Mac, MacTable, Member, Owner, Passed, Port, Switch, Time, Workspace, pass,
 };
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 
@@ -54,13 +54,13 @@ fn at(number: u32) -> Time {
     Time { nanoseconds: 1_000_000_000 + u64::from(number) * 1_000, ..Time::at_second(1) }
 }
 
-fn doorbell(ends: &ClientEnds) -> &[AtomicU32] {
+fn doorbell(ends: &ClientHandles) -> &[AtomicU32] {
     let view = ends.memory.mapping().view(ends.layout.doorbell(0), PAIR_BYTES).expect("a doorbell");
     view.words32().expect("aligned")
 }
 
 /// Fills every buffer of the transmit ring.
-fn fill(ends: &ClientEnds) {
+fn fill(ends: &ClientHandles) {
     let layout = &ends.layout;
     for at in 0..SHAPE.tx_slots as usize {
         let word = ends.memory.mapping().view(layout.tx_ring(0) + SLOTS + at * SLOT_BYTES, 8).expect("a slot");
@@ -85,7 +85,7 @@ fn process_ports(frames: u32, passes: u32) -> Duration {
     fill(&ends[0]);
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
-    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
     let (mut work, mut spent) = (Workspace::new(BATCH), Duration::ZERO);
     for number in 0..passes {
         // A client that had more ready, and one that has taken what it was given.
@@ -111,7 +111,7 @@ fn policy(drops: Option<&str>, index: usize) -> Option<Policy> {
     }
 }
 
-/// The same between vhost-user ports with rings of kind `R`.
+/// Runs passes between two vhost-user ports with rings of kind `R`. Returns the time of their turns.
 fn vhost_ports<R: Ring>(frames: u32, passes: u32, drops: Option<&str>) -> Duration {
     let mut lan = Lan::new(&[Role::Server, Role::Server]);
     let attach = |index| VirtioEndpoint::<R>::attach(&lan.socket(index), &VirtioOptions::default()).expect("attached");
@@ -120,7 +120,7 @@ fn vhost_ports<R: Ring>(frames: u32, passes: u32, drops: Option<&str>) -> Durati
     let members: Vec<_> = members.map(|(index, member)| Member { policy: policy(drops, index), ..member }).collect();
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
-    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
     let (mut work, mut spent, mut received) = (Workspace::new(BATCH), Duration::ZERO, 0);
     let frame = vhost_user::frame(1, 0, FRAME, 0);
     for number in 0..passes {

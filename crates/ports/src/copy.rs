@@ -11,7 +11,7 @@
 //! A short frame is two wide stores and has no third step, where the processor has stores of 32 bytes (`ringway_memory`,
 //! `row.rs`). Figures and rejected variants are in `docs/decisions/rows.md`.
 
-use ringway_memory::{HEAD_BYTES, Head, View, past_caches, write_heads};
+use ringway_memory::{HEAD_BYTES, Head, View, with_non_temporal, write_heads};
 use ringway_switch::Frame;
 
 /// Most frames in one row. A full row makes 128 first stores, two a frame: twice the capacity of a store queue of 64
@@ -75,7 +75,7 @@ pub fn write_waited_row<'b, 'm: 'b, const SKIP: usize>(
     buffers: &[View<'_>],
     frames: impl Iterator<Item = Frame<'b, 'm>>,
 ) {
-    past_caches(|past| {
+    with_non_temporal(|past| {
         for (room, frame) in
             buffers.iter().zip(frames).filter_map(|(buffer, frame)| Some((buffer.behind(SKIP)?, frame)))
         {

@@ -1,5 +1,17 @@
-//! Port kinds. Each kind is a folder with one public type that makes a port's sides: its input, its output, its bell and its
-//! signal ([`Sides`]). The daemon opens a port kind in `control/src/daemon/open.rs`.
+//! Port kinds. Each kind is a folder with one public function `open` that makes the parts of a port: its input, its output, its
+//! bell and its signal ([`PortIo`]). The daemon opens a port in the kind's file in `control/src/kinds`.
+//!
+//! The modules stand on floors. A module imports modules of lower floors only (`crates/switch/tests/floors.rs` proves it).
+//!
+//! ```text
+//!  port kinds   process     tap     vhost_user     e1000       stream
+//!  ---------------------------------------------------------------------
+//!  protocols                        virtqueue      vfio_user
+//!  ---------------------------------------------------------------------
+//!  clients      guest       gather     front_end
+//!  ---------------------------------------------------------------------
+//!  bottom       port_io     copy       steer
+//! ```
 //!
 //! | folder | port kind |
 //! |---|---|
@@ -12,11 +24,13 @@
 //! Kinds share these modules:
 //!
 //! - `virtqueue`: the device's side of both ring formats of virtio.
-//! - `guest`: a guest's memory, and the log of its written pages.
-//! - `front_end`: sockets, complete messages, a port's own thread, and the delay before the next connection.
 //! - `vfio_user`: serves a PCI function to a hypervisor.
-//! - `copy`: copies rows of frames into a client's memory.
+//! - `guest`: a guest's memory, and the log of its written pages.
 //! - `gather`: frames whose pieces are in several places of a guest's memory.
+//! - `front_end`: everything around a peer's connection: connecting, the port's own thread, complete messages, the pause before
+//!   the next connection, the state in reports.
+//! - `port_io`: the parts of a port.
+//! - `copy`: copies rows of frames into a client's memory.
 //! - `steer`: receive queue selection.
 
 mod copy;
@@ -27,6 +41,7 @@ mod gather;
 // may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 pub mod guest;
+mod port_io;
 pub mod process;
 mod steer;
 pub mod stream;
@@ -35,18 +50,5 @@ pub mod vfio_user;
 pub mod vhost_user;
 pub mod virtqueue;
 
-pub use front_end::refuse_files;
-use ringway_engine::Signal;
-use ringway_switch::{Bell, Input, Output};
-
-/// The parts of one port, as the switch and the engine take them.
-pub struct Sides {
-    /// Takes frames from the client.
-    pub input: Box<dyn Input>,
-    /// Delivers frames to the client.
-    pub output: Box<dyn Output>,
-    /// Notifies the client of frames and of buffers that it can use again.
-    pub bell: Box<dyn Bell>,
-    /// Tells the engine how the client's notifications arrive.
-    pub signal: Signal,
-}
+pub use front_end::{Observer, Role, State, refuse_files};
+pub use port_io::PortIo;

@@ -1,14 +1,15 @@
-//! The attach dialogue with clients of every kind. One test at a time: descriptors of the whole process are counted.
+//! The attach dialogue with clients of every kind. One test runs at a time: tests count the process's descriptors.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use ringway_abi::Shape;
 use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
@@ -23,7 +24,7 @@ use rustix::net::{
 };
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-/// Long enough for a client that is not silent, on a busy machine.
+/// A time in which every client that is not silent sends its request, also on a busy machine.
 const PATIENT: Duration = PATIENCE;
 
 #[derive(Debug, PartialEq)]
@@ -32,7 +33,7 @@ enum Event {
     Detach(ClientId),
 }
 
-/// Grants every request but those of a port named "no".
+/// Grants every request except those for a port named "no".
 struct Recorder(Sender<Event>);
 
 impl Host for Recorder {
@@ -60,7 +61,7 @@ struct Attach {
 
 impl Attach {
     fn start(request_within: Duration) -> Attach {
-        let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = ONE_AT_A_TIME.lock();
         let folder = tempfile::tempdir().expect("a folder");
         let (sender, events) = channel();
         let server = AttachServer::start_with(&folder.path().join("s"), Box::new(Recorder(sender)), request_within);
@@ -76,10 +77,10 @@ impl Attach {
     }
 
     fn event(&self) -> Event {
-        self.events.recv_timeout(PATIENCE).expect("something happens")
+        self.events.recv_timeout(PATIENCE).expect("an event")
     }
 
-    /// How many descriptors there are when the server has closed those of all clients before this one.
+    /// Returns the number of descriptors after the server has closed those of all earlier clients.
     fn settled(&self) -> usize {
         let last = self.connect();
         send(&last, &request("no"), SendFlags::NOSIGNAL).expect("sent");
@@ -91,7 +92,7 @@ impl Attach {
     fn attached(&self) -> ClientId {
         match self.event() {
             Event::Attach(client, _) => client,
-            other => panic!("{other:?} instead of an attach"),
+            other => panic!("{other:?} is not an attach"),
         }
     }
 }
@@ -103,8 +104,8 @@ fn connect_to(path: &Path) -> OwnedFd {
     socket
 }
 
-/// The next message, or `None` when the server has closed.
-fn hear(socket: &OwnedFd) -> Option<Reply> {
+/// Returns the next message, or `None` if the server has closed the connection.
+fn next_reply(socket: &OwnedFd) -> Option<Reply> {
     let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)), Ok(1), "the server answers or closes");
     let mut message = [0; REPLY_BYTES];
@@ -115,12 +116,12 @@ fn hear(socket: &OwnedFd) -> Option<Reply> {
 }
 
 fn refusal(socket: &OwnedFd) -> String {
-    match hear(socket) {
+    match next_reply(socket) {
         Some(Reply::Refused(reason)) => {
-            assert_eq!(hear(socket), None, "and then the connection ends");
+            assert_eq!(next_reply(socket), None, "the connection ends after the refusal");
             reason
         }
-        other => panic!("{other:?} instead of a refusal"),
+        other => panic!("{other:?} is not a refusal"),
     }
 }
 
@@ -174,7 +175,7 @@ fn a_message_that_is_no_request_is_answered_with_what_is_wrong() {
         let reason = refusal(&socket);
         assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
     }
-    assert!(attach.events.try_recv().is_err(), "no port came of it");
+    assert!(attach.events.try_recv().is_err(), "no port was attached");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn a_granted_client_gets_its_memory_and_its_port_lives_as_long_as_the_connection
     assert_eq!(attach.event(), Event::Detach(client));
 }
 
-/// A client's port, to which a test is the switch.
+/// A client's port. The test plays the switch.
 struct Played {
     port: Port,
     mapping: Arc<Mapping>,
@@ -212,7 +213,7 @@ impl Played {
         self.bell(RX_CLIENT + INDEX).load(Ordering::Acquire)
     }
 
-    /// Has frames up to slot `tail`, which the client drains.
+    /// Publishes frames up to slot `tail`. The client drains them.
     fn drain(&mut self, tail: u32) -> usize {
         self.bell(RX_SWITCH + INDEX).store(tail, Ordering::Release);
         self.port.rx().drain(512, |_| ())
@@ -223,7 +224,7 @@ impl Played {
 fn buffers_go_back_by_the_eighth_of_a_ring_with_the_next_look_and_before_the_client_sleeps() {
     let attach = Attach::start(PATIENT);
     let mut played = Played::attach(&attach);
-    assert_eq!((played.drain(3), played.given_back()), (3, 0), "a reply may go first");
+    assert_eq!((played.drain(3), played.given_back()), (3, 0), "the client may send a reply before it drains");
     assert_eq!((played.drain(3), played.given_back()), (0, 3));
     assert_eq!((played.drain(66), played.given_back()), (63, 3));
     assert_eq!((played.drain(67), played.given_back()), (1, 67), "64 of 512");
@@ -231,7 +232,7 @@ fn buffers_go_back_by_the_eighth_of_a_ring_with_the_next_look_and_before_the_cli
     assert!(!played.port.wait_rx(Duration::ZERO).expect("attached"));
     assert_eq!(played.given_back(), 70);
     assert_eq!((played.drain(71), played.given_back()), (1, 70));
-    assert!(played.port.want_tx(), "nothing was sent");
+    assert!(played.port.want_tx(), "the client sent nothing and still wants room");
     assert_eq!(played.given_back(), 71);
 }
 
@@ -248,14 +249,14 @@ fn every_call_wakes_a_client_that_sleeps() {
             while words[RX_CLIENT + WISH].load(Ordering::Acquire) == 0 && Instant::now() < deadline {
                 std::thread::yield_now();
             }
-            // A call without frames first.
+            // The first call has no frames.
             for tail in [round - 1, round] {
                 words[RX_SWITCH + INDEX].store(tail, Ordering::Release);
                 rustix::io::write(&call, &1u64.to_ne_bytes()).expect("called");
             }
         });
         assert!(played.port.wait_rx(PATIENCE).expect("attached"), "round {round}");
-        switch.join().expect("it called");
+        switch.join().expect("the switch thread made its calls");
         assert_eq!(played.drain(round), 1);
     }
 }
@@ -266,7 +267,7 @@ fn a_message_after_the_dialogue_ends_the_port_once() {
     for message in [request("a"), vec![1], vec![0; 5000]] {
         let socket = attach.connect();
         send(&socket, &request("a"), SendFlags::NOSIGNAL).expect("sent");
-        assert!(matches!(hear(&socket), Some(Reply::Granted { colour: 3, .. })));
+        assert!(matches!(next_reply(&socket), Some(Reply::Granted { colour: 3, .. })));
         let client = attach.attached();
         send(&socket, &message, SendFlags::NOSIGNAL).expect("sent");
         assert!(refusal(&socket).contains("an attached client has nothing more to say"));
@@ -313,16 +314,16 @@ fn a_silent_client_is_told_and_dropped_when_its_time_is_over() {
 fn the_client_that_waited_longest_gives_way_when_too_many_do_not_speak() {
     let attach = Attach::start(PATIENT);
     let silent: Vec<OwnedFd> = (0..64).map(|_| attach.connect()).collect();
-    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("there is always a place for one more");
+    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("a place for one more client");
     attach.attached();
     assert!(refusal(&silent[0]).contains("too many clients"));
-    // The others can still speak.
+    // The other clients can still send their requests.
     for socket in &silent[1..] {
         send(socket, &request("b"), SendFlags::NOSIGNAL).expect("sent");
-        assert!(matches!(hear(socket), Some(Reply::Granted { .. })));
+        assert!(matches!(next_reply(socket), Some(Reply::Granted { .. })));
         attach.attached();
     }
-    assert_eq!(port.ended(), None, "those that have spoken are not in the way");
+    assert_eq!(port.ended(), None, "the server keeps clients that have attached");
 }
 
 #[test]
@@ -331,7 +332,7 @@ fn a_client_that_is_killed_is_detached_once() {
     if let Some(path) = std::env::var_os(PATH) {
         let _port = Port::attach(path, "lan0:child", Shape::default()).expect("attached");
         println!("\nattached");
-        // Until it is killed.
+        // Sleeps until the test kills this process.
         let _ = std::io::stdin().read_line(&mut String::new());
         return;
     }
@@ -353,12 +354,12 @@ fn a_client_that_is_ended_hears_why_and_its_host_is_not_asked_again() {
     let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
     let client = attach.attached();
     let server = attach.server.as_ref().expect("runs");
-    server.ender().end(client, "it broke the rules".to_owned());
-    let reason = until_some("the client is told", || port.ended());
-    assert_eq!(reason, "it broke the rules");
+    server.disconnector().end(client, "the client broke the rules".to_owned());
+    let reason = until_some("the client learns the reason", || port.ended());
+    assert_eq!(reason, "the client broke the rules");
     drop(port);
     let next = Port::attach(attach.path(), "lan0:b", Shape::default()).expect("attached");
-    assert!(matches!(attach.event(), Event::Attach(_, name) if name == "b"), "no detach came in between");
+    assert!(matches!(attach.event(), Event::Attach(_, name) if name == "b"), "no detach came before the attach");
     drop(next);
 }
 
@@ -367,7 +368,7 @@ fn a_server_that_ends_tells_its_clients_and_leaves_no_descriptor_and_no_file() {
     let warm_up = Attach::start(PATIENT);
     drop(warm_up);
     let before = {
-        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = ONE_AT_A_TIME.lock();
         descriptors()
     };
     let mut attach = Attach::start(PATIENT);
@@ -397,10 +398,10 @@ fn descriptors_that_a_client_sends_are_not_kept() {
     match rustix::net::sendmsg(&socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL) {
         Ok(_) => {
             assert_eq!(refusal(&socket), "not this one");
-            // Our own end.
+            // The test's own end.
             wait_for_descriptors(before + 1);
         }
-        // The kernel refuses them itself (SO_PASSRIGHTS, Linux 6.16), and the connection goes on: both ends.
+        // The kernel refuses the descriptors itself (SO_PASSRIGHTS, Linux 6.16), and the connection stays: two ends.
         Err(error) => {
             assert_eq!(error, rustix::io::Errno::PERM);
             wait_for_descriptors(before + 2);

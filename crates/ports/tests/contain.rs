@@ -1,24 +1,26 @@
-//! A panic of Ringway while a port's frames are on their way: the port's own thread, and so its front end, goes on.
+//! Ringway panics while it forwards a port's frames. The port's own thread still serves its front end.
 
 mod vhost_user;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ringway_engine::{Attached, Engine, EngineSettings, Source, Topology};
 use ringway_ports::vhost_user::{Observer, Role as SocketRole, open};
-use ringway_ports::{Sides, e1000, stream};
+use ringway_ports::{PortIo, e1000, stream};
 use ringway_switch::{
-    Batch, Defect, Forward, Learning, MacTable, Member, Owner, Place, Port, PortFault, Role, Spreads, Switch,
+    Batch, Defect, FloodPolicy, Forward, Learning, MacTable, Member, Owner, PanicLocation, Port, PortFault, Role,
+    Switch,
 };
 use ringway_testing::until;
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint};
 use vhost::VhostBackend;
 use vhost_user::{PATIENCE, Vm, Watcher, frame, settings};
 
-/// Panics when it is to decide where the first frames go, which are then still held for the poller.
+/// Panics when it decides where the first frames go. The poller still holds these frames.
 struct Panics(AtomicBool);
 
 impl Forward for Panics {
@@ -35,19 +37,19 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(sides: Sides) -> Scene {
+    fn new(sides: PortIo) -> Scene {
         let engine = Engine::start(&EngineSettings::default()).expect("a poller");
         let port = Arc::new(Port::new("p0", sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
         let member = Member::new(Owner::new(0, 0), Arc::clone(&port));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let forward = Box::new(Panics(AtomicBool::new(false)));
-        let switch = Arc::new(Switch::new("lan0", [member], table, forward, Spreads::default()));
+        let switch = Arc::new(Switch::new("lan0", [member], table, forward, FloodPolicy::default()));
         engine.publish(Topology { ports: vec![Attached { switch, index: 0, source, poller: 0, weight: 1 }] });
         Scene { engine, port }
     }
 
-    /// Waits until the port has lost its place.
+    /// Waits until the port is retired.
     fn wait_for_fault(&self) {
         until("the port has a fault", || self.port.fault().is_some());
         let fault = self.port.fault().expect("a fault");
@@ -56,7 +58,7 @@ impl Scene {
     }
 }
 
-/// Does something that must not hang.
+/// Runs `what` in a thread, and fails if it does not end in time.
 fn within_patience<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(act()));
@@ -75,12 +77,12 @@ fn the_front_end_of_a_vhost_user_port_is_answered_and_let_go() {
     scene.wait_for_fault();
     let used = vm.get16(0x1_8002);
     let vm = within_patience("its requests", move || {
-        // Stopping a queue takes what the poller had.
+        // Stopping a queue takes back the frames that the poller held.
         let _ = vm.front.get_vring_base(1);
         vm.front.get_features().expect("an answer");
         vm
     });
-    assert_eq!(vm.get16(0x1_8002), used, "nothing is given back");
+    assert_eq!(vm.get16(0x1_8002), used, "no chain is marked used");
     within_patience("its end", move || drop(link));
     drop(scene.engine);
 }
@@ -135,7 +137,7 @@ fn a_stream_port_is_let_go() {
 
 /// Panics when a front end connects.
 #[derive(Default)]
-struct Trap(Mutex<Option<Place>>);
+struct Trap(Mutex<Option<PanicLocation>>);
 
 impl Observer for Trap {
     fn connected(&self, _: bool) {
@@ -148,7 +150,7 @@ impl Observer for Trap {
 
     fn failed(&self, defect: Defect) {
         assert_eq!(defect.role, Role::Thread);
-        *self.0.lock().expect("not poisoned") = Some(defect.place);
+        *self.0.lock() = Some(defect.place);
     }
 }
 
@@ -159,8 +161,8 @@ fn a_panic_of_a_ports_own_thread_is_told_and_ends_the_connection() {
     let trap = Arc::new(Trap::default());
     let (_sides, link) = open(&settings(&socket, SocketRole::Server), Arc::clone(&trap) as _).expect("a port");
     let raw = vhost_user::Raw::connect(&socket);
-    until("it is told", || trap.0.lock().expect("not poisoned").is_some());
-    let place = trap.0.lock().expect("not poisoned").expect("told").to_string();
+    until("the observer is called", || trap.0.lock().is_some());
+    let place = trap.0.lock().expect("told").to_string();
     assert!(place.contains("contain.rs:") || place == "an unknown place", "{place}");
     assert!(raw.ended(), "the front end sees the end of its connection");
     within_patience("its end", move || drop(link));

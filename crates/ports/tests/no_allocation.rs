@@ -1,5 +1,5 @@
-//! A busy poller allocates nothing: engine, process ports and their clients in one process, whose allocator counts what
-//! the poller's thread asks for. One test only: the count is the process's.
+//! A busy poller allocates nothing. The engine, process ports and their clients run in one process, whose allocator
+//! counts the allocations of the poller's thread. This file has only one test, because the count is per process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use ringway_abi::attach::Request;
 use ringway_client::{Port, Shape};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
 use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
-use ringway_switch::{Learning, MacTable, Member, Owner, Spreads, Switch};
+use ringway_switch::{FloodPolicy, Learning, MacTable, Member, Owner, Switch};
 use ringway_testing::PATIENCE;
 
 /// The thread whose allocations are counted; 0: none.
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Puts every client on one switch.
+/// Attaches every client to one switch.
 struct Lan {
     engine: Arc<Engine>,
     table: Arc<MacTable>,
@@ -62,7 +62,7 @@ impl Lan {
     fn publish(&self) {
         let members = self.ports.values().map(|(member, _)| member.clone());
         let (table, learning) = (Arc::clone(&self.table), Box::new(Learning));
-        let switch = Arc::new(Switch::new("lan", members, table, learning, Spreads::default()));
+        let switch = Arc::new(Switch::new("lan", members, table, learning, FloodPolicy::default()));
         let attached = self.ports.values().map(|(member, source)| Attached {
             switch: Arc::clone(&switch),
             index: member.owner.index(),
@@ -107,8 +107,8 @@ fn poller_thread() -> i32 {
     named.next().and_then(|task| task.file_name().to_str()?.parse().ok()).expect("the poller")
 }
 
-/// Sends all kinds of frames and takes what comes, until `frames` have come. One after the other takes nothing for a while,
-/// so that it loses frames of all others.
+/// Sends frames of all kinds and receives until `frames` frames have come. In turn, each client receives nothing for a
+/// while, so that it loses frames of all others.
 fn exchange(ports: &mut [Port], kinds: &[Vec<Vec<u8>>], frames: u64) {
     let (mut received, mut turn, deadline) = (0, 0, Instant::now() + PATIENCE);
     while received < frames {
@@ -137,9 +137,9 @@ fn a_poller_allocates_nothing_while_frames_move() {
     let lan = Lan { engine: Arc::clone(&engine), table, ports: BTreeMap::new(), next: 0 };
     let server = AttachServer::start(&socket, Box::new(lan)).expect("a socket");
     let mut ports: Vec<Port> = (0..3)
-        .map(|number| Port::attach(&socket, &format!("lan:p{number}"), Shape::default()).expect("should be let in"))
+        .map(|number| Port::attach(&socket, &format!("lan:p{number}"), Shape::default()).expect("a port"))
         .collect();
-    // To each other port, to all, to nobody, to oneself, too short, and over several slots.
+    // To each other port, to all, to an unknown address, to the sender itself, too short, and over several slots.
     let kinds = |own: u8| -> Vec<Vec<u8>> {
         let to = [(own + 1) % 3, (own + 2) % 3, 0xff, 0x77, own];
         let sized = |size| to.map(|to| frame(to, own, size)).to_vec();
@@ -156,11 +156,11 @@ fn a_poller_allocates_nothing_while_frames_move() {
     assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), 0, "in {passes} passes");
     assert!(passes > 100, "{passes}");
 
-    // What is counted would show: taking over another port allocates.
+    // Checks that the counter works: adopting another port allocates.
     WATCHED.store(poller, Ordering::SeqCst);
-    ports.push(Port::attach(&socket, "lan:another", Shape::default()).expect("should be let in"));
+    ports.push(Port::attach(&socket, "lan:another", Shape::default()).expect("a port"));
     exchange(&mut ports, &kinds, 1000);
     WATCHED.store(0, Ordering::SeqCst);
-    assert!(ALLOCATIONS.load(Ordering::SeqCst) > 0, "the count should work");
+    assert!(ALLOCATIONS.load(Ordering::SeqCst) > 0, "the counter does not work");
     drop((ports, server));
 }

@@ -1,4 +1,4 @@
-//! Anything that a client writes into its memory costs that client alone.
+//! A client that writes arbitrary data into its memory harms only itself.
 
 mod support;
 
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Shape, Slot};
-use ringway_switch::{DropReason, PortFault};
+use ringway_switch::{Armed, DropReason, PortFault, WakeOn};
 use support::{Lan, frame};
 
 fn shape() -> Shape {
     Shape { tx_slots: 128, rx_slots: 128, ..Shape::default() }
 }
 
-/// The others still have their service.
+/// Checks that the other clients still exchange frames.
 fn check_others(lan: &mut Lan) {
     for number in 0..300 {
         let sent = frame(2, 1, 60 + number as usize * 4, number);
         lan.clients[1].send(&sent);
         lan.pass(1);
-        assert!(lan.clients[2].receive(0) == [sent], "frame {number} between the others");
+        assert!(lan.clients[2].receive(0) == [sent], "frame {number} between the other clients");
     }
     assert_eq!((lan.fault(1), lan.fault(2)), (None, None));
 }
@@ -80,7 +80,7 @@ fn one_buffer_in_two_slots_is_two_frames_of_the_same_bytes() {
     lan.clients[0].publish(0);
     lan.pass(0);
     assert!(lan.clients[2].receive(0) == [sent.clone(), sent]);
-    // A receiver that names one buffer twice gets the later frame twice: its own affair.
+    // A receiver that gives one buffer twice gets the later frame twice, and harms only itself.
     let word = lan.clients[2].rx_word(0, 2).load(Ordering::Relaxed);
     lan.clients[2].rx_word(0, 3).store(word, Ordering::Relaxed);
     lan.clients[0].send(&frame(2, 0, 200, 1));
@@ -140,11 +140,11 @@ fn a_frame_whose_end_is_not_published_waits_for_it_without_being_looked_at_again
     lan.clients[0].queue(0, &sent, 50);
     for published in 1..=4 {
         lan.clients[0].set_tx_head(0, published);
-        assert!(lan.clients[0].input.pending(), "there is something new");
+        assert!(lan.clients[0].input.pending(), "the input has new slots");
         let passed = lan.pass(0);
         assert_eq!((passed.frames, passed.fault), (u64::from(published == 1), None));
-        assert!(!lan.clients[0].input.pending(), "nothing new: the poller may sleep");
-        assert!(!lan.clients[0].input.arm());
+        assert!(!lan.clients[0].input.pending(), "without new slots the poller may sleep");
+        assert!(lan.clients[0].input.arm(WakeOn::Frames) != Armed::Pending);
         lan.clients[0].input.disarm();
     }
     lan.clients[0].set_tx_head(0, 5);
@@ -189,7 +189,7 @@ fn frames_for_which_a_bad_receive_head_has_to_be_believed_are_lost() {
     for len in [60, 5000] {
         let mut lan = Lan::of(3, shape());
         let slots = shape().rx_slots;
-        // So many that there is no room without a look at the head, or such as take more slots than one.
+        // Enough frames that the port must read the head again for room, or frames that take more than one slot.
         let count = if len == 60 { slots - 1 } else { 1 };
         lan.clients[1].send(&frame(0, 1, 60, 0));
         lan.pass(1);
@@ -248,7 +248,7 @@ fn a_receive_slot_that_names_no_buffer_costs_its_owner_frames_until_it_is_mended
         lan.clients[1].send(&frame(0, 1, 5000, 1));
         lan.pass(1);
         let lost = 2 * place as u64 + 1;
-        // The first slot is good, and taken by the first frame ever.
+        // The first slot is valid, and the very first frame takes it.
         assert_eq!(lan.dropped(0, DropReason::BadBuffer), lost, "buffer {buffer}");
     }
     assert_eq!(lan.clients[0].receive(0).len(), 1);
@@ -300,7 +300,7 @@ fn a_client_that_changes_its_slots_while_they_are_read_harms_nobody() {
     let lost: u64 = counters.iter().flat_map(|c| c.drops().map(|(_, n)| n).collect::<Vec<_>>()).sum();
     let taken: u64 = counters.iter().map(|c| c.in_frames).sum();
     let given: u64 = counters.iter().map(|c| c.out_frames).sum();
-    assert_eq!(taken, given + lost, "every frame is given to somebody or counted as lost");
+    assert_eq!(taken, given + lost, "each frame is delivered or counted as lost");
 }
 
 #[test]

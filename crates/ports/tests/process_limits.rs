@@ -1,14 +1,15 @@
-//! The part of a client's transmit rings that is taken when not everything may pass.
+//! Frames taken from a client's transmit rings when a limit allows only some of them.
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ringway_abi::Shape;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_switch::policy::{Bucket, Excess, Limit, Policy, Rates};
-use ringway_switch::{Discarded, DropReason, Member, PortFault, Seen, Tap, Watch};
+use ringway_switch::{Discarded, DropReason, Member, PortFault, Tap, TappedFrame, Watch};
 use support::{Client, Lan, frame};
 
 fn lan(slots: u32) -> Lan {
@@ -23,7 +24,7 @@ fn discard(client: &mut Client, most: usize) -> Result<(u64, u64), PortFault> {
 fn frames_beyond_a_limit_are_skipped_whole_around_the_ring_and_the_next_arrives() {
     let mut lan = lan(16);
     for round in 0..40 {
-        // One slot, three slots, one slot, and one that is to arrive.
+        // Frames of one slot, three slots and one slot, and then a frame that arrives.
         for (number, len) in [(0, 60), (1, 300), (2, 128), (3, 200)] {
             lan.clients[0].queue(0, &frame(1, 0, len, round * 4 + number), 128);
         }
@@ -44,7 +45,7 @@ fn a_frame_without_an_end_is_left_until_it_has_one_and_one_that_cannot_have_one_
     let head = lan.clients[0].tx_head[0];
     lan.clients[0].set_tx_head(0, head - 1);
     assert_eq!(discard(&mut lan.clients[0], 9), Ok((0, 0)));
-    assert!(!lan.clients[0].input.pending(), "nobody spins for it");
+    assert!(!lan.clients[0].input.pending(), "the poller does not spin for it");
     lan.clients[0].publish(0);
     assert!(lan.clients[0].input.pending());
     assert_eq!(discard(&mut lan.clients[0], 9), Ok((1, 300)));
@@ -88,11 +89,11 @@ fn frames_with_the_same_addresses_are_skipped_up_to_any_other_around_the_ring() 
         lan.clients[0].publish(0);
         assert_eq!(discard_like(&mut lan.clients[0], 2), Ok((2, 188)));
         assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((1, 14)));
-        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)), "the next is for another");
+        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)), "the next frame is for another receiver");
         assert_eq!(lan.pass(0).frames, 2);
         assert_eq!(lan.clients[2].receive(0), [frame(2, 0, 60, round * 8 + 3)]);
         assert_eq!(lan.clients[1].receive(0), [frame(1, 0, 60, round * 8 + 4)]);
-        // One in several slots is not told at once.
+        // The receiver of a frame in several slots is not known at once.
         lan.clients[0].queue(0, &frame(1, 0, 200, round), 128);
         lan.clients[0].publish(0);
         assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)));
@@ -100,7 +101,7 @@ fn frames_with_the_same_addresses_are_skipped_up_to_any_other_around_the_ring() 
         assert_eq!(lan.clients[1].receive(0), [frame(1, 0, 200, round)]);
         assert_eq!(lan.clients[0].tx_room(0), 15);
     }
-    // Slots that say what cannot be are left to whoever counts them.
+    // Invalid slots are not discarded here. `collect` counts them.
     for wrong in [
         ringway_abi::Slot { buffer: 1, len: 60, flags: 0 },
         ringway_abi::Slot { len: 200, ..lan.clients[0].tx_slot(0, 0) },
@@ -160,7 +161,7 @@ fn what_waits_for_its_rate_arrives_byte_for_byte_whatever_its_length() {
                 [vec![0; prefix], frame(1, 0, len, number)].concat()
             })
             .collect();
-        // The first 40 pass at once; the others wait until they may.
+        // The first 40 frames pass at once. The limit holds back the others.
         for half in sent.chunks(40) {
             for frame in half {
                 lan.clients[0].queue(0, frame, 2112);
@@ -174,13 +175,13 @@ fn what_waits_for_its_rate_arrives_byte_for_byte_whatever_its_length() {
     }
 }
 
-/// Notes what came of the frames of a port.
+/// Records the outcome of a port's frames.
 #[derive(Default)]
-struct Eye(Mutex<Vec<(usize, Option<DropReason>)>>);
+struct Recorder(Mutex<Vec<(usize, Option<DropReason>)>>);
 
-impl Tap for Eye {
-    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
-        self.0.lock().unwrap().extend(frames.map(|seen| (seen.frame.len(), seen.dropped)));
+impl Tap for Recorder {
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
+        self.0.lock().extend(frames.map(|seen| (seen.frame.len(), seen.dropped)));
     }
 
     fn ring(&self) {}
@@ -190,8 +191,8 @@ impl Tap for Eye {
 fn of_frames_that_a_watched_receiver_loses_each_is_told_apart() {
     // 9 free slots of 128 bytes; a frame of 300 takes three, and one of 1,100 nine.
     let shape = Shape { tx_slots: 256, rx_slots: 10, buffer_size: 128, ..Shape::default() };
-    let eye = Arc::new(Eye::default());
-    let watch = Watch { taps: vec![Arc::clone(&eye) as Arc<dyn Tap>], ..Watch::default() };
+    let recorder = Arc::new(Recorder::default());
+    let watch = Watch { taps: vec![Arc::clone(&recorder) as Arc<dyn Tap>], ..Watch::default() };
     let mut lan = Lan::of(2, shape).changed(|member| member, [(1, watch)]);
     let lens = [60, 1280, 60, 300, 60, 900, 60, 60, 300, 60];
     for (number, len) in (0..).zip(lens) {
@@ -201,7 +202,7 @@ fn of_frames_that_a_watched_receiver_loses_each_is_told_apart() {
     assert_eq!(lan.pass(0).frames, 10);
     let (full, small) = (Some(DropReason::ReceiverFull), Some(DropReason::ReceiverTooSmall));
     let fates = [None, small, None, None, None, full, None, None, full, None];
-    assert_eq!(*eye.0.lock().unwrap(), lens.into_iter().zip(fates).collect::<Vec<_>>());
+    assert_eq!(*recorder.0.lock(), lens.into_iter().zip(fates).collect::<Vec<_>>());
     assert_eq!((lan.dropped(1, DropReason::ReceiverFull), lan.dropped(1, DropReason::ReceiverTooSmall)), (2, 1));
     assert_eq!(lan.clients[1].receive(0).iter().map(Vec::len).collect::<Vec<_>>(), [60, 60, 300, 60, 60, 60, 60]);
 }

@@ -1,4 +1,4 @@
-//! Process ports that asked for offloads: the work that they may leave undone, and the work that is left to them.
+//! Process ports with offloads: work that a sender may leave undone, and work that is left to a receiver.
 
 mod support;
 
@@ -30,7 +30,7 @@ const SEGMENTED: Offload = Offload {
     csum_offset: 16,
 };
 
-/// TCP over IPv4 with `payload` bytes.
+/// Returns a TCP frame over IPv4 with `payload` bytes.
 fn tcp(to: u16, from: u16, payload: usize) -> Vec<u8> {
     let mut bytes = frame(to, from, 54 + payload, 7);
     bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -39,12 +39,12 @@ fn tcp(to: u16, from: u16, payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// A frame behind its header.
+/// Returns the offload header followed by the frame.
 fn with(offload: Option<Offload>, frame: &[u8]) -> Vec<u8> {
     [&Offload::encode(offload.as_ref())[..], &[0; 2], frame].concat()
 }
 
-/// Frames and headers, as received by a port with offloads.
+/// Returns the frames and headers that a port with offloads has received.
 fn received(client: &mut Client) -> Vec<(Option<Offload>, Vec<u8>)> {
     let split = |bytes: Vec<u8>| {
         let (header, frame) = bytes.split_at(PREFIX_BYTES);
@@ -109,7 +109,7 @@ fn the_longest_unfinished_frame_is_finished_for_a_plain_port() {
     let segments = lan.clients[1].receive(0);
     assert_eq!(segments.len(), 66);
     let payload: Vec<u8> = segments.iter().flat_map(|segment| segment[54..].iter().copied()).collect();
-    assert!(payload == sent[54..], "the same bytes");
+    assert!(payload == sent[54..], "the payload is unchanged");
     assert_eq!((lan.counters(0).in_frames, lan.counters(1).out_frames), (1, 66));
 }
 
@@ -137,7 +137,7 @@ fn a_pass_takes_no_more_segments_than_any_other_port_may_leave_to_us() {
 fn a_header_may_not_be_missing_nor_cut_nor_nonsense() {
     let mut lan = Lan::new(&[OFFLOAD, PLAIN]);
     let good = with(Some(SEGMENTED), &tcp(1, 0, 1000));
-    // Cut off, as a whole frame and as the first of two slots.
+    // A truncated header, as a whole frame and as the first of two slots.
     for len in 1..PREFIX_BYTES {
         lan.clients[0].send(&good[..len]);
         let before = lan.clients[0].tx_head[0];
@@ -150,13 +150,13 @@ fn a_header_may_not_be_missing_nor_cut_nor_nonsense() {
         assert_eq!(lan.pass(0).fault, None);
     }
     assert_eq!(lan.dropped(0, DropReason::BadLength), 22);
-    // A header and nothing else, or nearly.
+    // A header and nothing else, or only few further bytes.
     for len in PREFIX_BYTES..PREFIX_BYTES + 14 {
         lan.clients[0].send(&good[..len]);
         lan.pass(0);
     }
     assert_eq!(lan.dropped(0, DropReason::Runt), 14);
-    // An unknown kind, segments of nothing, more than is there, another protocol; in one slot and in two.
+    // An unknown kind, segments of 0 bytes, lengths beyond the frame, another protocol; in one slot and in two.
     for (place, bad) in [(1, 77), (4, 0), (6, 200), (8, 6), (12 + 23, 17)] {
         let mut bytes = good.clone();
         (bytes[place], bytes[5]) = (bad, 0);
@@ -170,7 +170,7 @@ fn a_header_may_not_be_missing_nor_cut_nor_nonsense() {
     assert!(lan.clients[1].receive(0).is_empty());
     lan.clients[0].send(&good);
     lan.pass(0);
-    assert_eq!(lan.clients[1].receive(0).len(), 1, "and the port goes on");
+    assert_eq!(lan.clients[1].receive(0).len(), 1, "the port still works");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_header_rewritten_after_it_was_read_changes_nothing() {
             assert_eq!((passed.frames, passed.fault), (1, None));
         });
         let got = lan.clients[1].receive(0);
-        // Whichever header was seen, it was one header: the frame is refused, or all of its payload arrives.
+        // The port reads the header once: the frame is refused, or its whole payload arrives.
         let lost = lan.dropped(0, DropReason::BadOffload) + lan.dropped(0, DropReason::Oversize);
         let payload: usize = got.iter().map(|segment| segment.len() - 54).sum();
         assert!((payload == 0 && lost > before) || (payload == 2000 && lost == before), "{payload} bytes arrived");

@@ -71,7 +71,7 @@ fn rings_of_the_least_and_of_the_most_slots_go_round_without_losing_or_changing_
             assert!(received == sent, "ring of {slots}");
         }
         assert_eq!(lan.counters(0).drops().count() + lan.counters(1).drops().count(), 0);
-        assert!(number > slots, "the ring went round");
+        assert!(number > slots, "the ring wrapped around");
     }
 }
 
@@ -89,7 +89,7 @@ fn no_byte_beyond_a_frame_is_written_into_the_receivers_memory() {
         let client = &lan.clients[1];
         let mut after = vec![0; layout.bytes - layout.buffers];
         assert!(client.ends.memory.mapping().view(layout.buffers, after.len()).expect("the buffers").read(&mut after));
-        // The frame is in the first one or two slots' buffers; all else is as it was.
+        // The frame is in the buffers of the first one or two slots. All other bytes are unchanged.
         let mut expected = vec![0xa5; after.len()];
         for (slot, part) in sent.chunks(2112).enumerate() {
             let index = client.rx_word(0, slot as u32).load(Ordering::Relaxed) as u32 as usize;
@@ -122,7 +122,7 @@ fn a_flow_stays_in_order_on_one_of_several_rings() {
     }
 }
 
-/// A UDP frame from station 0 to station 1, from this port.
+/// Returns a UDP frame from station 0 to station 1 with this source port.
 fn datagram(port: u16, number: u8) -> Vec<u8> {
     let mut bytes = frame(1, 0, 60, 0);
     bytes[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -170,7 +170,7 @@ fn several_transmit_rings_get_their_turns_when_one_is_always_full() {
         lan.pass(0);
         lan.pass(0);
         let short = lan.clients[1].receive(0).iter().filter(|f| f.len() == 61).count();
-        assert!(short >= 1, "the second ring waited for more than a round");
+        assert!(short >= 1, "the second ring waited for more than one round");
     }
 }
 
@@ -185,11 +185,11 @@ fn a_client_that_never_reads_loses_its_own_frames_and_nobody_elses() {
         lan.pass(0);
         assert!(lan.clients[2].receive(0) == [sent]);
     }
-    assert_eq!(lan.fault(1), None, "it breaks no rule");
+    assert_eq!(lan.fault(1), None, "a slow receiver has no fault");
     assert_eq!(lan.counters(1).out_frames, 63, "one slot stays empty");
     assert_eq!(lan.dropped(1, DropReason::ReceiverFull), 1000 - 63);
     assert_eq!(lan.counters(0).drops().count(), 0);
-    // It gets what it has room for, in order, when it wakes up.
+    // When the receiver wakes up, it gets the frames that fitted, in order.
     let late = lan.clients[1].receive(0);
     assert!(late == (0..63).map(|n| frame(1, 0, 60, n)).collect::<Vec<_>>());
 }
@@ -226,7 +226,7 @@ fn a_client_is_called_once_for_a_wish_and_not_without_one() {
         assert_eq!(calls(&lan), expected, "wish {wish}");
     }
     assert_eq!(lan.counters(1).calls, 3);
-    // A sender that waits for room is called when its slots come back.
+    // A sender that waits for room is called when its slots are free again.
     lan.clients[0].doorbell(0)[TX_CLIENT + WISH].store(7, Ordering::Release);
     send(&mut lan);
     assert_eq!(lan.counters(0).calls, 1);

@@ -1,5 +1,5 @@
-//! A front end that repeats every message: descriptors, mappings and memory stay as they were. One test only: the test counts
-//! those of the process.
+//! A front end repeats every message, and the numbers of descriptors, mappings and memory pages do not grow. This file
+//! has only one test, because the counts are per process.
 
 mod vhost_user;
 
@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringway_ports::vhost_user::Role;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
-use vhost_user::{GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, Raw, Told, VERSION_1, memfd, message};
+use vhost_user::{Event, GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, Raw, VERSION_1, memfd, message};
 
-/// How often, unless `RINGWAY_REPEATS` says otherwise.
+/// Number of repeats, unless `RINGWAY_REPEATS` is set.
 const TIMES: usize = 100_000;
 const AT_ONCE: usize = 100;
 
-/// Descriptors, mappings, and kilobytes of memory of this process.
+/// Returns the descriptors, mappings, and kilobytes of memory of this process.
 fn holdings() -> [usize; 3] {
     let count = |path: &str| std::fs::read_dir(path).expect(path).count();
     let text = |path: &str| std::fs::read_to_string(path).expect(path);
@@ -29,7 +29,7 @@ fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Asks for the features: when the answer is there, everything before was followed.
+/// Asks for the features. When the answer comes, the port has handled all earlier messages.
 fn wait(raw: &mut Raw) {
     raw.tell(1, &[], &[]);
     raw.0.read_exact(&mut [0; 20]).expect("an answer");
@@ -45,7 +45,8 @@ fn everything_over_and_over() {
     let event: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
     let [memory, log, other, event] = [&memory, &log, &other, &event].map(AsFd::as_fd);
     let mut raw = Raw::connect(&lan.socket(0));
-    // Room for thousands of messages, so that the two sides take turns seldom (as root; else the test takes longer).
+    // Room for thousands of messages, so that there are few context switches (as root; otherwise the test takes
+    // longer).
     let _ = set_socket_send_buffer_size_force(&raw.0, 4 << 20);
 
     let features = VERSION_1 | PROTOCOL_FEATURES;
@@ -87,7 +88,7 @@ fn everything_over_and_over() {
         ("GET_VRING_BASE", vec![(11, state(0), vec![]), (12, one, vec![event])]),
         ("RESET_DEVICE", vec![(34, vec![], vec![])]),
     ];
-    // Answers are read by another thread, so that both sides are always busy.
+    // Another thread reads the answers, so that both sides are always busy.
     let answers = raw.0.try_clone().expect("a descriptor");
     let mut before = None;
     for (what, round) in rounds {
@@ -116,7 +117,7 @@ fn everything_over_and_over() {
             }
         });
         if round.iter().all(|(_, _, files)| files.is_empty()) {
-            // Without descriptors many messages go in one piece.
+            // Messages without descriptors are sent many at a time.
             let once: Vec<u8> = round.iter().flat_map(|(request, body, _)| message(*request, body)).collect();
             let many = once.repeat(AT_ONCE);
             let sent = (0..times / AT_ONCE).all(|_| raw.0.write_all(&many).is_ok());
@@ -134,7 +135,7 @@ fn everything_over_and_over() {
         assert!(now[0] <= fds + 4 && now[1] <= maps + 4, "{what}: {now:?} after {fds}, {maps}");
         assert!(now[2] <= kilobytes + 4096, "{what}: {} kB after {kilobytes}", now[2]);
     }
-    assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
+    assert_eq!(lan.watchers[0].all(), [Event::Connected(true)]);
     drop((answers, raw));
-    lan.watchers[0].wait(1, |told| *told == Told::Connected(false));
+    lan.watchers[0].wait(1, |told| *told == Event::Connected(false));
 }

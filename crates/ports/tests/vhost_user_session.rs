@@ -1,4 +1,4 @@
-//! vhost-user ports at their sockets, with the rust-vmm project's front end and with one that follows no rules.
+//! vhost-user ports at their sockets, with the rust-vmm project's front end and with a hostile front end.
 
 mod vhost_user;
 
@@ -16,11 +16,11 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VringConfigData};
 use vhost_user::{
-    GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, RING, Raw, Told, VERSION_1, Vm, Watcher, frame, memfd, message,
+    Event, GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, RING, Raw, VERSION_1, Vm, Watcher, frame, memfd, message,
     settings,
 };
 
-/// Sends frames from one machine to the other and sees that they arrive.
+/// Sends frames from one machine to the other and checks that they arrive.
 #[track_caller]
 fn exchange(lan: &mut Lan, from: (&mut Vm, u16), to: (&mut Vm, u16)) {
     let sizes = [60, 61, 64, 128, 1000, 1500, 1514, 2036];
@@ -43,7 +43,7 @@ fn machines_exchange_frames_through_two_ports() {
     assert_eq!((status.state, status.queues, status.ring_size), (State::Up, 2, RING));
     assert_eq!(status.features & VERSION_1, VERSION_1);
     assert_eq!(a.front.get_vring_base(1).expect("stopped"), 800);
-    assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
+    assert_eq!(lan.watchers[0].all(), [Event::Connected(true)]);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_client_port_finds_its_hypervisor_again() {
         let mut a = Vm::from_stream(found);
         exchange(&mut lan, (&mut a, 0), (&mut b, 1));
         drop((a, listener));
-        lan.watchers[0].wait(round, |told| *told == Told::Connected(false));
+        lan.watchers[0].wait(round, |told| *told == Event::Connected(false));
         std::fs::remove_file(lan.socket(0)).expect("removed");
     }
 }
@@ -86,13 +86,13 @@ fn one_front_end_at_a_time_and_the_next_when_it_has_gone() {
     let lan = Lan::new(&[Role::Server]);
     let first = Vm::connect(&lan.socket(0));
     for _ in 0..3 {
-        assert!(Raw::connect(&lan.socket(0)).ended(), "a second one is turned away");
+        assert!(Raw::connect(&lan.socket(0)).ended(), "a second front end is refused");
     }
     assert_eq!(first.front.get_features().expect("alive") & VERSION_1, VERSION_1);
     drop(first);
     Vm::connect(&lan.socket(0));
-    lan.watchers[0].wait(2, |told| *told == Told::Connected(false));
-    assert!(lan.watchers[0].all().iter().all(|told| matches!(told, Told::Connected(_))));
+    lan.watchers[0].wait(2, |told| *told == Event::Connected(false));
+    assert!(lan.watchers[0].all().iter().all(|told| matches!(told, Event::Connected(_))));
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
     drop(UnixListener::bind(&path).expect("bound"));
     let (_sides, port) = open().expect("a dead socket is replaced");
     assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-    let error = open().err().expect("somebody listens").to_string();
+    let error = open().err().expect("the address is in use").to_string();
     assert!(error.contains("vm.sock"), "{error}");
     drop(port);
-    assert!(!path.exists(), "it goes with its port");
+    assert!(!path.exists(), "the socket is removed with its port");
     std::fs::write(&path, "precious").expect("written");
     let error = open().err().expect("not a socket").to_string();
     assert!(error.contains("not a socket"), "{error}");
@@ -116,8 +116,8 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
 
 #[test]
 fn a_port_that_is_removed_lets_go_of_its_front_end_at_once() {
-    // The shortest that it could wait for is half a message. If this test was held up for so long itself, it tries again.
-    until("it is removed before half a message would be too slow", || {
+    // The shortest timeout is that of half a message. The test tries again if it was itself delayed for that time.
+    until("the port is removed before the timeout of half a message", || {
         let mut lan = Lan::new(&[Role::Server, Role::Client]);
         let _vm = Vm::connect(&lan.socket(0));
         let second = UnixListener::bind(lan.socket(1)).expect("listening");
@@ -126,7 +126,7 @@ fn a_port_that_is_removed_lets_go_of_its_front_end_at_once() {
         lan.ports.clear();
         let took = since.elapsed();
         assert!(raw.iter().all(Raw::ended));
-        assert!(!lan.socket(0).exists() && lan.socket(1).exists(), "only its own socket goes");
+        assert!(!lan.socket(0).exists() && lan.socket(1).exists(), "only the port's own socket is removed");
         took < Duration::from_millis(4500)
     });
 }
@@ -191,7 +191,7 @@ fn a_front_end_that_asks_and_does_not_listen_is_let_go() {
     let raw = Raw::connect(&lan.socket(0));
     raw.0.set_nonblocking(true).expect("nonblocking");
     let question = [1u32, 1, 0].map(u32::to_ne_bytes);
-    until("the port says something", || {
+    until("the port reports an event", || {
         let _ = raw.say(question.as_flattened(), &[]);
         lan.watchers[0].all().len() >= 2
     });
@@ -222,7 +222,7 @@ fn a_broken_ring_costs_its_port_the_connection_and_the_front_end_is_told_why() {
         lan.pass(2);
         let text = lan.watchers[2].fault(times, "ring_index_jump");
         assert!(text.contains("queue 1") && text.contains("257"), "{text}");
-        lan.watchers[2].wait(times, |told| *told == Told::Connected(false));
+        lan.watchers[2].wait(times, |told| *told == Event::Connected(false));
         until("the error descriptor is written", || hostile.error.read().is_ok());
         exchange(&mut lan, (&mut b, 1), (&mut a, 0));
     }
@@ -237,14 +237,14 @@ fn a_client_port_waits_longer_after_each_fault() {
     let mut last = None;
     for (times, least) in [(1, 0), (2, 1000), (3, 2000)] {
         let hostile = listener.accept().expect("accepted").0;
-        let came = lan.watchers[0].wait(times, |told| *told == Told::Connected(true));
+        let came = lan.watchers[0].wait(times, |told| *told == Event::Connected(true));
         if let Some(last) = last {
             let waited = came.duration_since(last);
-            // How much later it comes is the machine's matter.
+            // A busy machine may connect later.
             assert!(waited >= Duration::from_millis(least), "{waited:?} before connection {times}");
         }
         Raw(hostile).say(&[0xff; 12], &[]).expect("sent");
-        last = Some(lan.watchers[0].wait(times, |told| matches!(told, Told::Fault(..))));
+        last = Some(lan.watchers[0].wait(times, |told| matches!(told, Event::Fault(..))));
     }
 }
 
@@ -256,9 +256,9 @@ fn a_refused_request_is_answered_and_the_session_goes_on() {
     let mut overlapping = a.region();
     overlapping.guest_phys_addr += 4096;
     assert!(a.front.add_mem_region(&overlapping).is_err());
-    lan.watchers[0].wait(1, |told| matches!(told, Told::Refused("ring_size", _)));
+    lan.watchers[0].wait(1, |told| matches!(told, Event::Refused("ring_size", _)));
     exchange(&mut lan, (&mut a, 0), (&mut b, 1));
-    assert_eq!(lan.watchers[0].all().len(), 2, "told once in a connection");
+    assert_eq!(lan.watchers[0].all().len(), 2, "the refusal is reported once per connection");
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn a_refusal_is_named_also_when_the_front_end_does_not_wait_for_it() {
         let all = [number(16, 1 << 3), number(2, VERSION_1 | PROTOCOL_FEATURES), refused].concat();
         raw.say(&all, &[]).expect("sent");
         drop(raw);
-        lan.watchers[0].wait(times, |told| *told == Told::Connected(false));
-        let named = |told: &&Told| matches!(told, Told::Refused("ring_size", _));
+        lan.watchers[0].wait(times, |told| *told == Event::Connected(false));
+        let named = |told: &&Event| matches!(told, Event::Refused("ring_size", _));
         assert_eq!(lan.watchers[0].all().iter().filter(named).count(), times);
     }
 }
@@ -282,7 +282,7 @@ fn a_refusal_is_named_also_when_the_front_end_does_not_wait_for_it() {
 fn what_is_no_frame_costs_that_frame_and_not_the_connection() {
     let mut lan = Lan::new(&[Role::Server, Role::Server]);
     let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
-    // Shorter than the header before a frame, and than a frame; a checksum and segments that were not negotiated.
+    // Shorter than a header, shorter than a frame, and a checksum and segmentation that were not negotiated.
     for (header, len) in [(0, 0), (1, 0), (11, 0), (12, 0), (12, 13)] {
         a.send_behind(&[0; 12][..header], &frame(1, 0, 60, 1)[..len]);
     }
@@ -292,9 +292,9 @@ fn what_is_no_frame_costs_that_frame_and_not_the_connection() {
     lan.pass(0);
     let dropped = |reason| lan.switch.member(0).expect("a port").port.counters().read().dropped(reason);
     assert_eq!((dropped(DropReason::Runt), dropped(DropReason::BadOffload)), (5, 3));
-    assert_eq!(a.sent_and_used(), (8, 8), "given back");
+    assert_eq!(a.sent_and_used(), (8, 8), "all chains are used");
     exchange(&mut lan, (&mut a, 0), (&mut b, 1));
-    assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
+    assert_eq!(lan.watchers[0].all(), [Event::Connected(true)]);
 }
 
 #[test]
@@ -310,13 +310,13 @@ fn memory_can_come_and_go_while_frames_flow() {
         a.front.add_mem_region(&more).expect("added");
         exchange(&mut lan, (&mut a, 0), (&mut b, 1));
         a.front.remove_mem_region(&more).expect("removed");
-        // The ring goes on when no other region has come for a while.
+        // The ring continues if no other region comes for a while.
         let wanted = frame(1, 0, 60, 7);
         b.post(1);
         a.send(&wanted);
-        until("the ring goes on", || lan.pass(0).frames > 0);
+        until("the ring continues", || lan.pass(0).frames > 0);
         assert_eq!(b.receive(), [wanted]);
-        // All of it exchanged, the rings' memory too.
+        // Removes and adds all memory, with that of the rings.
         let whole = a.region();
         a.front.remove_mem_region(&whole).expect("removed");
         a.front.add_mem_region(&whole).expect("added");
@@ -346,7 +346,7 @@ fn written_pages_are_logged_for_a_migration() {
     let marked = |guest: u64| bits[(guest >> 15) as usize] >> (guest >> 12 & 7) & 1 == 1;
     assert!(marked(GUEST + 0x8000), "the used ring");
     assert!(marked(GUEST + (1 << 20)), "the first receive buffer");
-    assert!(!marked(GUEST + (2 << 20)) && !marked(GUEST), "and no more");
+    assert!(!marked(GUEST + (2 << 20)) && !marked(GUEST), "no other page");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn who_connects_and_leaves_at_once_costs_little() {
         drop(UnixStream::connect(lan.socket(0)));
     }
     Vm::connect(&lan.socket(0));
-    let connections = lan.watchers[0].all().iter().filter(|told| **told == Told::Connected(true)).count() as u32;
+    let connections = lan.watchers[0].all().iter().filter(|told| **told == Event::Connected(true)).count() as u32;
     let most = 2 + since.elapsed().as_millis() as u32 / 10;
     assert!(connections <= most, "{connections} connections in {:?}", since.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Pollers that sleep, and machines whose frames wake them: whatever was refused before, no frame is left in its ring.
+//! Machines' frames wake sleeping pollers: no frame stays in its ring, also after refused frames.
 
 mod vhost_user;
 
@@ -12,10 +12,10 @@ use ringway_testing::until;
 use vhost_user::{Lan, PATIENCE, Raw, Vm, frame};
 
 const EVENT_IDX: u64 = 1 << 29;
-/// Bursts of a machine, between two of which the poller may have fallen asleep.
+/// Number of bursts of a machine. The poller may fall asleep between two bursts.
 const BURSTS: usize = 4000;
 
-/// Waits until the port has given back all that was sent.
+/// Waits until the port has marked all sent chains as used.
 #[track_caller]
 fn all_used(vm: &Vm, what: &str) {
     let deadline = Instant::now() + PATIENCE;
@@ -24,7 +24,7 @@ fn all_used(vm: &Vm, what: &str) {
         if sent == used {
             return;
         }
-        assert!(Instant::now() < deadline, "{what}: {used} of {sent} were taken, the others stand still");
+        assert!(Instant::now() < deadline, "{what}: {used} of {sent} chains were used, the others wait without end");
         std::thread::yield_now();
     }
 }
@@ -51,7 +51,7 @@ fn a_ring_without_a_kick_descriptor_is_served_while_the_poller_sleeps() {
     }
 }
 
-/// Each burst comes when everything before it was taken, so that it meets a poller that looks, asks for a kick or sleeps.
+/// Sends each burst after the earlier frames were taken, so that it finds a poller that polls, arms or sleeps.
 fn no_burst_stands_still(idle: Idle, event_idx: bool) {
     let mut lan = Lan::new(&[Role::Server, Role::Server]);
     let _engine = lan.run(idle);
@@ -61,7 +61,7 @@ fn no_burst_stands_still(idle: Idle, event_idx: bool) {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for burst in 0..BURSTS {
         let (from, _) = vm.sent_and_used();
-        // All of one kind or mixed: nowhere to go, unknown flags, refused offloads, too short for a header or a frame.
+        // One kind or several: without a receiver, unknown flags, refused offloads, too short for a header or a frame.
         let kinds = [1, 5][random.below(2) as usize];
         let first = random.below(5);
         for number in 0..1 + random.below(3) {
@@ -76,7 +76,7 @@ fn no_burst_stands_still(idle: Idle, event_idx: bool) {
         }
         vm.kick_from(from, event_idx);
         all_used(&vm, &format!("burst {burst}"));
-        // About as long as an adaptive poller looks before it sleeps.
+        // About as long as an adaptive poller polls before it sleeps.
         for _ in 0..random.below(4) * random.below(30) {
             std::thread::yield_now();
         }

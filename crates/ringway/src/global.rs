@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ringway_control::runtime_dir;
 use tracing_subscriber::EnvFilter;
 
-use crate::commands::Context;
+use crate::context::Context;
 
 /// Options of every command.
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,7 @@
 
 pub mod command;
 mod commands;
+mod context;
 mod global;
 #[cfg(feature = "lab")]
 pub mod lab;

@@ -10,7 +10,7 @@ use ringway_scenes::{Daemon, PATIENCE, ringway, until, until_some, why_ended};
 use ringway_testing::child::Ended;
 use serde_json::Value;
 
-/// Sends a request as it is and gives status and body.
+/// Sends a request unchanged. Returns the status and the body.
 fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(daemon.runtime_dir().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -20,7 +20,7 @@ fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
     );
     stream.write_all((head + body).as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // A body that is refused unread is a reset, after the answer.
+    // If the daemon refuses a body unread, the connection is reset after the answer.
     if let Err(e) = stream.read_to_end(&mut answer) {
         assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset);
     }
@@ -49,7 +49,7 @@ fn buckets_and_switches_are_set_by_http() {
     assert_eq!(put(r#"{"rate":"1Gbit","frames":"1kpps"}"#), (200, r#"{"changes":["set bucket t"]}"#.to_owned()));
     assert_eq!(put(r#"{"rate":"1Gbit"}"#), (200, r#"{"changes":["set bucket t"]}"#.to_owned()));
     assert_eq!(put(r#"{"rate":"1Gbit"}"#), (200, r#"{"changes":[]}"#.to_owned()));
-    assert_eq!(daemon.status()["buckets"][0]["frames"], Value::Null, "what is left out is the default");
+    assert_eq!(daemon.status()["buckets"][0]["frames"], Value::Null, "omitted keys have their default");
     assert_eq!(ask(&daemon, "PATCH /v1/ports/p", r#"{"egress":{"bucket":"t"}}"#).0, 200);
     let (status, body) = ask(&daemon, "DELETE /v1/buckets/t", "");
     assert!(status == 409 && body.contains("part of a limit of port"), "{body}");
@@ -103,7 +103,7 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
         assert!(answer.contains(wanted), "{request}: {answer}");
         assert!(serde_json::from_str::<Value>(&answer).unwrap()["error"].is_string(), "{request}");
     }
-    assert_eq!(daemon.status()["ports"].as_array().unwrap().len(), 1, "nothing has changed");
+    assert_eq!(daemon.status()["ports"].as_array().unwrap().len(), 1, "a refused request changes nothing");
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn what_a_port_names_and_cannot_have_is_told_as_the_requests_fault_with_the_reas
         let body = format!(r#"{{"name":"p","switch":"lan0","kind":"tap",{keys}}}"#);
         let (got, answer) = ask(&daemon, "POST /v1/ports", &body);
         assert_eq!(got, 422, "{keys}: {answer}");
-        // Without rights the kernel does not say which kind of device it is.
+        // Without privileges the kernel does not report the kind of the device.
         assert!(answer.contains(wanted) || answer.contains("CAP_NET_ADMIN"), "{keys}: {answer}");
     }
-    assert_eq!(daemon.status()["ports"], serde_json::json!([]), "nothing has changed");
+    assert_eq!(daemon.status()["ports"], serde_json::json!([]), "a refused request changes nothing");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
         ]
     );
     assert!(description["components"]["schemas"]["PortStatus"]["properties"]["in"].is_object());
-    // A mistake in a key names those that are there.
+    // The error for an unknown key lists the valid keys.
     for (schema, request, name) in [
         ("PortKeys", "POST /v1/ports", r#""name":"q","#),
         ("BucketKeys", "PUT /v1/buckets/t", ""),
@@ -213,7 +213,7 @@ fn a_client_that_breaks_the_rules_loses_its_port_and_the_status_says_why() {
     assert!(written);
     rustix::io::write(bad.kick_fd(), &1u64.to_ne_bytes()).unwrap();
     until("the port is gone", || daemon.port("bad").is_null());
-    assert!(why_ended(&mut bad).contains("head"), "the client is told");
+    assert!(why_ended(&mut bad).contains("head"), "the client learns the reason");
     let status = daemon.status();
     let fault = &status["faults"][0];
     assert_eq!((&fault["port"], &fault["reason"]), (&"bad".into(), &"tx_head_out_of_range".into()));
@@ -245,7 +245,7 @@ fn check_metrics(program: &str, args: &[&str], metrics: &str) -> ringway_scenes:
     child.wait_with_output().unwrap().into()
 }
 
-/// Removes what changes with time alone: clocks, the time that pollers had, the filling of buckets.
+/// Removes values that change only with time: clocks, pollers' times, fill levels of buckets.
 fn remove_clocks(status: &mut Value) {
     match status {
         Value::Object(fields) => {
@@ -273,16 +273,16 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
     ringway_scenes::send(&mut a, &ringway_scenes::frame([0xff; 6], [0; 6], 3));
     until("the drop is counted", || daemon.port("a")["drops"]["bad_source"] == 1);
     let mut sent = 4;
-    until("what is too much is counted", || {
+    until("the frames beyond the limit are counted", || {
         ringway_scenes::send(&mut a, &ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 4));
         sent += 1;
-        until("it is taken", || daemon.port("a")["in"]["frames"] == sent);
+        until("the frame is taken", || daemon.port("a")["in"]["frames"] == sent);
         daemon.port("a")["ingress"]["refused"]["frames"] != 0
     });
-    // An address that is at both.
+    // Both ports send from the same address.
     ringway_scenes::send(&mut b, &ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 5));
-    until("it has moved", || daemon.status()["switches"][0]["moved"] == 1);
-    // What is read must be of one moment: the status before it is the status after it.
+    until("the address has moved", || daemon.status()["switches"][0]["moved"] == 1);
+    // Metrics and status must be of one moment: the status is equal before and after the metrics are read.
     let settled = || {
         let mut status = daemon.status();
         remove_clocks(&mut status);
@@ -302,7 +302,7 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
     let said = check_metrics("promtool", &["check", "metrics"], &text);
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
 
-    // The parser of Prometheus' own Python library, which is strict.
+    // The strict parser of Prometheus' own Python library.
     let (head, text, status) = until_some("a moment at which nothing changes", || {
         let before = settled();
         let (head, text) = curl("accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5");

@@ -1,4 +1,4 @@
-//! `ringway bench` as a user sees it. Nothing here asserts a time or a rate: only that what is promised is there.
+//! `ringway bench` as a user sees it. The tests assert no time and no rate, only the presence of all documented output.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -144,7 +144,7 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
         let disturbed =
             figure["disturbed"].as_array().is_some_and(|series| series.iter().any(|name| name == "ringway"));
         let ours = points.iter().any(|point| point["series"] == "ringway");
-        assert!(ours || disturbed, "{name}: nothing of ours: {figure:#}");
+        assert!(ours || disturbed, "{name}: no result of Ringway: {figure:#}");
         for point in points {
             assert!(point["class"] == "near" || point["class"] == "far", "{name}: {point:#}");
             assert!(point["value"]["median"].as_f64().is_some_and(|value| value > 0.0), "{name}: {point:#}");
@@ -154,23 +154,29 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
         assert!(plots.join(format!("{name}.svg")).is_file(), "{name} has no plot");
     }
 
-    // The same results once more, from the file: a document with a section for each experiment, and the same plots.
+    // Renders the results from the file again: a document with a section for each experiment, and equal plots.
     let again = folder.path().join("again");
-    let output = bench(&["--report", paths[0], "--plots", again.to_str().expect("UTF-8")]);
+    let summary = folder.path().join("summary.json");
+    let summary = summary.to_str().expect("UTF-8");
+    let output = bench(&["--report", paths[0], "--plots", again.to_str().expect("UTF-8"), "--summary", summary]);
     let document = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for name in ["headline", "drop-rate", "round-trip"] {
-        assert!(
-            document.contains(&format!("\n## {name}\n\nCommand: `ringway bench {name} --quick`; commit ")),
-            "{document}"
-        );
+        let section = document.split_once(&format!("\n## {name}\n")).expect("a section for each experiment").1;
+        assert!(section.contains(&format!("\nCommand: `ringway bench {name} --quick`. Plot")), "{document}");
+        assert!(document.contains(&format!("\n| [{name}](#{name}) | ")), "{document}");
     }
     assert!(document.contains("\n| ringway / anchor | "), "{document}");
+    assert!(document.contains("\nNot run: `destinations`, "), "{document}");
     for figure in figures {
         let plot = format!("{}.svg", figure["name"].as_str().expect("a name"));
         let [first, second] = [&plots, &again].map(|dir| std::fs::read(dir.join(&plot)).expect("a plot"));
         assert!(first == second, "{plot} differs");
     }
+    // The document is made from the summary alone.
+    let output = bench(&["--report", summary, "--plots", again.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout) == document, "the summary gives a different document");
 }
 
 #[test]

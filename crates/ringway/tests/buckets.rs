@@ -6,12 +6,12 @@ use ringway_scenes::flood::{address, client, clients, config, count, drops, fram
 use ringway_scenes::{Daemon, send, until};
 use serde_json::Value;
 
-/// How many frames of `len` bytes each sender has.
+/// Number of frames of `len` bytes that each sender sends.
 const FRAMES: u64 = 100;
-/// Bytes that a shared bucket holds: what comes in while the senders or the switch wait for the processor is not lost.
+/// Bytes that a shared bucket holds. Enough that no tokens are lost while senders or the switch wait for the processor.
 const BURST: u64 = 4_000_000;
 
-/// Frames that a limit or bucket refused, by what was used up.
+/// Frames that a limit or bucket refused, by the exhausted resource.
 fn refused(limit: &Value) -> [u64; 3] {
     ["bits", "frames", "bucket"].map(|by| limit["refused"][by].as_u64().unwrap_or(0))
 }
@@ -38,23 +38,25 @@ fn every_frame_is_counted_at_the_limit_that_let_it_pass_or_did_not() {
         send(&mut clients[number - 1], &frame([2, 0, 0, 0, 0xff, 0xff], number as u8, 60));
     }
     until("their addresses are known", || daemon.ok(&["fdb"]).matches("02:00:00:00:00:0").count() == 2);
-    // The fifth floods a port with a limit of its own, the others one without.
+    // The fifth sender floods a port with its own limit, the others a port without a limit.
     let mut wanted = 1;
-    until("the last has heard of the one before", || count(&daemon.port("p7"), "out", "frames") == wanted);
+    until("the last port has received the frames of the previous sender", || {
+        count(&daemon.port("p7"), "out", "frames") == wanted
+    });
     for (number, to) in [(1, 7), (2, 7), (3, 7), (4, 7), (5, 6)] {
         let client = &mut clients[number - 1];
         let frame = frame(address(to), number as u8, 150 * number);
         (0..FRAMES).for_each(|_| assert!(client.tx().push(&frame)));
         client.flush();
         let port = format!("p{number}");
-        until("all are taken", || {
+        until("all frames are taken", || {
             clients[6].rx().drain(512, |_| {});
             count(&daemon.port(&port), "in", "frames") == FRAMES
         });
         if to == 6 {
             continue;
         }
-        until("all are counted", || {
+        until("all frames are counted", || {
             let limit = &daemon.port(&port)["ingress"];
             passed(limit)[0] + refused(limit).iter().sum::<u64>() == FRAMES
         });
@@ -66,28 +68,29 @@ fn every_frame_is_counted_at_the_limit_that_let_it_pass_or_did_not() {
         assert_eq!(by, [[true, false, false], [false, true, false], [false, false, true], [false; 3]][number - 1]);
         assert_eq!(number == 4, limit["waits"].as_u64().unwrap() > 0 && limit["waited"].as_f64().unwrap() > 0.0);
         wanted += frames;
-        until("what passed has arrived", || count(&daemon.port("p7"), "out", "frames") == wanted);
+        until("the passed frames have arrived", || count(&daemon.port("p7"), "out", "frames") == wanted);
     }
     let (tenant, member) = (daemon.status()["buckets"][0].clone(), daemon.port("p3")["ingress"].clone());
     assert_eq!(passed(&tenant), passed(&member));
     assert_eq!(refused(&tenant), [refused(&member)[2], 0, 0]);
-    until("all are counted", || {
+    until("all frames are counted", || {
         let limit = &daemon.port("p6")["egress"];
-        // One more told all who it is.
+        // One further frame announced the sender to all.
         passed(limit)[0] + refused(limit)[1] == FRAMES + 1
     });
     let port = daemon.port("p6");
     assert_eq!(passed(&port["egress"]), [count(&port, "out", "frames"), count(&port, "out", "bytes")]);
     assert_eq!(refused(&port["egress"]), [0, drops(&daemon, "p6", "egress_limited"), 0]);
-    // The client goes, and what was counted stays.
+    // The client detaches. The counters stay.
     let [sender, ..] = clients;
     drop(sender);
     daemon.until_state("p1", "waiting");
     assert!(refused(&daemon.port("p1")["ingress"])[0] > 0);
 }
 
-/// Bits per second that were charged to the bucket, and to each of three ports, in about two seconds by the daemon's clock; and
-/// bits that were charged to the bucket with the seconds of this test's clock, from before the first reading to after the second.
+/// Returns the bits per second charged to the bucket and to each of three ports, in about two seconds of the daemon's
+/// clock. Also returns the bits charged to the bucket, and the seconds of the test's clock from before the first
+/// reading to after the second.
 fn charged(daemon: &Daemon) -> ([f64; 4], [f64; 2]) {
     let bytes = |status: &Value| {
         let port = |name: &str| {
@@ -110,18 +113,18 @@ fn charged(daemon: &Daemon) -> ([f64; 4], [f64; 2]) {
     (bits.map(|bits| bits / time), [bits[0], outer])
 }
 
-/// The bucket gives what it is to give and no more, and the ports have these parts of it: in two windows in a row, as in
-/// others the senders or the switch may have waited for the processor.
+/// Checks that the bucket gives exactly its rate, and that the ports have the `wanted` shares. Two windows in a row
+/// must be right. In other windows the senders or the switch may have waited for the processor.
 fn shares(daemon: &Daemon, wanted: [f64; 3]) {
     let sum: f64 = wanted.iter().sum();
     let mut right = 0;
-    // Windows are counted and not timed.
+    // The number of windows is limited, not their time.
     let is_right = (0..100).any(|_| {
         let (now, [bits, seconds]) = charged(daemon);
         eprintln!("{now:.0?} for {wanted:.0?}");
-        // What there was, what came in meanwhile, and a frame.
+        // The initial tokens, the new tokens, and one frame.
         let most = BURST as f64 * 8.0 + sum * seconds + 1514.0 * 8.0;
-        assert!(bits <= most, "{bits} in {seconds} s, {most} may");
+        assert!(bits <= most, "{bits} bits in {seconds} s, at most {most} are allowed");
         let near = |(now, wanted): (f64, f64)| (now - wanted).abs() < wanted / 5.0;
         right = if [(now[0], sum)].into_iter().chain(now[1..].iter().copied().zip(wanted)).all(near) {
             right + 1
@@ -147,13 +150,15 @@ fn ports_share_a_bucket_by_guarantee_ceiling_and_weight_also_when_its_rate_chang
     let daemon = Daemon::start(&with_rate("80Mbit"));
     let _receiver = client(&daemon, 4, address(1), &[]);
     let _senders = clients(&daemon, address(4), &[(1, &[590]), (2, &[1514]), (3, &[60, 1514])]);
-    until("all want more", || ["p1", "p2", "p3"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0));
-    // What the guarantee and the ceiling leave is halved; the guarantee's port has it besides.
+    until("all senders exceed their limits", || {
+        ["p1", "p2", "p3"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0)
+    });
+    // The rest beyond the guarantee and the ceiling is halved. The port with the guarantee has it in addition.
     shares(&daemon, [45e6, 10e6, 25e6]);
     assert_eq!(daemon.status()["buckets"][0]["ports"], 3);
     for (rate, wanted) in [("160Mbit", [85e6, 10e6, 65e6]), ("32Mbit", [24e6, 4e6, 4e6])] {
         daemon.reload(&with_rate(rate));
-        until("the file is in force", || daemon.status()["buckets"][0]["rate"] == rate);
+        until("the new configuration is in force", || daemon.status()["buckets"][0]["rate"] == rate);
         shares(&daemon, wanted);
     }
 }
@@ -168,7 +173,9 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     set(&["port", "set", "p2", "ingress={bucket=\"tenant\"}"], "changed port p2");
     let _receiver = client(&daemon, 3, address(1), &[]);
     let _senders = clients(&daemon, address(3), &[(1, &[590]), (2, &[1514])]);
-    until("both want more", || ["p1", "p2"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0));
+    until("both senders exceed their limits", || {
+        ["p1", "p2"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0)
+    });
     reaches(&daemon, "p3", 80e6);
     let totals = || {
         let (status, ports) = (daemon.status(), ["p1", "p2"].map(|port| daemon.port(port)));
@@ -187,8 +194,8 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
         assert!(before.iter().zip(&after).all(|(before, after)| before <= after), "{before:?} {after:?}");
         reaches(&daemon, "p3", bits);
     }
-    assert_eq!(daemon.status()["buckets"][0]["burst"], "50000B", "what is left out is the default");
-    // What is refused changes nothing, and what a file does not name is not the file's to take away.
+    assert_eq!(daemon.status()["buckets"][0]["burst"], "50000B", "omitted keys have their default");
+    // A refused command changes nothing, and a reload does not remove a bucket that a command made.
     for (args, code, wanted) in [
         (
             &["bucket", "set", "tenant", "rate=10Mbit", "burst=64KiB"][..],
@@ -219,12 +226,12 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
         assert!(said.code == Some(code) && said.err.contains(wanted), "{args:?}: {}", said.err);
     }
     daemon.reload(&config.replace("[port.p1]", "[port.p1]\nweight = 2"));
-    until("the file is in force", || daemon.port("p1")["weight"] == 2);
+    until("the new configuration is in force", || daemon.port("p1")["weight"] == 2);
     let bucket = daemon.status()["buckets"][0].clone();
     assert_eq!((&bucket["rate"], &bucket["burst"]), (&"40Mbit".into(), &"50000B".into()));
     set(&["bucket", "del", "tenant"], "removed bucket tenant");
     assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
-    until("it is not limited any more", || rate(&daemon, "p3") > 200e6);
+    until("the port is not limited any more", || rate(&daemon, "p3") > 200e6);
 }
 
 #[test]

@@ -18,14 +18,14 @@ const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 const ALL: [u8; 6] = [0xff; 6];
 
-/// A `ringway capture` under way; ended when dropped.
+/// A running `ringway capture`. Dropping it ends the command.
 struct Capture {
     child: Ended,
     said: BufReader<ChildStderr>,
 }
 
 impl Capture {
-    /// Starts it, and waits until the daemon has agreed.
+    /// Starts the command, and waits until the daemon has accepted the capture.
     fn start(daemon: &Daemon, args: &[&str]) -> Capture {
         let mut command = ringway();
         command.arg("--runtime-dir").arg(daemon.runtime_dir()).arg("capture").args(args);
@@ -41,7 +41,7 @@ impl Capture {
         self.child.signal(signal);
     }
 
-    /// Waits for its end, which must be a success. Gives what it said last.
+    /// Waits for the end of the command, which must succeed. Returns its last output.
     fn end(mut self) -> String {
         let mut said = String::new();
         self.said.read_to_string(&mut said).unwrap();
@@ -51,21 +51,21 @@ impl Capture {
     }
 }
 
-/// Runs a program that reads a file, which it must like.
+/// Runs a program that reads a file. The program must succeed.
 fn reader(program: &str, args: &[&str]) -> String {
     let said: Said = Command::new(program).args(args).output().expect("make deps installs it").into();
     assert_eq!(said.code, Some(0), "{program} {args:?}: {}", said.err);
     said.out
 }
 
-/// The fields that tshark finds in each frame, separated by `|`.
+/// Returns the fields that tshark finds in each frame, separated by `|`.
 fn tshark(file: &Path, fields: &[&str]) -> Vec<String> {
     let fields: Vec<&str> = fields.iter().flat_map(|field| ["-e", field]).collect();
     let args = [&["-r", file.to_str().unwrap(), "-n", "-T", "fields", "-E", "separator=|"], &fields[..]].concat();
     reader("tshark", &args).lines().map(str::to_owned).collect()
 }
 
-/// A capture file with frames of many lengths from A to B.
+/// Makes a capture file with frames of many lengths from A to B.
 fn sample(dir: &Path) -> PathBuf {
     let path = dir.join("sample.pcap");
     let mut recorder = Recorder::create(&path, 65_536).unwrap();
@@ -116,9 +116,9 @@ fn what_is_replayed_is_captured_byte_for_byte_at_both_ports() {
         assert!(facts.contains(fact), "{fact}: {facts}");
     }
     let listed = reader("tcpdump", &["-n", "-t", "-e", "-r", files[1].to_str().unwrap()]);
-    // Behind some are their bytes, indented.
+    // Indented lines with the frame's bytes follow some lines.
     assert_eq!(listed.lines().filter(|line| !line.starts_with('\t')).count(), 600);
-    assert!(daemon.status()["captures"] == serde_json::json!([]), "captures that ended are gone");
+    assert!(daemon.status()["captures"] == serde_json::json!([]), "an ended capture is still listed");
 }
 
 #[test]
@@ -131,29 +131,29 @@ fn tcpdump_reads_a_capture_while_frames_flow() {
     let mut command = Command::new("tcpdump");
     command.args(["-l", "-n", "-t", "-e", "-r", "-", "ether proto 0x88b5"]);
     let mut tcpdump = Ended(command.stdin(pipe).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
-    // It holds the pipe's other end, too.
+    // The command object holds the pipe's other end, too.
     drop(command);
     let lines = BufReader::new(tcpdump.stdout.take().unwrap()).lines();
-    // Behind each are its bytes, indented.
+    // Indented lines with the frame's bytes follow each line.
     let mut lines = lines.map_while(Result::ok).filter(|line| !line.starts_with('\t'));
-    // One at a time: each is seen before the next is sent.
+    // One frame at a time: tcpdump shows each frame before the next is sent.
     for number in 0..3 {
         send(&mut a, &frame(B, A, number));
-        let line = lines.next().expect("tcpdump should see it");
+        let line = lines.next().expect("a line of tcpdump");
         assert!(line.contains("02:00:00:00:00:0a > 02:00:00:00:00:0b"), "{line}");
         assert!(receive(&mut b, PATIENCE).is_some());
     }
-    // A reader that goes is no failure, as for other commands.
+    // A reader that closes the pipe is no failure, as for other commands.
     tcpdump.kill().unwrap();
     tcpdump.wait().unwrap();
     drop(lines);
-    until("the command ends when it has something to write", || {
+    until("the command ends at its next write", || {
         let _ = a.tx().push(&frame(B, A, 9));
         a.flush();
         capture.child.try_wait().unwrap().is_some()
     });
     assert!(capture.child.wait().unwrap().success());
-    until("the daemon notices", || daemon.status()["captures"] == serde_json::json!([]));
+    until("the daemon ends the capture", || daemon.status()["captures"] == serde_json::json!([]));
 }
 
 #[test]
@@ -170,15 +170,15 @@ fn lost_frames_are_in_the_capture_with_their_reason_if_asked() {
         Capture::start(&daemon, &["b", "--drops", "-w", &names[1]]),
         Capture::start(&daemon, &["b", "-w", &names[2]]),
     ];
-    // Three fit; an address that is its own port's; a source that cannot be.
+    // The ring holds three of five frames. Then a frame to the sender's own port, and a frame with an invalid source.
     for number in 0..5 {
         send(&mut a, &frame(B, A, number));
     }
     send(&mut a, &frame(A, A, 5));
     send(&mut a, &frame(B, [0; 6], 6));
-    until("all are counted", || daemon.port("a")["in"]["frames"] == 7);
+    until("all frames are counted", || daemon.port("a")["in"]["frames"] == 7);
     let captured = || [0, 1, 2].map(|n| daemon.status()["captures"][n]["captured"].as_u64().unwrap());
-    until("all are captured", || captured() == [7, 5, 3]);
+    until("all frames are captured", || captured() == [7, 5, 3]);
     for capture in captures {
         capture.signal(Signal::INT);
         capture.end();
@@ -204,7 +204,7 @@ fn frames_that_policy_takes_out_are_in_the_capture_with_the_reason_by_name() {
     let config = flood::config(&ports).replace("[switch.lan0]", "[switch.lan0]\nforwarding = \"map\"");
     let (daemon, dir) = (Daemon::start(&config), tempfile::tempdir().unwrap());
     let mut clients = [1, 2, 3, 4].map(|n| daemon.attach(&format!("lan0:p{n}")).unwrap());
-    // What each port sends, and the fate of it where it is not for a limit to decide.
+    // The frames of each port, and the outcome of those that no limit decides.
     let claim = |rest: &[u8]| {
         let mut frame = [&station(2)[..], &station(1), rest].concat();
         frame.resize(60, 0);
@@ -236,16 +236,16 @@ fn frames_that_policy_takes_out_are_in_the_capture_with_the_reason_by_name() {
     for (from, frame, times) in each.chain(many.iter().map(|(from, frame, times, _)| (*from, &frame[..], *times))) {
         (0..times).for_each(|_| send(&mut clients[from - 1], frame));
         sent[from - 1] += times;
-        until("they are taken", || daemon.port(&format!("p{from}"))["in"]["frames"] == sent[from - 1]);
+        until("the frames are taken", || daemon.port(&format!("p{from}"))["in"]["frames"] == sent[from - 1]);
     }
     let seen = |n: usize| daemon.status()["captures"][n]["captured"].as_u64().unwrap();
-    until("all are captured", || (seen(0), seen(2)) == (sent[0], sent[2]));
-    // To p2 goes what p1 may send, p3's storm as far as it may, and all of p4's.
+    until("all frames are captured", || (seen(0), seen(2)) == (sent[0], sent[2]));
+    // p2 receives the permitted frames of p1, the part of p3's storm within its limit, and all frames of p4.
     let gone = |port: &str| {
         let drops = daemon.port(port)["drops"].clone();
         drops.as_object().unwrap().values().map(|frames| frames.as_u64().unwrap()).sum::<u64>()
     };
-    until("all are captured", || seen(1) == sent.iter().sum::<u64>() - gone("p1") - gone("p3"));
+    until("all frames are captured", || seen(1) == sent.iter().sum::<u64>() - gone("p1") - gone("p3"));
     for capture in captures {
         capture.signal(Signal::INT);
         capture.end();
@@ -259,7 +259,7 @@ fn frames_that_policy_takes_out_are_in_the_capture_with_the_reason_by_name() {
         serde_json::json!(counted)
     });
     let counted = ["p1", "p2", "p3"].map(|port| daemon.port(port)["drops"].clone());
-    assert_eq!(commented, counted, "each reason as often as it is counted");
+    assert_eq!(commented, counted, "the numbers of reasons and of counted drops differ");
     for (from, bytes, reason) in &lost {
         let file = &files[from - 1];
         let at = tshark(file, &["frame.comment"]).iter().position(|said| *said == format!("dropped: {reason}"));
@@ -278,12 +278,16 @@ fn a_reader_that_stalls_loses_frames_and_never_the_switch() {
     introduce(&mut a, &mut b);
     let capture = Capture::start(&daemon, &["b", "-w", "-", "--buffer", "256KiB"]);
     let captures = || daemon.status()["captures"][0].clone();
-    // Nobody reads its stdout.
+    // The test does not read the command's stdout.
     let mut sent = 0u64;
     while captures()["lost"].as_u64() < Some(1000) {
         for _ in 0..100 {
             send(&mut a, &frame(B, A, sent as u8));
-            assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, sent as u8)[..]), "none is lost");
+            assert_eq!(
+                receive(&mut b, PATIENCE).as_deref(),
+                Some(&frame(B, A, sent as u8)[..]),
+                "the client loses no frame"
+            );
             sent += 1;
         }
     }
@@ -292,7 +296,7 @@ fn a_reader_that_stalls_loses_frames_and_never_the_switch() {
         let now = captures();
         now["captured"].as_u64().unwrap() + now["lost"].as_u64().unwrap() == sent
     });
-    // It reads on: the file tells what it lacks.
+    // The test reads again: the file records the number of lost frames.
     let mut capture = capture;
     let mut pipe = capture.child.stdout.take().unwrap();
     capture.signal(Signal::TERM);
@@ -337,7 +341,7 @@ fn time_signals_and_the_end_of_the_port_end_a_capture_with_a_complete_file() {
         complete();
     }
     let capture = Capture::start(&daemon, &["p", "-w", name]);
-    // A client that comes and goes does not end it; the port's end does.
+    // The capture stays when a client attaches and detaches. It ends with the port.
     drop(daemon.attach("lan0:p").unwrap());
     daemon.until_state("p", "waiting");
     daemon.ok(&["port", "del", "p"]);
@@ -364,8 +368,8 @@ fn what_cannot_be_captured_is_refused_with_what_would_be_right() {
     let said = daemon.ringway(&["capture", "p", "-w", "-"]);
     assert!(said.code == Some(2) && said.err.contains("16 captures are running"), "{}", said.err);
     drop(many);
-    until("those that are gone make room", || daemon.status()["captures"] == serde_json::json!([]));
-    // On a terminal: `script` gives it one.
+    until("the ended captures make room", || daemon.status()["captures"] == serde_json::json!([]));
+    // Runs the command on a terminal that `script` makes.
     let line = format!("{} capture p", env!("CARGO_BIN_EXE_ringway"));
     let said: Said = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap().into();
     assert!(said.code == Some(2) && said.out.contains("stdout is a terminal"), "{said:?}");
@@ -391,7 +395,7 @@ fn tcpdump_on_a_mirror_tap_sees_both_directions_of_the_mirrored_port() {
         (10, 10)
     );
 
-    // One direction, while frames flow; and nothing that the mirror's stack sends gets anywhere.
+    // Frames of one direction, while frames flow. Frames that the mirror's own stack sends are dropped.
     lan.daemon.ok(&["port", "set", "m", "mirror_direction=out"]);
     let seen = tcpdump("10");
     lan.spaces[0].ok("ping", &["-q", "-c", "10", "-i", "0.002", "10.77.0.2"]);
@@ -400,10 +404,10 @@ fn tcpdump_on_a_mirror_tap_sees_both_directions_of_the_mirrored_port() {
     space.ok("ip", &["addr", "add", "10.77.0.9/24", "dev", "m"]);
     let said = space.run("ping", &["-q", "-c", "1", "-W", "0.2", "10.77.0.1"]);
     assert_eq!(said.code, Some(1), "{}", said.out);
-    assert!(lan.drops("m", "mirror_port") > 0);
+    until("the mirror's own frames are counted", || lan.drops("m", "mirror_port") > 0);
 
     lan.daemon.ok(&["port", "set", "m", "mirror=[]"]);
-    lan.spaces[0].ok("ping", &["-q", "-c", "1", "10.77.0.9"]);
+    lan.spaces[0].ok("ping", &["-q", "-c", "1", "-W", "60", "10.77.0.9"]);
 }
 
 #[test]
@@ -412,7 +416,7 @@ fn a_mirror_of_a_client_that_comes_later_begins_with_it() {
     let mut mirror = daemon.attach("lan0:m").unwrap();
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     introduce(&mut a, &mut b);
-    assert_eq!(receive(&mut mirror, PATIENCE).as_deref(), Some(&frame(ALL, B, 0)[..]), "as it went to a");
+    assert_eq!(receive(&mut mirror, PATIENCE).as_deref(), Some(&frame(ALL, B, 0)[..]), "the frame as it was sent to a");
     send(&mut a, &frame(B, A, 1));
     assert_eq!(receive(&mut mirror, PATIENCE).as_deref(), Some(&frame(B, A, 1)[..]));
     let listed: Value = serde_json::from_str(&daemon.ok(&["port", "list", "--json"])).unwrap();

@@ -1,8 +1,8 @@
-//! Ports that clients made by attaching agree or disagree with the configuration as configured ports do.
+//! Ports that clients made by attaching are checked against the configuration like configured ports.
 
 use ringway_scenes::{Daemon, Said, until};
 
-/// What is said when a port that a client made has changed.
+/// Returns the output of a command that changes a port made by a client.
 fn changed(switch: &str, name: &str) -> String {
     format!("changed port {name} until its client goes; to keep it so: ringway port add {switch}:{name} kind=process\n")
 }
@@ -23,7 +23,7 @@ fn what_client_ports_are_guaranteed_is_no_more_than_their_bucket_has() {
     assert_eq!(set("c1", "10Mbit").code, Some(0));
     refused(&set("c2", "10Mbit"), "the rates of the ports of bucket \"ten\" add up to 20Mbit, and it has 10Mbit");
     assert_eq!(daemon.port("c2")["ingress"], serde_json::Value::Null);
-    // A bucket is not lowered below what is guaranteed, and nothing that was there before is in the way of anything.
+    // A bucket's rate cannot go below the guaranteed rates, and earlier ports do not block later changes.
     let said = daemon.ringway(&["bucket", "set", "ten", "rate=5Mbit"]);
     refused(&said, "key \"port.M:c1.ingress.rate\": the rates of the ports of bucket \"ten\" add up to 10Mbit");
     assert_eq!(set("c1", "4Mbit").code, Some(0));
@@ -34,7 +34,7 @@ fn what_client_ports_are_guaranteed_is_no_more_than_their_bucket_has() {
     daemon.reload(config);
     daemon.complains("add up to 10Mbit, and it has 9Mbit");
     drop(clients);
-    until("they are gone", || daemon.status()["ports"] == serde_json::json!([]));
+    until("the ports are gone", || daemon.status()["ports"] == serde_json::json!([]));
     daemon.reload(config);
     assert_eq!(daemon.line(), "reloaded: set bucket ten, added switch M");
 }
@@ -46,7 +46,7 @@ fn an_address_is_bound_to_one_port_of_a_map_switch_whoever_made_it() {
     let mac = |name: &str| daemon.ringway(&["port", "set", name, "mac=02:00:00:00:00:01"]);
     assert_eq!(mac("c1").code, Some(0));
     refused(&mac("c2"), "02:00:00:00:00:01 is already bound to port \"lan0:c1\" of the map switch \"lan0\"");
-    // A learning switch may have it twice, and is then no map.
+    // A learning switch may have an address twice. It then cannot become a map switch.
     assert_eq!([mac("c3").code, mac("c4").code], [Some(0); 2]);
     let said = daemon.ringway(&["switch", "set", "lan1", "forwarding=map"]);
     refused(&said, "key \"port.lan1:c4.mac\": 02:00:00:00:00:01 is already bound to port \"lan1:c3\"");
@@ -90,17 +90,17 @@ fn an_uplink_that_a_client_made_can_be_used_while_it_is_there_and_is_in_nobodys_
         "key \"port.vm1.uplinks\": port \"up0\" is no uplink",
     );
     drop(client);
-    until("it is gone", || daemon.port("up0").is_null());
+    until("the port is gone", || daemon.port("up0").is_null());
     for change in [&["port", "set", "vm1", "weight=2"][..], &["port", "add", "vm2", "switch=lan0", "kind=process"]] {
         let said = daemon.ringway(change);
         assert_eq!(said.code, Some(0), "{}", said.err);
     }
     refused(&uplinks("[\"up0\",\"up1\"]"), "there is no port \"up1\"");
-    // Who comes back as something else is not refused, nor is it in the way.
+    // A port that returns as another kind is not refused, and does not block other changes.
     let _client = daemon.attach("lan0:up0").unwrap();
     assert_eq!(daemon.ok(&["port", "set", "vm1", "weight=3"]), "changed port vm1\n");
     daemon.reload(&config.replace("kind", "isolated = true\nkind"));
-    until("the file is in force", || daemon.port("vm1")["isolated"] == true);
+    until("the new configuration is in force", || daemon.port("vm1")["isolated"] == true);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_is_set_of_a_client_port_goes_with_its_client_unless_the_port_is_added() 
     let keys = ["port", "set", "evil", "ingress={rate=\"1Mbit\"}", "weight=3", "vlan=10"];
     assert_eq!(daemon.ok(&keys), changed("lan0", "evil"));
     drop(client);
-    until("it is gone", || daemon.port("evil").is_null());
+    until("the port is gone", || daemon.port("evil").is_null());
     let client = daemon.attach("lan0:evil").unwrap();
     let settings = || {
         let port = daemon.port("evil");
@@ -120,9 +120,9 @@ fn what_is_set_of_a_client_port_goes_with_its_client_unless_the_port_is_added() 
             port["identity"]["vlan"].as_u64(),
         )
     };
-    assert_eq!(settings(), (None, Some(1), None), "whoever comes next is as any that nobody set");
+    assert_eq!(settings(), (None, Some(1), None), "the next client's port has default settings");
     assert_eq!(daemon.ok(&keys), changed("lan0", "evil"));
-    // It is added as it is, but for what the command names.
+    // The command adds the port with its present settings, except the keys that the command sets.
     let added = daemon.ok(&["port", "add", "lan0:evil", "kind=process", "weight=2"]);
     assert_eq!(added, "added port evil to switch lan0\n");
     let wanted = (Some("1Mbit".to_owned()), Some(2), Some(10));
@@ -141,7 +141,7 @@ fn a_switch_that_a_client_made_is_changed_and_stays_or_is_left_alone() {
     let there = || daemon.status()["switches"].as_array().unwrap().len();
     assert_eq!(daemon.ok(&["switch", "set", "A", "local=allow"]), "nothing differs\n");
     drop(client);
-    until("it went with its port", || there() == 0);
+    until("the switch is gone with its port", || there() == 0);
     let client = daemon.attach("A:c1").unwrap();
     let said = daemon.ok(&["switch", "set", "A", "local=drop"]);
     assert_eq!(said, "changed switch A, which now stays without ports, too\n");

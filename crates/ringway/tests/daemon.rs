@@ -11,7 +11,7 @@ const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 const ALL: [u8; 6] = [0xff; 6];
 
-/// Makes the switch learn where A and B are.
+/// Makes the switch learn the addresses A and B.
 fn introduce(a: &mut Port, b: &mut Port) {
     send(a, &frame(ALL, A, 1));
     assert_eq!(receive(b, PATIENCE).as_deref(), Some(&frame(ALL, A, 1)[..]));
@@ -39,10 +39,10 @@ fn clients_exchange_frames_and_the_status_counts_them() {
     assert!(daemon.ok(&["fdb"]).contains("lan0    -     02:00:00:00:00:0a  a"));
 
     drop(a);
-    until("a's port goes with it", || daemon.port("a").is_null());
+    until("a's port is removed with its client", || daemon.port("a").is_null());
     assert_eq!(daemon.ok(&["fdb"]).lines().count(), 2, "a's address is forgotten");
     drop(b);
-    until("the switch goes with its last port", || daemon.status()["switches"] == serde_json::json!([]));
+    until("the switch is removed with its last port", || daemon.status()["switches"] == serde_json::json!([]));
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn isolation_and_removal_take_effect_while_frames_flow() {
     until("the frame is dropped", || daemon.port("a")["drops"]["isolated"] == 1);
     daemon.ok(&["port", "set", "b", "isolated=false"]);
     send(&mut a, &frame(B, A, 4));
-    assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 4)[..]), "the frame before is gone");
+    assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 4)[..]), "the previous frame was dropped");
 
     assert_eq!(daemon.ok(&["port", "del", "b"]), "removed port b\n");
-    assert!(why_ended(&mut b).contains("the port was deleted"), "the client is told");
+    assert!(why_ended(&mut b).contains("the port was deleted"), "the client learns the reason");
     assert!(daemon.port("b").is_null());
 }
 
@@ -75,14 +75,14 @@ fn a_reload_changes_only_what_differs() {
 
     daemon.reload(&format!("{base}weight = 5\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n"));
     assert_eq!(daemon.line(), "reloaded: removed port old, changed port a, added port new to switch lan0");
-    assert!(why_ended(&mut old).contains("the port was removed"), "the removed port's client is told");
+    assert!(why_ended(&mut old).contains("the port was removed"), "the removed port's client learns the reason");
     send(&mut a, &frame(B, A, 9));
     assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 9)[..]), "a changed port keeps its client");
     let port = daemon.port("a");
-    assert_eq!((&port["weight"], &port["in"]["frames"]), (&5.into(), &2.into()), "and its counters");
+    assert_eq!((&port["weight"], &port["in"]["frames"]), (&5.into(), &2.into()), "a changed port keeps its counters");
     assert_eq!(daemon.port("new")["state"], "waiting");
-    assert_eq!(daemon.port("mine")["state"], "waiting", "what a command added stays");
-    assert_eq!(daemon.port("b")["state"], "up", "what a client made stays");
+    assert_eq!(daemon.port("mine")["state"], "waiting", "a port that a command added stays");
+    assert_eq!(daemon.port("b")["state"], "up", "a port that a client made stays");
 
     daemon.reload(&format!("{base}weight = 5\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n"));
     assert_eq!(daemon.line(), "reloaded: nothing differs");
@@ -143,7 +143,7 @@ fn a_map_switch_delivers_to_bound_addresses_only() {
     send(&mut a, &frame(B, A, 1));
     assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 1)[..]));
     send(&mut a, &frame([2, 0, 0, 0, 0, 0xc], A, 2));
-    until("an unbound address goes nowhere", || daemon.port("a")["drops"]["no_destination"] == 1);
+    until("a frame to an unbound address is dropped", || daemon.port("a")["drops"]["no_destination"] == 1);
     let said = daemon.ringway(&["port", "add", "c", "switch=lan0", "kind=process", "mac=02:00:00:00:00:0b"]);
     assert_eq!(said.code, Some(2));
     assert!(
@@ -181,8 +181,8 @@ fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
     introduce(&mut a, &mut b);
     let interval = Duration::from_millis(100);
     let calls = || daemon.port("b")["calls"].as_u64().unwrap();
-    // Ten frames to a client that sleeps until each is there: whether there were more calls than fit into the time, which begins
-    // before the first count and ends after the second.
+    // Sends ten frames to a client that sleeps until each frame comes. Returns true if there were more calls than one
+    // per interval. The time begins before the first count and ends after the second.
     let mut calls_are_frequent = || {
         let (start, before) = (Instant::now(), calls());
         for number in 0..10 {
@@ -202,7 +202,7 @@ fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
         if moderated {
             assert!(!calls_are_frequent(), "{keys:?}");
         } else {
-            until(&format!("calls are made at once: {keys:?}"), &mut calls_are_frequent);
+            until(&format!("calls are not delayed: {keys:?}"), &mut calls_are_frequent);
         }
     }
     let port = daemon.port("b");
@@ -219,7 +219,7 @@ fn one_directory_has_one_daemon_and_its_end_leaves_nothing() {
     let mut client = daemon.attach("lan0:a").unwrap();
     assert!(daemon.stop().success());
     assert!(!run.join("control.sock").exists() && !run.join("attach.sock").exists());
-    assert!(why_ended(&mut client).contains("shutting down"), "clients are told");
+    assert!(why_ended(&mut client).contains("shutting down"), "clients learn the reason");
 }
 
 #[test]
@@ -232,16 +232,16 @@ fn silent_clients_of_the_control_socket_do_not_lock_others_out() {
         let silent = || {
             let mut stream = UnixStream::connect(&socket).unwrap();
             stream.set_nonblocking(true).unwrap();
-            // The daemon may have closed already.
+            // The daemon may have closed the connection already.
             let _ = stream.write_all(said.as_bytes());
             stream
         };
         let is_open = |mut stream: &UnixStream| {
             stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         };
-        // A daemon that served them one after the other would answer when the time of each is over. If this test was held up for so
-        // long itself, it tries again.
-        until("the daemon answers before the time of the last one is over", || {
+        // A daemon that serves connections one after the other would answer after all their timeouts. The test tries
+        // again if it was itself delayed for that time.
+        until("the daemon answers before the last connection's timeout", || {
             let silent: Vec<_> = (0..500).map(|_| silent()).collect();
             daemon.status();
             is_open(silent.last().expect("500 clients"))

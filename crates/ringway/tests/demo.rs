@@ -1,4 +1,4 @@
-//! `ringway demo`: shows what it promises, and leaves nothing behind, however it ends.
+//! `ringway demo` shows all documented results, and leaves nothing behind at any kind of end.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -15,17 +15,17 @@ use ringway_testing::skip;
 use ringway_testing::skip::is_root;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest time a short demo may take, on a machine ten times slower than this one: only a demo that hangs reaches it.
+/// Longest time of a short demo. Only a hanging demo takes longer, even on a machine that is ten times slower.
 const LONGEST: Duration = Duration::from_secs(1200);
 
-/// A user without rights.
+/// An unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// A demo under way; killed when dropped.
+/// A running demo. Dropping it kills the demo.
 struct Demo {
     child: Ended,
     lines: Receiver<String>,
-    /// Where its temporary directory is.
+    /// The parent of the demo's temporary directory.
     temporary: tempfile::TempDir,
 }
 
@@ -47,12 +47,12 @@ impl Demo {
         Demo { child, lines, temporary }
     }
 
-    /// Waits for a line that starts so.
+    /// Waits for a line that begins with `start`.
     fn says(&self, start: &str) {
         while !self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line {start:?}")).starts_with(start) {}
     }
 
-    /// Processes it has started and that are still there, and theirs.
+    /// Returns the demo's running descendant processes.
     fn offspring(&self) -> BTreeSet<i32> {
         let mut found = BTreeSet::from([i32::try_from(self.child.id()).unwrap()]);
         let children = |pid: &i32| -> Vec<i32> {
@@ -70,7 +70,7 @@ impl Demo {
         }
     }
 
-    /// Waits for its end; gives its exit status and what it has said meanwhile.
+    /// Waits for the end of the demo. Returns its exit status and the output since the last read.
     fn finish(&mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + LONGEST;
         let mut said = String::new();
@@ -78,30 +78,30 @@ impl Demo {
             match self.lines.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => said += &(line + "\n"),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => assert!(Instant::now() < deadline, "it should end: {said}"),
+                Err(RecvTimeoutError::Timeout) => assert!(Instant::now() < deadline, "the demo does not end: {said}"),
             }
         }
         (self.child.wait().unwrap().code(), said)
     }
 
-    /// Whether its namespaces, its directory and these processes are gone.
+    /// Checks that the demo's namespaces, its directory and these processes are gone.
     fn assert_nothing_left(&self, processes: &BTreeSet<i32>) {
         for end in ["left", "right"] {
             let name = format!("ringway-demo-{}-{end}", self.child.id());
             assert!(!Path::new("/run/netns").join(&name).exists(), "namespace {name} is left");
         }
-        assert_eq!(std::fs::read_dir(self.temporary.path()).unwrap().count(), 0, "its directory is left");
+        assert_eq!(std::fs::read_dir(self.temporary.path()).unwrap().count(), 0, "the demo's directory is left");
         let alive: Vec<_> = processes.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
         assert!(alive.is_empty(), "processes {alive:?} are left");
     }
 }
 
-/// Returns true if virtual machines are to be had.
+/// Returns true if virtual machines can be started.
 fn has_guests() -> bool {
     std::env::var_os("RINGWAY_NO_QEMU").is_none()
 }
 
-/// Notes which parts of a demo cannot be tested here.
+/// Reports the parts of a demo that cannot be tested on this machine.
 fn note_what_is_missing() {
     if !is_root() {
         skip::note("the demo's network namespaces need root");
@@ -128,13 +128,13 @@ fn a_whole_demo_shows_figures_and_leaves_nothing() {
         assert!(line("two VMs").contains("CPU emulated by QEMU, Linux 6."), "{said}");
         assert!(line("VM to VM ping").contains("  0 of "), "{said}");
         assert!(line("VM to VM TCP").ends_with(" Gbit/s; 8 MiB each way came unaltered"), "{said}");
-        assert!(said.contains("vm1 sends "), "the counters are shown while it lasts: {said}");
+        assert!(said.contains("vm1 sends "), "the demo shows no counters while it runs: {said}");
     }
     if is_root() {
         assert!(line("ping").contains("  0 of 50 lost; round trip "), "{said}");
         assert!(line("iperf3").contains(" Gbit/s over TCP"), "{said}");
     }
-    assert!(said.contains(" gen loop lan0:a lan0:b --duration 5s\n"), "what the user types: {said}");
+    assert!(said.contains(" gen loop lan0:a lan0:b --duration 5s\n"), "the command to type is missing: {said}");
     demo.assert_nothing_left(&processes);
 }
 
@@ -166,7 +166,7 @@ fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = ringway();
     if is_root() {
-        // Another user may not read the build directory.
+        // Another user may have no access to the build directory.
         let [copy, laboratory] = ["ringway", "ringway-lab"].map(|name| dir.path().join(name));
         std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &copy).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_ringway-lab"), &laboratory).unwrap();
@@ -181,7 +181,7 @@ fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("root would add two network namespaces on TAP ports"), "{said}");
     assert!(said.contains("Mframe/s of 60 bytes"), "{said}");
-    assert_eq!(std::fs::read_dir(demo.temporary.path()).unwrap().count(), 0, "its directory is left");
+    assert_eq!(std::fs::read_dir(demo.temporary.path()).unwrap().count(), 0, "the demo's directory is left");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn without_qemu_it_names_the_package_and_shows_the_rest() {
     if !has_guests() {
         skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
-    // In a mount namespace of its own there is something else in QEMU's place.
+    // In a new mount namespace, another file hides QEMU.
     let mut command = Command::new("unshare");
     let script = "mount --bind /dev/null \"$(command -v qemu-system-x86_64)\" && exec \"$@\"";
     command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ringway")]);
@@ -227,7 +227,7 @@ fn a_switch_that_dies_ends_the_demo_with_what_failed() {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.contains("\0run\0")
     };
-    let switch = processes.iter().find(is_switch).expect("the switch is a process of its own");
+    let switch = processes.iter().find(is_switch).expect("the process of the switch");
     kill_process(Pid::from_raw(*switch).unwrap(), Signal::KILL).unwrap();
     let (code, said) = demo.finish();
     assert_eq!(code, Some(1), "{said}");

@@ -1,18 +1,16 @@
-//! e1000 ports of a daemon: they come, change and go, and their front ends with them.
+//! e1000 ports of a daemon: they are added, changed and removed, together with their front ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use ringway_client::Port;
-use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
+use ringway_scenes::guest::{CLIENT, VM, both_ways};
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, until};
 use ringway_traffic::e1000::{VfioUser, register as r};
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint};
 use serde_json::{Value, json};
 
-const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
-const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 const SWITCHES: &str = "[switch.lan0]\n[switch.lan1]\n";
 
 fn nic(name: &str, keys: &str) -> String {
@@ -27,34 +25,20 @@ fn reload(daemon: &Daemon, ports: &[String]) {
     daemon.reload(&(SWITCHES.to_owned() + &ports.concat()));
 }
 
-/// Becomes the driver of the NIC behind this socket.
+/// Attaches a driver to the NIC behind this socket.
 fn drive(daemon: &Daemon, name: &str) -> E1000Endpoint {
     E1000Endpoint::attach(&daemon.socket(name), &E1000Options::default()).expect("the port takes a front end")
 }
 
-/// A frame each way between the guest and a client.
-fn both_ways(guest: &mut E1000Endpoint, client: &mut Port, number: u8) {
-    let sent = frame(CLIENT, VM, number);
-    assert!(guest.tx_push(sent.len(), |bytes| bytes.copy_from_slice(&sent)));
-    guest.tx_flush();
-    assert_eq!(receive(client, PATIENCE).as_deref(), Some(&sent[..]));
-    let sent = frame(VM, CLIENT, number);
-    send(client, &sent);
-    let (deadline, mut got) = (Instant::now() + PATIENCE, None);
-    while got.is_none() {
-        let left = deadline.checked_duration_since(Instant::now()).expect("the guest should receive");
-        guest.wait(true, left).expect("the port stays");
-        guest.rx_batch(1, |bytes| got = Some(bytes.to_vec()));
-    }
-    assert_eq!(got.as_deref(), Some(&sent[..]));
-}
-
-/// The port must have ended this connection.
+/// Checks that the port has ended this connection.
 fn ends(mut connection: &UnixStream) {
     connection.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reads = std::iter::repeat_with(|| connection.read(&mut [0; 64]).map_err(|error| error.kind()));
     let end = reads.find(|read| !matches!(read, Ok(1..) | Err(ErrorKind::Interrupted)));
-    assert!(matches!(end, Some(Ok(0) | Err(ErrorKind::ConnectionReset))), "the connection should just end: {end:?}");
+    assert!(
+        matches!(end, Some(Ok(0) | Err(ErrorKind::ConnectionReset))),
+        "the connection does not end cleanly: {end:?}"
+    );
 }
 
 fn link_is_up(guest: &mut VfioUser) -> bool {
@@ -77,7 +61,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
             ("none".into(), 0.into(), 0.into())
         );
         let mode = std::fs::metadata(daemon.socket("vm1.sock")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "the socket is its owner's alone");
+        assert_eq!(mode & 0o777, 0o600, "only the owner may use the socket");
         let mut client = daemon.attach("lan0:c").unwrap();
         let mut number = 0;
         for _ in 0..2 {
@@ -91,13 +75,13 @@ fn front_ends_come_and_go_and_the_port_stays() {
             ends(&second);
             both_ways(&mut guest, &mut client, number + 1);
             number += 2;
-            assert_eq!(daemon.port("vm1")["in"]["frames"], u64::from(number), "the port's counters go on");
+            assert_eq!(daemon.port("vm1")["in"]["frames"], u64::from(number), "the port's counters stay");
             drop(guest);
             daemon.until_state("vm1", "waiting");
             assert_eq!(said("transmit_ring"), 0);
         }
         assert!(daemon.ok(&["port", "list"]).contains(&format!("vm1.sock ({model})")));
-        assert_eq!(daemon.status()["faults"], json!([]), "coming and going is no fault");
+        assert_eq!(daemon.status()["faults"], json!([]), "connecting and disconnecting is no fault");
         let mut guest = VfioUser::connect(&daemon.socket("vm1.sock"), PATIENCE).unwrap();
         let mut id = [0; 2];
         guest.read(7, 2, &mut id).unwrap();
@@ -132,7 +116,7 @@ fn a_front_end_that_breaks_the_rules_loses_its_connection_and_the_status_says_wh
     bad.write_all(&[0xff; 64]).unwrap();
     ends(&bad);
     daemon.until_state("vm1", "waiting");
-    until("the fault is noted", || daemon.status()["faults"][0]["port"] == "vm1");
+    until("the fault is recorded", || daemon.status()["faults"][0]["port"] == "vm1");
     let fault = &daemon.status()["faults"][0];
     assert_eq!((&fault["switch"], &fault["reason"]), (&"lan0".into(), &"bad_message".into()));
     assert!(fault["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
@@ -164,20 +148,20 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     assert_eq!(daemon.port("c")["state"], "up", "a front end moves to another switch with its port");
     both_ways(&mut c, &mut daemon.attach("lan1:client").unwrap(), 3);
     assert_eq!(daemon.ok(&["port", "del", "a"]), "removed port a\n");
-    assert!(!daemon.socket("a.sock").exists(), "the socket is gone when the command says so");
+    assert!(!daemon.socket("a.sock").exists(), "the command removes the socket before it answers");
     ends(a.connection());
     daemon.ok(&["port", "add", "a", "switch=lan0", "kind=e1000", "model=e1000e", "registers=trapped"]);
     let said: Value = daemon.port("a")["e1000"].clone();
     assert_eq!((&said["model"], &said["registers"]), (&"e1000e".into(), &"trapped".into()));
     let mut a = drive(&daemon, "a.sock");
-    // The same address was on another port just now, whose driver has gone but which is there: it moves again within a second.
+    // The address was just at another port, which still exists without a driver. It moves again within a second.
     let deadline = Instant::now() + PATIENCE;
     let is_at_a = || {
         let fdb: Value = serde_json::from_str(&daemon.ok(&["fdb", "lan0", "--json"])).unwrap();
         fdb.as_array().unwrap().iter().any(|entry| entry["port"] == "a")
     };
     while !is_at_a() {
-        assert!(Instant::now() < deadline, "the address should move");
+        assert!(Instant::now() < deadline, "the address does not move");
         let sent = frame(CLIENT, VM, 9);
         assert!(a.tx_push(sent.len(), |bytes| bytes.copy_from_slice(&sent)));
         a.tx_flush();

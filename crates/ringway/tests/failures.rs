@@ -1,4 +1,4 @@
-//! A daemon that fails itself ends, or restarts the failed port, and never only looks alive.
+//! A daemon with an internal failure either ends or restarts the failed port. It never stays alive without working.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -17,7 +17,7 @@ const ALL: [u8; 6] = [0xff; 6];
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 
-/// A daemon that fails where a file of its directory says so, with other variables of its environment.
+/// A daemon that fails at the place that a file in its directory names, with further environment variables.
 struct Failing {
     child: Ended,
     dir: tempfile::TempDir,
@@ -35,12 +35,12 @@ impl Failing {
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let child = Ended(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let mut failing = Self { child, dir };
-        until("it is ready", || failing.ended().is_none() && failing.run(&["status"]) == Some(0));
+        until("the daemon is ready", || failing.ended().is_none() && failing.run(&["status"]) == Some(0));
         failing
     }
 
     fn inject(&self, point: &str, what: &str) {
-        // Whole at once.
+        // The rename makes the whole content visible at once.
         let inject = self.dir.path().join("inject");
         std::fs::write(self.dir.path().join("new"), what).unwrap();
         std::fs::rename(self.dir.path().join("new"), inject.join(point)).unwrap();
@@ -101,9 +101,9 @@ impl Failing {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// It must end by itself, with status 70 and this on stderr.
+    /// Checks that the daemon ends by itself, with status 70 and these words on stderr.
     fn must_end(mut self, words: &str) {
-        let ended = until_some("it ends", || self.ended());
+        let ended = until_some("the daemon ends", || self.ended());
         let log = self.log();
         assert_eq!(ended, Some(70), "{log}");
         let last = log.lines().last().unwrap_or_default();
@@ -149,8 +149,8 @@ impl Manager {
         (Self { socket, _dir: dir }, path.to_str().unwrap().to_owned())
     }
 
-    /// The next message that comes within this time.
-    fn hear(&self, within: Duration) -> Option<String> {
+    /// Returns the next message that comes within this time.
+    fn next_message(&self, within: Duration) -> Option<String> {
         self.socket.set_read_timeout(Some(within)).unwrap();
         let mut message = [0; 256];
         let len = self.socket.recv(&mut message).ok()?;
@@ -158,12 +158,12 @@ impl Manager {
     }
 
     fn is_fed(&self) {
-        until("the watchdog is fed", || self.hear(PATIENCE).as_deref() == Some("WATCHDOG=1"));
+        until("the watchdog is notified", || self.next_message(PATIENCE).as_deref() == Some("WATCHDOG=1"));
     }
 
-    /// Until nothing comes for twice the watchdog's time.
+    /// Waits until no message comes for twice the watchdog's time.
     fn starves(&self) {
-        until("the watchdog is not fed any more", || self.hear(Duration::from_millis(400)).is_none());
+        until("the watchdog is not notified any more", || self.next_message(Duration::from_millis(400)).is_none());
     }
 }
 
@@ -180,8 +180,8 @@ fn the_watchdog_is_fed_while_all_pollers_and_the_control_thread_go_on_and_the_lo
     until("the log names the poller", || daemon.log().contains("poller 0 is stuck"));
     daemon.heal("lan0:a.collect");
     manager.is_fed();
-    until("the log says that it goes on", || daemon.log().contains("poller 0 goes on"));
-    // The control thread.
+    until("the log reports that the poller continues", || daemon.log().contains("poller 0 goes on"));
+    // The control thread is stuck.
     daemon.inject("status", "stall");
     let mut asks = UnixStream::connect(daemon.dir.path().join("run/control.sock")).unwrap();
     asks.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -199,7 +199,7 @@ fn a_poller_that_sleeps_is_no_reason_not_to_feed_the_watchdog() {
     let config = "[engine]\nidle = \"sleep\"\n[switch.lan0]\n";
     let daemon = Failing::start(config, &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "200000")]);
     (0..5).for_each(|_| manager.is_fed());
-    // A poller that does not have the processor in time is stuck for as long, and goes on.
+    // A poller that does not get the processor in time is stuck for this time, and then continues.
     let lines = |words: &str| daemon.log().matches(words).count();
     until("no poller stays stuck", || lines("is stuck") == lines("goes on"));
 }
@@ -209,13 +209,27 @@ fn without_a_watchdog_nothing_is_fed() {
     let (manager, path) = Manager::bind();
     for usec in ["0", "", "x"] {
         let _daemon = Failing::start("", &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", usec)]);
-        assert_eq!(manager.hear(PATIENCE).as_deref(), Some("READY=1"), "{usec:?}");
+        assert_eq!(manager.next_message(PATIENCE).as_deref(), Some("READY=1"), "{usec:?}");
     }
     let daemon = Daemon::start("");
     until("the poller is not stuck", || daemon.status()["pollers"][0]["stuck"] == false);
 }
 
-/// A frame from one port to another, and back. What else there is, is skipped.
+#[test]
+fn a_service_manager_that_does_not_read_keeps_the_daemon_from_nothing() {
+    let (_manager, path) = Manager::bind();
+    let mut daemon = Failing::start("", &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "20000")]);
+    let others = UnixDatagram::unbound().unwrap();
+    others.set_nonblocking(true).unwrap();
+    // From now on, no more messages can be sent to the socket.
+    until("the manager's socket is full", || others.send_to(b"X=1", &path).is_err());
+    until("the daemon logs the failed notification", || daemon.log().contains("cannot notify the service manager"));
+    assert_eq!(daemon.run(&["status"]), Some(0));
+    daemon.signal(Signal::TERM);
+    until("the daemon ends", || daemon.ended() == Some(Some(0)));
+}
+
+/// Sends a frame from one port to another, and back. Other frames are skipped.
 fn both_ways(a: &mut Port, b: &mut Port, number: u8) {
     let until_it_comes = |port: &mut Port, wanted: [u8; 60]| {
         until("the frame comes", || receive(port, PATIENCE).as_deref() == Some(&wanted[..]));
@@ -232,20 +246,20 @@ const PORTS: &str = "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"proces
 fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_time_waits_for_the_administrator() {
     let daemon = Failing::start(PORTS, &[]);
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
-    // One that is configured, and one that its client made.
+    // A configured port, and a port that its client made.
     for (name, gone) in [("p", "waiting"), ("q", "")] {
         let (label, point) = (format!("lan0:{name}"), format!("lan0:{name}.collect"));
         for time in [1, 2] {
-            let mut port = daemon.attach(&label).expect("once is forgiven");
+            let mut port = daemon.attach(&label).expect("the first failure does not disable the port");
             send(&mut port, &frame(A, [2, 0, 0, 0, 0, 1], 0));
-            until("it is counted", || daemon.port(name)["in"]["frames"].as_u64() >= Some(1));
+            until("the frame is counted", || daemon.port(name)["in"]["frames"].as_u64() >= Some(1));
             let _ = receive(&mut a, PATIENCE);
             daemon.inject(&point, "panic");
             send(&mut port, &frame(A, [2, 0, 0, 0, 0, 1], 1));
             let why = why_ended(&mut port);
             assert!(why.contains("a defect of Ringway") && why.contains("inject.rs:"), "{why}");
             let state = if time == 1 { gone } else { "disabled" };
-            until("it is what it is to be", || daemon.port(name)["state"].as_str().unwrap_or("") == state);
+            until("the port has the expected state", || daemon.port(name)["state"].as_str().unwrap_or("") == state);
             if name == "p" {
                 assert!(
                     daemon.port(name)["in"]["frames"].as_u64() >= Some(time),
@@ -260,7 +274,7 @@ fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_t
             (&status["faults"][0]["port"], &status["faults"][0]["reason"]),
             (&name.into(), &"internal_error".into())
         );
-        let refused = daemon.attach(&label).expect_err("it is disabled").to_string();
+        let refused = daemon.attach(&label).expect_err("the port is disabled").to_string();
         assert!(
             refused.contains("is disabled") && refused.contains(&format!("ringway port enable {label}")),
             "{refused}"
@@ -277,7 +291,7 @@ fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_t
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    // A reload alone does not enable it, whatever it makes of the port.
+    // A reload alone does not enable the port, whether it changes the port or not.
     for config in [PORTS.to_owned(), PORTS.replace("lan0", "lan1"), format!("{PORTS}weight = 2\n")] {
         std::fs::write(daemon.path("new.toml"), &config).unwrap();
         std::fs::rename(daemon.path("new.toml"), daemon.path("c.toml")).unwrap();
@@ -291,13 +305,13 @@ fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_t
     }
     assert_eq!(daemon.say(&["port", "enable", "p"]).out, "enabled port p\n");
     assert_eq!(daemon.port("p")["state"], "waiting");
-    drop(daemon.attach("lan0:p").expect("it is enabled"));
-    assert_eq!(daemon.run(&["port", "enable", "p"]), Some(0), "it is enabled already");
+    drop(daemon.attach("lan0:p").expect("the port is enabled"));
+    assert_eq!(daemon.run(&["port", "enable", "p"]), Some(0), "the port is already enabled");
     assert_eq!(daemon.run(&["port", "enable", "nobody"]), Some(2));
-    // What is deleted is forgotten.
+    // Deleting a port also deletes its fault history.
     assert_eq!(daemon.run(&["port", "del", "lan0:q"]), Some(0));
     assert_eq!(daemon.port("q"), Value::Null);
-    drop(daemon.attach("lan0:q").expect("it is another port"));
+    drop(daemon.attach("lan0:q").expect("a new port"));
     both_ways(&mut a, &mut b, 9);
 }
 
@@ -317,7 +331,7 @@ fn a_virtual_machines_port_is_made_anew_at_once_and_the_second_time_its_socket_i
     let daemon = Failing::start(config, &[]);
     let mut client = daemon.attach("lan0:client").unwrap();
     for state in ["waiting", "disabled", "waiting"] {
-        let mut guest = until_some("a front end is let in", || drive(&daemon, "vm.sock"));
+        let mut guest = until_some("the port accepts a front end", || drive(&daemon, "vm.sock"));
         say(&mut guest, 1);
         assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&frame(ALL, A, 1)[..]));
         daemon.inject("lan0:vm.collect", "panic");
@@ -332,33 +346,33 @@ fn a_virtual_machines_port_is_made_anew_at_once_and_the_second_time_its_socket_i
     assert!(daemon.port("vm")["in"]["frames"].as_u64() >= Some(3), "counters stay");
 }
 
-/// How long a refusal says that a client is to wait.
+/// Returns the time that a refusal tells the client to wait.
 fn wait_of(refusal: &str) -> Duration {
     let ms = refusal.split("attach again in ").nth(1).and_then(|rest| rest.split(" ms").next());
     Duration::from_millis(ms.and_then(|ms| ms.parse().ok()).unwrap_or_else(|| panic!("{refusal}")))
 }
 
-/// A pause after a panic of the switch. It holds from the panic on, which comes after `began`.
+/// A pause after a panic of the switch. The pause starts at the panic, which comes after `began`.
 struct Paused {
     began: Instant,
     pause: Duration,
 }
 
 impl Paused {
-    /// A pause of so many seconds after a panic that is caused next.
+    /// Returns a pause of this many seconds. The caller then causes the panic.
     fn of(seconds: u64) -> Self {
         Self { began: Instant::now(), pause: Duration::from_secs(seconds) }
     }
 
-    /// Returns true if the pause may be over: if this test was held up for so long, it does not see the pause.
+    /// Returns true if the pause may be over. A test that was delayed for so long does not see the pause.
     fn may_be_over(&self) -> bool {
         self.began.elapsed() >= self.pause
     }
 
-    /// Attaches a client as soon as it is let in, which is not before the pause is over. Until then it is refused with these words
-    /// and the time that it has to wait.
+    /// Attaches a client as soon as the switch accepts it, and checks that the pause is then over. Earlier attempts
+    /// must be refused with these words and the time to wait.
     fn attach(&self, daemon: &Failing, name: &str, words: &str) -> Port {
-        let port = until_some("a client is let in", || match daemon.attach(name) {
+        let port = until_some("the port accepts a client", || match daemon.attach(name) {
             Ok(port) => Some(port),
             Err(refusal) => {
                 let refusal = refusal.to_string();
@@ -367,11 +381,11 @@ impl Paused {
                 None
             }
         });
-        assert!(self.may_be_over(), "{name} was let in after {:?} of {:?}", self.began.elapsed(), self.pause);
+        assert!(self.may_be_over(), "{name} was accepted after {:?} of {:?}", self.began.elapsed(), self.pause);
         port
     }
 
-    /// Waits until a port pauses; returns its status. None if the pause was over before this test could see it.
+    /// Waits until a port pauses. Returns its status, or `None` if the pause was over before this test could see it.
     fn see(&self, daemon: &Failing, name: &str) -> Option<Value> {
         let port = until_some(&format!("{name} pauses"), || {
             let port = daemon.port(name);
@@ -381,16 +395,16 @@ impl Paused {
     }
 }
 
-/// A client that tries until it is let in.
+/// Tries to attach a client until the port accepts it.
 fn attach_at_last(daemon: &Failing, name: &str) -> Port {
-    until_some("it is let in", || daemon.attach(name).ok())
+    until_some("the port accepts the client", || daemon.attach(name).ok())
 }
 
 #[test]
 fn a_receiver_that_comes_back_at_once_cannot_have_its_senders_disabled_and_pauses_as_they_do() {
     let config = format!("{PORTS}[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
     let daemon = Failing::start(&config, &[]);
-    // One is configured, one was made by its client; the third is to hear of nothing.
+    // The sender's port is configured, a client made the receiver's. The bystanders must not be affected.
     let mut bystanders = (daemon.attach("lan0:x").unwrap(), daemon.attach("lan0:y").unwrap());
     let (mut sender, mut receiver) = (daemon.attach("lan0:p").unwrap(), daemon.attach("lan0:r").unwrap());
     for pause in [1, 2, 4] {
@@ -414,24 +428,26 @@ fn a_receiver_that_comes_back_at_once_cannot_have_its_senders_disabled_and_pause
     }
     assert_eq!(daemon.port("p")["faults"]["internal_error"], 3);
     assert_eq!(daemon.port("p")["state"], "up");
-    // A virtual machine's socket comes back by itself.
+    // The socket of a virtual machine's port returns by itself.
     for pause in [1, 2] {
-        let mut guest = until_some("a front end is let in", || drive(&daemon, "vm.sock"));
+        let mut guest = until_some("the port accepts a front end", || drive(&daemon, "vm.sock"));
         say(&mut guest, 1);
-        until("it is heard", || daemon.port("vm")["in"]["frames"].as_u64() >= Some(pause));
+        until("the guest's frames arrive", || daemon.port("vm")["in"]["frames"].as_u64() >= Some(pause));
         let paused = Paused::of(pause);
         daemon.inject("lan0:vm.deliver", "panic");
         send(&mut bystanders.0, &frame(ALL, A, 2));
         why_ended(&mut bystanders.0);
         if paused.see(&daemon, "vm").is_some() {
-            let has_socket = daemon.path("run/vm.sock").exists();
-            assert!(!has_socket || paused.may_be_over(), "its socket is gone while it pauses");
+            // The port's thread removes the socket when it has closed the connection.
+            until("its socket is gone while it pauses", || {
+                !daemon.path("run/vm.sock").exists() || paused.may_be_over()
+            });
         }
         daemon.until_state("vm", "waiting");
         assert!(paused.may_be_over(), "{:?} of {:?}", paused.began.elapsed(), paused.pause);
         bystanders.0 = attach_at_last(&daemon, "lan0:x");
     }
-    // An administrator need not wait.
+    // An administrator can end the pause.
     assert!(daemon.metrics().contains("ringway_port_paused{switch=\"lan0\",port=\"p\"} 0"));
     let paused = Paused::of(8);
     daemon.inject("lan0:p.deliver", "panic");
@@ -443,7 +459,7 @@ fn a_receiver_that_comes_back_at_once_cannot_have_its_senders_disabled_and_pause
         assert!(is_told || paused.may_be_over(), "{metrics}");
         assert_eq!(daemon.say(&["port", "enable", "p"]).out, "enabled port p\n");
     }
-    drop(daemon.attach("lan0:p").expect("its pause has ended"));
+    drop(daemon.attach("lan0:p").expect("the pause has ended"));
 }
 
 #[test]
@@ -457,32 +473,36 @@ fn a_client_that_has_the_switch_fail_under_ever_new_names_is_let_in_less_and_les
             0..4 => daemon.attach(&name).expect("each name is another port"),
             _ => paused.attach(&daemon, &name, refused),
         };
-        // The fourth panic is the first that a pause follows.
+        // The fourth panic is the first one followed by a pause.
         paused = Paused::of([0, 0, 0, 1, 2, 4][number]);
         daemon.inject(&format!("{name}.collect"), "panic");
         send(&mut port, &frame(ALL, A, 0));
         why_ended(&mut port);
-        until("it is known", || daemon.status()["faults"].as_array().is_some_and(|faults| faults.len() == number + 1));
+        until("the fault is recorded", || {
+            daemon.status()["faults"].as_array().is_some_and(|faults| faults.len() == number + 1)
+        });
     }
     match daemon.attach("lan0:n9").map_err(|refusal| refusal.to_string()) {
         Err(refusal) => {
             let says_why = refusal.contains("when it served ports that clients made");
             assert!(refusal.contains(refused) && says_why, "{refusal}");
         }
-        Ok(_) => assert!(paused.may_be_over(), "it should be refused"),
+        Ok(_) => assert!(paused.may_be_over(), "the client was accepted during the pause"),
     }
     assert!(daemon.log().contains("no further ports are made on switch lan0 for 4s"), "{}", daemon.log());
-    drop(daemon.attach("lan0:p").expect("it is configured"));
+    drop(daemon.attach("lan0:p").expect("a configured port is not refused"));
     drop(daemon.attach("lan1:n9").expect("another switch"));
-    // New switches are no way around it.
+    // Clients cannot avoid the pause by making new switches.
     for number in 0..4 {
         let name = format!("new{number}:p");
-        let mut port = daemon.attach(&name).expect("each is another switch");
+        let mut port = daemon.attach(&name).expect("a port on a new switch");
         paused = Paused::of(if number < 3 { 0 } else { 1 });
         daemon.inject(&format!("{name}.collect"), "panic");
         send(&mut port, &frame(ALL, A, 0));
         why_ended(&mut port);
-        until("it is known", || daemon.status()["faults"].as_array().is_some_and(|all| all.len() == number + 7));
+        until("the fault is recorded", || {
+            daemon.status()["faults"].as_array().is_some_and(|all| all.len() == number + 7)
+        });
     }
     drop(paused.attach(&daemon, "new9:p", refused));
 }
@@ -496,14 +516,14 @@ fn a_panic_while_a_nic_is_set_or_a_front_end_closed_costs_its_port_alone() {
     assert_eq!(daemon.run(&["port", "set", "vm", "link=down"]), Some(0));
     until("the port has a fault", || daemon.port("vm")["faults"]["internal_error"] == 1);
     daemon.until_state("vm", "waiting");
-    assert_eq!(daemon.port("vm")["e1000"]["link"], "down", "it was made anew as it is to be");
+    assert_eq!(daemon.port("vm")["e1000"]["link"], "down", "the new NIC has the new setting");
     both_ways(&mut a, &mut b, 1);
     daemon.inject("close", "panic");
     assert_eq!(daemon.run(&["port", "del", "vm"]), Some(0));
-    until("it is logged", || daemon.log().contains("when it closed the front end of port lan0:vm"));
+    until("the panic is logged", || daemon.log().contains("when it closed the front end of port lan0:vm"));
     assert_eq!(daemon.ended(), None);
     both_ways(&mut a, &mut b, 2);
-    // Pollers that do not end have the inputs of ports: those would only look alive.
+    // Pollers that do not end still hold ports' inputs, so these ports would not work. The daemon must end.
     daemon.inject("end-pollers", "panic");
     std::fs::write(daemon.path("c.toml"), "[engine]\nidle = \"sleep\"\n[switch.lan0]\n").unwrap();
     daemon.signal(Signal::HUP);
@@ -527,25 +547,25 @@ fn whatever_keeps_the_ports_threads_waiting_the_daemon_answers_and_ends() {
         talk(1);
         assert!(receive(&mut client, PATIENCE).is_some());
         daemon.until_state("vm", "up");
-        // The poller has the port's ring, and does not get on: as where the guest has it touch memory that does not come.
+        // The poller stalls in the port's ring, as if it touched guest memory whose page fault does not end.
         daemon.inject("lan0:vm.collect", "stall");
         talk(2);
         until("the poller is stuck", || daemon.log().contains("poller 0 is stuck"));
-        assert_eq!(daemon.port("vm")["state"], "up", "as it was seen last");
+        assert_eq!(daemon.port("vm")["state"], "up", "the state is the last known one");
         if kind == "e1000" {
             for link in ["link=down", "link=up"] {
                 assert_eq!(daemon.run(&["port", "set", "vm", link]), Some(0), "{}", daemon.log());
             }
         }
         assert_eq!(daemon.status()["pollers"][0]["stuck"], true);
-        let other = daemon.attach("lan0:other").expect("clients are let in");
+        let other = daemon.attach("lan0:other").expect("the daemon accepts clients");
         assert_eq!(daemon.run(&["port", "add", "vm2", "switch=lan0", &format!("kind={kind}")]), Some(0));
         assert_eq!(daemon.run(&["port", "del", "vm"]), Some(0));
         assert_eq!(daemon.port("vm"), Value::Null);
         drop(other);
-        until("a client may go", || daemon.port("other").is_null());
+        until("the daemon removes a client's port", || daemon.port("other").is_null());
         daemon.signal(Signal::TERM);
-        until("it ends", || daemon.ended().is_some());
+        until("the daemon ends", || daemon.ended().is_some());
         drop(manager);
     }
 }

@@ -7,17 +7,17 @@ use ringway_scenes::{Daemon, Said, ringway, until};
 use ringway_testing::child::Ended;
 use serde_json::Value;
 
-/// A `ringway gen` under way; ended when dropped.
+/// A running `ringway gen`. Dropping it ends the command.
 struct Gen(Ended);
 
 impl Gen {
-    /// Starts it, and waits until its port is there.
+    /// Starts the command, and waits until its port is attached.
     fn start(daemon: &Daemon, port: &str, args: &[&str]) -> Gen {
         let mut command = ringway();
         command.arg("--runtime-dir").arg(daemon.runtime_dir()).arg("gen").args(args);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let started = Gen(Ended(child));
-        until("its port is there", || !daemon.port(port).is_null());
+        until("the port is attached", || !daemon.port(port).is_null());
         started
     }
 
@@ -25,7 +25,7 @@ impl Gen {
         self.0.signal(signal);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     fn said(self) -> Said {
         self.0.output().into()
     }
@@ -35,7 +35,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"))
 }
 
-/// What `tcpdump -r` tells of a file, one line per frame.
+/// Returns the output of `tcpdump -r` for a file, one line per frame.
 fn tcpdump(file: &Path) -> Vec<String> {
     let mut command = Command::new("tcpdump");
     command.args(["-t", "-n", "-e", "-r"]).arg(file);
@@ -47,7 +47,7 @@ fn tcpdump(file: &Path) -> Vec<String> {
 #[test]
 fn what_is_sent_is_received_exactly_and_counted_by_name() {
     let daemon = Daemon::start("");
-    // Its ring holds all of it, so that nothing is lost however long it has to wait for its CPU.
+    // The ring holds all frames, so that none is lost if the receiver has to wait for a CPU.
     let receiver = Gen::start(
         &daemon,
         "b",
@@ -90,17 +90,17 @@ fn what_is_sent_is_received_exactly_and_counted_by_name() {
 #[test]
 fn a_strict_receiver_fails_when_frames_are_missing() {
     let daemon = Daemon::start("");
-    // Nobody sends.
+    // No frame is sent.
     let said = daemon.ringway(&["gen", "rx", "lan0:b", "--duration", "50ms", "--strict"]);
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("ringway gen rx: no frame came"), "{}", said.err);
-    // Fewer than asked for.
+    // Fewer frames than `--count` come.
     let receiver = Gen::start(&daemon, "b", &["rx", "lan0:b", "--count", "10", "--idle", "1s", "--strict"]);
     daemon.ok(&["gen", "tx", "lan0:a", "--count", "3"]);
     let said = receiver.said();
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("3 frames came, --count asks for 10"), "{}", said.err);
-    // Sequence numbers that repeat.
+    // Sequence numbers repeat.
     let receiver =
         Gen::start(&daemon, "b", &["rx", "lan0:b", "--count", "20", "--strict", "--check", "full", "--slots", "64"]);
     daemon.ok(&["gen", "tx", "lan0:a", "--count", "20", "--fill", "once", "--slots", "4"]);
@@ -126,7 +126,7 @@ fn a_loop_reports_every_frame_of_both_directions() {
     assert_eq!(report["lost"].as_u64(), Some(sent - received), "{report}");
     assert_eq!(report["ended"], "duration");
     assert!(report["received"]["frames_per_second"].as_f64() > Some(0.0));
-    // One direction, for people.
+    // One direction, with output as text.
     let text = daemon.ok(&["gen", "loop", "lan0:a", "lan0:b", "--fill", "once", "--duration", "100ms"]);
     assert!(text.contains("time is up\nof ") && text.contains("lan0:b: "), "{text}");
 }
@@ -148,7 +148,7 @@ fn round_trips_are_measured_and_silence_is_an_error() {
     let daemon = Daemon::start("");
     let pong = Gen::start(&daemon, "b", &["pong", "lan0:b", "--count", "201", "--json"]);
     let text = daemon.ok(&["gen", "ping", "lan0:a", "--count", "1", "--timeout", "60s"]);
-    assert!(text.starts_with("1 sent, 1 received, 0 lost"), "a broadcast is answered: {text}");
+    assert!(text.starts_with("1 sent, 1 received, 0 lost"), "a broadcast has no answer: {text}");
     let args =
         ["gen", "ping", "lan0:a", "--dst", "lan0:b", "--count", "200", "--size", "1514", "--timeout", "60s", "--json"];
     let times = json(&daemon.ok(&args));
@@ -201,7 +201,7 @@ fn an_interrupted_run_ends_with_its_report() {
         let report = json(&said.out);
         assert_eq!(report["ended"], "stopped", "{args:?}");
         assert!(report[what]["frames"].is_u64(), "{args:?}");
-        until("its port is gone", || daemon.port("a").is_null());
+        until("the port is gone", || daemon.port("a").is_null());
     }
 }
 
@@ -278,11 +278,11 @@ fn frames_to_a_port_by_its_name_go_to_the_address_that_is_bound_there() {
     let mut bystander = daemon.attach("lan0:bystander").unwrap();
     let _b = daemon.attach("lan0:b").unwrap();
     let nic = daemon.runtime_dir().join("nic.sock");
-    // An address made of the name is nobody's: its frames would be flooded.
+    // No port has the address made of the name, so a learning switch would flood frames to it.
     for to in ["lan0:b", "lan0:nic", nic.to_str().unwrap()] {
         daemon.ok(&["gen", "tx", "lan0:a", "--dst", to, "--count", "10"]);
         assert_eq!(ringway_scenes::receive(&mut bystander, std::time::Duration::ZERO), None, "{to}");
         assert_eq!(daemon.port("bystander")["out"]["frames"], 0, "{to}");
     }
-    until("they are counted", || daemon.port("b")["out"]["frames"] == 10);
+    until("the frames are counted", || daemon.port("b")["out"]["frames"] == 10);
 }

@@ -1,9 +1,9 @@
-//! `ringway gen --e1000`: the driver of e1000s behind vfio-user, at the ports of a daemon.
+//! `ringway gen --e1000`: the driver for e1000 NICs over vfio-user, at the ports of a daemon.
 
 use ringway_scenes::{Daemon, Said, ringway, until};
 use serde_json::Value;
 
-/// A daemon with two e1000 ports on one switch, each with these keys.
+/// Starts a daemon with two e1000 ports on one switch, each with these keys.
 fn daemon(keys: &str) -> Daemon {
     let port = |name| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"e1000\"\n{keys}\n");
     Daemon::start(&format!("[switch.lan0]\n{}{}", port("vm1"), port("vm2")))
@@ -27,7 +27,7 @@ fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
             for station in report["stations"].as_array().unwrap() {
                 let count = |key: &str| station[key].as_u64().unwrap();
                 assert!(count("received") > 0, "{keys} {mode}: {report}");
-                // And one each to make the addresses known.
+                // And one frame from each port that announces its address.
                 (sent, received) = (sent + count("sent") + 1, received + count("received") + 1);
                 let driver = &station["driver"];
                 assert_eq!(driver["frames"].as_u64(), Some(count("sent") + count("received") + 2), "{driver}");
@@ -42,7 +42,7 @@ fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
         let counted = |way: &str| -> u64 {
             ["vm1", "vm2"].iter().map(|port| daemon.port(port)[way]["frames"].as_u64().unwrap()).sum()
         };
-        until("all is counted", || counted("in") >= sent && counted("out") >= received);
+        until("all frames are counted", || counted("in") >= sent && counted("out") >= received);
         assert_eq!((counted("in"), counted("out")), (sent, received), "{keys}");
         assert!(daemon.port("vm1")["e1000"]["messages"].as_u64() > Some(0));
     }

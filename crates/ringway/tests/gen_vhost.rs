@@ -1,4 +1,4 @@
-//! `ringway gen --vhost-user` through DPDK's testpmd and through a daemon of its own: every frame must arrive as it was sent.
+//! `ringway gen --vhost-user` through DPDK's testpmd and through a daemon: every frame must arrive unchanged.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use ringway_scenes::{Daemon, Said, ringway, until};
 use ringway_testing::child::Ended;
 use serde_json::Value;
 
-/// Every kind of ring, with what can be negotiated for it.
+/// Each ring format, with its negotiable features.
 const DRIVERS: [&[&str]; 7] = [
     &[],
     &["--in-order"],
@@ -19,14 +19,14 @@ const DRIVERS: [&[&str]; 7] = [
     &["--packed", "--mergeable", "--event-idx"],
 ];
 
-/// DPDK's testpmd, which gives every frame of either of its two vhost ports to the other; ended when dropped.
+/// DPDK's testpmd, which forwards every frame between its two vhost ports. Dropping it ends the program.
 struct Loop {
     testpmd: Testpmd,
     dir: tempfile::TempDir,
 }
 
 impl Loop {
-    /// Starts it with these settings of both ports, such as `,client=1`.
+    /// Starts testpmd with these settings for both ports, for example `,client=1`.
     fn start(settings: &str) -> Loop {
         let dir = tempfile::tempdir().unwrap();
         let port = |number: usize, socket: &str| {
@@ -38,24 +38,24 @@ impl Loop {
         Loop { testpmd, dir }
     }
 
-    /// Waits until the second port has got a driver, or lost it.
+    /// Waits until a driver connects to the second port, or disconnects.
     fn second_changes(&mut self) {
         self.testpmd.says("Port 1: link state change event");
     }
 
-    /// `--vhost-user SOCKET` for both ports.
+    /// Returns `--vhost-user SOCKET` for both ports.
     fn ports(&self) -> [String; 4] {
         arguments(["a", "b"].map(|name| self.dir.path().join(name)))
     }
 }
 
-/// `--vhost-user SOCKET` for two sockets.
+/// Returns `--vhost-user SOCKET` for two sockets.
 fn arguments(sockets: [PathBuf; 2]) -> [String; 4] {
     let [a, b] = sockets.map(|socket| socket.to_str().unwrap().to_owned());
     [String::from("--vhost-user"), a, String::from("--vhost-user"), b]
 }
 
-/// A daemon with two vhost-user ports on one switch.
+/// Starts a daemon with two vhost-user ports on one switch.
 fn daemon() -> Daemon {
     let port = |name| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
     Daemon::start(&format!("[switch.lan0]\n{}{}", port("vm1"), port("vm2")))
@@ -69,7 +69,7 @@ fn gen_says<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Sai
     ringway().arg("gen").args(args).output().unwrap().into()
 }
 
-/// Runs `gen loop ARGS` with every frame looked at, in both directions; gives its report.
+/// Runs `gen loop ARGS` in both directions, and checks every frame. Returns the report.
 fn looped(args: &[&str]) -> Value {
     let all = ["--both", "--check", "full", "--flows", "3", "--duration", "300ms", "--json"];
     let said = gen_says([&["loop"], args, &all].concat());
@@ -98,7 +98,7 @@ fn every_frame_goes_through_testpmd_with_every_kind_of_ring() {
             let report = looped(&[&refs(&ports)[..], driver, &["--size", size]].concat());
             assert_eq!(report["lost"], 0, "{driver:?}: {report}");
         }
-        // Buffers written once: what comes can only be counted.
+        // Buffers are written once, so received frames can only be counted.
         let once =
             [&["loop"], &refs(&ports)[..], driver, &["--fill", "once", "--duration", "100ms", "--strict"]].concat();
         let said = gen_says(once);
@@ -131,7 +131,7 @@ fn round_trips_and_merged_frames_go_through_testpmd() {
         assert_eq!(pong.said().code, Some(0));
         testpmd.second_changes();
 
-        // Three or four receive buffers for each frame.
+        // Each frame takes three or four receive buffers.
         let small = ["--mergeable", "--buffer-size", "448", "--ring", "4096"];
         let checked = ["--check", "full", "--from-start", "--strict", "--count", "500", "--json"];
         let receiver = Started::of(&[&["rx"], &refs(far)[..], driver, &small, &checked].concat());
@@ -158,14 +158,14 @@ fn every_frame_goes_through_a_switch_and_is_counted_there() {
                 let stations = report["stations"].as_array().unwrap();
                 stations.iter().map(|station| station[what].as_u64().unwrap()).sum()
             };
-            // And one each to make the addresses known.
+            // And one frame from each port that announces its address.
             (sent, received) = (sent + sum("sent") + 2, received + sum("received") + 2);
         }
     }
     let counted = |way: &str| -> u64 {
         ["vm1", "vm2"].iter().map(|port| daemon.port(port)[way]["frames"].as_u64().unwrap()).sum()
     };
-    until("all is counted", || counted("in") >= sent && counted("out") >= received);
+    until("all frames are counted", || counted("in") >= sent && counted("out") >= received);
     assert_eq!((counted("in"), counted("out")), (sent, received));
 }
 
@@ -227,18 +227,18 @@ fn mistakes_are_told_with_what_would_be_right() {
     }
 }
 
-/// A `ringway gen` under way; ended when dropped.
+/// A running `ringway gen`. Dropping it ends the command.
 struct Started(Ended);
 
 impl Started {
-    /// Starts it. Others find its device as soon as it is attached.
+    /// Starts the command. Other processes find its device as soon as it is attached.
     fn of(args: &[&str]) -> Started {
         let mut command = ringway();
         command.arg("gen").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
         Started(Ended(command.spawn().unwrap()))
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     fn said(self) -> Said {
         self.0.output().into()
     }

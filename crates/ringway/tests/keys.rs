@@ -21,11 +21,15 @@ fn a_key_of_a_table_is_changed_alone_with_a_dot_and_no_quotes() {
     let daemon = Daemon::start(CONFIG);
     assert_eq!(daemon.ok(&["port", "set", "p", "ingress.rate=2Gbit"]), "changed port p\n");
     let limit = |key: &str| daemon.port("p")["ingress"][key].clone();
-    assert_eq!((limit("rate"), limit("burst")), ("2Gbit".into(), "64KiB".into()), "what is not named stays");
+    assert_eq!((limit("rate"), limit("burst")), ("2Gbit".into(), "64KiB".into()), "other keys stay");
     daemon.ok(&["port", "set", "p", "ingress.bucket=t", "ingress.ceiling=3Gbit", "weight=2"]);
     assert_eq!((limit("bucket"), limit("ceiling"), limit("rate")), ("t".into(), "3Gbit".into(), "2Gbit".into()));
     daemon.ok(&["port", "set", "p", "ingress={rate=\"1Gbit\"}"]);
-    assert_eq!((limit("rate"), limit("burst")), ("1Gbit".into(), "1250000B".into()), "a table replaces the whole");
+    assert_eq!(
+        (limit("rate"), limit("burst")),
+        ("1Gbit".into(), "1250000B".into()),
+        "a table replaces the whole limit"
+    );
     daemon.ok(&["port", "set", "p", "storm.broadcast=1kpps"]);
     daemon.ok(&["port", "set", "p", "storm.multicast=10Mbit"]);
     let storm = daemon.port("p")["storm"].clone();
@@ -46,7 +50,7 @@ fn a_key_of_a_table_is_changed_alone_with_a_dot_and_no_quotes() {
         assert_eq!(said.code, Some(2), "{words:?}: {}", said.err);
         assert!(said.err.contains(wanted), "{words:?}: {}", said.err);
     }
-    // It is as it is, and what is not named stays.
+    // The value is unchanged, and other keys stay.
     assert_eq!(daemon.ok(&["port", "set", "v", "memory.mappings=9"]), "nothing differs\n");
     let said = daemon.ringway(&["port", "set", "v", "memory.mappings=10"]);
     assert!(said.err.contains("key \"memory\": cannot change while the port exists"), "{}", said.err);
@@ -79,7 +83,7 @@ fn shells_complete_keys_behind_port_set() {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
-    // bash itself says what it would offer.
+    // bash itself shows its completions.
     let script = ringway().args(["completions", "bash"]).output().unwrap().stdout;
     let ask =
         "COMP_WORDS=(ringway port set vm1 wei); COMP_CWORD=4; _ringway_keys ringway wei vm1; echo \"${COMPREPLY[*]}\"";

@@ -1,4 +1,4 @@
-//! A daemon that is killed in the middle of its work, and another in its place.
+//! A daemon is killed in the middle of its work, and a new one replaces it.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use ringway_scenes::{Daemon, PATIENCE, until};
 use ringway_traffic::{Endpoint, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Receivers of every frame: while one of them has a batch already, others still wait for it.
+/// Number of receivers of every frame. When some have received a batch, others still wait for it.
 const RECEIVERS: usize = 3;
-/// How often the daemon is killed.
+/// Number of times that the daemon is killed.
 const ROUNDS: usize = 30;
-/// Frames that must arrive between two deaths.
+/// Frames that must arrive between two kills.
 const BETWEEN: usize = 20_000;
 const FRAME: usize = 1514;
-/// Where a frame has its number.
+/// The place of the number in a frame.
 const NUMBER: std::ops::Range<usize> = 14..22;
 
-/// A driver that takes frames, and the numbers of what came.
+/// A driver that receives frames, and the numbers of these frames.
 struct Receiver {
     driver: VirtioEndpoint<Split>,
     came: Vec<u64>,
@@ -32,7 +32,7 @@ impl Receiver {
     }
 }
 
-/// Broadcasts the frame of this number and those after it as far as there is room.
+/// Broadcasts frames with numbers from this one on while there is room.
 fn send(sender: &mut VirtioEndpoint<Split>, next: &mut u64) {
     while sender.tx_push(FRAME, |frame| {
         frame[..6].fill(0xff);
@@ -68,9 +68,9 @@ fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_started_again() {
         };
         let (wanted, deadline) = ((round + 1) * BETWEEN, Instant::now() + PATIENCE);
         while pump() < wanted {
-            assert!(Instant::now() < deadline, "round {round}: frames should flow again");
+            assert!(Instant::now() < deadline, "round {round}: frames do not flow again");
         }
-        // In full flow, at some moment.
+        // Kills the daemon at any moment while frames flow.
         let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
         std::thread::scope(|scope| {
             let killed = scope.spawn(|| kill_process(pid, Signal::KILL).unwrap());
@@ -85,8 +85,10 @@ fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_started_again() {
         for receiver in &mut receivers {
             receiver.driver.attach_again().unwrap();
         }
-        // They wait for whatever is sent again.
-        until("they are up", || (1..=RECEIVERS).all(|n| daemon.port(&format!("vm{n}"))["state"] == "up"));
+        // The receivers are ready before any frame is sent again.
+        until("the receivers' ports are up", || {
+            (1..=RECEIVERS).all(|n| daemon.port(&format!("vm{n}"))["state"] == "up")
+        });
         sender.attach_again().unwrap();
     }
     for (number, receiver) in receivers.iter().enumerate() {

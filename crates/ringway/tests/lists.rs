@@ -1,4 +1,4 @@
-//! `ringway bucket list` and `ringway switch list`: tables for people, JSON for programs.
+//! `ringway bucket list` and `ringway switch list`: tables and JSON.
 
 use ringway_scenes::Daemon;
 use serde_json::Value;
@@ -23,7 +23,7 @@ kind = \"process\"
 ingress = { bucket = \"bits\" }
 ";
 
-/// The rows of a table, column by column.
+/// Returns the rows of a table, column by column.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
 }

@@ -31,17 +31,17 @@ fn a_stream_between_taps_crosses_in_segments_larger_than_frames() {
     assert_eq!(lan.daemon.port("t1")["drops"], serde_json::json!({}));
 }
 
-/// Carries what one port received to the other; what finds no room is lost, as on a wire.
+/// Carries received frames from one port to the other. Frames without room are lost, as on a wire.
 fn carry(from: &mut Port, to: &mut Port) -> usize {
     let moved = from.rx().drain(256, |frame| {
-        assert!(frame.len() <= 1514, "segments were cut");
+        assert!(frame.len() <= 1514, "an uncut segment");
         to.tx().push(frame);
     });
     to.flush();
     moved
 }
 
-/// Carries everything between two ports until told to stop.
+/// Carries all frames between two ports until `stop` is set.
 fn relay([one, other]: &mut [Port; 2], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         if carry(one, other) + carry(other, one) == 0 {
@@ -50,8 +50,8 @@ fn relay([one, other]: &mut [Port; 2], stop: &AtomicBool) {
     }
 }
 
-/// Two namespaces on two switches, joined by two process ports that accept no offload: the far stack sees frames of the
-/// wire, and checks them.
+/// Two namespaces on two switches, joined by two process ports that accept no offload. The far stack receives finished
+/// frames, and checks them.
 #[test]
 fn segments_cut_for_a_port_without_offloads_satisfy_the_kernel_behind_it() {
     for v6 in [false, true] {
@@ -82,16 +82,16 @@ fn segments_cut_for_a_port_without_offloads_satisfy_the_kernel_behind_it() {
         assert!(bytes > 32_000_000, "{bytes} bytes of 64 MiB, IPv6: {v6}");
         let (from, to) = (daemon.port("t1"), daemon.port("one"));
         let frames = |port: &Value, way: &str| port[way]["frames"].as_u64().unwrap();
-        assert!(frames(&from, "in") < frames(&to, "out"), "they came as fewer: {from} {to}");
+        assert!(frames(&from, "in") < frames(&to, "out"), "segments were not cut: {from} {to}");
         let errors = spaces[1].ok("cat", &["/proc/net/snmp"]);
         let mut tcp = errors.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);
         let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
         let wrong = names.zip(values).find(|(name, _)| *name == "InCsumErrors").unwrap().1;
-        assert_eq!(wrong, "0", "the kernel found every checksum right");
+        assert_eq!(wrong, "0", "the kernel found wrong checksums");
     }
 }
 
-/// A socket that receives at 10.77.0.1:9 in a namespace.
+/// Returns a socket that receives at 10.77.0.1:9 in a namespace.
 fn socket_in(space: &Namespace) -> UdpSocket {
     let namespace = File::open(format!("/run/netns/{}", space.name)).unwrap();
     let entered = std::thread::spawn(move || {
@@ -104,7 +104,7 @@ fn socket_in(space: &Namespace) -> UdpSocket {
     entered.join().unwrap()
 }
 
-/// UDP over IPv4 to 10.77.0.1:9 from 10.77.0.9, with the sum of its pseudo header only.
+/// Returns a UDP frame over IPv4 from 10.77.0.9 to 10.77.0.1:9, with only the checksum of its pseudo header.
 fn datagram(to: [u8; 6], payload: &[u8]) -> Vec<u8> {
     let length = (8 + payload.len()) as u16;
     let mut ip = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, 17, 0, 0, 10, 77, 0, 9, 10, 77, 0, 1];
@@ -165,7 +165,7 @@ fn what_the_stack_sends_without_checksum_gets_one_for_a_port_that_needs_it() {
         let shape = Shape { offload, ..Shape::default() };
         Port::attach(lan.daemon.runtime_dir().join("attach.sock"), name, shape).unwrap()
     };
-    // Nobody has sent from that address: both hear what is sent to it.
+    // No frame came from that address, so frames to it are flooded to both ports.
     let (mut plain, mut unfinished) = (attach("lan0:plain", false), attach("lan0:unfinished", true));
     let socket = socket_in(space);
     socket.send_to(&[0x55; 1001], "10.77.0.9:9").unwrap();
@@ -173,7 +173,7 @@ fn what_the_stack_sends_without_checksum_gets_one_for_a_port_that_needs_it() {
     let mut whole = Vec::new();
     let deadline = Instant::now() + PATIENCE;
     while whole.is_empty() {
-        assert!(Instant::now() < deadline, "the datagram should come");
+        assert!(Instant::now() < deadline, "the datagram does not come");
         plain.wait_rx(Duration::from_millis(100)).unwrap();
         plain.rx().drain(1, |frame| {
             if is_it(frame) {
@@ -181,7 +181,7 @@ fn what_the_stack_sends_without_checksum_gets_one_for_a_port_that_needs_it() {
             }
         });
     }
-    // A receiver's sum over the pseudo header, the header and the payload.
+    // The receiver's checksum over the pseudo header, the header and the payload.
     let udp = &whole[34..];
     let mut sum = 17 + udp.len() as u32;
     for bytes in [&whole[26..34], udp] {
@@ -193,7 +193,7 @@ fn what_the_stack_sends_without_checksum_gets_one_for_a_port_that_needs_it() {
     assert_eq!(sum, 0xffff, "the checksum is right");
     let mut left = None;
     while left.is_none() {
-        assert!(Instant::now() < deadline, "the datagram should come");
+        assert!(Instant::now() < deadline, "the datagram does not come");
         unfinished.wait_rx(Duration::from_millis(100)).unwrap();
         unfinished.rx().drain_offloaded(1, |frame, offload| {
             if is_it(frame) {
@@ -202,7 +202,7 @@ fn what_the_stack_sends_without_checksum_gets_one_for_a_port_that_needs_it() {
         });
     }
     let (frame, offload) = left.unwrap();
-    let offload = offload.expect("the stack left the sum to others");
+    let offload = offload.expect("a checksum left undone by the stack");
     assert_eq!((offload.csum_start, offload.csum_offset, offload.gso), (34, 6, Gso::None));
     assert!(frame[..40] == whole[..40] && frame[40..42] != whole[40..42] && frame[42..] == whole[42..]);
 }

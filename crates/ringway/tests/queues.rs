@@ -1,4 +1,4 @@
-//! A virtual machine's port with several queues, driven by DPDK: which queue each frame comes by.
+//! A virtual machine's port with several queues, driven by DPDK: the queue of each received frame.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use ringway_scenes::{Daemon, until};
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const QUEUES: usize = 4;
 
-/// A frame for the machine. Its source says which flow it is of, so that testpmd tells.
+/// Returns a frame to the machine. Its source address identifies the flow in testpmd's output.
 fn frame(flow: u16, rest: &[u8]) -> Vec<u8> {
     let [high, low] = flow.to_be_bytes();
     let mut frame = [&VM[..], &[2, 1, 0, 0, high, low], rest].concat();
@@ -17,7 +17,8 @@ fn frame(flow: u16, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// IPv4, from the address that ends in `host`; `fragment` is the offset in units of 8 bytes, and whether more follow.
+/// Returns an IPv4 packet from the address that ends in `host`. `fragment` is the offset in units of 8 bytes, and true
+/// if more fragments follow.
 fn ipv4(host: u8, protocol: u8, (offset, more): (u8, bool), payload: &[u8]) -> Vec<u8> {
     let len = 20 + payload.len() as u8;
     let header =
@@ -36,7 +37,7 @@ fn ports(source: u16) -> Vec<u8> {
     vec![high, low, 0, 53, 0, 26, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 }
 
-/// Sends frames, and asks testpmd by which queues each flow came.
+/// Sends frames. Returns the queues by which each flow came, from testpmd's output.
 fn queues(client: &mut Port, testpmd: &mut Testpmd, frames: &[Vec<u8>]) -> BTreeMap<u16, Vec<usize>> {
     let mut flows: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for some in frames.chunks(64) {
@@ -53,7 +54,7 @@ fn queues(client: &mut Port, testpmd: &mut Testpmd, frames: &[Vec<u8>]) -> BTree
     flows
 }
 
-/// Every flow came whole, by one queue; gives how many came by each.
+/// Checks that each flow came whole, by one queue. Returns the number of flows of each queue.
 fn spread(flows: &BTreeMap<u16, Vec<usize>>, frames: usize) -> [usize; QUEUES] {
     let mut spread = [0; QUEUES];
     for (flow, queues) in flows {
@@ -88,14 +89,14 @@ fn flows_to_a_machine_with_several_queues_are_spread_by_addresses_protocol_and_p
         });
         assert_eq!(daemon.port("vm")["vhost_user"]["queues"], 2 * QUEUES);
 
-        // Between the same stations, by their ports.
+        // Flows between two stations are steered by their UDP ports.
         for ip in [|rest: &[u8]| ipv4(1, 17, (0, false), rest), |rest: &[u8]| ipv6(1, 17, rest)] {
             let round = (0..64).map(|flow| frame(flow, &ip(&ports(1000 + flow))));
             let frames: Vec<_> = std::iter::repeat_n(round, 4).flatten().collect();
             let spread = spread(&queues(client, &mut testpmd, &frames), 4);
             assert!(spread.iter().sum::<usize>() == 64 && spread.iter().all(|flows| *flows >= 8), "{spread:?}");
         }
-        // Fragments, of which only the first has ports: by their addresses.
+        // Only the first fragment has UDP ports, so fragments are steered by their addresses.
         for (ip, is_six) in [(64, false), (64, true)] {
             let pieces = (0..ip).flat_map(|flow| {
                 let host = flow as u8 + 1;
@@ -113,7 +114,7 @@ fn flows_to_a_machine_with_several_queues_are_spread_by_addresses_protocol_and_p
             let spread = spread(&queues(client, &mut testpmd, &pieces.collect::<Vec<_>>()), 3);
             assert!(spread.iter().sum::<usize>() == 64 && spread.iter().all(|flows| *flows >= 8), "{spread:?}");
         }
-        // TCP and UDP between the same ports are two flows, which are on two queues more often than not.
+        // TCP and UDP between equal ports are two flows. In most cases, they are on two queues.
         let frames = (0..64)
             .flat_map(|flow| [6, 17].map(|protocol| frame(flow, &ipv4(1, protocol, (0, false), &ports(3000 + flow)))));
         let flows = queues(client, &mut testpmd, &frames.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Reach of ports: uplinks, allowed pairs, the rules of a switch, the MAC map.
+//! Reachability between ports: uplinks, allowed pairs, the rules of a switch, the MAC map.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]
 }
 
-/// Ports `p1`, `p2`, … with what follows their switch and kind; each bound to the address of its number.
+/// Starts a daemon with ports `p1`, `p2`, … that have these further keys. Each is bound to the address of its number.
 fn daemon(switch: &str, ports: &[&str]) -> (Daemon, Vec<Port>) {
     let port = |(n, keys): (usize, &&str)| {
         let n = n + 1;
@@ -23,24 +23,24 @@ fn daemon(switch: &str, ports: &[&str]) -> (Daemon, Vec<Port>) {
     (daemon, clients)
 }
 
-/// Sends a frame from port `from`, with the address of another than itself if need be. Gives who heard it.
-fn heard_by(daemon: &Daemon, clients: &mut [Port], from: u8, source: u8, to: [u8; 6]) -> Vec<u8> {
+/// Sends a frame from port `from`, with the source address of station `source`. Returns the receiving ports.
+fn receivers_of(daemon: &Daemon, clients: &mut [Port], from: u8, source: u8, to: [u8; 6]) -> Vec<u8> {
     let port = format!("p{from}");
     let taken = || daemon.port(&port)["in"]["frames"].as_u64();
     let before = taken();
     send(&mut clients[usize::from(from) - 1], &ringway_scenes::frame(to, mac(source), from));
-    // When another has been taken after it, all has happened with this one.
+    // When a second frame was taken, the first one has been delivered.
     for frames in 1..3 {
         until("the frame is taken", || taken() == before.map(|before| before + frames));
         if frames == 1 {
             send(&mut clients[usize::from(from) - 1], &ringway_scenes::frame(mac(from), mac(from), from));
         }
     }
-    let heard = (1..).zip(clients).filter(|(n, _)| *n != from);
-    heard.filter_map(|(n, client)| receive(client, Duration::ZERO).map(|_| n)).collect()
+    let received = (1..).zip(clients).filter(|(n, _)| *n != from);
+    received.filter_map(|(n, client)| receive(client, Duration::ZERO).map(|_| n)).collect()
 }
 
-const NOBODY: [u8; 0] = [];
+const NO_PORT: [u8; 0] = [];
 
 #[test]
 fn a_port_reaches_its_pairs_and_its_uplink_only_and_is_set_while_attached() {
@@ -63,22 +63,26 @@ fn a_port_reaches_its_pairs_and_its_uplink_only_and_is_set_while_attached() {
         (5, 1, false),
         (3, 5, true),
     ] {
-        let heard = heard_by(&daemon, clients, from, from, mac(to));
-        assert_eq!(heard, if wanted { vec![to] } else { Vec::new() }, "{from} to {to}");
+        let received = receivers_of(&daemon, clients, from, from, mac(to));
+        assert_eq!(received, if wanted { vec![to] } else { Vec::new() }, "{from} to {to}");
     }
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), [4], "what is for nobody here leaves by its uplink");
-    assert_eq!(heard_by(&daemon, clients, 2, 2, mac(77)), [4], "the first of all");
-    assert_eq!(heard_by(&daemon, clients, 4, 77, mac(78)), NOBODY, "and stays out");
-    assert_eq!(heard_by(&daemon, clients, 4, 77, mac(1)), [1]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [2, 4]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), [4], "unknown addresses are behind the port's uplink");
+    assert_eq!(receivers_of(&daemon, clients, 2, 2, mac(77)), [4], "a port without its own uplinks uses the first one");
+    assert_eq!(
+        receivers_of(&daemon, clients, 4, 77, mac(78)),
+        NO_PORT,
+        "an uplink's frames to unknown addresses stay outside"
+    );
+    assert_eq!(receivers_of(&daemon, clients, 4, 77, mac(1)), [1]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, [0xff; 6]), [2, 4]);
     let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
     assert_eq!((drops("p1", "pair_denied"), drops("p1", "uplink_denied")), (Some(1), Some(1)));
     assert_eq!((drops("p5", "uplink_denied"), drops("p4", "no_destination")), (Some(1), Some(1)));
 
     daemon.ok(&["port", "set", "p1", "allow=all", "uplinks=[\"p5\"]"]);
     daemon.ok(&["port", "set", "p3", "allow=p1"]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(3)), [3]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), [5]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(3)), [3]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), [5]);
     let said = daemon.ringway(&["port", "set", "p1", "uplinks=[\"p2\"]"]);
     assert!(said.code == Some(2) && said.err.contains("port \"p2\" is no uplink; write uplink = true"), "{}", said.err);
     let said = daemon.ringway(&["port", "set", "p1", "allow=[\"p4\"]"]);
@@ -91,12 +95,12 @@ fn the_rules_of_a_switch_keep_its_machines_apart_by_who_is_known() {
     let rules = "forwarding = \"map\"\nlocal = \"drop\"\ntransit = \"drop\"";
     let (daemon, mut clients) = daemon(rules, &keys);
     let clients = &mut clients;
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), NOBODY);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), [3]);
-    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(1)), [1]);
-    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(78)), NOBODY);
-    assert_eq!(heard_by(&daemon, clients, 3, 2, mac(1)), NOBODY, "a machine's address from outside");
-    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [2, 3], "the rules are for stations' addresses");
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), NO_PORT);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), [3]);
+    assert_eq!(receivers_of(&daemon, clients, 3, 77, mac(1)), [1]);
+    assert_eq!(receivers_of(&daemon, clients, 3, 77, mac(78)), NO_PORT);
+    assert_eq!(receivers_of(&daemon, clients, 3, 2, mac(1)), NO_PORT, "a machine's address from outside");
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, [0xff; 6]), [2, 3], "the rules are for stations' addresses");
     let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
     assert!(drops("p1", "local_denied") >= Some(1), "{}", daemon.port("p1"));
     assert_eq!((drops("p3", "transit_denied"), drops("p3", "spoofed_mac")), (Some(1), Some(1)));
@@ -107,16 +111,16 @@ fn the_rules_of_a_switch_keep_its_machines_in_and_strangers_out() {
     let keys = ["", "", "uplink = true\nguard = \"off\""];
     let (daemon, mut clients) = daemon("forwarding = \"map\"\noutbound = \"drop\"\ninbound = \"drop\"", &keys);
     let clients = &mut clients;
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), NOBODY, "out");
-    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(1)), NOBODY, "in");
-    // To a group, which is bound nowhere, is not out; what keeps ports apart keeps them apart there, too.
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), NO_PORT, "out");
+    assert_eq!(receivers_of(&daemon, clients, 3, 77, mac(1)), NO_PORT, "in");
+    // A group address is not outside, although it is bound nowhere. Isolation applies to group frames, too.
     for group in [[0xff; 6], [1, 0, 0x5e, 0, 0, 5]] {
-        assert_eq!(heard_by(&daemon, clients, 1, 1, group), [2, 3]);
+        assert_eq!(receivers_of(&daemon, clients, 1, 1, group), [2, 3]);
         for (key, on, off) in [("isolated", "true", "false"), ("allow", "[]", "all")] {
             let set = |value| ["p1", "p2"].map(|port| daemon.ok(&["port", "set", port, &format!("{key}={value}")]));
             set(on);
-            assert_eq!(heard_by(&daemon, clients, 1, 1, group), [3], "{key}");
+            assert_eq!(receivers_of(&daemon, clients, 1, 1, group), [3], "{key}");
             set(off);
         }
     }
@@ -148,15 +152,15 @@ fn rules_pairs_isolation_addresses_and_vlans_change_under_a_flood_and_let_nothin
         let (frames, before) = (given(), drops(&daemon, "p1", reason));
         until("frames flow", || given() > frames + 1000);
         daemon.reload(&closed);
-        until("they are denied", || drops(&daemon, "p1", reason) > before);
+        until("the frames are denied", || drops(&daemon, "p1", reason) > before);
         let (frames, before) = (given(), drops(&daemon, "p1", reason));
-        until("more are denied", || drops(&daemon, "p1", reason) > before + 1000);
+        until("more frames are denied", || drops(&daemon, "p1", reason) > before + 1000);
         assert_eq!(given(), frames, "{reason}");
         daemon.reload(&open);
     }
 }
 
-/// Address `n` of those that are bound to ports 2 to 5, a quarter each.
+/// Returns address `n`. A quarter of the addresses is bound to each of ports 2 to 5.
 fn mapped(n: u16) -> [u8; 6] {
     let [high, low] = n.to_be_bytes();
     [2, 0, 0, 1, high, low]
@@ -171,7 +175,7 @@ fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flo
     const ADDRESSES: u16 = 4096;
     const BATCH: u16 = 64;
     let moved = mapped(5);
-    // The address that moves is the second port's at first, and then the third's.
+    // The moving address is bound to the second port at first, and then to the third.
     let with = |has_moved: bool| {
         let port = |n: u16| {
             let home = |address: &u16| if *address == 5 && has_moved { 3 } else { 2 + address / 1024 };
@@ -189,21 +193,21 @@ fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flo
     let daemon = Daemon::start(&with(false));
     let [mut sender, mut clients @ ..] = [1, 2, 3, 4, 5].map(|n| daemon.attach(&format!("lan0:p{n}")).unwrap());
     assert_eq!(daemon.ok(&["fdb"]).matches("02:00:00:01:").count(), usize::from(ADDRESSES));
-    // Sends a batch and takes it where it arrives: port and address of each.
+    // Sends a batch and receives it at all ports. Returns the port and the address of each frame.
     let mut send_to = |addresses: &mut dyn Iterator<Item = u16>| {
-        let (mut sent, mut heard) = (0, Vec::new());
+        let (mut sent, mut received) = (0, Vec::new());
         for address in addresses {
             assert!(sender.tx().push(&ringway_scenes::frame(mapped(address), mac(1), 0)));
             sent += 1;
         }
         sender.flush();
-        until("all have arrived", || {
+        until("all frames have arrived", || {
             for (port, client) in (2..).zip(&mut clients) {
-                client.rx().drain(512, |frame| heard.push((port, <[u8; 6]>::try_from(&frame[..6]).unwrap())));
+                client.rx().drain(512, |frame| received.push((port, <[u8; 6]>::try_from(&frame[..6]).unwrap())));
             }
-            heard.len() >= sent
+            received.len() >= sent
         });
-        heard
+        received
     };
     for first in (0..ADDRESSES).step_by(BATCH.into()) {
         for (port, address) in send_to(&mut (first..first + BATCH)) {
@@ -229,13 +233,13 @@ fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flo
 fn the_rules_of_a_switch_change_by_command_while_frames_flow() {
     let (daemon, mut clients) = daemon("", &["", "", "guard = \"off\""]);
     let clients = &mut clients;
-    assert_eq!(heard_by(&daemon, clients, 3, 3, [0xff; 6]), [1, 2]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
-    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(2)), [2]);
+    assert_eq!(receivers_of(&daemon, clients, 3, 3, [0xff; 6]), [1, 2]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(receivers_of(&daemon, clients, 3, 77, mac(2)), [2]);
     assert_eq!(daemon.ok(&["switch", "set", "lan0", "local=drop", "broadcast=port:p3"]), "changed switch lan0\n");
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), NOBODY);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), [3], "what was learned is known");
-    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [3]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), NO_PORT);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), [3], "learned addresses are known");
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, [0xff; 6]), [3]);
     let settings = || {
         let switch = daemon.status()["switches"][0].clone();
         ["local", "transit", "broadcast", "unknown_unicast", "ageing"]
@@ -243,9 +247,9 @@ fn the_rules_of_a_switch_change_by_command_while_frames_flow() {
     };
     assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "300s"]);
     daemon.ok(&["switch", "set", "lan0", "ageing=60s"]);
-    assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "60s"], "what is left out stays");
+    assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "60s"], "omitted keys stay");
     daemon.ok(&["switch", "set", "lan0", "ageing=300s"]);
-    // What is refused changes nothing of it.
+    // A refused command changes nothing.
     for (keys, wanted) in [
         (
             &["local=allow", "transit=maybe"][..],
@@ -267,13 +271,13 @@ fn the_rules_of_a_switch_change_by_command_while_frames_flow() {
     );
 
     daemon.ok(&["switch", "set", "lan0", "local=allow", "broadcast=flood", "unknown_unicast=drop"]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [2, 3]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(78)), NOBODY);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, [0xff; 6]), [2, 3]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(78)), NO_PORT);
     assert_eq!(daemon.ok(&["switch", "set", "lan0", "unknown_unicast=drop"]), "nothing differs\n");
     daemon.ok(&["switch", "set", "lan0", "forwarding=map"]);
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), NOBODY, "what was learned counts no more");
-    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(77)), NO_PORT, "learned addresses are ignored");
+    assert_eq!(receivers_of(&daemon, clients, 1, 1, mac(2)), [2]);
     assert!((1..=3).all(|n| daemon.port(&format!("p{n}"))["state"] == "up"));
 }
 
@@ -285,10 +289,10 @@ fn a_switch_that_clients_made_stays_as_it_was_set_when_they_are_gone() {
     daemon.ok(&["port", "add", "p", "switch=lan7", "kind=process"]);
     daemon.ok(&["port", "del", "p"]);
     drop(guest);
-    until("it is gone", || daemon.port("guest").is_null());
+    until("the port is gone", || daemon.port("guest").is_null());
     let (mut a, mut b) = (daemon.attach("lan7:a").unwrap(), daemon.attach("lan7:b").unwrap());
     send(&mut a, &ringway_scenes::frame(mac(9), mac(1), 0));
-    until("it is dropped", || drops(&daemon, "a", "no_destination") == 1);
+    until("the frame is dropped", || drops(&daemon, "a", "no_destination") == 1);
     send(&mut a, &ringway_scenes::frame([0xff; 6], mac(1), 0));
     assert!(receive(&mut b, ringway_scenes::PATIENCE).is_some_and(|frame| frame[..6] == [0xff; 6]));
 }

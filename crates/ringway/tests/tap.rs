@@ -1,5 +1,5 @@
-//! TAP ports come, change and go. The daemon runs in a network namespace of its own, so nothing of the host is touched;
-//! without root it gets a user namespace as well.
+//! TAP ports are added, changed and removed. The daemon runs in a new network namespace, so the host is not changed.
+//! Without root it gets a new user namespace, too.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use ringway_scenes::{Daemon, PATIENCE, Said, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip::is_root;
 
-/// A daemon in a namespace, and the way in.
+/// A daemon in a namespace, and the means to run commands there.
 struct Lab {
     daemon: Daemon,
     net: File,
@@ -30,7 +30,7 @@ impl Lab {
         Self { daemon, net, user }
     }
 
-    /// A command inside, also when the daemon is gone.
+    /// Runs a command in the namespace, also if the daemon is gone.
     fn inside(&self, command: &[&str]) -> Command {
         let path = |file: &File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let mut enter = Command::new("nsenter");
@@ -46,7 +46,7 @@ impl Lab {
         self.inside(command).output().expect("nsenter and ip are installed").into()
     }
 
-    /// Number of the network device in the namespace, if it is there.
+    /// Returns the index of the network device in the namespace, if the device exists.
     fn device(&self, name: &str) -> Option<String> {
         let said = self.run(&["ip", "-o", "link", "show", "dev", name]);
         said.out.split_once(':').map(|(number, _)| number.to_owned())
@@ -69,7 +69,7 @@ fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
     let deadline = Instant::now() + PATIENCE;
     let mut asked = false;
     while !asked {
-        assert!(Instant::now() < deadline, "the stack should ask who has 10.9.9.2");
+        assert!(Instant::now() < deadline, "no ARP request for 10.9.9.2");
         client.wait_rx(Duration::from_millis(100)).unwrap();
         client.rx().drain(64, |f| asked |= f[12..14] == [8, 6] && f[38..42] == [10, 9, 9, 2]);
     }
@@ -81,7 +81,7 @@ fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
     lab.daemon.ok(&["port", "add", "p", "switch=lan0", "kind=tap", "device=other"]);
     assert!(lab.device("other").is_some() && lab.device("p").is_none());
     lab.daemon.ok(&["port", "del", "p"]);
-    assert_eq!(lab.device("other"), None, "the device is gone when the command says so");
+    assert_eq!(lab.device("other"), None, "the command removes the device before it answers");
     lab.daemon.ok(&["port", "add", "p", "switch=lan0", "kind=tap", "device=other"]);
     assert!(lab.daemon.stop().success());
     assert_eq!((lab.device("tap0"), lab.device("other")), (None, None), "a clean end leaves no device");
@@ -121,7 +121,7 @@ fn a_device_can_be_in_another_namespace() {
     let path = format!("/proc/{}/ns/net", other.0.id());
     let there =
         || fs::read_link(&path).ok().filter(|ns| *ns != own && *ns != fs::read_link("/proc/self/ns/net").unwrap());
-    until("the other namespace is there", || there().is_some());
+    until("the other namespace exists", || there().is_some());
     lab.daemon.ok(&["port", "add", "t", "switch=lan0", "kind=tap", &format!("netns={path}")]);
     let devices = || fs::read_to_string(format!("/proc/{}/net/dev", other.0.id())).unwrap();
     assert!(devices().contains(" t:"), "{}", devices());
@@ -137,11 +137,11 @@ fn a_device_that_somebody_deletes_is_made_again_as_soon_as_it_can_be() {
     let lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
     let before = lab.device("tap0");
     assert_eq!(lab.run(&["ip", "link", "del", "tap0"]).code, Some(0));
-    until("there is another", || lab.device("tap0").is_some_and(|now| Some(now) != before));
-    until("its port is up", || lab.daemon.port("tap0")["state"] == "up");
+    until("a new device exists", || lab.device("tap0").is_some_and(|now| Some(now) != before));
+    until("the new device's port is up", || lab.daemon.port("tap0")["state"] == "up");
     assert_eq!(lab.daemon.status()["faults"][0]["reason"], "device_lost");
 
-    // Something else takes the name.
+    // Another kind of device takes the name.
     until("the port says why it failed", || {
         if !lab.run(&["ip", "link", "show", "dev", "tap0", "type", "veth"]).out.contains("tap0") {
             lab.run(&["ip", "link", "del", "tap0"]);

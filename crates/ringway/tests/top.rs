@@ -1,4 +1,4 @@
-//! `ringway top`, on a terminal of the test's own and without one.
+//! `ringway top`, on a pseudo-terminal of the test and without a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,11 +19,11 @@ const ALL: [u8; 6] = [0xff; 6];
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 132;
 
-/// A program on a terminal, and what the terminal shows. Ended when dropped.
+/// A program on a terminal, and the terminal's contents. Dropping it ends the program.
 struct Terminal {
     child: Ended,
     keys: File,
-    /// The program's side, kept open to look at its modes.
+    /// The program's side of the terminal, kept open to read its modes.
     side: OwnedFd,
     screen: Arc<Mutex<vt100::Parser>>,
 }
@@ -37,7 +37,7 @@ impl Terminal {
         let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         let side = open();
         tcsetwinsize(&side, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        // In a session of its own, so that this is its terminal and not that of whoever runs the tests.
+        // A new session makes this the controlling terminal, instead of the terminal that runs the tests.
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_ringway"), "--runtime-dir"]).arg(daemon.runtime_dir());
         command.arg("top").args(args).env("TERM", "xterm-256color");
@@ -62,12 +62,12 @@ impl Terminal {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Waits until the screen shows this.
+    /// Waits until the screen shows this text.
     fn shows(&self, wanted: &str) {
         until(&format!("the screen shows {wanted:?}"), || self.text().contains(wanted));
     }
 
-    /// The ports in the order in which they are shown.
+    /// Returns the ports in the shown order.
     fn ports(&self) -> Vec<String> {
         let text = self.text();
         let rows = text.lines().skip_while(|line| !line.starts_with("PORT")).skip(1);
@@ -75,7 +75,7 @@ impl Terminal {
         names.filter(|name| name.len() == 1).map(str::to_owned).collect()
     }
 
-    /// Whether the terminal is as a shell leaves it: its usual screen, a cursor, keys that are lines with echo.
+    /// Returns true if the terminal is as a shell leaves it: the main screen, a visible cursor, line input with echo.
     fn is_restored(&self) -> bool {
         use rustix::termios::LocalModes;
         let modes = tcgetattr(&self.side).unwrap().local_modes;
@@ -88,7 +88,7 @@ impl Terminal {
         self.child.signal(signal);
     }
 
-    /// Waits for its end; gives its exit code.
+    /// Waits for the program's end. Returns its exit code.
     fn end(&mut self) -> Option<i32> {
         until("top ends", || self.child.try_wait().unwrap().is_some());
         until("the terminal is restored", || self.is_restored());
@@ -96,7 +96,7 @@ impl Terminal {
     }
 }
 
-/// Three ports, of which `b` has sent most frames and `c` has lost some.
+/// Starts a daemon with three ports. `b` has sent the most frames, and `c` has lost some.
 fn busy() -> (Daemon, [Port; 3]) {
     let daemon = Daemon::start("");
     let ports = ["a", "b", "c"].map(|name| daemon.attach(&format!("lan0:{name}")).unwrap());
@@ -114,7 +114,7 @@ fn traffic(daemon: &Daemon, [a, b, c]: &mut [Port; 3]) {
             send(c, &frame(ALL, [0; 6], number));
         }
     }
-    until("all are taken", || daemon.port("c")["in"]["frames"] == before + 5);
+    until("all frames are taken", || daemon.port("c")["in"]["frames"] == before + 5);
     for port in [a, b, c] {
         while port.rx().drain(64, |_| {}) > 0 {}
     }
@@ -123,11 +123,11 @@ fn traffic(daemon: &Daemon, [a, b, c]: &mut [Port; 3]) {
 #[test]
 fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
     let (daemon, mut ports) = busy();
-    // Seldom enough that all of it falls between two looks.
+    // The interval is so long that all frames come between two updates.
     let mut top = Terminal::start(&daemon, &["--interval", "500ms"]);
     top.shows("PORT");
     assert!(!top.is_restored());
-    // It stands still, so that what is compared stays. A look at which no frame had moved is not the one that is wanted.
+    // The display is paused, so that the compared text stays. An update without frames is skipped.
     let text = until_some("there are rates", || {
         traffic(&daemon, &mut ports);
         top.press(" ");
@@ -137,7 +137,7 @@ fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
             return Some(text);
         }
         top.press(" ");
-        until("it goes on", || !top.text().contains("standing still"));
+        until("the display continues", || !top.text().contains("standing still"));
         None
     });
     for wanted in ["IN ppsv", "OUT bit/s", "DROPPED AS", "poller 0", "% busy", "3 ports", "every 500ms", "q: quit"] {
@@ -148,7 +148,7 @@ fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
     until("the order is reversed", || top.ports() == ["c", "a", "b"]);
     top.press("r\x1b[D\x1b[D\x1b[D");
     until("the order is that of names", || top.ports() == ["a", "b", "c"]);
-    // From the first column on to the last but one that can be sorted by.
+    // Moves from the first sort column to the last but one.
     top.press("<<");
     until("the port that lost frames is first", || top.ports() == ["c", "a", "b"]);
     top.shows("DROPS/sv");
@@ -169,7 +169,7 @@ fn how_full_buckets_are_is_shown_for_ports_and_those_that_they_share() {
     let mut top = Terminal::start(&daemon, &["--interval", "50ms", "--sort", "fill"]);
     top.shows("bucket t         [########################] 100.0 % full; 1Gbit for 1 ports; 0 bit/s, 0 pps refused");
     top.shows("in 100%");
-    until("it is not full", || {
+    until("the bucket is not full", || {
         let _ = a.tx().push(&frame(ALL, A, 0));
         a.flush();
         !top.text().contains("in 100%") && top.text().contains("in ")
@@ -197,11 +197,11 @@ fn the_terminal_is_restored_however_top_ends() {
     let mut top = Terminal::start(&daemon, &[]);
     top.shows("q: quit");
     top.press("\x1a");
-    until("it has stopped, and left the terminal", || top.is_restored());
+    until("top is stopped, and the terminal is restored", || top.is_restored());
     let stat = format!("/proc/{}/stat", top.child.id());
-    until("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+    until("the process is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
     top.signal(Signal::CONT);
-    until("it is there again", || !top.is_restored() && top.text().contains("q: quit"));
+    until("top is shown again", || !top.is_restored() && top.text().contains("q: quit"));
     top.press("q");
     assert_eq!(top.end(), Some(0));
 }
@@ -231,7 +231,7 @@ fn without_a_terminal_there_are_tables_lines_of_json_or_what_to_write() {
     command.arg("--runtime-dir").arg(daemon.runtime_dir()).args(["top", "--json", "-n", "2", "--interval", "1s"]);
     let mut child = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
     let before = daemon.port("b")["in"]["frames"].as_u64().unwrap();
-    until("it has ended", || {
+    until("top has ended", || {
         traffic(&daemon, &mut ports);
         child.try_wait().unwrap().is_some()
     });
@@ -239,7 +239,7 @@ fn without_a_terminal_there_are_tables_lines_of_json_or_what_to_write() {
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2, "{out}");
-    // What all lines say together is what was counted.
+    // The sum of all lines is the counted number.
     let total = |name: &str, pointer: &str| -> f64 {
         let one = |line: &Value| {
             let port = line["ports"].as_array().unwrap().iter().find(|port| port["name"] == name).unwrap();
@@ -263,7 +263,7 @@ fn without_a_terminal_there_are_tables_lines_of_json_or_what_to_write() {
     assert!(rows[2].starts_with("PORT") && rows[3].starts_with("a ") && rows.len() == 4, "{table}");
     let tables = daemon.ok(&["top", "--batch", "-n", "3", "--interval", "50ms"]);
     assert_eq!(tables.matches("PORT").count(), 3);
-    // A reader that goes ends it, quietly.
+    // If the reader closes the pipe, top ends without an error.
     let line = format!(
         "{} --runtime-dir {} top -b --interval 50ms | head -1",
         env!("CARGO_BIN_EXE_ringway"),

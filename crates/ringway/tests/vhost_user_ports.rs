@@ -1,17 +1,13 @@
-//! vhost-user ports of a daemon: they come, change and go, and their front ends with them.
+//! vhost-user ports of a daemon: they are added, changed and removed, together with their front ends.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Instant;
 
-use ringway_client::Port;
-use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
-use ringway_traffic::{Endpoint, Meeting, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
+use ringway_scenes::guest::{both_ways, ends};
+use ringway_scenes::{Daemon, until};
+use ringway_traffic::{Packed, Ring, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::{Value, json};
-
-const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
-const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 
 const SWITCHES: &str = "[switch.lan0]\n[switch.lan1]\n";
 
@@ -31,43 +27,9 @@ fn state(daemon: &Daemon, port: &str) -> Value {
     daemon.port(port)["state"].clone()
 }
 
-/// Becomes the driver of the port whose socket this is.
+/// Attaches a driver to the port behind this socket.
 fn drive<R: Ring>(daemon: &Daemon, name: &str) -> VirtioEndpoint<R> {
     VirtioEndpoint::attach(&daemon.socket(name), &VirtioOptions::default()).expect("the port takes a front end")
-}
-
-/// Sends a frame from the guest; it must arrive at the client.
-fn to_client<R: Ring>(guest: &mut VirtioEndpoint<R>, client: &mut Port, number: u8) {
-    let sent = frame(CLIENT, VM, number);
-    assert!(guest.tx_push(sent.len(), |bytes| bytes.copy_from_slice(&sent)));
-    guest.tx_flush();
-    assert_eq!(receive(client, PATIENCE).as_deref(), Some(&sent[..]));
-}
-
-/// Sends a frame from the client; it must arrive at the guest.
-fn to_guest<R: Ring>(client: &mut Port, guest: &mut VirtioEndpoint<R>, number: u8) {
-    let sent = frame(VM, CLIENT, number);
-    send(client, &sent);
-    let (deadline, mut got) = (Instant::now() + PATIENCE, None);
-    while got.is_none() {
-        let left = deadline.checked_duration_since(Instant::now()).expect("the guest should receive");
-        guest.wait(true, left).expect("the port stays");
-        guest.rx_batch(1, |bytes| got = Some(bytes.to_vec()));
-    }
-    assert_eq!(got.as_deref(), Some(&sent[..]));
-}
-
-fn both_ways<R: Ring>(guest: &mut VirtioEndpoint<R>, client: &mut Port, number: u8) {
-    to_client(guest, client, number);
-    to_guest(client, guest, number + 1);
-}
-
-/// The port must have ended this connection.
-fn ends(mut connection: &UnixStream) {
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut reads = std::iter::repeat_with(|| connection.read(&mut [0]).map_err(|error| error.kind()));
-    let end = reads.find(|read| *read != Err(ErrorKind::Interrupted));
-    assert!(matches!(end, Some(Ok(0) | Err(ErrorKind::ConnectionReset))), "the connection should just end: {end:?}");
 }
 
 #[test]
@@ -79,7 +41,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
         "features": [], "queues": 0, "ring_size": 0});
     assert_eq!(port["vhost_user"], waiting);
     let mode = std::fs::metadata(daemon.socket("vm1.sock")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "the socket is its owner's alone");
+    assert_eq!(mode & 0o777, 0o600, "only the owner may use the socket");
 
     let mut client = daemon.attach("lan0:c").unwrap();
     let mut guest = drive::<Split>(&daemon, "vm1.sock");
@@ -101,8 +63,8 @@ fn front_ends_come_and_go_and_the_port_stays() {
     both_ways(&mut guest, &mut client, 3);
     let port = daemon.port("vm1");
     assert!(port["vhost_user"]["features"].as_array().unwrap().contains(&"ring_packed".into()), "{port}");
-    assert_eq!(port["in"]["frames"], 2, "the port's counters go on");
-    assert_eq!(daemon.status()["faults"], json!([]), "coming and going is no fault");
+    assert_eq!(port["in"]["frames"], 2, "the port's counters stay");
+    assert_eq!(daemon.status()["faults"], json!([]), "connecting and disconnecting is no fault");
 
     let second = UnixStream::connect(daemon.socket("vm1.sock")).unwrap();
     ends(&second);
@@ -119,7 +81,7 @@ fn a_front_end_that_breaks_the_rules_loses_its_connection_and_the_status_says_wh
     bad.write_all(&[0xff; 64]).unwrap();
     ends(&bad);
     daemon.until_state("vm1", "waiting");
-    until("the fault is noted", || daemon.status()["faults"][0]["port"] == "vm1");
+    until("the fault is recorded", || daemon.status()["faults"][0]["port"] == "vm1");
     let fault = &daemon.status()["faults"][0];
     assert_eq!((&fault["switch"], &fault["reason"]), (&"lan0".into(), &"bad_message".into()));
     assert!(fault["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
@@ -140,7 +102,7 @@ fn a_port_can_go_and_come_while_it_is_in_use() {
         let mut guest = drive::<Split>(&daemon, "vm1.sock");
         both_ways(&mut guest, &mut client, number);
         assert_eq!(daemon.ok(&["port", "del", "vm1"]), "removed port vm1\n");
-        assert!(!daemon.socket("vm1.sock").exists(), "the socket is gone when the command says so");
+        assert!(!daemon.socket("vm1.sock").exists(), "the command removes the socket before it answers");
         ends(guest.connection());
     }
     daemon.ok(&["port", "add", "vm1", "switch=lan0", "kind=vhost-user"]);
@@ -173,12 +135,16 @@ fn a_reload_keeps_the_front_ends_of_ports_that_need_not_go() {
     assert_eq!(state(&daemon, "c"), "up", "a front end moves to another switch with its port");
     both_ways(&mut c, &mut daemon.attach("lan1:client").unwrap(), 5);
 
-    // Sockets change places; a's, with all that is said of it, goes to another port.
+    // The ports' sockets are exchanged. The connected socket of a now belongs to b.
     reload(&daemon, &[vm("a", "socket = \"b.sock\""), vm("b", "socket = \"a.sock\"")]);
     assert!(daemon.line().starts_with("reloaded: "));
     [&b, &c].into_iter().for_each(|guest| ends(guest.connection()));
     both_ways(&mut a, &mut client, 7);
-    assert_eq!((state(&daemon, "a"), state(&daemon, "b")), ("waiting".into(), "up".into()), "it is b's front end now");
+    assert_eq!(
+        (state(&daemon, "a"), state(&daemon, "b")),
+        ("waiting".into(), "up".into()),
+        "the front end is now at b"
+    );
     let _guest = drive::<Split>(&daemon, "b.sock");
     daemon.until_state("a", "up");
     assert!(!daemon.socket("c.sock").exists());
@@ -209,7 +175,7 @@ fn a_change_that_cannot_be_made_whole_takes_no_front_end_away() {
     both_ways(&mut a, &mut client, 3);
 }
 
-/// The one change that cannot be tried first: a socket that a port gives up is bound by another.
+/// One change cannot be tested before a reload: another process binds the socket that a port has released.
 #[test]
 fn a_socket_that_cannot_be_bound_again_is_tried_until_it_can() {
     let daemon = start(&[]);
@@ -248,7 +214,7 @@ fn a_killed_daemons_sockets_are_no_obstacle_to_the_next() {
 fn a_port_that_is_the_client_connects_and_connects_again() {
     let mut daemon = start(&[vm("vm1", "role = \"client\"\nsocket = \"qemu.sock\"")]);
     assert_eq!(state(&daemon, "vm1"), "waiting");
-    let options = VirtioOptions { meeting: Meeting::Listen, ..VirtioOptions::default() };
+    let options = VirtioOptions { socket_role: SocketRole::Listen, ..VirtioOptions::default() };
     for round in 0..3 {
         let mut guest = VirtioEndpoint::<Split>::attach(&daemon.socket("qemu.sock"), &options).unwrap();
         both_ways(&mut guest, &mut daemon.attach("lan0:c").unwrap(), round);
@@ -275,7 +241,7 @@ fn ports_are_on_the_pollers_they_are_to_be_on() {
         both_ways(&mut b, &mut client, number);
     }
     daemon.ok(&["port", "set", "b", "poller=any"]);
-    assert_eq!(poller("b"), 1, "a port that may be anywhere stays");
+    assert_eq!(poller("b"), 1, "a port without a fixed poller stays");
     for port in ["b", "lan0:client"] {
         let said = daemon.ringway(&["port", "set", port, "poller=2"]);
         assert_eq!(said.code, Some(2));

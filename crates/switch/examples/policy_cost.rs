@@ -1,8 +1,8 @@
-//! What policy costs for each frame, on a switch whose ports are in memory.
+//! The cost of policy for each frame, on a switch with in-memory ports.
 //!
-//! `policy_cost CASE BATCHES` passes so many batches of 256 frames from one port to another; under `valgrind --tool=callgrind` with
-//! two numbers of batches the difference of the totals, divided by the difference of frames, is instructions per frame. Without
-//! arguments it lists the cases.
+//! `policy_cost CASE BATCHES` passes that many batches of 256 frames from one port to another; under `valgrind
+//! --tool=callgrind` with two numbers of batches the difference of the totals, divided by the difference of frames, is
+//! instructions per frame. Without arguments it lists the cases.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use ringway_memory::Mapping;
 use ringway_switch::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Prefix, Rules};
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, Discarded, Frames, Input, Learning, Mac, MacTable, Member, News, Output, Owner, Port,
-    PortFault, Spreads, Switch, Time, Workspace, pass,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning, Mac,
+    MacTable, Member, Output, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 
 const FRAMES: usize = 256;
 const STRIDE: usize = 192;
 
-/// Offers the same frames again and again.
+/// An input that offers the same frames in every batch.
 struct Offer {
     memory: Mapping,
     len: usize,
@@ -42,14 +42,14 @@ impl Input for Offer {
         true
     }
 
-    fn arm(&mut self) -> bool {
-        true
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Pending
     }
 
     fn disarm(&mut self) {}
 }
 
-/// Counts.
+/// An output that counts frames.
 struct Sink;
 
 impl Output for Sink {
@@ -60,8 +60,8 @@ impl Output for Sink {
 }
 
 impl Bell for Sink {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -143,7 +143,7 @@ fn main() {
     let bound = if case == "bound" || case == "all" { Bound::new(&members) } else { Bound::default() };
     let table = Arc::new(MacTable::new(1024, 1024, [3, 4]));
     table.learn_in(if vlans { 2 } else { 0 }, mac(1), Owner::new(1, 0), 1, |_| true);
-    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
     let switch = switch.within(Domain { bound, rules: Rules::ALLOW, vlans });
 
     let mut work = Workspace::new(FRAMES);

@@ -1,7 +1,7 @@
-//! Where Ringway itself failed: panics that were caught.
+//! Caught panics: the source line where each began, and for which port.
 //!
-//! A place is an index into a table of fixed size, so that [`crate::PortFault`] stays a small value and a client that provokes
-//! panics cannot make the process remember more and more.
+//! A [`PanicLocation`] is an index into a table of fixed size. So [`crate::PortFault`] stays a small value, and a client that
+//! provokes panics cannot make the process use more and more memory.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,16 +9,16 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// Places that are remembered. There are far fewer defects than that.
+/// Most source lines in the table. There are far fewer defects.
 const PLACES: usize = 64;
-/// Bytes of a message that are remembered.
+/// Most bytes of a message in the table.
 const MESSAGE_BYTES: usize = 200;
 
 #[derive(Debug, PartialEq, Eq)]
 struct Noted {
     file: String,
     line: u32,
-    /// Of the first panic there.
+    /// The message of the first panic at this line.
     message: String,
 }
 
@@ -26,30 +26,31 @@ static NOTED: [OnceLock<Noted>; PLACES] = [const { OnceLock::new() }; PLACES];
 
 /// A line of Ringway's source where a panic began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place(u8);
+pub struct PanicLocation(u8);
 
-impl Place {
-    /// A place that nobody noted.
-    pub const UNKNOWN: Place = Place(u8::MAX);
+impl PanicLocation {
+    /// A source line that is not in the table.
+    pub const UNKNOWN: PanicLocation = PanicLocation(u8::MAX);
 
-    /// The place of a panic with this message. The first message of a place is kept.
+    /// Returns the place of a panic at this line of `file`, and enters it into the table if it is new. The table keeps
+    /// the first message of a place.
     #[must_use]
-    pub fn note(file: &str, line: u32, message: &str) -> Place {
-        note_in(&NOTED, file, line, message).map_or(Place::UNKNOWN, |index| Place(index as u8))
+    pub fn note(file: &str, line: u32, message: &str) -> PanicLocation {
+        note_in(&NOTED, file, line, message).map_or(PanicLocation::UNKNOWN, |index| PanicLocation(index as u8))
     }
 
     fn noted(self) -> Option<&'static Noted> {
         NOTED.get(usize::from(self.0)).and_then(OnceLock::get)
     }
 
-    /// The source file and line, if they are known.
+    /// The source file and line; `None` for [`PanicLocation::UNKNOWN`].
     #[must_use]
     pub fn file_and_line(self) -> Option<(&'static str, u32)> {
         self.noted().map(|noted| (noted.file.as_str(), noted.line))
     }
 }
 
-/// The index of a place in a table; `None`: the table is full of others.
+/// Returns the index of a place in the table, and adds the place if it is new. Returns `None` if the table is full.
 fn note_in(table: &[OnceLock<Noted>], file: &str, line: u32, message: &str) -> Option<usize> {
     let file = printable(file);
     table.iter().position(|place| {
@@ -58,7 +59,7 @@ fn note_in(table: &[OnceLock<Noted>], file: &str, line: u32, message: &str) -> O
     })
 }
 
-/// A message may quote what a client sent.
+/// Replaces control characters and limits the length: a message may quote bytes from a client.
 fn printable(text: &str) -> String {
     let mut kept: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let end = (0..=MESSAGE_BYTES.min(kept.len())).rev().find(|&end| kept.is_char_boundary(end)).unwrap_or(0);
@@ -66,7 +67,7 @@ fn printable(text: &str) -> String {
     kept
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PanicLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.noted() {
             Some(Noted { file, line, message }) => write!(f, "{file}:{line} ({message})"),
@@ -75,36 +76,37 @@ impl fmt::Display for Place {
     }
 }
 
-/// What Ringway did for a port when it failed.
+/// What Ringway did for a port when the panic happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It served the port: took its frames, decided where they go, gave back their memory, or called its client. Nobody but the
-    /// port's client chooses what is read then.
+    /// It served the port: collected its frames, forwarded them, released their buffers, or called its client. Only the
+    /// port's own client controls the input of these steps.
     Source,
-    /// It gave frames of the port to other ports. What the receiver's client wrote into its memory may be the cause as well.
+    /// It delivered frames of the port to other ports. The receiver's client may be the cause, too: its memory is read
+    /// in this step.
     Sender,
-    /// It gave the port frames that others chose.
+    /// It delivered frames of other ports to the port.
     Receiver,
-    /// It ran the port's own thread: its client's messages.
+    /// It ran the port's own thread, which handles the client's messages.
     Thread,
 }
 
 impl Role {
-    /// Whether the port's own client alone can have caused the panic. Where it is false, two clients chose what was read: nobody
-    /// knows which of them is hostile.
+    /// Returns true if only the port's own client can have caused the panic. Otherwise the step read input of two
+    /// clients, and either may be hostile.
     #[must_use]
-    pub const fn is_own_doing(self) -> bool {
+    pub const fn is_attributable(self) -> bool {
         matches!(self, Self::Source | Self::Thread)
     }
 }
 
-/// A panic that was caught, and what it cost a port its place for.
+/// A caught panic: why a port was retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Defect {
-    /// What was done for the port.
+    /// What Ringway did for the port.
     pub role: Role,
     /// Where the panic began.
-    pub place: Place,
+    pub place: PanicLocation,
 }
 
 impl fmt::Display for Defect {
@@ -120,16 +122,16 @@ impl fmt::Display for Defect {
 }
 
 thread_local! {
-    /// The thread's panics are caught, and told by whoever catches them.
+    /// True while the code that catches the thread's panics also reports them.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
     /// Where the last panic began.
-    static LAST: Cell<Place> = const { Cell::new(Place::UNKNOWN) };
-    /// The port that is served is being given frames that others left for it.
+    static LAST: Cell<PanicLocation> = const { Cell::new(PanicLocation::UNKNOWN) };
+    /// True while the served port receives queued frames of other ports.
     static GIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs the part of a step in which the port that is served is given frames that others left for it. A panic in there makes the
-/// port a [`Role::Receiver`].
+/// Runs the part of a step in which the served port receives queued frames of other ports. After a panic in `give` the
+/// port's role is [`Role::Receiver`].
 #[inline]
 pub fn giving<T>(give: impl FnOnce() -> T) -> T {
     GIVING.set(true);
@@ -138,38 +140,39 @@ pub fn giving<T>(give: impl FnOnce() -> T) -> T {
     given
 }
 
-/// After a panic: whether it interrupted [`giving`]. Asked once for each panic.
+/// Returns true if the last panic interrupted [`giving`], and clears that. To be called once after each panic.
 #[cold]
 #[must_use]
-pub fn take_giving() -> bool {
+pub fn take_receiving() -> bool {
     GIVING.try_with(|giving| giving.replace(false)) == Ok(true)
 }
 
-/// From now on the calling thread contains its panics: the process's hook, which the engine installs, notes them.
+/// Declares that the calling thread catches its panics. The engine's panic hook then records them instead of printing
+/// them.
 pub fn guard_thread() {
     GUARDED.set(true);
 }
 
-/// Whether a panic of the calling thread will be caught. For the process's hook.
+/// Returns true if a panic of the calling thread will be caught. For the panic hook.
 #[must_use]
 pub fn is_guarded() -> bool {
-    // A thread that ends has no such memory any more; its panic is nobody's to catch.
+    // The thread-local is gone while a thread ends. Nothing catches a panic then.
     GUARDED.try_with(Cell::get) == Ok(true)
 }
 
-/// Notes where a panic of the calling thread began. For the process's hook.
-pub fn note_panic(place: Place) {
+/// Records where a panic of the calling thread began. For the panic hook.
+pub fn note_panic(place: PanicLocation) {
     let _ = LAST.try_with(|last| last.set(place));
 }
 
 /// Runs a step that belongs to one client, on any thread.
 ///
-/// What the step has changed may be half done: whoever goes on throws it away.
+/// After a panic, the caller must discard what the step was changing: it may be half changed.
 ///
 /// # Errors
-/// The step panicked: where.
+/// Where the step panicked.
 #[inline(always)]
-pub fn contain<T>(step: impl FnOnce() -> T) -> Result<T, Place> {
+pub fn contain<T>(step: impl FnOnce() -> T) -> Result<T, PanicLocation> {
     let before = GUARDED.try_with(|guarded| guarded.replace(true)).unwrap_or(false);
     let result = catch_unwind(AssertUnwindSafe(step));
     let _ = GUARDED.try_with(|guarded| guarded.set(before));
@@ -177,12 +180,12 @@ pub fn contain<T>(step: impl FnOnce() -> T) -> Result<T, Place> {
 }
 
 #[cold]
-fn caught(payload: Box<dyn Any + Send>) -> Place {
-    // What somebody threw may panic once more when it is dropped. A text does not.
+fn caught(payload: Box<dyn Any + Send>) -> PanicLocation {
+    // Dropping an arbitrary payload may panic again. Dropping a string does not.
     if !payload.is::<&'static str>() && !payload.is::<String>() {
         std::mem::forget(payload);
     }
-    LAST.try_with(|last| last.replace(Place::UNKNOWN)).unwrap_or(Place::UNKNOWN)
+    LAST.try_with(|last| last.replace(PanicLocation::UNKNOWN)).unwrap_or(PanicLocation::UNKNOWN)
 }
 
 #[cfg(test)]
@@ -191,27 +194,27 @@ mod tests {
 
     #[test]
     fn a_panic_outside_of_giving_is_not_taken_for_one_inside() {
-        assert!(!take_giving());
+        assert!(!take_receiving());
         giving(|| ());
-        assert!(!take_giving(), "it ended");
+        assert!(!take_receiving(), "it ended");
         assert!(contain(|| giving(|| panic!("injected"))).is_err());
-        assert!(take_giving());
+        assert!(take_receiving());
         assert!(contain(|| panic!("injected")).is_err());
-        assert!(!take_giving(), "the next panic is another");
+        assert!(!take_receiving(), "the next panic is another");
     }
 
     #[test]
     fn a_place_is_remembered_once_with_its_first_message_and_the_table_does_not_grow() {
-        let place = Place::note("some/file.rs", 7, "first\nline");
-        assert_eq!(Place::note("some/file.rs", 7, "second"), place);
+        let place = PanicLocation::note("some/file.rs", 7, "first\nline");
+        assert_eq!(PanicLocation::note("some/file.rs", 7, "second"), place);
         assert_eq!(place.to_string(), "some/file.rs:7 (first line)");
         assert_eq!(place.file_and_line(), Some(("some/file.rs", 7)));
-        let long = Place::note("long.rs", 1, &"\u{e4}".repeat(1000));
+        let long = PanicLocation::note("long.rs", 1, &"\u{e4}".repeat(1000));
         assert!(long.to_string().len() < 2 * MESSAGE_BYTES);
         let table = [const { OnceLock::new() }; 3];
         let indices: Vec<_> = (0..5).map(|line| note_in(&table, "many.rs", line, "")).collect();
         assert_eq!(indices, [Some(0), Some(1), Some(2), None, None]);
         assert_eq!(note_in(&table, "many.rs", 1, ""), Some(1), "those that are remembered stay");
-        assert_eq!(Place::UNKNOWN.to_string(), "an unknown place");
+        assert_eq!(PanicLocation::UNKNOWN.to_string(), "an unknown place");
     }
 }

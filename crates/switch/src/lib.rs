@@ -7,11 +7,11 @@
 //! `tests/floors.rs` proves that there is no circle.
 //!
 //! ```text
-//!   pass        collect, admit, forward, deliver, release; whose a panic is
+//!   pass        collect, admit, forward, deliver, release; which port a panic belongs to
 //!     |
-//!   egress      the way out: limit, shares, VLAN tag, software offload, capture
+//!   egress      delivery: limit, shares, VLAN tag, software offload, capture
 //!     |
-//!   forward     learning bridge, MAC map; whether a port may hear a frame; frames that wait
+//!   forward     learning bridge, MAC map; whether a port may receive a frame; frames that wait
 //!     |
 //!   topology    a switch and its ports, as pollers see them
 //!     |
@@ -48,16 +48,17 @@ mod offload;
 #[cfg(test)]
 mod testing;
 
-pub use batch::{Batch, BatchStorage, Destination, Frame, Frames, InTurn, MAX_BATCH};
-pub use defect::{Defect, Place, Role, contain, giving, guard_thread, is_guarded, note_panic, take_giving};
+pub use batch::{Batch, BatchStorage, Contiguous, Destination, Frame, Frames, MAX_BATCH};
+pub use defect::{Defect, PanicLocation, Role, contain, giving, guard_thread, is_guarded, note_panic, take_receiving};
 pub use forward::{Learning, MacMap};
 pub use frame::{Accepts, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
-pub use pass::{Emptied, Passed, Workspace, empty, pass, see_news};
+pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
 pub use port::{
-    Asked, Bell, Counters, CountersReading, Discarded, Entry, Examined, Gate, Given, Input, Moderation, News, Output,
-    Pace, PendingCalls, Port, PortFault, Seen, Spent, Tap, Watch, Way,
+    Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, Discarded, Entry, Examined,
+    FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Output, OutputCapabilities, PendingCalls,
+    Port, PortFault, Tap, TappedFrame, TimeSpent, WakeOn, Watch,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::Time;
-pub use topology::{Forward, Forwarding, Member, Spread, Spreads, Switch};
+pub use topology::{FloodAction, FloodPolicy, Forward, Forwarding, Member, Switch};

@@ -1,4 +1,4 @@
-//! Ports in memory, and a switch full of them, for tests.
+//! In-memory ports, and a switch of such ports, for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,9 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Forward, Frame, Frames, Input,
-    Learning, MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time,
-    Workspace, pass,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, CountersReading, Discarded, DropReason, FloodPolicy,
+    Forward, Frame, Frames, Input, InputCapabilities, Learning, MacMap, MacTable, Member, Offload, Output,
+    OutputCapabilities, Owner, Passed, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -36,7 +36,7 @@ pub(crate) fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes([frame[14], frame[15], frame[16], frame[17]])
 }
 
-/// The places of a frame's pieces, and what is left to do with it.
+/// Offset and length of each piece of a frame, and its offload.
 type Waiting = (Vec<(usize, usize)>, Option<Offload>);
 
 /// Frames waiting in a client's memory.
@@ -45,19 +45,19 @@ pub(crate) struct Offer {
     waiting: VecDeque<Waiting>,
     end: usize,
     taken: usize,
-    /// What the port refuses with the next batch.
+    /// Reasons that the port refuses frames for with the next batch.
     pub(crate) refuse: Vec<DropReason>,
-    /// The fault of the next batch.
+    /// The fault that the next collect returns.
     pub(crate) fault: Option<PortFault>,
     pub(crate) releases: usize,
-    /// Whether frames can be left in it.
+    /// True if frames can be left in the ring.
     pub(crate) keeps: bool,
-    /// Whether frames can be dropped by their addresses, and how many were.
+    /// True if frames can be dropped by their addresses.
     pub(crate) alike: bool,
     pub(crate) dropped_alike: u64,
-    /// Something else came up.
+    /// An event other than a frame is pending.
     pub(crate) news: bool,
-    /// Bytes that the client changes right after the next batch was collected.
+    /// Offset and bytes that the client changes right after the next collect.
     pub(crate) changes: Option<(usize, [u8; 4])>,
 }
 
@@ -80,13 +80,13 @@ impl Offer {
         }
     }
 
-    /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
-    /// and there is something else between any two pieces.
+    /// Puts a frame into memory, in pieces of these lengths and one more piece with the rest. Each piece begins on a
+    /// cache line of its own, with a gap after the piece before.
     pub(crate) fn put(&mut self, frame: &[u8], pieces: &[usize]) {
         self.put_offloaded(frame, pieces, None);
     }
 
-    /// The same with work left to do.
+    /// Puts a frame with an offload into memory, in pieces as [`Offer::put`] does.
     pub(crate) fn put_offloaded(&mut self, frame: &[u8], pieces: &[usize], offload: Option<Offload>) {
         if self.waiting.is_empty() {
             self.end = 0;
@@ -139,11 +139,11 @@ impl Input for Offer {
         fault.take().map_or(Ok(()), Err)
     }
 
-    fn keeps(&self) -> bool {
-        self.keeps
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: self.keeps, discard_like: self.alike }
     }
 
-    fn keep(&mut self, frames: usize) {
+    fn rewind(&mut self, frames: usize) {
         self.taken = frames;
     }
 
@@ -152,10 +152,6 @@ impl Input for Offer {
         let dropped = self.waiting.drain(..frames);
         let bytes = dropped.flat_map(|(places, _)| places).map(|(_, len)| len as u64).sum();
         Ok(Discarded { frames: frames as u64, bytes })
-    }
-
-    fn discards_like(&self) -> bool {
-        self.alike
     }
 
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
@@ -187,18 +183,18 @@ impl Input for Offer {
         !self.waiting.is_empty()
     }
 
-    fn has_news(&mut self) -> bool {
+    fn take_event(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    fn arm(&mut self) -> bool {
-        self.pending()
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::with_kick(self.pending())
     }
 
     fn disarm(&mut self) {}
 }
 
-/// A client that keeps what it is given, up to a number of frames.
+/// A client that stores the frames delivered to it, up to a number of frames.
 #[derive(Clone)]
 pub(crate) struct Sink {
     kept: Arc<Mutex<Kept>>,
@@ -207,28 +203,28 @@ pub(crate) struct Sink {
 
 pub(crate) struct Kept {
     pub(crate) frames: Vec<Vec<u8>>,
-    /// What was left to do with each.
+    /// The offload of each frame.
     pub(crate) offloads: Vec<Option<Offload>>,
     pub(crate) accepts: Accepts,
-    /// Of each queue.
+    /// Room of each queue, in frames.
     pub(crate) room: usize,
-    /// How many queues it has: a frame's number says which it goes to.
+    /// Number of queues. A frame goes to queue `number % queues`.
     pub(crate) queues: u32,
     pub(crate) fault: Option<PortFault>,
-    /// It panics when it has so many frames and is given one more.
+    /// With this many frames stored, the next delivery panics.
     pub(crate) panics_at: usize,
-    /// Those of senders that wait.
+    /// Frames that came from a sender that waits for a limit.
     pub(crate) waited: usize,
-    /// It says which frames it loses.
+    /// True if it reports which frames it loses.
     pub(crate) names_losses: bool,
     /// Frames per delivery.
     pub(crate) deliveries: Vec<usize>,
     pub(crate) rings: usize,
-    /// Each time it is asked, it wants a call.
+    /// True if each ring calls the client.
     pub(crate) calls: bool,
-    /// The ring's size, where there is never so much room.
+    /// The ring's size, if it differs from `room`.
     pub(crate) size: Option<usize>,
-    /// Longer frames are too long for its buffers.
+    /// Longest frame that fits its buffers, in bytes.
     pub(crate) longest: usize,
 }
 
@@ -261,12 +257,12 @@ impl Sink {
 }
 
 impl Kept {
-    /// The queue that a frame goes to.
+    /// The queue of a frame.
     pub(crate) fn queue(&self, frame: &[u8]) -> u32 {
         if self.queues == 1 { 0 } else { number(frame) % self.queues }
     }
 
-    /// How much room there is where a frame goes.
+    /// Free slots of the queue that a frame goes to.
     fn free(&self, frame: &[u8]) -> usize {
         let same = |other: &&Vec<u8>| self.queue(other) == self.queue(frame);
         let used = if self.queues == 1 { self.frames.len() } else { self.frames.iter().filter(same).count() };
@@ -275,12 +271,8 @@ impl Kept {
 }
 
 impl Output for Sink {
-    fn accepts(&self) -> Accepts {
-        self.with(|kept| kept.accepts)
-    }
-
-    fn names_losses(&self) -> bool {
-        self.with(|kept| kept.names_losses)
+    fn capabilities(&self) -> OutputCapabilities {
+        self.with(|kept| OutputCapabilities { accepts: kept.accepts, names_losses: kept.names_losses })
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
@@ -327,15 +319,15 @@ impl Output for Sink {
 }
 
 impl Bell for Sink {
-    fn ring(&self, _: News) -> Asked {
+    fn ring(&self, _: CallReason) -> CallResult {
         self.with(|kept| {
             kept.rings += 1;
-            if kept.calls { Asked::Called } else { Asked::Unwanted }
+            if kept.calls { CallResult::Called } else { CallResult::Unwanted }
         })
     }
 }
 
-/// A switch whose ports are all in memory.
+/// A switch with in-memory ports only.
 pub(crate) struct Lan {
     pub(crate) switch: Switch,
     pub(crate) offers: Vec<Offer>,
@@ -348,22 +340,22 @@ pub(crate) struct Lan {
 pub(crate) struct Plan {
     pub(crate) ports: u16,
     pub(crate) batch: usize,
-    pub(crate) spreads: Spreads,
+    pub(crate) flood_policy: FloodPolicy,
     pub(crate) isolated: Vec<u16>,
     /// Bytes of each port's memory.
     pub(crate) bytes: usize,
     pub(crate) port_limit: u32,
-    /// What else each member is.
+    /// Changes each member before the switch is built.
     pub(crate) change: Box<dyn Fn(Member) -> Member>,
 }
 
 impl Plan {
     pub(crate) fn new(ports: u16) -> Plan {
-        let (spreads, isolated) = (Spreads::default(), Vec::new());
+        let (flood_policy, isolated) = (FloodPolicy::default(), Vec::new());
         Plan {
             ports,
             batch: 256,
-            spreads,
+            flood_policy,
             isolated,
             bytes: 1 << 20,
             port_limit: u32::MAX,
@@ -396,7 +388,7 @@ impl Plan {
         let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));
         let forward = forward(&members);
         Lan {
-            switch: Switch::new("lan0", members, table, forward, self.spreads),
+            switch: Switch::new("lan0", members, table, forward, self.flood_policy),
             // Most ports of a large switch never send.
             offers: (0..self.ports).map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 })).collect(),
             sinks,
@@ -407,13 +399,13 @@ impl Plan {
 }
 
 impl Lan {
-    /// One pass of port `from`.
+    /// Runs one pass of port `from`.
     pub(crate) fn pass(&mut self, from: u16) -> Passed {
         let member = self.switch.member(from).expect("a port");
         pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, &Time::at_second(self.now))
     }
 
-    /// Sends frames, each in one piece, in as many passes as it takes.
+    /// Sends frames, each in one piece, in as many passes as needed.
     pub(crate) fn send(&mut self, from: u16, frames: &[Vec<u8>]) {
         for frame in frames {
             self.offers[usize::from(from)].put(frame, &[]);
@@ -427,17 +419,17 @@ impl Lan {
         self.sinks[usize::from(port)].with(look)
     }
 
-    /// What a port was given since the last look.
+    /// The frames that were delivered to a port since the last call.
     pub(crate) fn received(&self, port: u16) -> Vec<Vec<u8>> {
         self.received_offloaded(port).into_iter().map(|(frame, _)| frame).collect()
     }
 
-    /// The same, with what was left to do.
+    /// The frames that were delivered to a port since the last call, each with its offload.
     pub(crate) fn received_offloaded(&self, port: u16) -> Vec<(Vec<u8>, Option<Offload>)> {
         self.sink(port, |kept| kept.frames.drain(..).zip(kept.offloads.drain(..)).collect())
     }
 
-    /// The ports that were given something since the last look.
+    /// The ports that received a frame since the last call.
     pub(crate) fn hearers(&self) -> Vec<u16> {
         (0..self.sinks.len() as u16).filter(|&port| !self.received(port).is_empty()).collect()
     }

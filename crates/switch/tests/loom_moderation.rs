@@ -7,15 +7,15 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
-use ringway_switch::{Entry, Gate};
+use ringway_switch::{CallGate, Entry};
 
 const INTERVAL: u64 = 10;
-/// A call was made then.
+/// The time of the last call.
 const BEFORE: u64 = 1;
 
-/// A client that sleeps, and a port's gate before it. Time stands still, except where a test says so.
+/// A sleeping client, and the port's gate. Time does not pass unless a test advances it.
 struct Port {
-    gate: Gate,
+    gate: CallGate,
     index: AtomicU32,
     /// The client's wish: nonzero asks for one call (as in the doorbell of a process port).
     wish: AtomicU32,
@@ -26,14 +26,14 @@ struct Port {
 impl Port {
     fn new() -> Arc<Port> {
         let zero = || AtomicU32::new(0);
-        Arc::new(Port { gate: Gate::default(), index: zero(), wish: zero(), granted: zero(), calls: zero() })
+        Arc::new(Port { gate: CallGate::default(), index: zero(), wish: zero(), granted: zero(), calls: zero() })
     }
 
-    /// One whose client was called at `BEFORE`, and has nothing pending.
+    /// A gate whose client was called at `BEFORE`, with no pending call.
     fn called_before() -> Arc<Port> {
         let port = Port::new();
         assert_eq!(port.gate.enter(BEFORE, INTERVAL), Entry::Ask);
-        assert_eq!(port.gate.leave(Some(BEFORE)), None);
+        assert_eq!(port.gate.leave(Some(BEFORE), INTERVAL), None);
         port
     }
 
@@ -46,12 +46,12 @@ impl Port {
         called
     }
 
-    /// What a poller does with an entry; what it lists, as the time of the last call.
+    /// Does what a poller does with an entry. Returns the pending call that it lists, as the time of the last call.
     fn follow(&self, entry: Entry, now: u64) -> Option<u64> {
         match entry {
             Entry::Covered => None,
             Entry::Pending(last) => Some(last),
-            Entry::Ask => self.gate.leave(self.ask().then_some(now)),
+            Entry::Ask => self.gate.leave(self.ask().then_some(now), INTERVAL),
         }
     }
 
@@ -62,12 +62,12 @@ impl Port {
         self.follow(self.gate.enter(now, INTERVAL), now)
     }
 
-    /// Makes what is listed, at `now`.
+    /// Makes the listed calls at `now`.
     fn make(&self, last: u64, now: u64) -> Option<u64> {
         self.follow(self.gate.enter_pending(last, now, INTERVAL), now)
     }
 
-    /// The client wishes a call and looks once more: true when it goes to sleep.
+    /// The client requests a call and checks once more. Returns true if it goes to sleep.
     fn sleeps(&self, seen: u32) -> bool {
         self.wish.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -95,7 +95,7 @@ fn news_of_two_pollers_within_the_interval_are_told_when_it_ends() {
         for last in listed {
             assert_eq!(port.make(last, BEFORE + INTERVAL), None);
         }
-        // The wish stands, whether it was made before the frames or between them.
+        // The request is open, whether it was made before the frames or between them.
         assert!(!sleeps.contains(&true) || port.calls.load(Ordering::Relaxed) == 1, "the client sleeps for ever");
     });
 }
@@ -113,7 +113,7 @@ fn news_that_come_while_the_pending_call_is_made_are_not_lost() {
             let port = port.clone();
             thread::spawn(move || port.publish(BEFORE + INTERVAL))
         };
-        // Everything but the last frame has been read.
+        // All frames except the last have been read.
         let sleeps = port.sleeps(1);
         let listed: Vec<u64> = [join(maker), join(publisher)].into_iter().flatten().collect();
         assert!(listed.len() <= 1, "listed twice: {listed:?}");
@@ -137,7 +137,7 @@ fn two_wishes_are_not_granted_within_one_interval() {
         };
         let (one, other) = (publisher(), publisher());
         port.wish.store(1, Ordering::SeqCst);
-        // As soon as it was called, the client wants the next.
+        // As soon as it was called, the client requests the next call.
         if port.calls.load(Ordering::Acquire) == 1 {
             port.wish.store(2, Ordering::SeqCst);
         }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News,
-    Offload, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Gso, Input,
+    Learning, Mac, MacTable, Member, Offload, Output, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 
 struct Counting;
 
 thread_local! {
-    /// This thread's. Others are the test harness's.
+    /// Allocations of this thread. Other threads belong to the test harness.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -21,7 +21,7 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: hands everything to the system's allocator unchanged.
+// SAFETY: passes all calls to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -46,7 +46,7 @@ static ALLOCATOR: Counting = Counting;
 
 const PIECE: usize = 1000;
 
-/// Unfinished TCP over IPv4.
+/// A TCP frame over IPv4 with an offload.
 const SEGMENTED: Offload = Offload {
     needs_csum: true,
     gso: Gso::Tcp4,
@@ -56,16 +56,16 @@ const SEGMENTED: Offload = Offload {
     csum_start: 34,
     csum_offset: 16,
 };
-/// Its Ethernet type, its IPv4 header, and its TCP header as far as it matters.
+/// Its EtherType, its IPv4 header, and the needed part of its TCP header.
 const HEADERS: [u8; 35] =
     [8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50];
 
-/// Offers first some frames of 64 pieces and then whole ones, as many as there is room for.
+/// An input that offers some frames of 64 pieces and then whole ones, as many as there is room for.
 struct Endless {
     memory: Mapping,
-    /// Frames of the batch that come in pieces.
+    /// Number of frames of the batch in pieces.
     in_pieces: usize,
-    /// Whether receivers have to have them finished.
+    /// True if the receivers need software offload.
     unfinished: bool,
     destinations: u32,
     number: u32,
@@ -109,8 +109,8 @@ impl Input for Endless {
         true
     }
 
-    fn arm(&mut self) -> bool {
-        true
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Pending
     }
 
     fn disarm(&mut self) {}
@@ -128,8 +128,8 @@ impl Output for Count {
 }
 
 impl Bell for Count {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -147,7 +147,7 @@ fn a_workspace_allocates_nothing_after_its_first_pass() {
             table.learn(Mac::new([2, 0, 0, 0, a, b]), Owner::new(station, 0), 1, present);
         }
     }
-    let switch = Switch::new("lan0", (0..1000).map(member), table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", (0..1000).map(member), table, Box::new(Learning), FloodPolicy::default());
     let from = switch.member(0).expect("a port");
 
     let memory = Mapping::private(1 << 16).expect("memory");

@@ -1,9 +1,10 @@
 //! Temporary directories, memory files and eventfds.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{FlockOperation, MemfdFlags, flock, ftruncate, memfd_create};
 
 /// A directory of the test's own, removed with its content when dropped.
 ///
@@ -65,17 +66,24 @@ pub fn allocated_by_name(process: &str, name: &str) -> u64 {
     files.map(|entry| entry.path()).filter(is_named).map(bytes).sum()
 }
 
-/// More huge pages of 2 MiB than there were, for as long as this lives.
-pub struct MoreHugePages(i64);
+/// More huge pages of 2 MiB than there were, for as long as this lives. No other test program has some meanwhile: their pages would
+/// be taken for its own.
+pub struct MoreHugePages {
+    pages: i64,
+    _turn: Option<File>,
+}
 
 const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
 
 impl MoreHugePages {
-    /// Asks the kernel for `pages` more. There may be none, or this process may have no right to them.
+    /// Waits for its turn, and asks the kernel for `pages` more. There may be none, or this process may have no right to them.
     #[must_use]
     pub fn ask_for(pages: i64) -> Self {
+        let path = std::env::temp_dir().join("ringway-huge-pages.lock");
+        let turn = File::options().create(true).append(true).open(path).ok();
+        let turn = turn.filter(|file| flock(file, FlockOperation::LockExclusive).is_ok());
         Self::change(pages);
-        Self(pages)
+        Self { pages, _turn: turn }
     }
 
     fn change(by: i64) {
@@ -86,6 +94,6 @@ impl MoreHugePages {
 
 impl Drop for MoreHugePages {
     fn drop(&mut self) {
-        Self::change(-self.0);
+        Self::change(-self.pages);
     }
 }

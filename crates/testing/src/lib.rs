@@ -8,6 +8,7 @@
 //! | [`wait`] | conditions that are awaited with a deadline |
 //! | [`mod@skip`] | tests that cannot run on this machine |
 //! | [`frame`] | Ethernet addresses and frames |
+//! | [`snmp`] | counters of a kernel's network stack |
 //! | [`mod@file`] | temporary directories, memory files, eventfds |
 //! | [`child`] | child processes, ended by their process id |
 //! | [`random`] | reproducible random numbers |
@@ -17,6 +18,7 @@ pub mod file;
 pub mod frame;
 pub mod random;
 pub mod skip;
+pub mod snmp;
 pub mod wait;
 
 pub use wait::{PATIENCE, until, until_some};

@@ -1,7 +1,7 @@
-//! What the generator itself costs for each frame, on a bare ring that loops back within one thread.
+//! Measures the generator's own cost per frame, on a plain ring that loops back within one thread.
 //!
 //! `cargo run --release -p ringway-traffic --example per_frame` shows times; the same program with the arguments `SIZE count|sequence|full
-//! each|once` under `valgrind --tool=callgrind` gives instructions: divide its total by the frames shown.
+//! each|once` under `valgrind --tool=callgrind` shows instructions: divide the total by the frames shown.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the virtio-net driver itself costs for each frame: the rate of `gen loop` through a back end that only copies.
+//! Measures the virtio-net driver's own cost per frame: the rate of `gen loop` through a back end that only copies.
 //!
 //! `cargo run --release -p ringway-traffic --example virtio_rate` shows rates of all kinds of ring; the arguments are the seconds of
 //! each run, then `split` or `packed`, then `in-order`, `each` (frames are written, not repeated), `sequence` (they are checked),
@@ -22,13 +22,13 @@ use device::Queue;
 
 /// Frames that a copier moves at once.
 const BATCH: usize = 128;
-/// Pauses of a copier that found few.
+/// Spin-loop hints of a copier that found few frames.
 const PAUSES: usize = 16;
 
 fn stay_on(cpu: usize) {
     let mut only = CpuSet::new();
     only.set(cpu);
-    // Where there is one CPU only, rates mean nothing anyway.
+    // On a machine with one CPU, rates have no meaning anyway.
     let _ = sched_setaffinity(None, &only);
 }
 
@@ -39,11 +39,11 @@ struct Copier<'s> {
     tx_memory: View<'s>,
     rx_memory: View<'s>,
     guest: u64,
-    /// A receive buffer for which there was no frame yet.
+    /// A receive buffer that has no frame yet.
     spare: Option<device::Buffer>,
-    /// Whether frames are copied, not only their buffers used.
+    /// True if frames are copied. Otherwise their buffers are only marked used.
     copies: bool,
-    /// Frames to copy, with where to.
+    /// Frames to copy, each with its target buffer.
     batch: Vec<(device::Buffer, device::Buffer)>,
 }
 
@@ -58,7 +58,7 @@ impl<'s> Copier<'s> {
         Copier { tx, rx, tx_memory, rx_memory, guest: ports[0].guest, spare: None, copies, batch }
     }
 
-    /// Copies what there is; gives the number of frames.
+    /// Copies the available frames. Returns their number.
     #[inline(never)]
     fn copy(&mut self) -> usize {
         while self.batch.len() < BATCH {
@@ -74,7 +74,7 @@ impl<'s> Copier<'s> {
             let source = self.tx_memory.sub((from.address - self.guest) as usize, from.len as usize);
             let target = self.rx_memory.sub((to.address - self.guest) as usize, to.len as usize);
             let both = target.zip(source).expect("inside the memory");
-            assert!(!self.copies || both.0.copy_from(both.1), "as long as what is copied");
+            assert!(!self.copies || both.0.copy_from(both.1), "both views are of the same length");
             self.tx.give(from.id, 0);
             self.rx.give(to.id, from.len);
         }
@@ -86,7 +86,8 @@ impl<'s> Copier<'s> {
     }
 }
 
-/// Nanoseconds that a cache line needs from one CPU to the other and back: rates are only comparable at equal distances.
+/// Returns the nanoseconds that a cache line needs from one CPU to the other and back. Rates are only comparable at
+/// equal times.
 fn distance() -> u128 {
     const TURNS: u64 = 20_000;
     let line = AtomicU64::new(0);
@@ -108,7 +109,7 @@ fn distance() -> u128 {
     })
 }
 
-/// The two ports of a copier; with one thread for all, it works when frames are flushed.
+/// A driver's endpoint. If one thread does all the work, it runs the copier at each flush.
 struct Driver<'s, R> {
     inner: VirtioEndpoint<R>,
     copier: Option<Copier<'s>>,
@@ -176,7 +177,7 @@ fn rate<R: Ring>(name: &str, seconds: f64, options: &VirtioOptions, words: &[&st
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     if copier.copy() < BATCH / 4 {
-                        // Whoever is always caught up takes every frame alone.
+                        // Without a pause, a fast copier takes each frame alone.
                         (0..PAUSES).for_each(|_| std::hint::spin_loop());
                     }
                 }
@@ -191,7 +192,7 @@ fn rate<R: Ring>(name: &str, seconds: f64, options: &VirtioOptions, words: &[&st
         let frames = Frames::new(&spec).expect("valid");
         let stations = [Station::source(near, frames), Station::sink(far, Checker::new(level, Origin::Zero))];
         let mut pump = Pump::new(stations, PumpOptions { fill, rx_batch: usize::MAX, ..PumpOptions::default() });
-        let report = pump.run(Duration::from_secs_f64(seconds), &mut Watch::none()).expect("it stays");
+        let report = pump.run(Duration::from_secs_f64(seconds), &mut Watch::none()).expect("the back end stays");
         stop.store(true, Ordering::Relaxed);
         println!("{name}: {}; {} to {} ns there and back", report.received, before, distance());
     });

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use ringway_memory::{Mapping, View, prefetch_read, prefetch_write};
 
+/// Most descriptors of a ring, and so most buffers.
+pub const MAX_RING: u32 = 32_768;
+
 /// A power of two of words in shared memory. Indices wrap.
 #[derive(Debug)]
 pub struct Words<T> {

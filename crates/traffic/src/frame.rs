@@ -2,13 +2,10 @@
 
 use std::hash::BuildHasher;
 
-use crate::wire;
-use crate::{Mac, Source};
+use crate::mac::Mac;
+use crate::source::Source;
+use crate::wire::{self, MAX_FRAME, MIN_FRAME};
 
-/// The longest frame, without FCS.
-pub const MAX_FRAME: usize = 65_535;
-/// The shortest frame: an Ethernet header.
-pub const MIN_FRAME: usize = wire::ETHERNET;
 /// Source port of the first flow. Packet analysers decode no protocol on these ports.
 const FIRST_PORT: u16 = 40_000;
 /// Most flows of one sender, over all its destinations.

@@ -6,9 +6,13 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::check;
+use crate::endpoint::Endpoint;
+use crate::frame::{FrameSpec, Frames};
+use crate::mac::Mac;
 use crate::report::{Ended, LatencyReport, PongReport, Throughput};
-use crate::run::Run;
-use crate::{Endpoint, FrameSpec, Frames, Limits, MAX_FRAME, MIN_FRAME, Mac, Patience, Watch, check};
+use crate::run::{Limits, Run, WaitMode, Watch};
+use crate::wire::{MAX_FRAME, MIN_FRAME};
 
 /// Longest round trip that the histogram resolves.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -25,7 +29,7 @@ pub struct PingOptions {
     /// Time after which a reply counts as lost.
     pub timeout: Duration,
     /// How to wait for the reply.
-    pub patience: Patience,
+    pub wait_mode: WaitMode,
 }
 
 impl Default for PingOptions {
@@ -34,7 +38,7 @@ impl Default for PingOptions {
             limits: Limits::default(),
             interval: Duration::ZERO,
             timeout: Duration::from_secs(1),
-            patience: Patience::Wait,
+            wait_mode: WaitMode::Wait,
         }
     }
 }
@@ -91,7 +95,7 @@ fn measure<E: Endpoint>(
             break ended;
         }
         if now < next {
-            run.pass(options.patience, next - now);
+            run.pause(options.wait_mode, next - now);
             meanwhile();
             continue;
         }
@@ -99,7 +103,7 @@ fn measure<E: Endpoint>(
         let sent = Instant::now();
         if !endpoint.tx_push(spec.size, |frame| tally.send(&mut frames, frame)) {
             meanwhile();
-            run.wait(endpoint, options.patience, false, options.timeout)?;
+            run.wait(endpoint, options.wait_mode, false, options.timeout)?;
             next = now;
             continue;
         }
@@ -113,7 +117,7 @@ fn measure<E: Endpoint>(
                 tally.receive(frame, now - sent);
             });
             looks = looks.wrapping_add(1);
-            if !tally.answered && options.patience == Patience::Spin && !looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            if !tally.answered && options.wait_mode == WaitMode::Spin && !looks.is_multiple_of(LOOKS_PER_CLOCK) {
                 std::hint::spin_loop();
                 continue;
             }
@@ -125,10 +129,10 @@ fn measure<E: Endpoint>(
                 tally.lost += 1;
                 break;
             }
-            match options.patience {
+            match options.wait_mode {
                 // The clock is not read a second time: that would add to the measured time.
-                Patience::Spin => run.spin(endpoint, now + waited)?,
-                Patience::Wait => run.wait(endpoint, Patience::Wait, true, options.timeout - waited)?,
+                WaitMode::Spin => run.spin(endpoint, now + waited)?,
+                WaitMode::Wait => run.wait(endpoint, WaitMode::Wait, true, options.timeout - waited)?,
             }
         }
     };
@@ -253,14 +257,14 @@ pub struct PongOptions {
     /// Most frames taken at a time.
     pub batch: usize,
     /// What to do when there is no frame to take.
-    pub patience: Patience,
+    pub wait_mode: WaitMode,
     /// Source address of replies to frames for a group address.
     pub mac: Mac,
 }
 
 impl Default for PongOptions {
     fn default() -> PongOptions {
-        PongOptions { limits: Limits::default(), batch: 64, patience: Patience::Wait, mac: Mac::local(2) }
+        PongOptions { limits: Limits::default(), batch: 64, wait_mode: WaitMode::Wait, mac: Mac::local(2) }
     }
 }
 
@@ -281,7 +285,7 @@ pub fn pong<E: Endpoint>(endpoint: &mut E, options: &PongOptions, watch: &mut Wa
             continue;
         }
         let full = endpoint.tx_room() == 0;
-        run.wait(endpoint, options.patience, !full, Duration::MAX)?;
+        run.wait(endpoint, options.wait_mode, !full, Duration::MAX)?;
     };
     let returned = Throughput::new(reflector.returned, reflector.bytes, run.now().as_secs_f64());
     Ok(PongReport { returned, dropped: reflector.dropped, ended })

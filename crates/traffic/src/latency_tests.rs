@@ -3,25 +3,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::memory::{self, Fault, MemoryEndpoint};
 
-fn options(pings: u64, patience: Patience) -> PingOptions {
+fn options(pings: u64, wait_mode: WaitMode) -> PingOptions {
     let limits = Limits { frames: Some(pings), duration: Some(ringway_testing::PATIENCE) };
-    PingOptions { limits, timeout: Duration::from_secs(1), patience, ..PingOptions::default() }
+    PingOptions { limits, timeout: Duration::from_secs(1), wait_mode, ..PingOptions::default() }
 }
 
 /// Measures pings over a link with these faults in the direction of the replies.
-fn ping_with(pings: u64, patience: Patience, faults: impl FnMut(u64) -> Fault + Send + 'static) -> LatencyReport {
+fn ping_with(pings: u64, wait_mode: WaitMode, faults: impl FnMut(u64) -> Fault + Send + 'static) -> LatencyReport {
     let (mut a, mut b): (MemoryEndpoint, _) = memory::pair(64);
     b.set_faults(faults);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let options = PongOptions { patience, ..PongOptions::default() };
+            let options = PongOptions { wait_mode, ..PongOptions::default() };
             pong(&mut b, &options, &mut Watch::none().stop_by(&stop)).expect("a memory link never fails")
         });
         let report = ping(
             &mut a,
             &FrameSpec { size: 100, ..FrameSpec::default() },
-            &options(pings, patience),
+            &options(pings, wait_mode),
             &mut Watch::none(),
         );
         stop.store(true, Ordering::Relaxed);
@@ -31,8 +31,8 @@ fn ping_with(pings: u64, patience: Patience, faults: impl FnMut(u64) -> Fault + 
 
 #[test]
 fn every_ping_is_answered_on_a_good_link() {
-    for patience in [Patience::Wait, Patience::Spin] {
-        let report = ping_with(200, patience, |_| Fault::None);
+    for wait_mode in [WaitMode::Wait, WaitMode::Spin] {
+        let report = ping_with(200, wait_mode, |_| Fault::None);
         assert_eq!((report.sent, report.received + report.lost, report.corrupted, report.foreign), (200, 200, 0, 0));
         assert!(report.received > 0 && report.min_ns > 0, "{report}");
         let ascending = [report.min_ns, report.median_ns, report.p90_ns, report.p99_ns, report.p99_9_ns, report.max_ns];
@@ -42,14 +42,14 @@ fn every_ping_is_answered_on_a_good_link() {
 
 #[test]
 fn lost_replies_are_counted_and_do_not_end_the_run() {
-    let report = ping_with(10, Patience::Wait, |number| if number == 4 { Fault::Drop } else { Fault::None });
+    let report = ping_with(10, WaitMode::Wait, |number| if number == 4 { Fault::Drop } else { Fault::None });
     assert!(report.lost >= 1 && report.received >= 1, "{report}");
     assert_eq!(report.received + report.lost, 10);
 }
 
 #[test]
 fn an_altered_reply_is_not_a_reply() {
-    let report = ping_with(10, Patience::Wait, |number| if number == 4 { Fault::Corrupt(80) } else { Fault::None });
+    let report = ping_with(10, WaitMode::Wait, |number| if number == 4 { Fault::Corrupt(80) } else { Fault::None });
     assert_eq!(report.corrupted, 1, "{report}");
     assert!(report.lost >= 1, "{report}");
 }
@@ -57,7 +57,7 @@ fn an_altered_reply_is_not_a_reply() {
 #[test]
 fn a_pair_in_one_thread_measures_both_ways() {
     let (mut a, mut b) = memory::pair(4);
-    let report = ping_pair(&mut a, &mut b, &FrameSpec::default(), &options(500, Patience::Spin), &mut Watch::none())
+    let report = ping_pair(&mut a, &mut b, &FrameSpec::default(), &options(500, WaitMode::Spin), &mut Watch::none())
         .expect("a memory link never fails");
     assert_eq!((report.sent, report.received + report.lost), (500, 500), "{report}");
     assert!(report.received > 0 && report.corrupted + report.foreign == 0, "{report}");
@@ -82,7 +82,7 @@ fn a_reply_to_a_broadcast_has_a_unicast_source() {
 fn a_broadcast_ping_is_answered_by_anybody() {
     let (mut a, mut b) = memory::pair(4);
     let spec = FrameSpec { destinations: vec![Mac::BROADCAST], ..FrameSpec::default() };
-    let report = ping_pair(&mut a, &mut b, &spec, &options(5, Patience::Spin), &mut Watch::none());
+    let report = ping_pair(&mut a, &mut b, &spec, &options(5, WaitMode::Spin), &mut Watch::none());
     let report = report.expect("a memory link never fails");
     assert_eq!((report.sent, report.corrupted), (5, 0), "{report}");
     assert!(report.received > 0, "{report}");
@@ -92,6 +92,6 @@ fn a_broadcast_ping_is_answered_by_anybody() {
 fn a_frame_without_sequence_number_cannot_ping() {
     let (mut a, _b) = memory::pair(4);
     let spec = FrameSpec { size: 27, ..FrameSpec::default() };
-    let error = ping(&mut a, &spec, &options(1, Patience::Spin), &mut Watch::none()).expect_err("too short");
+    let error = ping(&mut a, &spec, &options(1, WaitMode::Spin), &mut Watch::none()).expect_err("too short");
     assert!(error.to_string().contains("27"), "{error}");
 }

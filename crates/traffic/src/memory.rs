@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// A fault of the link, applied to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

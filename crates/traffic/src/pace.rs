@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::wire::MAX_FRAME;
+
 /// Highest rate, in frames or bits per second.
 const LARGEST: f64 = 1e13;
 const NANOS: u128 = 1_000_000_000;
@@ -126,7 +128,7 @@ impl Pacer {
         self.filled = now.max(self.filled);
         // One frame more than the burst, so that a slow rate admits frames at all, and credit that remains after a
         // frame is kept.
-        let most = self.burst + self.cost(crate::MAX_FRAME);
+        let most = self.burst + self.cost(MAX_FRAME);
         self.credit = (self.credit + u128::from(per_second(self.rate)) * passed.as_nanos()).min(most);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringway_client::{AttachError, Port};
 
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// An endpoint at a process port: frames go to and from the switch through shared memory.
 #[derive(Debug)]

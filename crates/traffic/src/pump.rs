@@ -5,9 +5,11 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::check::{Checker, Level};
+use crate::endpoint::Endpoint;
+use crate::frame::Frames;
 use crate::report::{Ended, PumpReport, StationReport, Throughput};
-use crate::run::Run;
-use crate::{Checker, Endpoint, Frames, Level, Limits, Watch};
+use crate::run::{Limits, Run, Watch};
 
 /// Turns between two readings of the clock.
 const TURNS_PER_LOOK: u32 = 16;
@@ -80,7 +82,7 @@ impl Count {
     }
 }
 
-struct Seat<E> {
+struct StationState<E> {
     station: Station<E>,
     /// Number of frames to write before buffers are sent unchanged. Counts down only with [`Fill::Once`].
     to_write: u64,
@@ -93,17 +95,17 @@ struct Seat<E> {
 /// Several endpoints of one network, served by one thread. A pump can run for many windows; checkers see the frames of
 /// all windows.
 pub struct Pump<E> {
-    seats: Vec<Seat<E>>,
+    stations: Vec<StationState<E>>,
     options: PumpOptions,
 }
 
 impl<E: Endpoint> Pump<E> {
     /// Makes a pump with these stations, in this order.
     pub fn new(stations: impl IntoIterator<Item = Station<E>>, options: PumpOptions) -> Pump<E> {
-        let seat = |mut station: Station<E>| {
+        let station = |mut station: Station<E>| {
             let room = station.endpoint.tx_room() as u64;
             // More than the ring holds, so that every buffer is written at least once.
-            Seat {
+            StationState {
                 station,
                 to_write: (2 * room).max(65_536),
                 template: Vec::new(),
@@ -111,7 +113,7 @@ impl<E: Endpoint> Pump<E> {
                 received: Count::default(),
             }
         };
-        Pump { seats: stations.into_iter().map(seat).collect(), options }
+        Pump { stations: stations.into_iter().map(station).collect(), options }
     }
 
     /// Sends and receives as fast as possible for `duration`. Returns the report of that time. Frames in flight at the
@@ -120,26 +122,25 @@ impl<E: Endpoint> Pump<E> {
     /// # Errors
     /// An endpoint reports that the other side has disconnected.
     pub fn run(&mut self, duration: Duration, watch: &mut Watch<'_>) -> io::Result<PumpReport> {
-        let before: Vec<_> = self.seats.iter().map(|seat| (seat.sent, seat.received)).collect();
+        let before: Vec<_> = self.stations.iter().map(|station| (station.sent, station.received)).collect();
         let mut run = Run::start(Limits { frames: None, duration: Some(duration) }, watch);
         let ended = loop {
             let mut moved = 0;
             for _ in 0..TURNS_PER_LOOK {
-                for seat in &mut self.seats {
-                    moved += seat.send(&self.options) + seat.receive(&self.options);
+                for station in &mut self.stations {
+                    moved += station.send(&self.options) + station.receive(&self.options);
                 }
             }
             let now = run.now();
-            let (frames, bytes) = self
-                .seats
-                .iter()
-                .fold((0, 0), |(frames, bytes), seat| (frames + seat.received.frames, bytes + seat.received.bytes));
+            let (frames, bytes) = self.stations.iter().fold((0, 0), |(frames, bytes), station| {
+                (frames + station.received.frames, bytes + station.received.bytes)
+            });
             if let Some(ended) = run.over(now, frames, bytes) {
                 break ended;
             }
             if moved == 0 && run.probe_due(now) {
-                for seat in &mut self.seats {
-                    seat.station.endpoint.wait(true, Duration::ZERO)?;
+                for station in &mut self.stations {
+                    station.station.endpoint.wait(true, Duration::ZERO)?;
                 }
             }
         };
@@ -157,9 +158,9 @@ impl<E: Endpoint> Pump<E> {
             // Checked before the turn: if this thread was delayed, the turn still looks for frames once more.
             let over = last.elapsed() >= quiet || start.elapsed() >= Duration::from_secs(10);
             let mut moved = 0;
-            for seat in &mut self.seats {
-                seat.station.endpoint.tx_flush();
-                moved += seat.receive(&self.options) as u64;
+            for station in &mut self.stations {
+                station.station.endpoint.tx_flush();
+                moved += station.receive(&self.options) as u64;
             }
             drained += moved;
             if moved > 0 {
@@ -175,27 +176,27 @@ impl<E: Endpoint> Pump<E> {
     /// Returns the reports of the checkers, and everything sent and received since the pump was made, for each station.
     #[must_use]
     pub fn totals(&self) -> Vec<StationReport> {
-        self.station_reports(&vec![Default::default(); self.seats.len()], 0.0)
+        self.station_reports(&vec![Default::default(); self.stations.len()], 0.0)
     }
 
     /// Returns the endpoints, in the order of the stations.
     pub fn endpoints(&self) -> impl Iterator<Item = &E> {
-        self.seats.iter().map(|seat| &seat.station.endpoint)
+        self.stations.iter().map(|station| &station.station.endpoint)
     }
 
     /// Returns the stations with their endpoints.
     #[must_use]
     pub fn into_stations(self) -> Vec<Station<E>> {
-        self.seats.into_iter().map(|seat| seat.station).collect()
+        self.stations.into_iter().map(|station| station.station).collect()
     }
 
     fn station_reports(&self, before: &[(Count, Count)], seconds: f64) -> Vec<StationReport> {
-        let report = |(seat, before): (&Seat<E>, &(Count, Count))| StationReport {
-            sent: seat.sent.since(before.0, seconds),
-            received: seat.received.since(before.1, seconds),
-            check: seat.station.checker.as_ref().map(Checker::report).unwrap_or_default(),
+        let report = |(station, before): (&StationState<E>, &(Count, Count))| StationReport {
+            sent: station.sent.since(before.0, seconds),
+            received: station.received.since(before.1, seconds),
+            check: station.station.checker.as_ref().map(Checker::report).unwrap_or_default(),
         };
-        self.seats.iter().zip(before).map(report).collect()
+        self.stations.iter().zip(before).map(report).collect()
     }
 
     fn report(&self, before: &[(Count, Count)], seconds: f64, ended: Ended) -> PumpReport {
@@ -208,7 +209,7 @@ impl<E: Endpoint> Pump<E> {
     }
 }
 
-impl<E: Endpoint> Seat<E> {
+impl<E: Endpoint> StationState<E> {
     #[inline]
     fn send(&mut self, options: &PumpOptions) -> usize {
         let Some(frames) = &mut self.station.frames else { return 0 };

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::report::{Ended, Progress, Throughput};
 
 /// Longest sleep before the end of a run is checked again.
@@ -14,7 +14,7 @@ const PROBE: Duration = Duration::from_millis(20);
 
 /// What to do while there is nothing to receive, or no room to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Patience {
+pub enum WaitMode {
     /// Try again at once. Needs a core of its own.
     Spin,
     /// Sleep until the endpoint signals a change.
@@ -65,13 +65,13 @@ pub(crate) struct Run<'w, 'a> {
     watch: &'w mut Watch<'a>,
     limits: Limits,
     start: Instant,
-    told: (Duration, u64, u64),
+    reported: (Duration, u64, u64),
     probed: Duration,
 }
 
 impl<'w, 'a> Run<'w, 'a> {
     pub fn start(limits: Limits, watch: &'w mut Watch<'a>) -> Run<'w, 'a> {
-        Run { watch, limits, start: Instant::now(), told: (Duration::ZERO, 0, 0), probed: Duration::ZERO }
+        Run { watch, limits, start: Instant::now(), reported: (Duration::ZERO, 0, 0), probed: Duration::ZERO }
     }
 
     /// Time since the start.
@@ -87,8 +87,8 @@ impl<'w, 'a> Run<'w, 'a> {
 
     /// Reports the progress if a second has passed. Returns why the run is over, if it is.
     pub fn over(&mut self, now: Duration, frames: u64, bytes: u64) -> Option<Ended> {
-        if now - self.told.0 >= Duration::from_secs(1) {
-            self.tell(now, frames, bytes);
+        if now - self.reported.0 >= Duration::from_secs(1) {
+            self.report(now, frames, bytes);
         }
         if self.limits.frames.is_some_and(|limit| frames >= limit) {
             Some(Ended::Frames)
@@ -102,8 +102,8 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     #[cold]
-    fn tell(&mut self, now: Duration, frames: u64, bytes: u64) {
-        let (then, old_frames, old_bytes) = std::mem::replace(&mut self.told, (now, frames, bytes));
+    fn report(&mut self, now: Duration, frames: u64, bytes: u64) {
+        let (then, old_frames, old_bytes) = std::mem::replace(&mut self.reported, (now, frames, bytes));
         if let Some(progress) = &mut self.watch.progress {
             let recent = Throughput::new(frames - old_frames, bytes - old_bytes, (now - then).as_secs_f64());
             progress(&Progress { total: Throughput::new(frames, bytes, now.as_secs_f64()), recent });
@@ -117,15 +117,15 @@ impl<'w, 'a> Run<'w, 'a> {
     pub fn wait<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
-        patience: Patience,
+        wait_mode: WaitMode,
         for_rx: bool,
         longest: Duration,
     ) -> io::Result<()> {
         let now = self.now();
         let left = self.limits.duration.map_or(NAP, |limit| limit.saturating_sub(now));
-        match patience {
-            Patience::Wait => endpoint.wait(for_rx, longest.min(left).min(NAP)),
-            Patience::Spin => self.spin(endpoint, now),
+        match wait_mode {
+            WaitMode::Wait => endpoint.wait(for_rx, longest.min(left).min(NAP)),
+            WaitMode::Spin => self.spin(endpoint, now),
         }
     }
 
@@ -148,11 +148,11 @@ impl<'w, 'a> Run<'w, 'a> {
     }
 
     /// Waits for `delay`, or less if the run ends earlier.
-    pub fn pass(&self, patience: Patience, delay: Duration) {
+    pub fn pause(&self, wait_mode: WaitMode, delay: Duration) {
         let left = self.limits.duration.map_or(NAP, |limit| limit.saturating_sub(self.now()));
-        match patience {
-            Patience::Wait => std::thread::sleep(delay.min(left).min(NAP)),
-            Patience::Spin => std::hint::spin_loop(),
+        match wait_mode {
+            WaitMode::Wait => std::thread::sleep(delay.min(left).min(NAP)),
+            WaitMode::Spin => std::hint::spin_loop(),
         }
     }
 }

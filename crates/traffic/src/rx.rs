@@ -3,10 +3,11 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use crate::check::Checker;
+use crate::endpoint::Endpoint;
 use crate::pcap::Recorder;
 use crate::report::{Ended, RxReport, Throughput};
-use crate::run::Run;
-use crate::{Checker, Endpoint, Limits, Patience, Watch};
+use crate::run::{Limits, Run, WaitMode, Watch};
 
 /// Settings of a receiver.
 #[derive(Debug, Clone)]
@@ -18,12 +19,12 @@ pub struct RxOptions {
     /// Most frames taken at a time.
     pub batch: usize,
     /// What to do when there is no frame to take.
-    pub patience: Patience,
+    pub wait_mode: WaitMode,
 }
 
 impl Default for RxOptions {
     fn default() -> RxOptions {
-        RxOptions { limits: Limits::default(), idle: None, batch: 256, patience: Patience::Wait }
+        RxOptions { limits: Limits::default(), idle: None, batch: 256, wait_mode: WaitMode::Wait }
     }
 }
 
@@ -74,8 +75,8 @@ pub fn receive<E: Endpoint>(
         let quiet = active.map(|(_, last)| now - last);
         match (options.idle, quiet) {
             (Some(idle), Some(quiet)) if quiet >= idle => break Ended::Idle,
-            (Some(idle), Some(quiet)) => run.wait(endpoint, options.patience, true, idle - quiet)?,
-            _ => run.wait(endpoint, options.patience, true, Duration::MAX)?,
+            (Some(idle), Some(quiet)) => run.wait(endpoint, options.wait_mode, true, idle - quiet)?,
+            _ => run.wait(endpoint, options.wait_mode, true, Duration::MAX)?,
         }
     };
     if let Some(recorder) = recorder {
@@ -93,17 +94,17 @@ mod tests {
 
     #[test]
     fn a_transfer_between_two_threads_is_clean() {
-        for patience in [Patience::Wait, Patience::Spin] {
+        for wait_mode in [WaitMode::Wait, WaitMode::Spin] {
             let (mut a, mut b) = memory::pair(256);
             let limits = Limits { frames: Some(20_000), duration: Some(ringway_testing::PATIENCE) };
             let sender = std::thread::spawn(move || {
                 let spec = FrameSpec { size: 200, flows: 7, ..FrameSpec::default() };
                 let mut frames = Frames::new(&spec).expect("valid");
-                let options = TxOptions { limits, patience, ..TxOptions::default() };
+                let options = TxOptions { limits, wait_mode, ..TxOptions::default() };
                 transmit(&mut a, &mut frames, &options, &mut Watch::none())
             });
             let mut checker = Checker::new(Level::Full, Origin::Zero);
-            let options = RxOptions { limits, patience, ..RxOptions::default() };
+            let options = RxOptions { limits, wait_mode, ..RxOptions::default() };
             let report =
                 receive(&mut b, &mut checker, None, &options, &mut Watch::none()).expect("a memory link never fails");
             sender.join().expect("no panic").expect("a memory link never fails");

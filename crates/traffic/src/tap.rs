@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Endpoint, MAX_FRAME};
+use crate::endpoint::Endpoint;
+use crate::wire::MAX_FRAME;
 
 /// Room that is reported. The kernel takes a frame at once or drops it; there is no ring to fill.
 const ROOM: usize = 256;

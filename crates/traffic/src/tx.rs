@@ -3,23 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use crate::endpoint::Endpoint;
+use crate::pace::{Pacer, Rate};
 use crate::report::{Ended, Throughput, TxReport};
-use crate::run::Run;
-use crate::{Endpoint, Limits, Pacer, Patience, Rate, Watch};
-
-/// A source of frames to send: [`crate::Frames`] makes them, [`crate::Replay`] takes them from a file.
-pub trait Source {
-    /// Returns the bytes of the next frame, or `None` when there is no more.
-    fn next_len(&self) -> Option<usize>;
-
-    /// Writes the next frame into `frame`, which has exactly [`next_len`](Source::next_len) bytes.
-    fn fill(&mut self, frame: &mut [u8]);
-
-    /// Returns the time since the start of the run before which the next frame must not be sent.
-    fn due(&self) -> Duration {
-        Duration::ZERO
-    }
-}
+use crate::run::{Limits, Run, WaitMode, Watch};
+use crate::source::Source;
 
 /// Settings of a sender.
 #[derive(Debug, Clone)]
@@ -31,7 +19,7 @@ pub struct TxOptions {
     /// The send rate.
     pub rate: Rate,
     /// What to do when there is no room.
-    pub patience: Patience,
+    pub wait_mode: WaitMode,
     /// Ends the run when there was no room for this time.
     pub stall: Duration,
 }
@@ -42,7 +30,7 @@ impl Default for TxOptions {
             limits: Limits::default(),
             batch: 256,
             rate: Rate::Max,
-            patience: Patience::Wait,
+            wait_mode: WaitMode::Wait,
             stall: Duration::from_secs(10),
         }
     }
@@ -84,7 +72,7 @@ pub fn transmit<E: Endpoint, S: Source>(
             Stop::Early(delay) => {
                 // The rate, not the other side, delays the sender.
                 last_sent = now;
-                run.pass(options.patience, delay);
+                run.pause(options.wait_mode, delay);
             }
             Stop::Full if frames > before => {}
             Stop::Full => {
@@ -93,7 +81,7 @@ pub fn transmit<E: Endpoint, S: Source>(
                     break Ended::Stalled;
                 }
                 endpoint.tx_flush();
-                run.wait(endpoint, options.patience, false, options.stall)?;
+                run.wait(endpoint, options.wait_mode, false, options.stall)?;
             }
         }
     };
@@ -162,10 +150,10 @@ mod tests {
 
     #[test]
     fn a_receiver_that_takes_nothing_ends_the_run_as_stalled() {
-        for patience in [Patience::Wait, Patience::Spin] {
+        for wait_mode in [WaitMode::Wait, WaitMode::Spin] {
             let (mut a, _b) = memory::pair(16);
             let limits = Limits { frames: None, duration: Some(ringway_testing::PATIENCE) };
-            let options = TxOptions { limits, stall: Duration::from_millis(20), patience, ..TxOptions::default() };
+            let options = TxOptions { limits, stall: Duration::from_millis(20), wait_mode, ..TxOptions::default() };
             let report =
                 transmit(&mut a, &mut frames(), &options, &mut Watch::none()).expect("a memory link never fails");
             assert_eq!((report.sent.frames, report.ended), (16, Ended::Stalled));

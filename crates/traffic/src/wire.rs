@@ -25,6 +25,10 @@ use std::sync::LazyLock;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
+/// The longest frame, without FCS.
+pub const MAX_FRAME: usize = 65_535;
+/// The shortest frame: an Ethernet header.
+pub const MIN_FRAME: usize = ETHERNET;
 /// Offset of the test header in a UDP frame.
 pub const UDP_TEST: usize = 42;
 /// Bytes of the test header.
@@ -57,7 +61,7 @@ const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub fn pattern() -> &'static [u8] {
     static PATTERN: LazyLock<Box<[u8]>> = LazyLock::new(|| {
         let word = |index: u64| mix(index.wrapping_add(1).wrapping_mul(ODD)).to_le_bytes();
-        (0..((crate::MAX_FRAME + STARTS).div_ceil(8)) as u64).flat_map(word).collect()
+        (0..((MAX_FRAME + STARTS).div_ceil(8)) as u64).flat_map(word).collect()
     });
     &PATTERN
 }

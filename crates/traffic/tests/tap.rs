@@ -1,4 +1,4 @@
-//! TAP endpoints against the kernel: each test has a network namespace of its own, which ends with its thread.
+//! TAP endpoints against the kernel. Each test has its own network namespace, which ends with the test's thread.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ringway_testing::{PATIENCE, skip, until};
 use ringway_traffic::*;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Runs `test` in a new network namespace; without root the test is skipped.
+/// Runs `test` in a new network namespace. Skips the test without root.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !is_root() {
         skip!("needs root");
@@ -35,7 +35,7 @@ fn bridged() -> (Tap, Tap) {
     let taps = ["tap0", "tap1"].map(|name| Tap::open(name).expect("root can make TAP devices"));
     ip("link add br0 type bridge mcast_snooping 0");
     for device in ["br0", "tap0", "tap1"] {
-        // No IPv6 chatter: every frame is ours.
+        // Without IPv6 the kernel sends no frames of its own.
         ip(&format!("link set {device} addrgenmode none"));
         if device != "br0" {
             ip(&format!("link set {device} master br0"));
@@ -58,17 +58,17 @@ fn frames_cross_a_bridge_unchanged_in_both_directions() {
         let (a, b) = bridged();
         let mut endpoints = Some((a, b));
         for size in [14, 60, 61, 1514] {
-            let (a, b) = endpoints.take().expect("given back by the round before");
+            let (a, b) = endpoints.take().expect("the endpoints of the previous round");
             let station = |tap, from, to| {
                 let frames = Frames::new(&spec(from, to, size)).expect("valid");
                 Station::both(tap, frames, Checker::new(Level::Full, Origin::Zero))
             };
             let options = PumpOptions { tx_batch: 8, rx_batch: 64, fill: Fill::Each };
             let mut pump = Pump::new([station(a, 1, 2), station(b, 2, 1)], options);
-            // Few at a time, so that all have room in the kernel however late it carries them.
+            // Few frames at a time, so that all fit into the kernel's queues, also if the kernel forwards them late.
             for _ in 0..20 {
                 pump.run(Duration::from_nanos(1), &mut Watch::none()).expect("the devices are up");
-                until("all have come", || {
+                until("all frames have come", || {
                     pump.drain(Duration::from_nanos(1)).expect("the devices are up");
                     let totals = pump.totals();
                     [(0, 1), (1, 0)].iter().all(|&(from, to)| totals[to].check.frames >= totals[from].sent.frames)
@@ -91,7 +91,7 @@ fn a_ping_through_a_bridge_comes_back() {
     in_namespace(|| {
         let (mut a, mut b) = bridged();
         let limits = Limits { frames: Some(50), duration: Some(PATIENCE) };
-        let options = PingOptions { limits, timeout: PATIENCE, patience: Patience::Spin, ..PingOptions::default() };
+        let options = PingOptions { limits, timeout: PATIENCE, wait_mode: WaitMode::Spin, ..PingOptions::default() };
         let report =
             ping_pair(&mut a, &mut b, &spec(1, 2, 60), &options, &mut Watch::none()).expect("the devices are up");
         assert_eq!((report.received, report.lost, report.corrupted, report.foreign), (50, 0, 0, 0), "{report}");
@@ -132,8 +132,8 @@ fn a_device_that_is_down_or_gone_ends_the_run_with_its_name() {
         let error = send(&mut tap);
         assert!(error.contains("`tap7`"), "{error}");
         let mut checker = Checker::new(Level::Count, Origin::Zero);
-        let error =
-            receive(&mut tap, &mut checker, None, &RxOptions::default(), &mut Watch::none()).expect_err("it is gone");
+        let error = receive(&mut tap, &mut checker, None, &RxOptions::default(), &mut Watch::none())
+            .expect_err("the device is gone");
         assert!(error.to_string().contains("`tap7`"), "{error}");
     });
 }

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::child::Program;
-use crate::peers::find_program;
 use crate::peers::hugepages::HugePages;
+use crate::peers::program::find_program;
 use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;

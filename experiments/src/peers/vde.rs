@@ -2,7 +2,7 @@
 //!
 //! A client connects a stream socket to `DIR/ctl`, binds a datagram socket of its own and sends one request: magic number and
 //! version 3 as 32-bit words, the request type as an `int`, the address of its datagram socket as a `sockaddr_un`, and a
-//! description of up to 128 bytes. The switch answers with the `sockaddr_un` frames are to be sent to. From then on one
+//! description of up to 128 bytes. The switch answers with its `sockaddr_un` for frames. From then on one
 //! datagram is one frame, in either direction; the port lives as long as the stream.
 
 use std::io::{self, Read as _, Write as _};
@@ -17,7 +17,7 @@ use ringway_traffic::Endpoint;
 
 use crate::child::Program;
 use crate::network::{Network, wait_for_fd};
-use crate::peers::find_program;
+use crate::peers::program::find_program;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 

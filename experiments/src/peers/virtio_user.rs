@@ -28,7 +28,7 @@ const DEFAULT_MIB: usize = 640;
 pub struct Rings {
     /// Packed rings rather than split ones.
     pub packed: bool,
-    /// Whether to accept use in order, if the device offers it: testpmd's default.
+    /// True to accept use in order, if the device offers it: testpmd's default.
     pub in_order: bool,
     /// Descriptors of each ring.
     pub size: usize,

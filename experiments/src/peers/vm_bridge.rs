@@ -11,7 +11,7 @@ use ringway_traffic::{Tap, open_device};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::peers::netns;
-use crate::vm::VmSwitch;
+use crate::vm_switch::VmSwitch;
 
 /// A bridge with a TAP device for each guest.
 pub struct VmBridge {

@@ -190,4 +190,19 @@ mod tests {
             assert!(CONTESTANTS[..index].iter().all(|(other, _)| other != name), "{name} is named twice");
         }
     }
+
+    #[test]
+    fn every_curve_of_the_stored_results_has_a_colour_of_its_own() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks/run.json");
+        for run in crate::report_file::read(&file).unwrap() {
+            for figure in &run.figures {
+                let series = figure.series();
+                for (index, name) in series.iter().enumerate() {
+                    assert!(CONTESTANTS.iter().any(|(known, _)| known == name), "{name} is not in the list");
+                    let same = series[..index].iter().find(|other| of(other) == of(name));
+                    assert_eq!(same, None, "{name} has the colour of another in {}", figure.heading.name);
+                }
+            }
+        }
+    }
 }

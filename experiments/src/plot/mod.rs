@@ -13,12 +13,14 @@ use plotters::prelude::*;
 
 use crate::placement::Class;
 use crate::report::{Axis, Figure, Point, RATE};
-use crate::trial::ANCHOR;
+use crate::series::ANCHOR;
 
 /// Width and height of the chart, in pixels.
 const CHART: (u32, u32) = (900, 560);
 /// Space between a plot's edge and what is in it.
 const MARGIN: u32 = 16;
+/// Height of the title's text.
+const TITLE_FONT: u32 = 18;
 /// Length of the piece of a curve in the legend.
 const LEGEND_LINE: i32 = 24;
 /// Height of the legend's text.
@@ -38,11 +40,13 @@ pub fn write(figure: &Figure, dir: &Path) -> io::Result<()> {
     let mut svg = String::new();
     {
         let curves = curves(figure);
-        let size = (CHART.0 + legend_width(&curves), CHART.1.max(legend_height(&curves)));
+        let width = (CHART.0 + legend_width(&curves)).max(title_width(&figure.heading.title));
+        let size = (width, CHART.1.max(legend_height(&curves)));
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE).map_err(|error| describe(error.to_string()))?;
-        let below =
-            area.titled(&figure.heading.title, ("sans-serif", 18)).map_err(|error| describe(error.to_string()))?;
+        let below = area
+            .titled(&figure.heading.title, ("sans-serif", TITLE_FONT))
+            .map_err(|error| describe(error.to_string()))?;
         let (chart, legend) = below.split_horizontally(CHART.0);
         draw(figure, &curves, &chart).map_err(describe)?;
         draw_legend(&curves, &legend).map_err(describe)?;
@@ -86,6 +90,11 @@ fn curves(figure: &Figure) -> Vec<Curve<'_>> {
     curves
 }
 
+/// Returns the width of a title, so that it is not cut.
+fn title_width(title: &str) -> u32 {
+    2 * MARGIN + title.chars().count() as u32 * TITLE_FONT / 2
+}
+
 fn legend_width(curves: &[Curve]) -> u32 {
     let longest = curves.iter().map(|curve| curve.label.chars().count() as u32).max().unwrap_or(0);
     // No letter of this size is wider on average, whatever font a viewer has.
@@ -113,18 +122,46 @@ fn draw(figure: &Figure, curves: &[Curve], area: &Area) -> Result<(), String> {
     let xs = drawn().map(|point| point.x);
     let ys = drawn().flat_map(|point| [point.value.lower_quartile, point.value.upper_quartile]);
     let (Some(x), Some(y)) = (range(xs), range(ys)) else { return Ok(()) };
-    match (figure.heading.x.logarithmic && x.0 > 0.0, figure.heading.y.logarithmic && y.0 > 0.0) {
-        (true, true) => on_axes(
-            figure,
-            curves,
-            area,
-            (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0),
-            (y.0 / 1.5..y.1 * 2.0).log_scale(),
-        ),
-        (false, true) => on_axes(figure, curves, area, widened(x), (y.0 / 1.5..y.1 * 2.0).log_scale()),
-        (true, false) => on_axes(figure, curves, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), from_zero(y)),
-        (false, false) => on_axes(figure, curves, area, widened(x), from_zero(y)),
+    let is_log_x = figure.heading.x.logarithmic && x.0 > 0.0;
+    match (is_log_x, Scale::of(figure.heading.y, y)) {
+        (true, Scale::Decades) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), decades(y)),
+        (true, Scale::Octaves) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), octaves(y, 1.5, 2.0)),
+        (true, Scale::Linear) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), from_zero(y)),
+        (false, Scale::Decades) => on_axes(figure, curves, area, widened(x), decades(y)),
+        (false, Scale::Octaves) => on_axes(figure, curves, area, widened(x), octaves(y, 1.5, 2.0)),
+        (false, Scale::Linear) => on_axes(figure, curves, area, widened(x), from_zero(y)),
     }
+}
+
+/// The scale of the y axis. A logarithmic axis has labels at powers of its base: with few decades they are too few.
+enum Scale {
+    Linear,
+    Octaves,
+    Decades,
+}
+
+impl Scale {
+    fn of(axis: Axis, (low, high): (f64, f64)) -> Scale {
+        match high / low {
+            ratio if !axis.logarithmic || low <= 0.0 || ratio < 4.0 => Scale::Linear,
+            ratio if ratio < 100.0 => Scale::Octaves,
+            _ => Scale::Decades,
+        }
+    }
+}
+
+fn octaves(
+    (low, high): (f64, f64),
+    below: f64,
+    above: f64,
+) -> impl AsRangedCoord<CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>, Value = f64> {
+    (low / below..high * above).log_scale().base(2.0)
+}
+
+fn decades(
+    (low, high): (f64, f64),
+) -> impl AsRangedCoord<CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>, Value = f64> {
+    (low / 1.5..high * 2.0).log_scale()
 }
 
 /// The bare ring's rate has no place among other things than rates.
@@ -192,7 +229,7 @@ where
 }
 
 fn name(axis: Axis) -> String {
-    format!("{} ({})", axis.label, axis.unit)
+    if axis.label.ends_with(axis.unit) { axis.label.to_owned() } else { format!("{} ({})", axis.label, axis.unit) }
 }
 
 /// A number as short as it can be.

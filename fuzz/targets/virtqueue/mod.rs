@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_ports::guest::{DirtyLog, GuestMemory, Region};
-use ringway_ports::vhost_user::Noted;
+use ringway_ports::vhost_user::InflightRange;
 use ringway_ports::virtqueue::{
     Addresses, Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, Ring, RingFault, Tally, Transmit,
 };
@@ -214,7 +214,8 @@ fn take_over<R: Ring>(guest: &Guest, mut ring: R, choices: &[u8]) {
         let held = if choice[3] & 1 == 0 { 0 } else { u64::from(word(&choice[4..])) << 32 | 7 };
         // Halves alike, as a ring's own place is stated.
         let place = |low: u8, high: u8| u32::from(u16::from_le_bytes([low, high])) * 0x1_0001;
-        let noted = Noted { from: place(choice[0], choice[1] & 0x80), until: place(choice[2], choice[3] & 0x80), held };
+        let noted =
+            InflightRange { from: place(choice[0], choice[1] & 0x80), until: place(choice[2], choice[3] & 0x80), held };
         let before = guest.content();
         let chains = ring.take_over(&mut guest.memory.space(), noted);
         assert!(chains.len() <= size as usize, "more than the ring has");

@@ -37,7 +37,7 @@ const NAMES: [(u32, &str); 32] = [
     (56, "host_uso"),
 ];
 
-/// The names of the bits that are set, in order; `bit_N` for one without a name here.
+/// Returns the names of the bits that are set, in order, and `bit_N` for a bit without a name.
 pub fn feature_names(bits: u64) -> Vec<String> {
     let name = |bit: u32| match NAMES.iter().find(|(known, _)| *known == bit) {
         Some((_, name)) => (*name).to_owned(),

@@ -1,41 +1,41 @@
-//! The JSON of limits.
+//! The JSON of limits, buckets and storm control.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::types::Traffic;
+use super::traffic::Traffic;
 
-/// What a limit, or a bucket that ports share, came to.
+/// The counters of a limit, or of a bucket that ports share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LimitTally {
-    /// Frames that were charged to it.
+    /// Frames that passed.
     #[serde(default)]
     pub passed: Traffic,
     /// Frames that were refused.
     #[serde(default)]
     pub refused: Refused,
-    /// Times that frames passed which had waited for it.
+    /// Times that waiting frames passed.
     #[serde(default)]
     pub waits: u64,
-    /// Seconds for which they had, of all senders together: from when they were seen to wait until they passed.
+    /// Their waiting time in seconds, of all senders together: from the first look at the waiting frames until they passed.
     #[serde(default)]
     pub waited: f64,
 }
 
-/// Frames that were refused, by what was used up.
+/// Frames that were refused, by the limit that was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refused {
-    /// Its bits, or a sender's share of them.
+    /// The limit's bits, or a sender's share of them.
     pub bits: u64,
-    /// Its frames, or a sender's share of them.
+    /// The limit's frames, or a sender's share of them.
     pub frames: u64,
-    /// Of a port's limit: what the bucket has that it is a part of, or its share of that.
+    /// For a port's limit: the shared bucket, or the port's share of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<u64>,
 }
 
 impl Refused {
-    /// Whatever was used up.
+    /// Returns the number of all refused frames.
     pub fn all(&self) -> u64 {
         self.bits + self.frames + self.bucket.unwrap_or(0)
     }
@@ -44,10 +44,10 @@ impl Refused {
 /// A limit at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LimitStatus {
-    /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket those that pass in any case.
+    /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket the guaranteed rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
-    /// The highest rate, with what a bucket lends.
+    /// The highest rate, including what a bucket lends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<String>,
     /// Bytes that may pass at once, like `64KiB`.
@@ -59,16 +59,16 @@ pub struct LimitStatus {
     /// Frames that may pass at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames_burst: Option<u64>,
-    /// The bucket that it is a part of.
+    /// The shared bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<String>,
-    /// What happens to what is more: `drop` or `wait`.
+    /// What happens to frames above the limit: `drop` or `wait`.
     pub on_excess: String,
-    /// How full its bucket is, from 0 to 1; null: the port never was there, or no bits are limited.
+    /// Fill of its bucket of bits, from 0 to 1; null: the port was never open, or bits are not limited.
     pub fill: Option<f64>,
-    /// How full its bucket of frames is.
+    /// Fill of its bucket of frames, from 0 to 1.
     pub frames_fill: Option<f64>,
-    /// What passed it and what did not, since the port has a limit in this direction, whatever clients came and went.
+    /// Its counters since the port has a limit in this direction. They continue when clients of the port change.
     #[serde(flatten)]
     pub tally: LimitTally,
 }
@@ -76,19 +76,19 @@ pub struct LimitStatus {
 /// Storm control: rates in bits or frames per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StormStatus {
-    /// Of frames to everybody.
+    /// The rate of broadcast frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<String>,
-    /// Of frames to groups.
+    /// The rate of multicast frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<String>,
-    /// Of frames to one station whose port is not known.
+    /// The rate of unicast frames to a station whose port is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_unicast: Option<String>,
-    /// How much may pass at once.
+    /// The bursts.
     #[serde(default)]
     pub bursts: StormBursts,
-    /// Frames that passed, since there is storm control, whatever clients came and went.
+    /// Frames that passed since the port has storm control. The counters continue when clients of the port change.
     #[serde(default)]
     pub passed: StormCounts,
     /// Frames that were refused.
@@ -96,28 +96,28 @@ pub struct StormStatus {
     pub refused: StormCounts,
 }
 
-/// How much of frames to many may pass at once, by class: like `32 frames`, or `16KiB` where the rate is one of bits.
+/// The bursts of storm control by class: like `32 frames`, or `16KiB` for a rate in bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StormBursts {
-    /// To everybody.
+    /// Broadcast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broadcast: Option<String>,
-    /// To groups.
+    /// Multicast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<String>,
-    /// To one station whose port is not known.
+    /// Unicast to a station whose port is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_unicast: Option<String>,
 }
 
-/// Frames to many, by class.
+/// Frames to many by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StormCounts {
-    /// To everybody.
+    /// Broadcast.
     pub broadcast: u64,
-    /// To groups.
+    /// Multicast.
     pub multicast: u64,
-    /// To one station whose port is not known.
+    /// Unicast to a station whose port is not known.
     pub unknown_unicast: u64,
 }
 
@@ -136,13 +136,13 @@ pub struct BucketStatus {
     /// Frames that may pass at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames_burst: Option<u64>,
-    /// How full it is, from 0 to 1.
+    /// Fill of its bits, from 0 to 1.
     pub fill: Option<f64>,
     /// How full its bucket of frames is, from 0 to 1.
     pub frames_fill: Option<f64>,
-    /// How many ports have it.
+    /// The number of ports that use it.
     pub ports: usize,
-    /// What passed it and what did not, since there is such a bucket.
+    /// Its counters since it was made.
     #[serde(flatten)]
     pub tally: LimitTally,
 }

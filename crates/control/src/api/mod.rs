@@ -1,4 +1,4 @@
-//! The interface on `control.sock`: HTTP with JSON, described by `/openapi.json`.
+//! The JSON of the interface on `control.sock`. The server is in `http`; `/openapi.json` describes both.
 //!
 //! | request | answer |
 //! |---|---|
@@ -24,9 +24,6 @@ pub mod capture;
 pub mod features;
 pub mod identity;
 pub mod limits;
-pub mod metrics;
-pub mod routes;
-pub mod schema;
-pub mod server;
 pub mod switch;
+pub mod traffic;
 pub mod types;

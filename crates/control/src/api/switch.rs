@@ -5,13 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
-
-use super::schema::SwitchKeysSchema;
-use crate::config::Switch;
-use crate::config::table::Table;
 
 /// The keys of a switch and their values, as in `[switch.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,25 +15,23 @@ use crate::config::table::Table;
 pub struct SwitchKeys(pub BTreeMap<String, Json>);
 
 impl SwitchKeys {
-    /// The settings of a switch, all of them.
-    pub fn of(switch: &Switch) -> Self {
-        Self(switch.values().into_iter().map(|(key, _, value)| (key.to_owned(), value)).collect())
-    }
-
-    /// The value of a key that is a text; empty where it is none.
+    /// Returns the value of a key as text, empty if it has none.
     pub fn text(&self, key: &str) -> &str {
         self.0.get(key).and_then(Json::as_str).unwrap_or_default()
     }
 }
 
+/// Name of the keys of a switch in `/openapi.json`. The server describes them, from the table of keys.
+pub const SWITCH_KEYS: &str = "SwitchKeys";
+
 impl PartialSchema for SwitchKeys {
     fn schema() -> RefOr<Schema> {
-        SwitchKeysSchema::schema()
+        Ref::from_schema_name(SWITCH_KEYS).into()
     }
 }
 
 impl ToSchema for SwitchKeys {
     fn name() -> Cow<'static, str> {
-        SwitchKeysSchema::name()
+        SWITCH_KEYS.into()
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON of the API.
+//! The JSON of the status, of changes and of refusals.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use utoipa::ToSchema;
 use super::identity::IdentityStatus;
 use super::limits::{BucketStatus, LimitStatus, StormStatus};
 use super::switch::SwitchKeys;
-use crate::config::memory::Memory;
-use crate::config::mistake::Mistake;
+pub use super::traffic::Traffic;
+use crate::keys::Mistake;
 
-/// The daemon at one moment. Counters count since the port came.
+/// The daemon at one moment. Counters of a port count since the port was added.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of the daemon.
     pub version: String,
     /// Seconds since the daemon was ready.
     pub uptime: f64,
-    /// All ports, by switch and name.
+    /// All ports, sorted by switch and name.
     pub ports: Vec<PortStatus>,
-    /// All switches, by name.
+    /// All switches, sorted by name.
     pub switches: Vec<SwitchStatus>,
-    /// All buckets, by name.
+    /// All buckets, sorted by name.
     #[serde(default)]
     pub buckets: Vec<BucketStatus>,
     /// All pollers.
     pub pollers: Vec<PollerStatus>,
-    /// The captures that run, by number.
+    /// The running captures, sorted by number.
     #[serde(default)]
     pub captures: Vec<CaptureStatus>,
-    /// What ports did wrong, and where Ringway itself failed, latest first: the last 32 of each port.
+    /// Faults of ports, and failures of Ringway itself, latest first: the last 32 of each port.
     pub faults: Vec<Fault>,
-    /// How often there was which fault since the daemon started, of all ports together.
+    /// The number of faults since the daemon started, by reason, of all ports together.
     #[serde(default)]
     pub fault_counts: Vec<FaultCount>,
 }
@@ -45,27 +45,27 @@ pub struct PortStatus {
     pub name: String,
     /// The switch it is on.
     pub switch: String,
-    /// What it connects, a value of the key `kind`.
+    /// Its kind, a value of the key `kind`.
     pub kind: String,
-    /// `up`; `waiting` when a configured process port has no client, or a port with a socket no front end; `connected` when a
-    /// front end is there and its guest has no queue started; `failed` when a device or socket was lost; `paused` for a while when
-    /// Ringway failed while it gave frames to the port, or the port's frames to another; `disabled` when Ringway failed twice within
-    /// a minute while it served the port alone, until an administrator enables it.
+    /// `up`; `waiting`: a configured process port without a client, or a port without a front end; `connected`: a front end is
+    /// connected, and its guest has started no queue; `failed`: a device or socket cannot be opened; `paused`: Ringway failed while
+    /// it delivered frames to or from the port, which is closed for a while; `disabled`: Ringway failed twice within a minute while it
+    /// served the port alone, which is closed until an administrator enables it.
     pub state: String,
-    /// Why it failed, pauses or is disabled, and what is being done or can be done.
+    /// Why it is `failed`, `paused` or `disabled`, and what follows or can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Addresses bound to it; none: any.
+    /// Ethernet addresses bound to it; none: any.
     pub mac: Vec<String>,
     /// Share of a poller's attention, and of a port or bucket that several fill.
     pub weight: u32,
-    /// How much it may send.
+    /// The limit of what it may send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<LimitStatus>,
-    /// How much it may be given.
+    /// The limit of what it may receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<LimitStatus>,
-    /// How much of what it sends may go to many.
+    /// Storm control: the limits of what it may send to many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storm: Option<StormStatus>,
     /// Whether it is isolated: isolated ports do not reach each other.
@@ -79,65 +79,65 @@ pub struct PortStatus {
     pub call_above: String,
     /// The poller that serves it; null: none at present.
     pub poller: Option<usize>,
-    /// For a mirror: the ports that it is given copies of the frames of.
+    /// For a mirror: the mirrored ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirror: Vec<String>,
-    /// For a mirror: `in`, frames from their clients; `out`, frames to them; or `both`.
+    /// For a mirror: which frames of the mirrored ports are copied: `in`, from their clients; `out`, to them; or `both`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror_direction: Option<String>,
     /// Name of its network device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What only a vhost-user port has.
+    /// Status of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
     /// The memory that a vhost-user or e1000 port's front end gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// What only an e1000 port has.
+    /// Status of an e1000 port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Status>,
-    /// What only a stream port has.
+    /// Status of a stream port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStatus>,
-    /// Every frame taken from the client.
+    /// All frames taken from the client.
     #[serde(rename = "in")]
     pub input: Traffic,
-    /// Every frame given to the client.
+    /// All frames delivered to the client.
     #[serde(rename = "out")]
     pub output: Traffic,
-    /// Every frame lost because of this port, by reason.
+    /// All frames lost because of this port, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Times the client woke the switch.
     pub kicks: u64,
     /// Times the switch woke the client.
     pub calls: u64,
-    /// Times that an address turned up at this port and did not move here, because it had moved shortly before. The frames were
+    /// Times that an address was heard at this port and did not move here, because it had moved shortly before. The frames were
     /// forwarded.
     #[serde(default)]
     pub moves_held: u64,
-    /// How often it had which fault.
+    /// Its number of faults, by reason.
     #[serde(default)]
     pub faults: BTreeMap<String, u64>,
-    /// What serving it took of its poller beyond what it may; null: nothing so far.
+    /// Its use of poller time beyond its budget; null: none so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow: Option<SlowStatus>,
 }
 
-/// What a port took of its poller's time beyond what it may: page faults in its memory, frames in very many pieces.
+/// The use of poller time beyond a port's budget. Causes are page faults in its memory, and frames in very many pieces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SlowStatus {
-    /// It goes on, and is set aside with growing pauses (`slow_client` in `faults`).
+    /// It is over its budget at present, and served with growing pauses (`slow_client` in `faults`).
     pub slow: bool,
-    /// A thread of its own kind serves it, until it has behaved for a while.
+    /// A thread of the quarantine serves it, until it has kept its budget for a while.
     pub quarantined: bool,
     /// Times that it became slow.
     pub times: u64,
-    /// Visits that took too long.
+    /// Visits over the budget.
     pub visits: u64,
-    /// What they took beyond, in seconds.
+    /// Time of these visits over the budget, in seconds.
     pub seconds: f64,
-    /// The longest of them.
+    /// The longest of these times.
     pub longest: f64,
 }
 
@@ -146,26 +146,21 @@ pub struct SlowStatus {
 pub struct MemoryStatus {
     /// Bytes of its files that are mapped.
     pub mapped: u64,
-    /// Bytes that may be.
+    /// Most bytes that may be mapped.
     pub size: u64,
     /// Mappings.
     pub mappings: u64,
-    /// Mappings that there may be.
+    /// Most mappings.
     pub most_mappings: u64,
-    /// Bytes of pages that were not there when they were needed, and were made.
+    /// Bytes of missing pages that were allocated.
     pub filled: u64,
-    /// Bytes of such pages that are made within an hour.
+    /// Most bytes of missing pages that are allocated within an hour.
     pub holes: u64,
 }
 
 impl MemoryStatus {
-    /// The bounds, before anything is known of what the front end gives.
-    pub fn of(memory: Memory) -> Self {
-        Self { size: memory.size, most_mappings: memory.mappings.into(), holes: memory.holes, ..Self::default() }
-    }
-
-    /// Takes what the front end gives now.
-    pub fn see(&mut self, now: Limits) {
+    /// Sets what the front end gives now.
+    pub fn set_used(&mut self, now: Limits) {
         self.mapped = now.bytes;
         self.mappings = now.mappings;
         self.filled = now.holes;
@@ -177,7 +172,7 @@ impl MemoryStatus {
 pub struct StreamStatus {
     /// The socket, relative to the runtime directory.
     pub socket: String,
-    /// Which side listens: `server` when it is the daemon, or `client`.
+    /// The daemon's role: `server` if it listens, or `client`.
     pub role: String,
 }
 
@@ -186,7 +181,7 @@ pub struct StreamStatus {
 pub struct E1000Status {
     /// The socket, relative to the runtime directory.
     pub socket: String,
-    /// What the guest sees: `e1000` (82540EM) or `e1000e` (82574L).
+    /// The NIC that the guest sees: `e1000` (82540EM) or `e1000e` (82574L).
     pub model: String,
     /// The NIC's own address.
     pub address: String,
@@ -196,7 +191,7 @@ pub struct E1000Status {
     pub registers: String,
     /// Whether the paravirtual extension is offered.
     pub csb: bool,
-    /// Longest time until the guest is told that frames were sent, like `2ms`.
+    /// Longest delay of the notification that frames were sent, like `2ms`.
     pub completion_delay: String,
     /// How interrupts reach the guest: `none` yet, `intx`, `msi` or `msi-x`.
     pub interrupts: String,
@@ -204,16 +199,16 @@ pub struct E1000Status {
     pub transmit_ring: u32,
     /// Descriptors of the ring of frames to the guest; 0: off.
     pub receive_ring: u32,
-    /// Registers that the guest has read, each by a message and its answer.
+    /// Register reads by the guest. Each takes a message and its answer.
     #[serde(default)]
     pub register_reads: u64,
-    /// Registers that it has written, each by a message.
+    /// Register writes by the guest. Each takes a message.
     #[serde(default)]
     pub register_writes: u64,
-    /// Of these, tails of rings: what tells of new frames or buffers.
+    /// Of these, writes of ring tails, which announce frames or buffers.
     #[serde(default)]
     pub tail_writes: u64,
-    /// Messages that all this took, with those that unmask the pin.
+    /// Messages for all register accesses, and for unmasking the interrupt pin.
     #[serde(default)]
     pub messages: u64,
     /// Interrupts raised.
@@ -226,7 +221,7 @@ pub struct E1000Status {
 pub struct VhostUserStatus {
     /// The socket, relative to the runtime directory.
     pub socket: String,
-    /// Which side listens: `server` when it is the daemon, or `client`.
+    /// The daemon's role: `server` if it listens, or `client`.
     pub role: String,
     /// Most queue pairs.
     pub most_queues: u16,
@@ -242,15 +237,6 @@ pub struct VhostUserStatus {
     pub ring_size: u16,
 }
 
-/// Frames and their bytes without FCS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Traffic {
-    /// How many.
-    pub frames: u64,
-    /// How long together.
-    pub bytes: u64,
-}
-
 /// One switch at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SwitchStatus {
@@ -261,33 +247,33 @@ pub struct SwitchStatus {
     pub settings: SwitchKeys,
     /// How many ports it has.
     pub ports: usize,
-    /// How often an address moved: it turned up at another port than before.
+    /// Moves of addresses: times that an address was heard at another port than before.
     #[serde(default)]
     pub moved: u64,
-    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    /// Times that an address was heard at another port and did not move, because it had moved shortly before.
     #[serde(default)]
     pub moves_held: u64,
-    /// Addresses that moved from port to port, latest first; the last 64.
+    /// Addresses that moved, latest first; the last 64.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
 }
 
-/// An address that turned up at another port than before.
+/// An address that was heard at another port than before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MoveStatus {
     /// The VLAN; null: none.
     pub vlan: Option<u16>,
     /// The address.
     pub mac: String,
-    /// Where it was before; null: a port that is no more.
+    /// Its port before; null: a port that does not exist any more.
     pub from: Option<String>,
-    /// Where it is; null: a port that is no more.
+    /// Its port; null: a port that does not exist any more.
     pub to: Option<String>,
     /// How often it moved.
     pub count: u64,
-    /// It went back to where it came from: two have this address, or frames go in a circle.
+    /// It moved back to its port before: two stations have this address, or there is a loop.
     pub duplicate: bool,
-    /// How often it turned up at another port and did not move, because it had moved shortly before.
+    /// Times that it was heard at another port and did not move, because it had moved shortly before.
     #[serde(default)]
     pub held: u64,
     /// Seconds since it moved last.
@@ -309,21 +295,21 @@ pub struct PollerStatus {
     /// Times it went to sleep.
     #[serde(default)]
     pub sleeps: u64,
-    /// It has not gone round its loop since it was looked at last: it serves no port.
+    /// It has not gone round its loop since the last check: it serves no port.
     #[serde(default)]
     pub stuck: bool,
 }
 
-/// A capture that runs.
+/// A running capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureStatus {
     /// Its number.
     pub id: u64,
     /// The switch.
     pub switch: String,
-    /// The port whose frames it is shown.
+    /// The captured port.
     pub port: String,
-    /// Frames captured, read or not yet.
+    /// Frames captured, whether read or not.
     pub captured: u64,
     /// Frames lost because they were not read fast enough.
     pub lost: u64,
@@ -334,14 +320,14 @@ pub struct CaptureStatus {
 pub struct FaultCount {
     /// What happened, as one word.
     pub reason: String,
-    /// The line of Ringway's source, where it is a defect of Ringway (`internal_error`).
+    /// The line of Ringway's source, for a defect of Ringway (`internal_error`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// How often.
     pub count: u64,
 }
 
-/// What a port's client did wrong, also where the port keeps its place (`slow_client`), or where Ringway failed while it served the port (`internal_error`).
+/// A fault of a port's client. With `slow_client` the port stays attached; `internal_error` is a failure of Ringway itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Fault {
     /// The port's name.
@@ -356,41 +342,44 @@ pub struct Fault {
     pub age: f64,
 }
 
-/// One address a switch knows.
+/// An address that a switch knows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FdbEntry {
     /// The switch.
     pub switch: String,
-    /// The VLAN in which it was heard; null: none, or every one.
+    /// The VLAN in which it was heard; null: none, or all.
     #[serde(default)]
     pub vlan: Option<u16>,
     /// The address.
     pub mac: String,
-    /// The port behind which it is.
+    /// Its port.
     pub port: String,
-    /// Seconds since a frame came from it; null for an address bound by configuration.
+    /// Seconds since its last frame; null for an address that is bound by configuration.
     pub age: Option<f64>,
 }
 
-/// What a successful change did.
+/// The result of a successful change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Done {
-    /// One line per step, like "added port vm1 to switch lan0"; empty when nothing differed.
+    /// One line per step, like "added port vm1 to switch lan0"; empty if nothing differed.
     pub changes: Vec<String>,
 }
+
+/// HTTP status code of a refusal because a device, socket or file that the request names is not available.
+pub const UNAVAILABLE: u16 = 422;
 
 /// Why a request was refused. Nothing has changed then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
-    /// What is wrong and what would be right, for people.
+    /// What is wrong and what would be right.
     pub error: String,
-    /// The mistakes by key, when keys were wrong.
+    /// The mistakes in keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<MistakeSchema>)]
     pub mistakes: Vec<Mistake>,
 }
 
-/// The form of a mistake, for the description of the API.
+/// The description of a mistake in `/openapi.json`.
 #[derive(ToSchema)]
 #[schema(as = Mistake)]
 #[allow(dead_code, reason = "describes config::Mistake, which knows nothing of the API")]

@@ -1,13 +1,12 @@
-//! `[attach]`: what clients may make by attaching to `SWITCH:PORT`.
+//! `[attach]`: limits on clients that attach to `SWITCH:PORT`.
 
-use super::form::{Choice, Size, Whole};
-use super::keys::Keys;
-use super::table::{Table, keys};
+use crate::keys::form::{Choice, Integer, Size};
+use crate::keys::{Keys, Table, keys};
 
-/// What may come into being when a client attaches to a name that does not exist.
+/// What is made when a client attaches to a name that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
-    /// The port, and the switch as well.
+    /// The port and its switch.
     #[default]
     Switches,
     /// The port, on a switch that exists.
@@ -17,7 +16,7 @@ pub enum Create {
 }
 
 impl Create {
-    /// The word of the configuration.
+    /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 3] =
         [("switches", Self::Switches), ("ports", Self::Ports), ("none", Self::Nothing)];
 
@@ -31,14 +30,14 @@ impl Create {
     }
 }
 
-/// Most process ports that can be allowed.
+/// Largest value of `max_ports`.
 pub const MAX_PORTS: u32 = 4096;
 
 keys! {
     /// Limits on process ports.
     pub struct Attach {
         create: Create = Create::Switches, Choice(&Create::WORDS), Live, "What attaching may create: switches and ports, ports only, or nothing (none).";
-        max_ports: u32 = 1024, Whole(0..=MAX_PORTS), Live, "Most process ports attached at once, over all switches.";
+        max_ports: u32 = 1024, Integer(0..=MAX_PORTS), Live, "Most process ports attached at once, over all switches.";
         max_memory: u64 = 64 << 20, Size(1 << 16..=1 << 32), Live, "Most memory for one port's rings and buffers.";
     }
 }

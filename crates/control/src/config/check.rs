@@ -1,25 +1,30 @@
-//! Checks that the parts of a configuration agree with each other, with the ports that clients made, and with this machine.
+//! Checks that the parts of a configuration agree with each other, with the dynamic ports, and with this machine.
 
 use std::collections::BTreeMap;
 
-use super::identity::{Guarding, Ports, Vlan};
-use super::mistake::{Mistake, nearest};
-use super::switch::{Flood, Forwarding};
-use super::units::show_bits;
-use super::{Config, Create, Host, Limit, Name, Placement, Port, Switch};
+use super::attach::Create;
+use super::host::Host;
+use super::identity::{GuardMode, PortSet, Vlan};
+use super::limit::Limit;
+use super::model::Config;
+use super::port::{DynamicPorts, Placement, Port};
+use super::switch::{Flood, Forwarding, Switch};
+use crate::keys::mistake::nearest;
+use crate::keys::units::show_bits;
+use crate::keys::{Mistake, Name};
 use crate::kinds::End;
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
-/// A disagreement between parts.
+/// A disagreement between parts of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Keys from the root to the part to blame. The last may be absent from what was written.
+    /// The keys from the root to the part that the message names. The last key may be absent from the configuration.
     pub path: Vec<String>,
     /// What is wrong.
     pub what: String,
     /// What would be right.
     pub right: String,
-    /// Where more is promised of a bucket than it has: of which, and how much more.
+    /// For a bucket whose guarantees exceed its rate: the bucket, and the excess.
     excess: Option<(Name, u64)>,
 }
 
@@ -28,7 +33,7 @@ impl Finding {
         Self { path, what, right, excess: None }
     }
 
-    /// Returns true if this disagreement was there before, as bad or worse.
+    /// Returns true if this disagreement is among those of `before`, as bad or worse.
     pub fn is_in(&self, before: &[Finding]) -> bool {
         let same = |old: &Finding| match (&old.excess, &self.excess) {
             (Some((bucket, old)), Some((now_of, now))) => bucket == now_of && old >= now,
@@ -44,50 +49,47 @@ impl From<Finding> for Mistake {
     }
 }
 
-/// Ports that clients made by attaching, by switch and name. Their names are unique on their switch only.
-pub type Made = BTreeMap<(Name, Name), Port>;
-
-/// Everything that has to agree.
-struct Whole<'a> {
+/// The parts that have to agree.
+struct CheckInput<'a> {
     config: &'a Config,
-    made: &'a Made,
-    /// The part to blame where several do not agree: a prefix of keys like `port.vm1.`.
+    dynamic: &'a DynamicPorts,
+    /// The part that messages name where several parts disagree: a prefix of keys like `port.vm1.`.
     about: &'a str,
 }
 
-/// A port of the whole.
+/// A configured or dynamic port.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
+struct NamedPort<'a> {
     name: &'a Name,
     port: &'a Port,
-    is_made: bool,
+    is_dynamic: bool,
 }
 
-impl<'a> Whole<'a> {
-    fn configured(&self) -> impl Iterator<Item = Entry<'a>> {
-        self.config.ports.iter().map(|(name, port)| Entry { name, port, is_made: false })
+impl<'a> CheckInput<'a> {
+    fn configured(&self) -> impl Iterator<Item = NamedPort<'a>> {
+        self.config.ports.iter().map(|(name, port)| NamedPort { name, port, is_dynamic: false })
     }
 
-    /// All ports, last the one that is to blame.
-    fn ports(&self) -> impl Iterator<Item = Entry<'a>> {
-        let made = self.made.iter().map(|((_, name), port)| Entry { name, port, is_made: true });
+    /// Returns all ports. The part that messages name comes last.
+    fn ports(&self) -> impl Iterator<Item = NamedPort<'a>> {
+        let dynamic = self.dynamic.iter().map(|((_, name), port)| NamedPort { name, port, is_dynamic: true });
         let (last, others): (Vec<_>, Vec<_>) =
-            self.configured().chain(made).partition(|entry| self.about == format!("port.{}.", entry.label()));
+            self.configured().chain(dynamic).partition(|entry| self.about == format!("port.{}.", entry.label()));
         others.into_iter().chain(last)
     }
 
-    /// The port of this name on this switch, or else the configured one on another.
+    /// Returns the port of this name on this switch, or else the configured port of this name on another.
     fn named(&self, switch: &Name, name: &Name) -> Option<&'a Port> {
         let configured = self.config.ports.get(name);
-        let made = || self.made.get(&(switch.clone(), name.clone()));
-        configured.filter(|port| port.switch == *switch).or_else(made).or(configured)
+        let dynamic = || self.dynamic.get(&(switch.clone(), name.clone()));
+        configured.filter(|port| port.switch == *switch).or_else(dynamic).or(configured)
     }
 }
 
-impl Entry<'_> {
-    /// The port as users name it.
+impl NamedPort<'_> {
+    /// Returns the name that users write.
     fn label(&self) -> String {
-        if self.is_made { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
+        if self.is_dynamic { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
     }
 
     fn finding(&self, key: &str, what: String, right: String) -> Finding {
@@ -95,30 +97,30 @@ impl Entry<'_> {
     }
 }
 
-/// All disagreements, within the configuration, with the ports that clients made, and with this machine, in the order of
-/// names. Where ports do not agree, it is a later one that is blamed, or that whose keys begin with `about`.
-pub fn check(config: &Config, made: &Made, host: &Host, about: &str) -> Vec<Finding> {
-    let whole = Whole { config, made, about };
+/// Returns all disagreements within the configuration, with the dynamic ports, and with this machine, in the order of names. Where
+/// ports disagree, the finding names the last of them, or the port whose keys begin with `about`.
+pub fn check(config: &Config, dynamic: &DynamicPorts, host: &Host, about: &str) -> Vec<Finding> {
+    let input = CheckInput { config, dynamic, about };
     let mut findings = Vec::new();
     for (name, switch) in &config.switches {
-        findings.extend(floods(&whole, name, switch));
+        findings.extend(flood_ports_exist(&input, name, switch));
     }
-    findings.extend(switches_exist(&whole));
-    findings.extend(addresses_are_unique(&whole));
-    findings.extend(devices_are_unique(&whole));
-    findings.extend(sockets_can_be(&whole, host));
-    findings.extend(pollers_exist(&whole));
-    findings.extend(buckets_exist(&whole));
-    findings.extend(guarantees_can_be_kept(&whole));
-    findings.extend(mirrors_can_be(&whole));
-    findings.extend(neighbours_exist(&whole));
+    findings.extend(switches_exist(&input));
+    findings.extend(addresses_are_unique(&input));
+    findings.extend(devices_are_unique(&input));
+    findings.extend(sockets_are_usable(&input, host));
+    findings.extend(pollers_exist(&input));
+    findings.extend(buckets_exist(&input));
+    findings.extend(guarantees_fit(&input));
+    findings.extend(mirrors_are_valid(&input));
+    findings.extend(neighbours_exist(&input));
     findings
 }
 
-/// Finds ports on switches that do not exist. A switch that a client made exists.
-fn switches_exist(whole: &Whole<'_>) -> Vec<Finding> {
-    let switches = &whole.config.switches;
-    let missing = |entry: Entry<'_>| {
+/// Finds configured ports on switches that do not exist. Dynamic ports have their switches.
+fn switches_exist(input: &CheckInput<'_>) -> Vec<Finding> {
+    let switches = &input.config.switches;
+    let missing = |entry: NamedPort<'_>| {
         let wanted = &entry.port.switch;
         let right = match nearest(wanted.as_str(), switches.keys().map(Name::as_str)) {
             Some(near) => format!("did you mean \"{near}\"?"),
@@ -126,15 +128,16 @@ fn switches_exist(whole: &Whole<'_>) -> Vec<Finding> {
         };
         entry.finding("switch", format!("there is no switch \"{wanted}\""), right)
     };
-    whole.configured().filter(|entry| !switches.contains_key(&entry.port.switch)).map(missing).collect()
+    input.configured().filter(|entry| !switches.contains_key(&entry.port.switch)).map(missing).collect()
 }
 
-fn addresses_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
+/// Finds addresses that are bound to two ports of a map switch.
+fn addresses_are_unique(input: &CheckInput<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    let switches = &whole.config.switches;
+    let switches = &input.config.switches;
     let is_map = |port: &Port| switches.get(&port.switch).is_some_and(|s| s.forwarding == Forwarding::Map);
-    for entry in whole.ports().filter(|entry| is_map(entry.port)) {
+    for entry in input.ports().filter(|entry| is_map(entry.port)) {
         let switch = &entry.port.switch;
         for mac in &entry.port.mac {
             if let Some(owner) = owners.insert((switch, mac), entry) {
@@ -147,10 +150,11 @@ fn addresses_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
+/// Finds network devices with two ports.
+fn devices_are_unique(input: &CheckInput<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    for entry in whole.ports() {
+    for entry in input.ports() {
         let End::Device { device, netns } = entry.port.settings.own().end() else { continue };
         if let Some(owner) = owners.insert((device, netns), entry.name) {
             let what = format!("the device \"{device}\" already belongs to port \"{owner}\"");
@@ -160,11 +164,11 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Finds sockets' paths that are too long for an address, or are used twice.
-fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
+/// Finds paths of sockets that are too long, reserved, or used twice.
+fn sockets_are_usable(input: &CheckInput<'_>, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.settings.socket()?))) {
+    for (entry, socket) in input.ports().filter_map(|entry| Some((entry, entry.port.settings.socket()?))) {
         let path = host.runtime_dir.join(socket);
         let mut wrong = |what, right: &str| findings.push(entry.finding("socket", what, right.to_owned()));
         let bytes = path.as_os_str().len();
@@ -183,9 +187,10 @@ fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
     findings
 }
 
-fn pollers_exist(whole: &Whole<'_>) -> Vec<Finding> {
-    let pollers = whole.config.engine.pollers();
-    let missing = |entry: Entry<'_>| {
+/// Finds ports on pollers that do not exist.
+fn pollers_exist(input: &CheckInput<'_>) -> Vec<Finding> {
+    let pollers = input.config.engine.pollers();
+    let missing = |entry: NamedPort<'_>| {
         let Placement::Poller(number) = entry.port.poller else { return None };
         let right = match pollers {
             1 => "[engine] cores makes one, 0".to_owned(),
@@ -194,29 +199,31 @@ fn pollers_exist(whole: &Whole<'_>) -> Vec<Finding> {
         let what = format!("there is no poller {number}");
         (number as usize >= pollers).then(|| entry.finding("poller", what, right))
     };
-    whole.ports().filter_map(missing).collect()
+    input.ports().filter_map(missing).collect()
 }
 
-/// The limits of all ports: the port, the limit's key, and the limit.
-fn limits<'a>(whole: &Whole<'a>) -> impl Iterator<Item = (Entry<'a>, &'static str, &'a Limit)> {
-    whole.ports().flat_map(|entry| [(entry, "ingress", &entry.port.ingress), (entry, "egress", &entry.port.egress)])
+/// Returns the limits of all ports: the port, the limit's key, and the limit.
+fn limits<'a>(input: &CheckInput<'a>) -> impl Iterator<Item = (NamedPort<'a>, &'static str, &'a Limit)> {
+    input.ports().flat_map(|entry| [(entry, "ingress", &entry.port.ingress), (entry, "egress", &entry.port.egress)])
 }
 
-fn at_limit(entry: Entry<'_>, limit: &str, key: &str, what: String, right: String) -> Finding {
+/// A finding at a key of a limit.
+fn at_limit(entry: NamedPort<'_>, limit: &str, key: &str, what: String, right: String) -> Finding {
     let mut finding = entry.finding(limit, what, right);
     finding.path.push(key.to_owned());
     finding
 }
 
-fn buckets_exist(whole: &Whole<'_>) -> Vec<Finding> {
-    let missing = |(entry, key, limit): (Entry<'_>, &str, &Limit)| {
-        let (what, right) = no_such_bucket(limit, whole.config)?;
+/// Finds limits with buckets that do not exist.
+fn buckets_exist(input: &CheckInput<'_>) -> Vec<Finding> {
+    let missing = |(entry, key, limit): (NamedPort<'_>, &str, &Limit)| {
+        let (what, right) = no_such_bucket(limit, input.config)?;
         Some(at_limit(entry, key, "bucket", what, right))
     };
-    limits(whole).filter_map(missing).collect()
+    limits(input).filter_map(missing).collect()
 }
 
-/// Returns what is wrong and what would be right, if a limit names a bucket that does not exist.
+/// Returns the texts for a limit whose bucket does not exist.
 fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
     let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
@@ -227,10 +234,10 @@ fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
 }
 
 /// Finds buckets whose ports are guaranteed more than the bucket has.
-fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
+fn guarantees_fit(input: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (bucket, settings) in &whole.config.buckets {
-        let guaranteed = limits(whole).filter(|(.., limit)| limit.bucket.as_ref() == Some(bucket));
+    for (bucket, settings) in &input.config.buckets {
+        let guaranteed = limits(input).filter(|(.., limit)| limit.bucket.as_ref() == Some(bucket));
         let mut sum = 0;
         for (entry, key, limit) in guaranteed {
             sum += limit.rate.unwrap_or(0);
@@ -250,12 +257,12 @@ fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
 }
 
 /// Finds mirrors of ports that cannot be mirrored, and settings that mirrors cannot have.
-fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
+fn mirrors_are_valid(input: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for entry in whole.ports().filter(|entry| !entry.port.mirror.is_empty()) {
+    for entry in input.ports().filter(|entry| !entry.port.mirror.is_empty()) {
         let mirror = entry.port;
         for wanted in &mirror.mirror {
-            let (what, right) = match whole.named(&mirror.switch, wanted) {
+            let (what, right) = match input.named(&mirror.switch, wanted) {
                 _ if wanted == entry.name => ("a port cannot mirror itself".to_owned(), "name others".to_owned()),
                 Some(port) if port.switch != mirror.switch => (
                     format!("port \"{wanted}\" is on switch \"{}\"", port.switch),
@@ -265,7 +272,7 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
                     (format!("port \"{wanted}\" is a mirror itself"), "name the ports that it mirrors".to_owned())
                 }
                 Some(_) => continue,
-                None if whole.config.attach.create != Create::Nothing => continue,
+                None if input.config.attach.create != Create::Nothing => continue,
                 None => (
                     format!("there is no port \"{wanted}\", and clients may not make one"),
                     format!("write [port.{wanted}], or name a port of \"{}\"", mirror.switch),
@@ -284,10 +291,10 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
         let identity = &mirror.identity;
         let idle = [
             ("ip", !identity.ip.is_empty()),
-            ("guard", identity.guard != Guarding::Auto),
+            ("guard", identity.guard != GuardMode::Auto),
             ("isolated", mirror.isolated),
-            ("uplinks", identity.uplinks != Ports::All),
-            ("allow", identity.allow != Ports::All),
+            ("uplinks", identity.uplinks != PortSet::All),
+            ("allow", identity.allow != PortSet::All),
             ("vlan", matches!(identity.vlans(), Vlan::Access(_))),
             ("trunk", matches!(identity.vlans(), Vlan::Trunk { .. })),
         ];
@@ -309,14 +316,14 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// `allow` and `uplinks` name other ports of the switch. Those that clients may make by attaching need not exist yet.
-fn neighbours_exist(whole: &Whole<'_>) -> Vec<Finding> {
+/// Finds ports in `allow` and `uplinks` that are not on the switch or not of the right sort. A dynamic port need not exist yet.
+fn neighbours_exist(input: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for entry in whole.ports() {
+    for entry in input.ports() {
         let port = entry.port;
         let lists = [("allow", &port.identity.allow), ("uplinks", &port.identity.uplinks)];
         for (key, other) in lists.into_iter().flat_map(|(key, list)| list.names().map(move |other| (key, other))) {
-            let (what, right) = match whole.named(&port.switch, other) {
+            let (what, right) = match input.named(&port.switch, other) {
                 Some(found) if found.switch != port.switch => (
                     format!("port \"{other}\" is on switch \"{}\"", found.switch),
                     format!("name a port of \"{}\"", port.switch),
@@ -328,7 +335,7 @@ fn neighbours_exist(whole: &Whole<'_>) -> Vec<Finding> {
                     (format!("port \"{other}\" is an uplink"), "name it in uplinks".to_owned())
                 }
                 Some(_) => continue,
-                None if whole.config.attach.create != Create::Nothing && key == "allow" => continue,
+                None if input.config.attach.create != Create::Nothing && key == "allow" => continue,
                 None => (format!("there is no port \"{other}\""), format!("write [port.{other}]")),
             };
             findings.push(entry.finding(key, what, right));
@@ -337,8 +344,8 @@ fn neighbours_exist(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// `port:NAME` must name a port of that switch. One that clients may make by attaching need not exist yet.
-fn floods(whole: &Whole<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
+/// Finds `port:NAME` values without a port of the switch. A dynamic port need not exist yet.
+fn flood_ports_exist(input: &CheckInput<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
     let settings = [
         ("broadcast", &switch.broadcast),
         ("multicast", &switch.multicast),
@@ -346,7 +353,7 @@ fn floods(whole: &Whole<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
     ];
     let problem = |(key, flood): (&str, &Flood)| {
         let Flood::Port(to) = flood else { return None };
-        let (what, right) = match whole.named(name, to) {
+        let (what, right) = match input.named(name, to) {
             Some(port) if port.switch == *name && !port.mirror.is_empty() => (
                 format!("port \"{to}\" is a mirror: it is given copies and nothing else"),
                 "name a port that is none, or \"flood\"".to_owned(),
@@ -355,7 +362,7 @@ fn floods(whole: &Whole<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
             Some(port) => {
                 (format!("port \"{to}\" is on switch \"{}\"", port.switch), format!("name a port of \"{name}\""))
             }
-            None if whole.config.attach.create != Create::Nothing => return None,
+            None if input.config.attach.create != Create::Nothing => return None,
             None => (
                 format!("there is no port \"{to}\", and clients may not make one"),
                 format!("write [port.{to}], or name a port of \"{name}\""),

@@ -1,15 +1,22 @@
-//! What turns one configuration into another.
+//! The difference of two configurations, as a list of actions.
 
 use std::collections::BTreeSet;
 
-use super::{Attach, Bucket, Config, Engine, Memory, Name, Port, Switch};
+use super::attach::Attach;
+use super::engine::Engine;
+use super::limit::Bucket;
+use super::model::Config;
+use super::port::Port;
+use super::switch::Switch;
+use crate::keys::Name;
+use crate::kinds::memory::Memory;
 
-/// One step.
+/// A step from one configuration to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The port goes; its client is detached.
+    /// A port is removed, and its client detached.
     RemovePort(Name, Port),
-    /// The switch goes. Where clients may not make switches, the ports that they made on it go too.
+    /// A switch is removed. Its dynamic ports are removed, too, unless clients may make switches.
     RemoveSwitch(Name, Switch),
     /// The engine's settings change.
     ChangeEngine {
@@ -18,23 +25,23 @@ pub enum Action {
         /// After.
         to: Engine,
     },
-    /// The limits on attaching change. Ports that are attached stay.
+    /// The limits on attaching change. Attached ports stay.
     ChangeAttach {
         /// Before.
         from: Attach,
         /// After.
         to: Attach,
     },
-    /// The bounds of all front ends' memory change. What is mapped stays.
+    /// The bounds of all front ends' memory change. Mapped memory stays.
     ChangeMemory {
         /// Before.
         from: Memory,
         /// After.
         to: Memory,
     },
-    /// A bucket comes, changes, or goes when there is none after it.
+    /// A bucket is added, changed, or removed if there is no value.
     SetBucket(Name, Option<Bucket>),
-    /// A switch comes.
+    /// A switch is added.
     AddSwitch(Name, Switch),
     /// A switch's settings change.
     ChangeSwitch {
@@ -54,12 +61,12 @@ pub enum Action {
         /// After.
         to: Box<Port>,
     },
-    /// A port comes.
+    /// A port is added.
     AddPort(Name, Port),
 }
 
-/// The steps from `old` to `new`, in an order in which every step finds what it needs: ports go before their switches and
-/// come after them, and what a removed port held (a device, an address) is free when an added one asks for it.
+/// Returns the steps from `old` to `new`, in an order in which every step finds what it needs: ports are removed before their switches
+/// and added after them, and the device or address of a removed port is free before a port is added.
 ///
 /// A port is removed and added when its switch, its kind, or a key that cannot change while a port exists changes.
 pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
@@ -67,7 +74,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     for (name, port) in &old.ports {
         match new.ports.get(name) {
             Some(same) if same == port => {}
-            Some(to) if port.can_become(to) => {
+            Some(to) if port.can_change_to(to) => {
                 let (from, to) = (Box::new(port.clone()), Box::new(to.clone()));
                 changed.push(Action::ChangePort { name: name.clone(), from, to });
             }

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::form::{Choice, Class, Form, Shape, Time, Whole};
 use super::host::Host;
-use super::keys::Keys;
-use super::table::{Table, keys};
+use crate::keys::form::{Choice, Form, Integer, Time};
+use crate::keys::{Class, Keys, Shape, Table, keys};
 
-/// What a poller does when there is nothing to do.
+/// The behaviour of an idle poller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
     /// Keeps polling: lowest latency, a whole core.
     Spin,
-    /// Polls for [`Engine::spin`] after the last work, then asks to be woken and sleeps.
+    /// Polls for [`Engine::spin`] after the last work, then arms notifications and sleeps.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.
@@ -35,7 +34,7 @@ keys! {
     pub struct Engine {
         cores: Vec<u32> = Vec::new(), Cores, Live, "CPUs given to pollers, one poller each; empty: one poller, on any CPU.";
         idle: Idle = Idle::Adaptive, Choice(&Idle::WORDS), Live, "What an idle poller does: never sleeps (spin), sleeps after a while (adaptive), or at once (sleep).";
-        batch: u32 = 256, Whole(1..=1024), Live, "Most frames taken from one port in one pass.";
+        batch: u32 = 256, Integer(1..=1024), Live, "Most frames taken from one port in one pass.";
         spin: Duration = Duration::from_micros(50), Time(Duration::ZERO..=Duration::from_secs(1)), Live, "How long an adaptive poller polls after the last work before it sleeps.";
         pacing: bool = true, Choice(&PACING), Live, "Whether a ring is left alone for microseconds where its driver then sends more.";
     }
@@ -59,7 +58,7 @@ impl Engine {
     }
 }
 
-/// What messages expect of `cores`.
+/// The expectation of `cores` in messages.
 const CORES: &str = "a list of CPU numbers like [1]";
 
 /// The form of `cores`. [`Engine::read_section`] checks that the machine has these CPUs.

@@ -1,4 +1,4 @@
-//! What a configuration may assume about this machine.
+//! Facts about the machine that a configuration is checked against.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 pub struct Host {
     /// Numbers of the CPUs that are online, ascending.
     pub cpus: Vec<u32>,
-    /// Where the daemon's sockets are.
+    /// The directory of the daemon's sockets.
     pub runtime_dir: PathBuf,
 }
 
 impl Host {
-    /// Asks the kernel, for a daemon with this runtime directory.
+    /// Reads the facts from the kernel, for a daemon with this runtime directory.
     pub fn here(runtime_dir: &Path) -> Self {
         let online = fs::read_to_string("/sys/devices/system/cpu/online");
         let runtime_dir = std::path::absolute(runtime_dir).unwrap_or_else(|_| runtime_dir.to_owned());

@@ -1,4 +1,4 @@
-//! A port's identity and the ports that it may reach: the keys `ip`, `guard`, `uplink`, `uplinks`, `allow`, `vlan`, `trunk`,
+//! The identity of a port and the ports that it may reach: the keys `ip`, `guard`, `uplink`, `uplinks`, `allow`, `vlan`, `trunk`,
 //! `native`.
 
 use std::collections::BTreeSet;
@@ -10,11 +10,8 @@ use std::str::FromStr;
 use ringway_switch::policy;
 use serde_json::Value as Json;
 
-use super::form::{Class, Flag, Form, Maybe, Shape};
-use super::keys::Keys;
-use super::name::{Mac, Name};
-use super::node::{Node, Value};
-use super::table::keys;
+use crate::keys::form::{Boolean, Form, Optional};
+use crate::keys::{Class, Keys, Mac, Name, Node, Shape, Value, keys};
 
 /// Most addresses and prefixes of one port.
 const IPS_MAX: usize = 1024;
@@ -28,7 +25,7 @@ const VLANS: RangeInclusive<u16> = 1..=4094;
 pub struct Prefix(policy::Prefix);
 
 impl Prefix {
-    /// The prefix as the switch takes it.
+    /// Returns the prefix as ringway-switch takes it.
     pub fn get(self) -> policy::Prefix {
         self.0
     }
@@ -72,22 +69,22 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// One thing that the source guard checks.
+/// A check of the source guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
     /// Ethernet addresses, against `mac`.
     Mac,
     /// IP addresses, against `ip`.
     Ip,
-    /// The port is no DHCP server.
+    /// The port must not be a DHCP server.
     Dhcp,
-    /// The port advertises no router.
+    /// The port must not advertise a router.
     Ra,
 }
 
-/// What the source guard checks.
+/// The checks of the source guard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Guarding {
+pub enum GuardMode {
     /// The addresses that are bound: `mac`, `ip`.
     #[default]
     Auto,
@@ -95,22 +92,22 @@ pub enum Guarding {
     All,
     /// Nothing.
     Off,
-    /// These.
-    These(BTreeSet<Check>),
+    /// These checks.
+    Only(BTreeSet<Check>),
 }
 
 /// Some of a switch's ports, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Ports {
+pub enum PortSet {
     /// Every port.
     #[default]
     All,
-    /// These.
+    /// These ports.
     These(BTreeSet<Name>),
 }
 
-impl Ports {
-    /// The names that are written.
+impl PortSet {
+    /// Returns the configured names.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         let names = if let Self::These(names) = self { Some(names) } else { None };
         names.into_iter().flatten()
@@ -139,7 +136,7 @@ impl VlanSet {
         self.0.is_empty()
     }
 
-    /// The set as texts of the configuration: `10`, `20-29`.
+    /// Returns the set as texts of the configuration: `10`, `20-29`.
     pub fn ranges(&self) -> impl Iterator<Item = String> + '_ {
         let one = |&(first, last): &(u16, u16)| match first == last {
             true => first.to_string(),
@@ -148,13 +145,13 @@ impl VlanSet {
         self.0.iter().map(one)
     }
 
-    /// Every VLAN of the set, ascending.
+    /// Returns every VLAN of the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().flat_map(|&(first, last)| first..=last)
     }
 
-    /// Reads a number, a text of numbers and ranges, or a list of such.
-    fn read(node: &Node) -> Result<Self, Wrong> {
+    /// Reads a number, a text of numbers and ranges, or a list of these.
+    fn read(node: &Node) -> Result<Self, VlanMistake> {
         let nodes = if let Value::List(list) = &node.value { list.as_slice() } else { std::slice::from_ref(node) };
         let mut ranges = Vec::new();
         for node in nodes {
@@ -164,14 +161,14 @@ impl VlanSet {
                 Value::Text(text) => text.split(',').map(range).collect(),
                 _ => Err(format!("expected VLANs like [10, \"20-29\"] or \"all\", found {}", node.describe())),
             };
-            ranges.extend(read.map_err(|what| Wrong { what, span: node.span.clone() })?);
+            ranges.extend(read.map_err(|what| VlanMistake { what, span: node.span.clone() })?);
         }
         Ok(Self::new(ranges))
     }
 }
 
-/// What is wrong, and where.
-struct Wrong {
+/// A mistake in VLANs, with its place.
+struct VlanMistake {
     what: String,
     span: Option<Range<usize>>,
 }
@@ -189,19 +186,19 @@ fn range(text: &str) -> Result<(u16, u16), String> {
     if first > last { Err(how()) } else { Ok((first, last)) }
 }
 
-/// Which broadcast domains a port is in.
+/// The VLANs of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// None is set: VLAN 1 once another port of the switch has one.
+    /// None is configured. The port is in VLAN 1 once another port of the switch has a VLAN.
     #[default]
     Unset,
-    /// One, without tags.
+    /// One VLAN, without tags.
     Access(u16),
-    /// Several, which tags tell apart.
+    /// Several VLANs, with tags.
     Trunk {
-        /// Which, but for the native one.
+        /// The VLANs with tags.
         tagged: VlanSet,
-        /// The one without tags.
+        /// The VLAN without tags.
         native: Option<u16>,
     },
 }
@@ -210,20 +207,20 @@ keys! {
     /// A port's identity, and the ports that it may reach. `vlan`, `trunk` and `native` are read together: see [`Identity::vlans`].
     pub struct Identity {
         ip: BTreeSet<Prefix> = BTreeSet::new(), Ips, Live, "Bound IP addresses and prefixes; none: any.";
-        guard: Guarding = Guarding::Auto, Guards, Live, "What the source guard checks: bound addresses (auto), also DHCP servers and routers (all), nothing (off), or a list.",
+        guard: GuardMode = GuardMode::Auto, Guards, Live, "What the source guard checks: bound addresses (auto), also DHCP servers and routers (all), nothing (off), or a list.",
             "auto checks Ethernet addresses where mac is set and IP addresses where ip is. all also drops what answers DHCP clients or \
              advertises routers. A list of mac, ip, dhcp and ra checks exactly what it names.";
-        uplink: bool = false, Flag, Live, "Whether the port leads out: to the host, or to a physical network.";
-        uplinks: Ports = Ports::All, PortList, Live, "The uplinks that the port may use.";
-        allow: Ports = Ports::All, PortList, Live, "The other ports that the port may reach; both sides must allow it; an empty list is uplinks only.";
+        uplink: bool = false, Boolean, Live, "Whether the port leads out: to the host, or to a physical network.";
+        uplinks: PortSet = PortSet::All, PortList, Live, "The uplinks that the port may use.";
+        allow: PortSet = PortSet::All, PortList, Live, "The other ports that the port may reach; both sides must allow it; an empty list is uplinks only.";
         vlan: Option<u16> = None, Vid, Live, "The VLAN of a port without tags; none: VLAN 1, once another port of its switch has one.";
-        trunk: Option<VlanSet> = None, Maybe(Trunk), Live, "The VLANs of a port with tags.";
+        trunk: Option<VlanSet> = None, Optional(Trunk), Live, "The VLANs of a port with tags.";
         native: Option<u16> = None, Vid, Live, "The VLAN of a trunk's frames without tags; none: they are dropped.";
     }
 }
 
 impl Identity {
-    /// Returns the broadcast domains of the port.
+    /// Returns the VLANs of the port.
     pub fn vlans(&self) -> Vlan {
         match (self.vlan, &self.trunk) {
             (Some(vlan), _) => Vlan::Access(vlan),
@@ -236,10 +233,10 @@ impl Identity {
     pub fn checks(&self, macs: &BTreeSet<Mac>) -> policy::Checks {
         let (mac, ip) = (!macs.is_empty(), !self.ip.is_empty());
         match &self.guard {
-            Guarding::Auto => policy::Checks { mac, ip, ..policy::Checks::NONE },
-            Guarding::All => policy::Checks { mac, ip, dhcp: true, ra: true },
-            Guarding::Off => policy::Checks::NONE,
-            Guarding::These(checks) => policy::Checks {
+            GuardMode::Auto => policy::Checks { mac, ip, ..policy::Checks::NONE },
+            GuardMode::All => policy::Checks { mac, ip, dhcp: true, ra: true },
+            GuardMode::Off => policy::Checks::NONE,
+            GuardMode::Only(checks) => policy::Checks {
                 mac: checks.contains(&Check::Mac),
                 ip: checks.contains(&Check::Ip),
                 dhcp: checks.contains(&Check::Dhcp),
@@ -247,18 +244,15 @@ impl Identity {
             },
         }
     }
-}
 
-impl Identity {
-    /// Takes what follows from the keys that were read, and notes keys that do not go together. `macs` are the port's Ethernet
-    /// addresses now.
-    pub fn agree(&mut self, macs: &BTreeSet<Mac>, keys: &Keys<'_>) {
+    /// Sets the values that follow from other keys, and notes combinations that are not valid. `macs` are the port's Ethernet addresses.
+    pub fn validate(&mut self, macs: &BTreeSet<Mac>, keys: &Keys<'_>) {
         let [vlan, trunk, native] = ["vlan", "trunk", "native"].map(|key| keys.understood(key));
         if vlan && trunk {
             let right = "a port without tags has vlan, one with tags has trunk and perhaps native";
             keys.wrong("trunk", keys.span_of_key("trunk"), "cannot be together with vlan", right);
         }
-        // The last said wins over what was there: an access VLAN, or none, ends a trunk, and a trunk ends an access VLAN.
+        // The new key replaces the old mode: `vlan` ends a trunk, and `trunk` ends an access VLAN.
         if vlan {
             self.trunk = None;
         } else if trunk {
@@ -276,7 +270,7 @@ impl Identity {
             let right = "write trunk = [10, \"20-29\"], native = 1, or vlan";
             keys.wrong(key, keys.span_of_value(key), "the port is then in no VLAN", right);
         }
-        if let Guarding::These(checks) = &self.guard {
+        if let GuardMode::Only(checks) = &self.guard {
             let span = || keys.span_of_value("guard");
             if checks.contains(&Check::Mac) && macs.is_empty() {
                 keys.wrong("guard", span(), "the port has no Ethernet addresses to guard", "write mac = [\"ADDRESS\"]");
@@ -310,8 +304,9 @@ impl Form for Ips {
     }
 }
 
-/// The words of [`Guarding`] that are no list.
-const GUARD_WORDS: [(&str, Guarding); 3] = [("auto", Guarding::Auto), ("all", Guarding::All), ("off", Guarding::Off)];
+/// The words of [`GuardMode`] that are no list.
+const GUARD_WORDS: [(&str, GuardMode); 3] =
+    [("auto", GuardMode::Auto), ("all", GuardMode::All), ("off", GuardMode::Off)];
 
 /// The words of [`Check`].
 const CHECKS: [(&str, Check); 4] = [("mac", Check::Mac), ("ip", Check::Ip), ("dhcp", Check::Dhcp), ("ra", Check::Ra)];
@@ -321,9 +316,9 @@ const CHECKS: [(&str, Check); 4] = [("mac", Check::Mac), ("ip", Check::Ip), ("dh
 struct Guards;
 
 impl Form for Guards {
-    type Value = Guarding;
+    type Value = GuardMode;
 
-    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Guarding>) -> Option<Guarding> {
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&GuardMode>) -> Option<GuardMode> {
         let how = "\"auto\", \"all\", \"off\" or a list of \"mac\", \"ip\", \"dhcp\", \"ra\"";
         if let Value::Text(text) = &keys.entry(key)?.node.value
             && let Some((_, guard)) = GUARD_WORDS.into_iter().find(|(word, _)| word == text)
@@ -335,14 +330,14 @@ impl Form for Guards {
             known.ok_or_else(|| format!("unknown value {text:?}; write {how}"))
         };
         let checks = keys.parsed_list(key, how, check)?;
-        Some(Guarding::These(checks.into_iter().map(|(check, _)| check).collect()))
+        Some(GuardMode::Only(checks.into_iter().map(|(check, _)| check).collect()))
     }
 
-    fn write(&self, value: &Guarding) -> Json {
+    fn write(&self, value: &GuardMode) -> Json {
         if let Some((word, _)) = GUARD_WORDS.iter().find(|(_, known)| known == value) {
             return (*word).into();
         }
-        let Guarding::These(checks) = value else { return Json::Null };
+        let GuardMode::Only(checks) = value else { return Json::Null };
         CHECKS.iter().filter(|(_, check)| checks.contains(check)).map(|(word, _)| *word).collect()
     }
 
@@ -359,26 +354,26 @@ impl Form for Guards {
 struct PortList;
 
 impl Form for PortList {
-    type Value = Ports;
+    type Value = PortSet;
 
-    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Ports>) -> Option<Ports> {
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&PortSet>) -> Option<PortSet> {
         if let Value::Text(text) = &keys.entry(key)?.node.value
             && text == "all"
         {
-            return Some(Ports::All);
+            return Some(PortSet::All);
         }
         let names: Vec<(Name, _)> = keys.parsed_list(key, "\"all\" or a list of ports like [\"vm2\"]", str::parse)?;
         if names.len() > NAMES_MAX {
             let right = format!("write up to {NAMES_MAX}, or \"all\"");
             keys.wrong(key, keys.span_of_value(key), "too many ports", right);
         }
-        Some(Ports::These(names.into_iter().map(|(name, _)| name).collect()))
+        Some(PortSet::These(names.into_iter().map(|(name, _)| name).collect()))
     }
 
-    fn write(&self, value: &Ports) -> Json {
+    fn write(&self, value: &PortSet) -> Json {
         match value {
-            Ports::All => "all".into(),
-            Ports::These(names) => names.iter().map(ToString::to_string).collect(),
+            PortSet::All => "all".into(),
+            PortSet::These(names) => names.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -416,7 +411,7 @@ impl Form for Vid {
     fn shape(&self) -> Shape {
         let (low, high) = (*VLANS.start(), *VLANS.end());
         Shape::text(&format!("{low}..{high}|none"), format!("a VLAN, {low} to {high}, or \"none\""))
-            .class(Class::WholeOrWord(low.into(), high.into()))
+            .class(Class::IntegerOrWord(low.into(), high.into()))
             .words(&["none"])
     }
 }

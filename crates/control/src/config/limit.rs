@@ -1,31 +1,28 @@
-//! Limits: how much a port may send and receive.
+//! Limits of what a port may send and receive: rate limits, buckets that ports share, and storm control.
 
 use serde_json::Value as Json;
 
-use super::form::{Bits, Choice, Form, Frames, Maybe, Shape, Size, Text, Whole};
-use super::keys::Keys;
-use super::name::Name;
-use super::table::{Section, Table, keys};
-use super::units;
+use crate::keys::form::{Bits, Choice, Form, Frames, Integer, Optional, Size, Text};
+use crate::keys::{Keys, Name, Shape, Table, Validate, keys, units};
 
-/// Rates in bits per second that can be set.
+/// Bounds of rates in bits per second.
 const BITS: std::ops::RangeInclusive<u64> = 8_000..=400_000_000_000;
-/// Rates in frames per second that can be set.
+/// Bounds of rates in frames per second.
 const FRAMES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// Bursts in bytes that can be set: a frame of the usual MTU at least.
+/// Bounds of bursts in bytes: at least a frame of the usual MTU.
 const BURST: std::ops::RangeInclusive<u64> = 1514..=1 << 30;
-/// Largest burst in frames that can be set.
+/// Largest burst in frames.
 const FRAMES_BURST_MAX: u32 = 1_000_000_000;
-/// Least default bursts: bytes and frames.
+/// Smallest default bursts: bytes and frames.
 const LEAST_BURST: (u64, u64) = (16 << 10, 32);
 
 /// What happens to frames above a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Excess {
-    /// They are dropped.
+    /// The frames are dropped.
     #[default]
     Drop,
-    /// They wait in their sender's ring.
+    /// The frames wait in their sender's ring.
     Wait,
 }
 
@@ -47,22 +44,22 @@ const BUCKET: Text<Name> =
     Text { word: "NAME", wanted: "a bucket's name", read: str::parse, write: ToString::to_string };
 
 keys! {
-    /// A limit as it is written; the default is none.
+    /// A limit as configured. The default limits nothing.
     pub struct Limit {
-        rate: Option<u64> = None, Maybe(Bits(BITS)), Live, "Bits of frames per second, without FCS, preamble and gap; with a bucket, the rate that is guaranteed.";
-        ceiling: Option<u64> = None, Maybe(Bits(BITS)), Live, "With a bucket: the highest rate, with what the bucket lends; by default all that the bucket has.";
-        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
-        frames: Option<u64> = None, Maybe(Frames(FRAMES)), Live, "Frames per second.";
-        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
-        bucket: Option<Name> = None, Maybe(BUCKET), Live, "The [bucket.NAME] that the limit shares with others.";
-        on_excess: Option<Excess> = None, Maybe(Choice(&Excess::WORDS)), Live, "What happens to frames above the limit: drop (default), or wait in the sender's ring.";
+        rate: Option<u64> = None, Optional(Bits(BITS)), Live, "Bits of frames per second, without FCS, preamble and gap; with a bucket, the rate that is guaranteed.";
+        ceiling: Option<u64> = None, Optional(Bits(BITS)), Live, "With a bucket: the highest rate, with what the bucket lends; by default all that the bucket has.";
+        burst: Option<u64> = None, Optional(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames: Option<u64> = None, Optional(Frames(FRAMES)), Live, "Frames per second.";
+        frames_burst: Option<u32> = None, Optional(Integer(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
+        bucket: Option<Name> = None, Optional(BUCKET), Live, "The [bucket.NAME] that the limit shares with others.";
+        on_excess: Option<Excess> = None, Optional(Choice(&Excess::WORDS)), Live, "What happens to frames above the limit: drop (default), or wait in the sender's ring.";
     }
 }
 
-impl Section for Limit {
-    fn agree(&mut self, keys: &Keys<'_>) {
+impl Validate for Limit {
+    fn validate(&mut self, keys: &Keys<'_>) {
         let has = |key| keys.has(key);
-        // A key that was written before and stays is no mistake of this change, but one that it needs counts.
+        // Keys that were set before count as present. Mistakes are noted only for keys of this change.
         let has_rate = has("rate") || self.rate.is_some();
         let has_frames = has("frames") || self.frames.is_some();
         let has_bucket = has("bucket") || self.bucket.is_some();
@@ -96,12 +93,12 @@ impl Limit {
         self.rate.is_some() || self.frames.is_some() || self.bucket.is_some()
     }
 
-    /// Returns the bytes that may pass at once at this rate: those that are written, or those of 10 ms.
+    /// Returns the burst in bytes at this rate: the configured one, or that of 10 ms.
     pub fn burst_at(&self, rate: u64) -> u64 {
         self.burst.unwrap_or_else(|| default_burst(rate))
     }
 
-    /// Returns the frames that may pass at once.
+    /// Returns the burst in frames at this rate: the configured one, or that of 10 ms.
     pub fn frames_burst_at(&self, frames: u64) -> u64 {
         self.frames_burst.map_or_else(|| default_frames_burst(frames), u64::from)
     }
@@ -118,10 +115,10 @@ fn frames_burst_has_frames(keys: &Keys<'_>, has_frames: bool) {
 keys! {
     /// `[bucket.NAME]`: a limit that several ports share.
     pub struct BucketKeys {
-        rate: Option<u64> = None, Maybe(Bits(BITS)), Live, "Bits of frames per second, without FCS, that the ports have together; required.";
-        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
-        frames: Option<u64> = None, Maybe(Frames(FRAMES)), Live, "Frames per second; by default as many as there are.";
-        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
+        rate: Option<u64> = None, Optional(Bits(BITS)), Live, "Bits of frames per second, without FCS, that the ports have together; required.";
+        burst: Option<u64> = None, Optional(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames: Option<u64> = None, Optional(Frames(FRAMES)), Live, "Frames per second; by default as many as there are.";
+        frames_burst: Option<u32> = None, Optional(Integer(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
     }
 }
 
@@ -179,25 +176,25 @@ impl Form for EitherRate {
 }
 
 keys! {
-    /// Storm control as it is written; the default is none.
+    /// Storm control as configured. The default limits nothing.
     pub struct Storm {
-        broadcast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to everybody.";
-        multicast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to groups.";
-        unknown_unicast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to one station whose port is not known.";
-        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes of each class with a rate of bits that may pass at once; by default what passes in 10 ms, at least 16KiB.";
-        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames of each class with a rate of frames that may pass at once; by default what passes in 10 ms, at least 32.";
+        broadcast: Option<Rate> = None, Optional(EitherRate), Live, "Frames to everybody.";
+        multicast: Option<Rate> = None, Optional(EitherRate), Live, "Frames to groups.";
+        unknown_unicast: Option<Rate> = None, Optional(EitherRate), Live, "Frames to one station whose port is not known.";
+        burst: Option<u64> = None, Optional(Size(BURST)), Live, "Bytes of each class with a rate of bits that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames_burst: Option<u32> = None, Optional(Integer(1..=FRAMES_BURST_MAX)), Live, "Frames of each class with a rate of frames that may pass at once; by default what passes in 10 ms, at least 32.";
     }
 }
 
-impl Section for Storm {
-    fn agree(&mut self, keys: &Keys<'_>) {
+impl Validate for Storm {
+    fn validate(&mut self, keys: &Keys<'_>) {
         let classes = ["broadcast", "multicast", "unknown_unicast"];
-        // A class whose rate could not be read may be the one that a burst belongs to.
-        let is_whole = classes.iter().all(|class| !keys.has(class) || keys.understood(class));
+        // A burst may belong to a class whose rate has a mistake.
+        let are_read = classes.iter().all(|class| !keys.has(class) || keys.understood(class));
         for (key, of, is_bits) in [("burst", "bits", true), ("frames_burst", "frames", false)] {
             let mut rates = classes.iter().filter_map(|class| self.rate_of(class));
             let has_rate = rates.any(|rate| matches!(rate, Rate::Bits(_)) == is_bits);
-            if keys.has(key) && is_whole && !has_rate {
+            if keys.has(key) && are_read && !has_rate {
                 let what = format!("there is no rate of {of} that it belongs to");
                 keys.wrong(key, keys.span_of_value(key), what, format!("write a rate of {of}, or leave it out"));
             }
@@ -214,7 +211,7 @@ impl Storm {
         }
     }
 
-    /// Returns how much of a class with this rate may pass at once: frames or bytes.
+    /// Returns the burst of a class with this rate, in frames or bytes.
     pub fn burst_at(&self, rate: Rate) -> u64 {
         match rate {
             Rate::Frames(frames) => self.frames_burst.map_or_else(|| default_frames_burst(frames), u64::from),
@@ -228,7 +225,7 @@ impl Storm {
     }
 }
 
-/// A rate of one kind or the other.
+/// A rate in frames or bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Frames per second.

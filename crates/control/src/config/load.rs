@@ -1,4 +1,4 @@
-//! From text to a checked [`Config`].
+//! From a file or text to a checked [`Config`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,17 +7,21 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::check::{Finding, Made, check};
-use super::keys::Keys;
-use super::mistake::{Mistake, Rejected};
-use super::name::Name;
-use super::node::{Node, Value};
-use super::{Attach, Bucket, Config, Engine, Host, Memory, Port, Switch};
+use super::attach::Attach;
+use super::check::{Finding, check};
+use super::engine::Engine;
+use super::host::Host;
+use super::limit::Bucket;
+use super::model::Config;
+use super::port::{DynamicPorts, Port};
+use super::switch::Switch;
+use crate::keys::{Keys, Mistake, Name, Node, Rejected, Value};
+use crate::kinds::memory::Memory;
 
 /// Largest configuration file in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Why there is no configuration.
+/// Why a configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// cannot read {path}: {why}
@@ -59,10 +63,10 @@ pub fn parse(source: &str, text: &str, host: &Host) -> Result<Config, Rejected> 
     let mistakes = RefCell::default();
     let config = read(&root, host, &mistakes);
     let mut mistakes = mistakes.into_inner();
-    // What only the whole can tell is worth saying for the parts that were understood, and these may be fewer than
-    // were written: a port refused for its weight is still a port that exists.
+    // The parts are compared only if all are valid: a port with a mistake is missing in `config`, and other parts may name it.
     if mistakes.is_empty() {
-        mistakes.extend(check(&config, &Made::new(), host, "").into_iter().map(|finding| place(finding, &root)));
+        mistakes
+            .extend(check(&config, &DynamicPorts::new(), host, "").into_iter().map(|finding| place(finding, &root)));
     }
     if mistakes.is_empty() { Ok(config) } else { Err(rejected(mistakes)) }
 }
@@ -81,7 +85,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
         read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read_section(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
-        let port = Port::read_section(name, &keys, &Made::new());
+        let port = Port::read_section(name, &keys, &DynamicPorts::new());
         keys.finish();
         port
     });
@@ -94,7 +98,7 @@ fn read_named<T>(
     mistakes: &RefCell<Vec<Mistake>>,
     read: impl Fn(&Name, Keys<'_>) -> Option<T>,
 ) -> BTreeMap<Name, T> {
-    let one = |entry: &super::node::Entry| {
+    let one = |entry: &crate::keys::node::Entry| {
         let keys = Keys::new(&section.path_of(&entry.key), &entry.node, entry.span.clone(), mistakes);
         match entry.key.parse() {
             Ok(name) => read(&name, keys).map(|value| (name, value)),
@@ -107,7 +111,7 @@ fn read_named<T>(
     section.entries().iter().filter_map(one).collect()
 }
 
-/// Gives a finding its place: the value its path leads to, or the nearest key above it.
+/// Adds the place to a finding: the place of the value that its path leads to, or of the nearest key above it.
 fn place(finding: Finding, root: &Node) -> Mistake {
     let mut node = root;
     let mut span: Option<Range<usize>> = None;

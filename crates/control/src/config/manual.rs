@@ -1,14 +1,15 @@
-//! The manual page ringway.toml(5), made of the tables of keys. `docs/man/ringway.toml.5` is a copy of it, which
-//! `tests/manual.rs` compares.
+//! The manual page ringway.toml(5), made from the tables of keys. `docs/man/ringway.toml.5` is a copy; `tests/manual.rs` compares both.
 
-use super::form::Class;
+use super::attach::Attach;
+use super::engine::Engine;
 use super::limit::BucketKeys;
 use super::port::{PortKey, port_keys};
-use super::table::{Key, Table, When};
-use super::{Attach, Engine, Memory, Switch};
+use super::switch::Switch;
+use crate::keys::{Class, Key, Mutability, Table};
 use crate::kinds::Kind;
+use crate::kinds::memory::Memory;
 
-/// The example of the page. A test reads it as a configuration.
+/// The example of the page. A test parses it as a configuration.
 pub const EXAMPLE: &str = r#"[engine]
 cores = [0]
 
@@ -47,7 +48,7 @@ A duration is a number and one of ns, us, ms, s, min, h. A size is a number and 
 bits per second is a number and one of bit, kbit, Mbit, Gbit; in frames per second, one of pps, kpps, Mpps, Gpps. The number can have
 a fraction (1.5Gbit). All of them are strings: \"300s\".";
 
-/// The page in roff(7), for man(1).
+/// Returns the page in roff(7), for man(1).
 pub fn manual() -> String {
     let mut page =
         String::from(".\\\" Made of the tables of keys in crates/control: see crates/control/tests/manual.rs.\n");
@@ -89,9 +90,9 @@ pub fn manual() -> String {
     page
 }
 
-/// Keys that change when the file is read again, whatever they are in a port.
+/// Returns the keys as live ones: `[memory]` can change, unlike the same keys of a port.
 fn live(keys: Vec<Key>) -> Vec<Key> {
-    keys.into_iter().map(|key| Key { when: When::Live, ..key }).collect()
+    keys.into_iter().map(|key| Key { mutability: Mutability::Live, ..key }).collect()
 }
 
 fn section(page: &mut String, name: &str, about: &str, keys: &[Key]) {
@@ -99,7 +100,7 @@ fn section(page: &mut String, name: &str, about: &str, keys: &[Key]) {
     keys.iter().for_each(|key| entry(page, "", key));
 }
 
-/// A key: its name, what it means, its values and its default; then the keys of a table.
+/// Writes a key: its name, meaning, values and default; then the keys of a table.
 fn entry(page: &mut String, before: &str, key: &Key) {
     let name = format!("{before}{}", key.name);
     page.push_str(&format!(".TP\n.B {}\n{}\n", escaped(&name), escaped(key.about)));
@@ -111,7 +112,7 @@ fn entry(page: &mut String, before: &str, key: &Key) {
         facts.push(format!("Value: {}.", key.shape.text));
     }
     facts.extend(key.toml().map(|default| format!("Default: {default}.")));
-    if key.when == When::Fixed {
+    if key.mutability == Mutability::Fixed {
         facts.push("Fixed.".to_owned());
     }
     if !facts.is_empty() {
@@ -122,7 +123,7 @@ fn entry(page: &mut String, before: &str, key: &Key) {
     }
 }
 
-/// Text in which roff sees no commands but those that begin with `.PP`.
+/// Escapes text for roff. Lines with `.PP` alone stay commands.
 fn escaped(text: &str) -> String {
     let line = |line: &str| {
         let text = line.replace('\\', "\\e").replace('-', "\\-");

@@ -1,20 +1,16 @@
-//! `[port.NAME]`: one attachment.
+//! `[port.NAME]`: the keys of every port, together with those of its kind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::check::Made;
-use super::form::{Choice, Class, Flag, Form, Frames, Shape, TableOf, Time, Whole};
 use super::identity::Identity;
-use super::keys::Keys;
 use super::limit::{Limit, Storm};
-use super::mistake::alternatives;
-use super::name::{Mac, Name};
-use super::node::Value;
-use super::table::{Key, Table, When, keys};
-use crate::kinds::{Kind, LATER, Settings};
+use crate::keys::form::{Boolean, Choice, Form, Frames, Integer, TableOf, Time};
+use crate::keys::mistake::alternatives;
+use crate::keys::{Class, Key, Keys, Mac, Mutability, Name, Shape, Table, Value, keys};
+use crate::kinds::{Kind, RESERVED_KINDS, Settings};
 
 /// Most addresses bound to one port.
 const MACS_MAX: usize = 4096;
@@ -35,11 +31,11 @@ const LIMIT: TableOf<Limit> = TableOf { wanted: "a limit like { rate = \"1Gbit\"
 const STORM: TableOf<Storm> = TableOf { wanted: "limits like { broadcast = \"1kpps\" }", empty: Storm::defaults };
 
 keys! {
-    /// Settings of one port, complete. The keys of its kind are in `settings`.
+    /// Settings of one port. `settings` has the keys of its kind.
     pub struct Port {
         mac: BTreeSet<Mac> = BTreeSet::new(), Macs, Live, "Bound Ethernet addresses; in a map switch also where frames go; none: any.";
-        isolated: bool = false, Flag, Live, "Isolated ports do not reach each other.";
-        weight: u32 = 1, Whole(1..=64), Live, "Share of a poller's attention, and of a port or bucket that several fill.";
+        isolated: bool = false, Boolean, Live, "Isolated ports do not reach each other.";
+        weight: u32 = 1, Integer(1..=64), Live, "Share of a poller's attention, and of a port or bucket that several fill.";
         ingress: Limit = Limit::default(), LIMIT, Live, "How much the port may send; {}: as much as it can.";
         egress: Limit = Limit::default(), LIMIT, Live, "How much the port may receive; {}: as much as there is. Each sender has its share by weight.";
         storm: Storm = Storm::default(), STORM, Live, "How much the port may send to many; {}: as much as it can.";
@@ -73,12 +69,12 @@ keys! {
 /// The direction of the frames that a mirror gets copies of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Both.
+    /// Frames from and to the mirrored port's client.
     #[default]
     Both,
-    /// From the mirrored port's client.
+    /// Frames from the mirrored port's client.
     In,
-    /// To the mirrored port's client.
+    /// Frames to the mirrored port's client.
     Out,
 }
 
@@ -86,7 +82,7 @@ impl Direction {
     /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 3] = [("both", Self::Both), ("in", Self::In), ("out", Self::Out)];
 
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -96,18 +92,21 @@ impl Direction {
     }
 }
 
-/// Which poller serves a port.
+/// Dynamic ports: ports that clients made by attaching, by switch and name. A name is unique on its switch only.
+pub type DynamicPorts = BTreeMap<(Name, Name), Port>;
+
+/// The poller that serves a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The poller with the fewest ports when the port comes.
+    /// The poller with the fewest ports when the port is added.
     #[default]
     Any,
-    /// This one, from 0, in the order of `[engine] cores`.
+    /// The poller of this number, from 0, in the order of `[engine] cores`.
     Poller(u32),
 }
 
 impl Placement {
-    /// Returns the placement where there are `pollers` pollers: any in place of one that is not there.
+    /// Returns the placement among `pollers` pollers: any poller if the configured one does not exist.
     pub fn within(self, pollers: usize) -> Self {
         match self {
             Self::Poller(number) if number as usize >= pollers => Self::Any,
@@ -117,41 +116,41 @@ impl Placement {
 }
 
 impl Port {
-    /// A port on `switch` with defaults for the rest. A device or socket is called like the port, `name`.
+    /// A port of this kind on `switch` with default settings. Its device or socket is called like the port, `name`.
     pub fn new(switch: Name, kind: Kind, name: &Name) -> Self {
         let mut settings = Settings::new(kind);
         settings.own_mut().named(name);
         Self::defaults(switch, settings)
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.settings.kind()
     }
 
-    /// Returns true if one of the port's limits is part of this bucket.
+    /// Returns true if one of the port's limits uses this bucket.
     pub fn draws_on(&self, bucket: &Name) -> bool {
         [&self.ingress, &self.egress].iter().any(|limit| limit.bucket.as_ref() == Some(bucket))
     }
 
-    /// Returns true if `self` can become `other` while frames flow; otherwise the port has to be removed and added.
-    pub fn can_become(&self, other: &Self) -> bool {
-        self.switch == other.switch && self.has_the_end_of(other)
+    /// Returns true if the settings can change to `other` while frames flow. Otherwise the port has to be removed and added.
+    pub fn can_change_to(&self, other: &Self) -> bool {
+        self.switch == other.switch && self.has_same_fixed_keys(other)
     }
 
-    /// Returns true if both are the same thing at the port's other side: of one kind, with the same value of every key that cannot
-    /// change while a port exists.
-    pub fn has_the_end_of(&self, other: &Self) -> bool {
+    /// Returns true if both ports have one kind, and the same value of every key that cannot change while a port exists: the same
+    /// device or socket can serve both.
+    pub fn has_same_fixed_keys(&self, other: &Self) -> bool {
         let fixed = |port: &Self| {
             let values = port.values().into_iter().chain(port.settings.own().values());
-            values.filter(|(_, when, _)| *when == When::Fixed).collect::<Vec<_>>()
+            values.filter(|(_, mutability, _)| *mutability == Mutability::Fixed).collect::<Vec<_>>()
         };
         self.kind() == other.kind() && fixed(self) == fixed(other)
     }
 
-    /// Reads `[port.NAME]`, or the keys of a new port, and notes what is missing or does not go together. A port that a client
-    /// `made` keeps the values of keys that are not written.
-    pub fn read_section(name: &Name, keys: &Keys<'_>, made: &Made) -> Option<Self> {
+    /// Reads `[port.NAME]`, or the keys of a new port. Notes missing keys and combinations that are not valid. A port that is one of the
+    /// `dynamic` ports keeps the values of keys that are not written.
+    pub fn read_section(name: &Name, keys: &Keys<'_>, dynamic: &DynamicPorts) -> Option<Self> {
         let head = Head::read(keys);
         if !keys.has("switch") {
             keys.missing("switch", "name the switch this port is on: switch = \"NAME\"");
@@ -163,22 +162,22 @@ impl Port {
             read_all(&mut scratch(), keys);
             return None;
         };
-        let made = made.get(&(switch.clone(), name.clone())).filter(|made| made.kind() == kind);
-        let mut port = made.cloned().unwrap_or_else(|| Self::new(switch, kind, name));
+        let existing = dynamic.get(&(switch.clone(), name.clone())).filter(|port| port.kind() == kind);
+        let mut port = existing.cloned().unwrap_or_else(|| Self::new(switch, kind, name));
         read_all(&mut port, keys);
         refuse_other_kinds(kind, keys);
-        port.settings.own_mut().agree(name, keys);
-        port.agree(keys);
+        port.settings.own_mut().validate(name, keys);
+        port.validate(keys);
         Some(port)
     }
 
-    /// The port with the keys that are written, and notes those that cannot change while it exists.
+    /// Returns the port with the keys that are written. Notes those that cannot change while the port exists.
     #[must_use]
     pub fn changed(&self, keys: &Keys<'_>) -> Self {
         let mut new = self.clone();
         let head = Head::read(keys);
         read_all(&mut new, keys);
-        new.agree(keys);
+        new.validate(keys);
         let fixed = |key| {
             let (what, right) = ("cannot change while the port exists", "use \"port del\" and \"port add\"");
             keys.wrong(key, keys.span_of_key(key), what, right);
@@ -191,25 +190,25 @@ impl Port {
         }
         refuse_other_kinds(self.kind(), keys);
         let (before, after) = (self.settings.own().values(), new.settings.own().values());
-        for ((key, when, before), (_, _, after)) in before.into_iter().zip(after) {
-            if when == When::Fixed && before != after {
+        for ((key, mutability, before), (_, _, after)) in before.into_iter().zip(after) {
+            if mutability == Mutability::Fixed && before != after {
                 fixed(key);
             }
         }
         new
     }
 
-    /// Checks the values of keys one by one, where neither the port nor the kind need be known.
+    /// Checks the values of keys one by one, without knowledge of the port and its kind.
     pub fn check_values(keys: &Keys<'_>) {
         Head::read(keys);
         read_all(&mut scratch(), keys);
     }
 
-    /// Notes keys that do not go together, and takes what follows from those that were read.
-    fn agree(&mut self, keys: &Keys<'_>) {
-        self.identity.agree(&self.mac, keys);
+    /// Notes combinations of keys that are not valid, and sets the values that follow from other keys.
+    fn validate(&mut self, keys: &Keys<'_>) {
+        self.identity.validate(&self.mac, keys);
         let wrong = |key, what, right| keys.wrong(key, keys.span_of_key(key), what, right);
-        // An interval that could not be read is a mistake of its own.
+        // A mistake in the interval is reported already.
         let has_interval =
             !self.calls.interval.is_zero() || keys.has("call_interval") && !keys.understood("call_interval");
         if keys.understood("call_above") && self.calls.above > 0 && !has_interval {
@@ -218,7 +217,7 @@ impl Port {
         }
         if self.mirror.is_empty() {
             self.mirror_direction = Direction::default();
-            // So is a list.
+            // A mistake in the list is reported already.
             if keys.understood("mirror_direction") && (keys.understood("mirror") || !keys.has("mirror")) {
                 let right = "write mirror = [\"PORT\"], or leave it out";
                 wrong("mirror_direction", "the port is no mirror", right);
@@ -227,7 +226,7 @@ impl Port {
     }
 }
 
-/// The keys `switch` and `kind`, from which all else follows.
+/// The keys `switch` and `kind`, which decide about all others.
 struct Head {
     switch: Option<Name>,
     kind: Option<Kind>,
@@ -242,7 +241,7 @@ impl Head {
 fn read_kind(keys: &Keys<'_>) -> Option<Kind> {
     let node = &keys.entry("kind")?.node;
     if let Value::Text(text) = &node.value
-        && LATER.contains(&text.as_str())
+        && RESERVED_KINDS.contains(&text.as_str())
     {
         let what = format!("\"{text}\" is not available in this version");
         let right = format!("write {}", alternatives(Kind::WORDS.map(|(w, _)| w)));
@@ -252,7 +251,7 @@ fn read_kind(keys: &Keys<'_>) -> Option<Kind> {
     keys.choice("kind", &Kind::WORDS)
 }
 
-/// A port to read values into that nobody uses.
+/// Returns a port for values that are only checked.
 fn scratch() -> Port {
     let name: Name = "none".parse().expect("a name");
     Port::new(name.clone(), Kind::WORDS[0].1, &name)
@@ -267,12 +266,13 @@ fn read_all(port: &mut Port, keys: &Keys<'_>) {
     }
 }
 
-/// The kinds of ports that have a key; empty: all of them.
+/// Returns the kinds of ports that have a key of their own, empty for a key of every port.
 fn kinds_of(key: &str) -> Vec<Kind> {
     let has = |kind: &Kind| Settings::new(*kind).own().values().iter().any(|(name, ..)| *name == key);
     Kind::WORDS.into_iter().map(|(_, kind)| kind).filter(has).collect()
 }
 
+/// Notes keys that only ports of other kinds have.
 fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
     let mut refused: Vec<&str> = Vec::new();
     for (key, ..) in Kind::WORDS.into_iter().flat_map(|(_, other)| Settings::new(other).own().values()) {
@@ -290,7 +290,7 @@ fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
     }
 }
 
-/// A key of ports, and the kinds that have it; empty: all.
+/// A key of ports, with the kinds that have it. No kinds stand for all kinds.
 #[derive(Clone, Debug)]
 pub struct PortKey {
     /// The key.
@@ -299,13 +299,13 @@ pub struct PortKey {
     pub kinds: Vec<Kind>,
 }
 
-/// All keys of ports, those of every kind first, with their defaults.
+/// Returns all keys of ports with their defaults, those of every port first.
 pub fn port_keys() -> Vec<PortKey> {
     let text = |name, about, word: &str, words: &[&str]| Key {
         name,
         about,
         more: "",
-        when: When::Fixed,
+        mutability: Mutability::Fixed,
         shape: Shape::text(word, alternatives(words.iter().copied())).words(words),
         value: Json::Null,
     };
@@ -401,7 +401,7 @@ impl Form for Poller {
 
     fn shape(&self) -> Shape {
         Shape::text("NUMBER|any", "a poller's number, or \"any\"")
-            .class(Class::WholeOrWord(0, u32::MAX.into()))
+            .class(Class::IntegerOrWord(0, u32::MAX.into()))
             .words(&["any"])
     }
 }

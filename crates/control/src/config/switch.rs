@@ -6,11 +6,8 @@ use std::time::Duration;
 use ringway_switch::policy::Rules;
 use serde_json::Value as Json;
 
-use super::form::{Choice, Form, Shape, Text, Time, Whole};
-use super::keys::Keys;
-use super::name::Name;
-use super::table::{Section, Table, keys};
-use super::units;
+use crate::keys::form::{Choice, Form, Integer, Text, Time};
+use crate::keys::{Keys, Name, Shape, Table, Validate, keys, units};
 
 /// How a switch finds a frame's destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,12 +15,12 @@ pub enum Forwarding {
     /// Learns which addresses are behind which port.
     #[default]
     Learning,
-    /// Uses the addresses bound to ports (`mac`), and nothing else.
+    /// Uses only the addresses that are bound to ports (`mac`).
     Map,
 }
 
 impl Forwarding {
-    /// The word of the configuration.
+    /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("learning", Self::Learning), ("map", Self::Map)];
 
     /// The word of the configuration.
@@ -35,15 +32,15 @@ impl Forwarding {
     }
 }
 
-/// Where frames go that are not for one known port (VALE §3.3.2).
+/// The destination of frames that are not for one known port (VALE §3.3.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flood {
-    /// They go to every port except their source.
+    /// Every port except the source.
     #[default]
     Flood,
-    /// They are dropped and counted.
+    /// None: the frames are dropped and counted.
     Drop,
-    /// They go to this port.
+    /// This port.
     Port(Name),
 }
 
@@ -90,7 +87,7 @@ keys! {
         forwarding: Forwarding = Forwarding::Learning, Choice(&Forwarding::WORDS), Live, "How destinations are found: by learned addresses, or by the addresses bound to ports (map).";
         ageing: Duration = Duration::from_secs(300), Ageing, Live, "Learned addresses are forgotten after this time without a frame from them, in whole seconds; 0s: never.";
         mac_entries: u32 = 16384, PowerOfTwo, Live, "Size of the MAC table, a power of two; with another size the switch learns anew.";
-        mac_limit: u32 = 4096, Whole(1..=*MAC_ENTRIES.end()), Live, "Most addresses learned behind one port, up to mac_entries.";
+        mac_limit: u32 = 4096, Integer(1..=*MAC_ENTRIES.end()), Live, "Most addresses learned behind one port, up to mac_entries.";
         broadcast: Flood = Flood::Flood, FLOOD, Live, "Where frames to everybody go.";
         multicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to groups go.";
         unknown_unicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to a station without a known port go; a map switch drops them.";
@@ -113,7 +110,7 @@ keys! {
 }
 
 impl RuleKeys {
-    /// The rules as the switch takes them.
+    /// Returns the rules as ringway-switch takes them.
     pub fn get(self) -> Rules {
         let Self { local, outbound, inbound, transit } = self;
         Rules { local, outbound, inbound, transit }
@@ -131,14 +128,14 @@ impl Switch {
                 Forwarding::Learning => Flood::Flood,
             };
         }
-        switch.agree(&keys);
+        switch.validate(&keys);
         keys.finish();
         switch
     }
 }
 
-impl Section for Switch {
-    fn agree(&mut self, keys: &Keys<'_>) {
+impl Validate for Switch {
+    fn validate(&mut self, keys: &Keys<'_>) {
         if self.mac_limit > self.mac_entries {
             if keys.understood("mac_limit") {
                 let (what, right) = (
@@ -149,7 +146,7 @@ impl Section for Switch {
             }
             self.mac_limit = self.mac_entries;
         }
-        // The map is the whole truth.
+        // A map switch has no other destination for an address without a port.
         if self.forwarding == Forwarding::Map && self.unknown_unicast != Flood::Drop {
             let span = keys.span_of_value("unknown_unicast");
             let what = format!("\"{}\" cannot be in a map switch, whose map is the whole truth", self.unknown_unicast);
@@ -217,7 +214,7 @@ impl Form for PowerOfTwo {
     }
 
     fn shape(&self) -> Shape {
-        let whole = Whole(MAC_ENTRIES).shape();
+        let whole = Integer(MAC_ENTRIES).shape();
         Shape { text: format!("{} that is a power of two", whole.text), ..whole }
     }
 }

@@ -1,47 +1,47 @@
-//! Clients of process ports: attaching and leaving.
+//! Clients of process ports attach and detach.
 //!
 //! Attaching waits, without the daemon's lock and within bounds, until all pollers use the topology with the new port: the
 //! client then misses nothing that is sent to it from then on. Attaching is never refused because parts of the configuration
 //! disagree.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ringway_abi::Layout;
 use ringway_abi::attach::Request;
 use ringway_engine::Source;
-use ringway_ports::Sides;
+use ringway_ports::PortIo;
 use ringway_ports::process::{self, ClientId, Grant, Host};
 
-use super::change::SETTLE_WITHIN;
 use super::defects::Pause;
 use super::live::{LiveSwitch, NewPort};
-use super::{Daemon, place};
-use crate::config::units::show_size;
+use super::settle::SETTLE_WITHIN;
+use super::state::{Daemon, SharedDaemon, choose_poller, lock};
 use crate::config::{Create, Kind, Name, Port, Switch};
 use crate::inject;
+use crate::keys::units::show_size;
 
-/// Longest wait for pollers, while one of them is late.
+/// Longest wait for the pollers after one of them was late.
 const SETTLE_LATE: Duration = Duration::from_millis(10);
 
 /// The daemon as the attach server sees it.
 pub struct AttachHost {
-    daemon: Arc<Mutex<Daemon>>,
-    /// A poller did not take over a change in time, as a client can make it do.
+    daemon: SharedDaemon,
+    /// A poller did not take over the last change in time. A client can delay its poller.
     is_late: bool,
 }
 
 impl AttachHost {
-    /// That of this daemon.
-    pub fn new(daemon: Arc<Mutex<Daemon>>) -> Self {
+    /// The attach server's view of this daemon.
+    pub fn new(daemon: SharedDaemon) -> Self {
         Self { daemon, is_late: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, Daemon> {
-        self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.daemon)
     }
 
-    /// Waits until all pollers use what was published, without the daemon's lock, and not again and again for one that does not.
+    /// Waits, without the daemon's lock, until all pollers use the published topology. The wait is short while a poller is late.
     fn settle(&mut self) {
         let deadline = Instant::now() + if self.is_late { SETTLE_LATE } else { SETTLE_WITHIN };
         loop {
@@ -57,16 +57,15 @@ impl AttachHost {
 
 impl Host for AttachHost {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
-        let wish = self.lock().may_attach(&request)?;
-        let (sides, ends) = process::open(&wish.label, request.shape, wish.colour)
-            .map_err(|e| format!("the switch cannot make {}: {e}", wish.label))?;
-        if wish.was_there {
-            // Limits that it had before are drawn on by one at a time.
+        let Reservation { label, colour, existed } = self.lock().reserve(&request)?;
+        let (sides, ends) =
+            process::open(&label, request.shape, colour).map_err(|e| format!("the switch cannot make {label}: {e}"))?;
+        if existed {
+            // The port has limits of its predecessor, which only one port may use at a time.
             self.settle();
         }
-        let colour = wish.colour;
-        let mac = self.lock().admit(client, &request, wish, sides)?;
-        // A poller in the middle of its round would still deliver without this port what is sent to it from now on.
+        let mac = self.lock().admit(client, &request, label, sides)?;
+        // Until then a poller in the middle of its round does not deliver to this port.
         self.settle();
         Ok(Grant { ends, colour, mac })
     }
@@ -76,23 +75,24 @@ impl Host for AttachHost {
     }
 }
 
-/// A port that a client may have.
-struct Wish {
+/// A port that a client may attach to.
+struct Reservation {
     /// `SWITCH:PORT`.
     label: String,
+    /// The colour of the memory's layout.
     colour: u32,
-    /// Others had the port before.
-    was_there: bool,
+    /// The port had a client before.
+    existed: bool,
 }
 
-/// In milliseconds; whoever waits for so many has waited long enough.
+/// Returns the time in milliseconds, rounded up.
 fn whole_ms(wait: Duration) -> u128 {
     wait.as_nanos().div_ceil(1_000_000)
 }
 
 impl Daemon {
-    /// Whether a client may have what it asks for.
-    fn may_attach(&mut self, request: &Request) -> Result<Wish, String> {
+    /// Checks that a client may attach.
+    fn reserve(&mut self, request: &Request) -> Result<Reservation, String> {
         inject::at("attach");
         let (switch, name): (Name, Name) = (request.switch.parse()?, request.port.parse()?);
         self.settings_for(&switch, &name)?;
@@ -105,22 +105,16 @@ impl Daemon {
         }
         let colour = self.next_colour;
         self.next_colour = self.next_colour.wrapping_add(1);
-        let was_there = self.switches.get(&switch).is_some_and(|live| live.left(&name).is_some());
-        Ok(Wish { label: format!("{switch}:{name}"), colour, was_there })
+        let existed = self.switches.get(&switch).is_some_and(|live| live.suspended(&name).is_some());
+        Ok(Reservation { label: format!("{switch}:{name}"), colour, existed })
     }
 
-    /// Takes in the port of a client, if it still may have it. Gives the address that is bound to the port.
-    fn admit(
-        &mut self,
-        client: ClientId,
-        request: &Request,
-        Wish { label, .. }: Wish,
-        sides: Sides,
-    ) -> Result<[u8; 6], String> {
+    /// Makes the port of a client, after the same checks. Returns the address that is bound to the port.
+    fn admit(&mut self, client: ClientId, request: &Request, label: String, sides: PortIo) -> Result<[u8; 6], String> {
         let (switch, name): (Name, Name) = (request.switch.parse()?, request.port.parse()?);
         let settings = self.settings_for(&switch, &name)?;
         self.within_limits(request)?;
-        let poller = place(&settings, &self.switches, self.engine.pollers());
+        let poller = choose_poller(&settings, &self.switches, self.engine.pollers());
         let mac = settings.mac.first().map_or([0; 6], |mac| mac.get().octets());
         let sides = inject::sides(&label, sides);
         let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
@@ -138,21 +132,22 @@ impl Daemon {
         Ok(mac)
     }
 
+    /// Closes the port of a client that has gone.
     fn detach(&mut self, client: ClientId) {
         let Some((switch, name)) = self.clients.remove(&client) else { return };
-        self.take_out(&switch, &name);
-        self.forget_if_unused(&switch);
+        self.detach_port(&switch, &name);
+        self.remove_unused_switch(&switch);
         self.publish();
     }
 
-    /// The settings of the port that a client asks for, if it may have it.
+    /// Returns the settings of the port that a client asks for, or the reason why it may not have the port.
     fn settings_for(&self, switch: &Name, name: &Name) -> Result<Port, String> {
         let label = format!("{switch}:{name}");
         if self.switches.get(switch).is_some_and(|s| s.ports().contains_key(name)) {
             return Err(format!("{label} is in use: attach to another name"));
         }
         if let Some(disabled) = self.defects.disabled(switch, name) {
-            // What is to be done comes first: a client is told about 200 bytes.
+            // The remedy comes first: a client gets only about 200 bytes of the text.
             let why = &disabled.why;
             return Err(format!("{label} is disabled; to enable it: ringway port enable {label} ({why})"));
         }
@@ -176,7 +171,7 @@ impl Daemon {
             let setting = config.attach.create.as_str();
             return Err(format!("there is no {what} for {label}, and [attach] create = \"{setting}\" makes none"));
         }
-        if let Some(left) = self.defects.pause_of_made(self.row_of_made(switch), now) {
+        if let Some(left) = self.defects.dynamic_pause(self.dynamic_defects_row(switch), now) {
             let wait = whole_ms(left);
             return Err(format!(
                 "{label} is not configured: attach again in {wait} ms, or to a port that is, as Ringway failed again and \
@@ -186,6 +181,7 @@ impl Daemon {
         Ok(Port::new(switch.clone(), Kind::Process, name))
     }
 
+    /// Checks the limits of `[attach]` and of the switch.
     fn within_limits(&self, request: &Request) -> Result<(), String> {
         let limits = &self.running.config.attach;
         if self.clients.len() >= limits.max_ports as usize {

@@ -1,4 +1,4 @@
-//! Conversion of limits from the configuration to the pollers' form, and back to numbers.
+//! Limits: from the configuration to the values that pollers use, and from these to the status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use ringway_switch::Policy;
 use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
 
 use crate::api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormBursts, StormCounts, StormStatus};
-use crate::api::types::Traffic;
+use crate::api::traffic::Traffic;
 use crate::config::limit::Rate;
-use crate::config::units::{show_bits, show_rate, show_size};
 use crate::config::{Bucket, Excess, Limit, Memory, Name, Port, Storm};
+use crate::keys::units::{show_bits, show_rate, show_size};
 
-/// The bounds of the memory that all front ends give together.
+/// Returns the bounds of the memory that all front ends together give.
 pub fn of_all_memory(memory: Memory) -> Limits {
     let limits = memory.limits();
     let system = rustix::system::sysinfo();
@@ -22,12 +22,12 @@ pub fn of_all_memory(memory: Memory) -> Limits {
     Limits { holes: if limits.holes == u64::MAX { half } else { limits.holes }, ..limits }
 }
 
-/// The buckets that ports share, as they run.
+/// The live buckets that ports share.
 #[derive(Clone, Debug, Default)]
 pub struct Buckets(BTreeMap<Name, Arc<Shared>>);
 
 impl Buckets {
-    /// A bucket comes, changes, or goes. What is in one that changes stays, and what came of it.
+    /// Adds, changes or removes a bucket. A bucket that changes keeps its fill and its counters.
     pub fn set(&mut self, name: &Name, settings: Option<&Bucket>) {
         let before = self.0.remove(name);
         if let Some(settings) = settings {
@@ -38,7 +38,7 @@ impl Buckets {
         }
     }
 
-    /// Each of them, and how many ports have it.
+    /// Returns the status of each bucket, with the number of ports that use it.
     pub fn report<'a>(
         &self,
         settings: &BTreeMap<Name, Bucket>,
@@ -65,12 +65,12 @@ impl Buckets {
     }
 }
 
-/// A bucket with what is in `before`.
+/// Returns a bucket with the fill of `before`.
 fn bucket(before: Option<&data::Bucket>, rate: u64, burst: u64) -> data::Bucket {
     before.map_or_else(|| data::Bucket::new(rate, burst), |before| before.changed(rate, burst))
 }
 
-/// What `settings` say of a port whose policy was `before`: what is in its buckets stays.
+/// Returns the policy of a port with these settings. Its buckets keep the fill that they have in `before`.
 pub fn policy(before: Option<&Policy>, settings: &Port, buckets: &Buckets) -> Policy {
     let ingress = settings.ingress.is_some().then(|| {
         let before = before.and_then(|policy| policy.ingress.as_deref());
@@ -107,7 +107,7 @@ fn limit(before: Option<&data::Limit>, settings: &Limit, weight: u32, buckets: &
     let frames = settings.frames.map(|rate| bucket(before.own.frames.as_ref(), rate, settings.frames_burst_at(rate)));
     let mut limit = data::Limit::new(Rates { bits: bits(&before.own.bits, settings.rate), frames }).continuing(before);
     limit.shared = settings.bucket.as_ref().and_then(|name| buckets.0.get(name)).cloned();
-    // What is guaranteed and has no ceiling is that, too.
+    // Without a ceiling the bucket alone bounds what it lends.
     limit.ceiling = bits(&before.ceiling, settings.ceiling);
     limit.weight = weight;
     limit.excess = match settings.on_excess.unwrap_or_default() {
@@ -129,7 +129,7 @@ fn class(before: &Rates, storm: &Storm, rate: Option<Rate>) -> Rates {
     }
 }
 
-/// A limit as it is written, with what is left to defaults, and how full its buckets are. None: there is none.
+/// Returns the status of a limit: its settings, with the defaults, and the fill of its buckets. `None` if there is no limit.
 pub fn report(settings: &Limit, live: Option<&data::Limit>, now: u64) -> Option<LimitStatus> {
     settings.is_some().then(|| LimitStatus {
         rate: settings.rate.map(show_bits),
@@ -145,7 +145,7 @@ pub fn report(settings: &Limit, live: Option<&data::Limit>, now: u64) -> Option<
     })
 }
 
-/// What a port's limit came to.
+/// Returns the counters of a port's limit.
 fn tally(tally: &Tally, has_bucket: bool) -> LimitTally {
     let now = tally.read();
     let shared = now.refused_shared_bits + now.refused_shared_frames;
@@ -161,14 +161,14 @@ fn tally(tally: &Tally, has_bucket: bool) -> LimitTally {
     }
 }
 
-/// What a bucket came to: what it refused it refused as one that is shared.
+/// Returns the counters of a shared bucket. Its refusals are counted as those of a shared bucket.
 fn shared_tally(shared: &Tally) -> LimitTally {
     let now = shared.read();
     let refused = Refused { bits: now.refused_shared_bits, frames: now.refused_shared_frames, bucket: None };
     LimitTally { refused, ..tally(shared, false) }
 }
 
-/// Storm control as it is written, and what came of it. None: there is none.
+/// Returns the status of storm control: its settings and counters. `None` if there is none.
 pub fn report_storm(settings: &Port, live: Option<&data::Storm>) -> Option<StormStatus> {
     let storm = &settings.storm;
     let show = |rate: Option<Rate>| rate.map(|rate| rate.to_string());

@@ -1,18 +1,19 @@
-//! Opens configured ports: the device or socket of each, and what the switch and the engine take of it.
+//! Opens the device or socket of a configured port, and makes the parts of it that the switch and the engine take.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ringway_engine::Source;
 
-use super::Refused;
-use super::front_end::{Events, FrontEnd};
+use super::events::Events;
+use super::front_end::FrontEnd;
 use super::live::NewPort;
+use super::refused::Refused;
 use crate::config::{Name, Port};
 use crate::inject;
 use crate::kinds::{Opened, Opening};
 
-/// Opens the port `name`, to be served by `poller`.
+/// Opens the port `name` for the poller `poller`.
 ///
 /// # Errors
 /// Its device or socket cannot be had.

@@ -1,53 +1,51 @@
-//! Reasons for which the daemon refuses a request.
+//! Refusals of requests, and their HTTP status codes.
 
 use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
-use crate::api::types::Refusal;
-use crate::config::{LoadError, Mistake};
+use crate::api::types::{Refusal, UNAVAILABLE};
+use crate::config::LoadError;
+use crate::keys::Mistake;
 use crate::kinds::CannotOpen;
 
-/// Status code of an answer that says that what a request names cannot be had.
-pub const UNAVAILABLE: u16 = 422;
-
-/// A request that changed nothing.
+/// Why a request was refused. It has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Keys or values are wrong.
     #[error("{}", join(.0))]
     Mistakes(Vec<Mistake>),
-    /// The request itself is not one.
+    /// The request is malformed.
     #[error("{0}")]
     Malformed(String),
-    /// The request is larger than any can be.
+    /// The request is larger than the limit.
     #[error("{0}")]
     TooLarge(String),
     /// The configuration file cannot be used.
     #[error(transparent)]
     File(#[from] LoadError),
-    /// There is no such thing.
+    /// What the request names does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// It collides with what is there.
+    /// The request conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
-    /// What it names on this machine cannot be had: a file of another kind, a missing directory, a busy device, a permission.
+    /// What the request names on this machine is not available: a file of another kind, a missing directory, a busy device, a permission.
     #[error("{0}")]
     Unavailable(String),
-    /// The system did not let the daemon do it.
+    /// The system refused, whatever the request named.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Refused {
-    /// `what` was refused by the kernel: because of what the request names, or because the machine has nothing left (memory,
-    /// descriptors).
+    /// The kernel refused with `why`: because of what the request names, or because the machine is out of memory or descriptors. `what`
+    /// says both to users.
     pub fn by_system(what: String, why: &io::Error) -> Self {
-        if is_the_askers(why) { Self::Unavailable(what) } else { Self::Failed(what) }
+        if is_of_the_request(why) { Self::Unavailable(what) } else { Self::Failed(what) }
     }
 
-    /// The status code of an answer that says this.
+    /// Returns the HTTP status code of the refusal.
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Mistakes(_) | Self::Malformed(_) | Self::File(_) => 400,
@@ -60,8 +58,8 @@ impl Refused {
     }
 }
 
-/// Whether another request could avoid this error. Errors that name no kind are the machine's.
-fn is_the_askers(error: &io::Error) -> bool {
+/// Returns true if another request could avoid this error. All other errors are of the machine.
+fn is_of_the_request(error: &io::Error) -> bool {
     let kinds = [
         ErrorKind::NotFound,
         ErrorKind::PermissionDenied,
@@ -108,7 +106,7 @@ mod tests {
     #[test]
     fn what_a_request_names_and_cannot_have_is_its_fault_and_an_exhausted_machine_is_not() {
         let status = |errno: Errno| Refused::by_system(String::new(), &errno.into()).http_status();
-        let askers = [
+        let of_the_request = [
             Errno::NOENT,
             Errno::NOTDIR,
             Errno::ACCESS,
@@ -122,7 +120,7 @@ mod tests {
             Errno::INVAL,
             Errno::OPNOTSUPP,
         ];
-        for errno in askers {
+        for errno in of_the_request {
             assert_eq!(status(errno), UNAVAILABLE, "{errno}");
         }
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::NOSPC, Errno::IO, Errno::NOBUFS] {

@@ -1,92 +1,86 @@
-//! Configured ports whose device or socket is lost: opening is tried again every second.
+//! Configured ports whose device or socket is not open: the daemon tries to open them again every second.
 
 use std::time::{Duration, Instant};
 
-use super::{Daemon, open, place};
+use super::open;
+use super::state::{Daemon, Retry, choose_poller};
 use crate::config::{Kind, Name, Port};
 
-/// How often one port is tried.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Time between two attempts for one port.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How many ports are tried in one go.
+/// Most ports that one call tries to open.
 const TRIES_MAX: usize = 16;
 
-/// Why a port is not there.
-#[derive(Debug)]
-pub(super) struct Lost {
-    /// For users.
-    pub(super) why: String,
-    again: Instant,
-}
-
 impl Daemon {
-    /// Notes that a configured port is not there because of `why`. Clients of process ports come by themselves.
-    pub(super) fn lose(&mut self, switch: &Name, name: &Name, why: String) {
-        self.lose_for(switch, name, why, AGAIN_AFTER);
+    /// Schedules a configured port to be opened again, because it was closed for the reason `why`. Process ports need no schedule:
+    /// their clients attach again.
+    pub(super) fn retry_later(&mut self, switch: &Name, name: &Name, why: String) {
+        self.retry_after(switch, name, why, RETRY_AFTER);
     }
 
-    /// The same; it is tried again after this time.
-    pub(super) fn lose_for(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
-        let mine = |port: &&Port| port.switch == *switch && port.kind() != Kind::Process;
-        if self.running.config.ports.get(name).filter(mine).is_some() {
-            self.lost.insert(name.clone(), Lost { why, again: Instant::now() + time });
+    /// Schedules a configured port to be opened again after this time.
+    pub(super) fn retry_after(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
+        let is_meant = |port: &&Port| port.switch == *switch && port.kind() != Kind::Process;
+        if self.running.config.ports.get(name).filter(is_meant).is_some() {
+            self.retries.insert(name.clone(), Retry { why, at: Instant::now() + time });
         }
     }
 
-    /// Forgets what is there again, or not wanted any more.
-    pub(super) fn forget_found(&mut self) {
+    /// Removes the schedules of ports that are open again or not configured any more.
+    pub(super) fn drop_stale_retries(&mut self) {
         let (switches, ports) = (&self.switches, &self.running.config.ports);
-        self.lost.retain(|name, _| {
+        self.retries.retain(|name, _| {
             ports.get(name).is_some_and(|p| switches.get(&p.switch).is_none_or(|s| !s.ports().contains_key(name)))
         });
     }
 
-    /// Tries to open what was lost, a few ports at a time, those first that have waited longest.
+    /// Tries to open the ports that are due, a few at a time, longest waiting first.
     pub fn reopen(&mut self) {
         let now = Instant::now();
         let mut due: Vec<(Instant, Name)> = Vec::new();
-        for (name, lost) in self.lost.iter().filter(|(_, lost)| lost.again <= now) {
-            due.push((lost.again, name.clone()));
+        for (name, retry) in self.retries.iter().filter(|(_, retry)| retry.at <= now) {
+            due.push((retry.at, name.clone()));
         }
         due.sort();
-        let mut found = false;
+        let mut is_any_open = false;
         for (_, name) in due.into_iter().take(TRIES_MAX) {
             let Some(settings) = self.running.config.ports.get(&name).cloned() else { continue };
             match self.try_open(&name, &settings) {
                 Ok(()) => {
-                    if let Some(line) = self.line(&(settings.switch.clone(), name.clone()), " is back") {
+                    if let Some(line) = self.log_line(&(settings.switch.clone(), name.clone()), " is back") {
                         tracing::info!("{line}");
                     }
-                    self.lost.remove(&name);
-                    found = true;
+                    self.retries.remove(&name);
+                    is_any_open = true;
                 }
                 Err(why) => {
-                    if self.lost.get(&name).is_none_or(|lost| lost.why != why) {
-                        tracing::warn!("port {}:{name} cannot be had: {why}", settings.switch);
+                    if self.retries.get(&name).is_none_or(|retry| retry.why != why) {
+                        tracing::warn!("port {}:{name} cannot be opened: {why}", settings.switch);
                     }
-                    self.lost.insert(name, Lost { why, again: now + AGAIN_AFTER });
+                    self.retries.insert(name, Retry { why, at: now + RETRY_AFTER });
                 }
             }
         }
-        if found {
+        if is_any_open {
             self.publish();
         }
     }
 
-    /// Opens again a running port that was closed.
+    /// Opens a running port again whose socket was closed.
     pub(super) fn open_again(&mut self, switch: &Name, name: &Name) {
-        if let Some(front_end) = self.take_out(switch, name).and_then(|live| live.front_end) {
-            self.retire(front_end);
+        if let Some(front_end) = self.detach_port(switch, name).and_then(|live| live.front_end) {
+            self.close_front_end(front_end);
         }
         let Some(settings) = self.running.config.ports.get(name).cloned() else { return };
         if let Err(why) = self.try_open(name, &settings) {
             tracing::error!("port {switch}:{name} cannot be opened again: {why}");
-            self.lose(switch, name, why);
+            self.retry_later(switch, name, why);
         }
     }
 
     fn try_open(&mut self, name: &Name, settings: &Port) -> Result<(), String> {
-        let poller = place(settings, &self.switches, self.engine.pollers());
+        let poller = choose_poller(settings, &self.switches, self.engine.pollers());
         let Some(switch) = self.switches.get_mut(&settings.switch) else { return Err("its switch is gone".to_owned()) };
         if !switch.has_room() {
             return Err("its switch is full".to_owned());

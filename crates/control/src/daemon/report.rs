@@ -1,4 +1,4 @@
-//! The status of the running switches, ports and pollers, for the API.
+//! The status of the running switches, ports and pollers for the API.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,33 @@ use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, Policy};
 
 use super::defects::Pause;
-use super::live::LivePort;
+use super::limits;
+use super::live::{LivePort, LiveSwitch};
+use super::refused::Refused;
 use super::slow::slow_status;
-use super::{Daemon, Refused, limits, unknown};
+use super::state::{Daemon, unknown};
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
 use crate::api::switch::SwitchKeys;
 use crate::api::types::{FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
-use crate::config::units::{show_duration, show_rate};
-use crate::config::{Kind, Name, Port};
+use crate::config::identity::{PortSet, Vlan};
+use crate::config::{Kind, Name, Port, Switch};
 use crate::inject;
+use crate::keys::Table;
+use crate::keys::units::{show_duration, show_rate};
 use crate::kinds::State;
 
-/// How long a status may wait for what ports' threads have at the moment, all ports together.
-const LOOK_WITHIN: Duration = Duration::from_millis(20);
+/// Longest wait of a status for the threads of ports, all ports together.
+const REPORT_WITHIN: Duration = Duration::from_millis(20);
 
 impl Daemon {
-    /// Everything, at about one moment.
+    /// Returns the status of everything.
     pub fn status(&mut self) -> Status {
         inject::at("status");
         let (readings, age) = (self.engine.readings(), self.engine_started.elapsed());
-        self.free.resize(readings.len(), Duration::ZERO);
-        let pollers = readings.iter().zip(&mut self.free).map(|(reading, free)| poller_status(reading, age, free));
+        self.reported_free.resize(readings.len(), Duration::ZERO);
+        let pollers =
+            readings.iter().zip(&mut self.reported_free).map(|(reading, free)| poller_status(reading, age, free));
         let pollers: Vec<PollerStatus> = pollers.collect();
         let pollers = pollers.into_iter().enumerate();
         let pollers = pollers.map(|(number, status)| PollerStatus { stuck: self.stuck.contains(&number), ..status });
@@ -48,8 +53,8 @@ impl Daemon {
 
     fn ports(&self) -> Vec<PortStatus> {
         let live = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
-        // Those whose guests keep their threads waiting are told as they were seen last.
-        let until = Instant::now() + LOOK_WITHIN;
+        // Ports whose threads do not answer in time are reported as they were seen last.
+        let until = Instant::now() + REPORT_WITHIN;
         let mut ports: Vec<PortStatus> = live.map(|(_, (name, port))| live_status(name, port, until)).collect();
         let is_live =
             |name: &Name, port: &Port| self.switches.get(&port.switch).is_some_and(|s| s.ports().contains_key(name));
@@ -76,9 +81,10 @@ impl Daemon {
         self.buckets.report(&self.running.config.buckets, ports, ringway_engine::nanoseconds())
     }
 
+    /// Returns the status of a configured port that is not live.
     fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
-        let left = self.switches.get(&port.switch).and_then(|switch| switch.left(name));
-        let policy = left.and_then(|left| left.policy.as_ref());
+        let suspended = self.switches.get(&port.switch).and_then(|switch| switch.suspended(name));
+        let policy = suspended.and_then(|port| port.policy.as_ref());
         let disabled = self.defects.disabled(&port.switch, name);
         let pause = self.defects.pause_of(&port.switch, name, Instant::now());
         let status = match port.kind() {
@@ -92,17 +98,17 @@ impl Daemon {
             }
             Kind::Process => settings_status(name, port, "waiting", policy),
             _ => {
-                let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
+                let why = self.retries.get(name).map(|retry| format!("{}; tried again every second", retry.why));
                 PortStatus { detail: why, ..settings_status(name, port, "failed", policy) }
             }
         };
-        match left {
-            Some(left) => counted(status, &left.counters),
+        match suspended {
+            Some(port) => counted(status, &port.counters),
             None => status,
         }
     }
 
-    /// The addresses that one switch or all know, by switch and address.
+    /// Returns the addresses that one switch or all switches know, by switch and address.
     ///
     /// # Errors
     /// There is no such switch.
@@ -126,8 +132,8 @@ impl Daemon {
         Ok(entries)
     }
 
-    /// Looks whether every poller has gone round its loop since this was called last, and logs which has not. True when all have.
-    pub fn look_at_pollers(&mut self) -> bool {
+    /// Checks that every poller has gone round its loop since the last call, and logs the ones that have not. Returns true if all have.
+    pub fn check_pollers(&mut self) -> bool {
         let stuck = self.engine.stuck_pollers();
         for poller in stuck.iter().filter(|poller| !self.stuck.contains(poller)) {
             tracing::error!(
@@ -141,7 +147,7 @@ impl Daemon {
         self.stuck.is_empty()
     }
 
-    /// Forgets addresses that have not been heard for their switch's ageing time.
+    /// Removes learned addresses that are older than their switch's ageing time.
     pub fn sweep(&mut self) {
         let now = ringway_engine::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
@@ -156,10 +162,10 @@ fn paused_text(pause: &Pause) -> String {
     format!("paused: {}; it works again in {} s", pause.why, pause.left.as_millis().div_ceil(1000))
 }
 
-fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus {
+fn switch_status(name: &Name, switch: &LiveSwitch) -> SwitchStatus {
     SwitchStatus {
         name: name.to_string(),
-        settings: SwitchKeys::of(&switch.settings),
+        settings: switch_keys(&switch.settings),
         ports: switch.ports().len(),
         moved: switch.moved(),
         moves_held: switch.moves_held(),
@@ -167,7 +173,7 @@ fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus 
     }
 }
 
-fn moves(switch: &super::live::LiveSwitch) -> Vec<MoveStatus> {
+fn moves(switch: &LiveSwitch) -> Vec<MoveStatus> {
     let now = ringway_engine::seconds(Instant::now());
     let mut moves: Vec<MoveStatus> = switch
         .moves()
@@ -187,9 +193,9 @@ fn moves(switch: &super::live::LiveSwitch) -> Vec<MoveStatus> {
     moves
 }
 
-/// All time that is not busy is free, the present sleep included, which a poller accounts for only when it wakes. So it does for
-/// time that it was busy, which looked free before: free time stands still then, as no counter goes down. `free` is what was said
-/// last.
+/// Returns the status of a poller. All time that is not busy is free, including the present sleep, which the poller accounts for when
+/// it wakes. A poller also accounts for busy time late, so that time that was reported as free turns out busy: the free time then
+/// stands still, as a counter must not go down. `free` is the value that was reported last.
 fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) -> PollerStatus {
     *free = age.saturating_sub(reading.busy).max(*free);
     PollerStatus {
@@ -215,7 +221,7 @@ fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy
         egress: limits::report(&port.egress, policy.and_then(|p| p.egress.as_deref()).map(Egress::limit), now),
         storm: limits::report_storm(port, policy.and_then(|p| p.storm.as_deref())),
         isolated: port.isolated,
-        identity: IdentityStatus::of(port),
+        identity: identity_status(port),
         call_interval: show_duration(port.calls.interval),
         call_above: show_rate(port.calls.above),
         mirror: port.mirror.iter().map(ToString::to_string).collect(),
@@ -224,6 +230,37 @@ fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy
     };
     port.settings.own().report(name, &port.mac, &mut status);
     status
+}
+
+/// Returns the settings of a switch.
+fn switch_keys(switch: &Switch) -> SwitchKeys {
+    SwitchKeys(switch.values().into_iter().map(|(key, _, value)| (key.to_owned(), value)).collect())
+}
+
+/// Returns the identity of a port as it is configured.
+fn identity_status(port: &Port) -> IdentityStatus {
+    let identity = &port.identity;
+    let (vlan, trunk, native) = match &identity.vlans() {
+        Vlan::Unset => (None, None, None),
+        Vlan::Access(vlan) => (Some(*vlan), None, None),
+        Vlan::Trunk { tagged, native } => (None, Some(tagged.ranges().collect()), *native),
+    };
+    let checks = identity.checks(&port.mac);
+    let guard = [("mac", checks.mac), ("ip", checks.ip), ("dhcp", checks.dhcp), ("ra", checks.ra)];
+    let names = |ports: &PortSet| match ports {
+        PortSet::All => None,
+        PortSet::These(names) => Some(names.iter().map(ToString::to_string).collect()),
+    };
+    IdentityStatus {
+        ip: identity.ip.iter().map(ToString::to_string).collect(),
+        guard: guard.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
+        uplink: identity.uplink,
+        uplinks: names(&identity.uplinks),
+        allow: names(&identity.allow),
+        vlan,
+        trunk,
+        native,
+    }
 }
 
 fn live_status(name: &Name, live: &LivePort, until: Instant) -> PortStatus {

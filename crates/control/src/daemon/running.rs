@@ -1,56 +1,54 @@
-//! The wanted configuration, and the configuration that a request would make of it. Nothing here touches the system: a
+//! The running configuration, and the configuration that a request would make of it. Nothing here touches the system: a
 //! request becomes a new [`Config`], complete and checked, or a refusal.
 //!
-//! Two sources feed it: the configuration file and commands. A reload makes everything that the file names as the file says,
-//! and takes away what the file named before; what commands added stays, unless the file now names it too.
+//! Its two sources are the configuration file and commands. A reload sets everything that the file names, and removes what the file
+//! named before and does not name now. What commands added stays, unless the file now names it too.
 //!
-//! Commands that set a port, a bucket or a switch make a complete configuration of the running one, which goes the same way
-//! as a configuration from a file. `config/check.rs` alone checks whether its parts agree: the configuration, and the ports
-//! that clients made, each by switch and name. A change is refused for a disagreement that exists afterwards and did not
-//! exist before, or not as badly.
+//! Commands that set a port, a bucket or a switch make a complete configuration from the running one. It takes the same path as a
+//! configuration from a file. `config/check.rs` alone checks that its parts agree, together with the dynamic ports. A change is
+//! refused for a disagreement that it causes or makes worse.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use super::port_ref::PortRef;
 use super::refused::Refused;
-use crate::config::check::{Made, check};
-use crate::config::keys::Keys;
-use crate::config::node::{Entry, Node, Value};
+use crate::config::check::check;
+use crate::config::port::DynamicPorts;
 use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, Switch, load};
+use crate::keys::{Entry, Keys, Node, PortRef, Value};
 
 /// The configuration in force and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// In force.
+    /// The configuration in force.
     pub config: Config,
-    /// What the file said when it was read last.
+    /// The file as it was read last.
     from_file: Config,
     file: Option<PathBuf>,
     host: Host,
 }
 
 impl Running {
-    /// Nothing but `from_file` (which was read from `file`) is to run.
+    /// The configuration of a file, and nothing else.
     pub fn new(file: Option<PathBuf>, from_file: Config, host: Host) -> Self {
         Self { config: from_file.clone(), from_file, file, host }
     }
 
-    /// Where the daemon's sockets are.
+    /// The directory of the daemon's sockets.
     pub fn runtime_dir(&self) -> &Path {
         &self.host.runtime_dir
     }
 
-    /// What would run with one more port, or with one that a client `made` and that is to stay: what the keys do not name of
-    /// it is as it is.
+    /// Returns the configuration with one more port. If the port is one of the `dynamic` ports, it becomes a configured one and keeps the
+    /// values of keys that are not written.
     ///
     /// # Errors
     /// Keys are wrong or missing, or the name is taken.
-    pub fn with_port(&self, port: &PortRef, keys: &Node, made: &Made) -> Result<Config, Refused> {
+    pub fn with_port(&self, port: &PortRef, keys: &Node, dynamic: &DynamicPorts) -> Result<Config, Refused> {
         let mistakes = RefCell::default();
         let keys = with_switch_of(port, keys);
         let keys = Keys::new("", &keys, None, &mistakes);
-        let new = Port::read_section(&port.name, &keys, made);
+        let new = Port::read_section(&port.name, &keys, dynamic);
         if let (Some(new), Some(given)) = (&new, &port.switch)
             && new.switch != *given
         {
@@ -79,7 +77,7 @@ impl Running {
         Ok(config)
     }
 
-    /// What would run with a configured port changed.
+    /// Returns the configuration with a configured port changed.
     ///
     /// # Errors
     /// Keys are wrong or cannot change.
@@ -91,23 +89,23 @@ impl Running {
         Ok(config)
     }
 
-    /// What would run without a configured port.
+    /// Returns the configuration without a configured port.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such port.
     pub fn without_port(&self, name: &Name) -> Result<Config, Refused> {
         let mut config = self.config.clone();
         let gone = config.ports.remove(name).ok_or_else(|| unknown(name))?;
         let used = config.ports.values().any(|port| port.switch == gone.switch);
         let is_plain = config.switches.get(&gone.switch).is_none_or(|switch| *switch == Switch::default());
         if !used && is_plain && !self.from_file.switches.contains_key(&gone.switch) {
-            // "port add" made it.
+            // "port add" made the switch.
             config.switches.remove(&gone.switch);
         }
         Ok(config)
     }
 
-    /// What would run with a bucket made, or made anew, as these keys say.
+    /// Returns the configuration with a bucket that has these keys and the defaults of the others.
     ///
     /// # Errors
     /// Keys are wrong or missing.
@@ -118,14 +116,14 @@ impl Running {
         Ok(config)
     }
 
-    /// What would run without a bucket, which nobody needs.
+    /// Returns the configuration without a bucket that no port uses.
     pub fn without_bucket(&self, name: &Name) -> Config {
         let mut config = self.config.clone();
         config.buckets.remove(name);
         config
     }
 
-    /// What would run with a switch changed from `old`.
+    /// Returns the configuration with a switch changed from `old`.
     ///
     /// # Errors
     /// Keys are wrong.
@@ -136,7 +134,7 @@ impl Running {
         Ok(config)
     }
 
-    /// What would run after reading the file again: to be given to [`Running::reloaded`] once it does.
+    /// Reads the file again. The result goes to [`Running::reloaded`] once its configuration runs.
     ///
     /// # Errors
     /// There is no file, or it has mistakes.
@@ -163,43 +161,50 @@ impl Running {
         Ok(Reread { config, from_file })
     }
 
-    /// Refuses a whole, of a configuration and the ports that clients made, whose parts disagree, unless they do no less in
-    /// what runs now. Findings about the part in question (`about`: a prefix of keys) go by its keys alone.
+    /// Checks that the parts of `config` and the dynamic ports agree: `before` are the dynamic ports now, `after` those with `config`.
+    /// Disagreements that exist already, as bad or worse, are no reason to refuse. Messages about the part in question (`about`: a
+    /// prefix of keys) name its keys without the prefix.
     ///
     /// # Errors
-    /// They disagree.
-    pub fn agree(&self, now: &Made, config: &Config, then: &Made, about: &str) -> Result<(), Refused> {
-        let mut findings = check(config, then, &self.host, about);
+    /// Parts disagree.
+    pub fn check(
+        &self,
+        before: &DynamicPorts,
+        config: &Config,
+        after: &DynamicPorts,
+        about: &str,
+    ) -> Result<(), Refused> {
+        let mut findings = check(config, after, &self.host, about);
         if !findings.is_empty() {
-            let before = check(&self.config, now, &self.host, about);
+            let before = check(&self.config, before, &self.host, about);
             findings.retain(|finding| !finding.is_in(&before));
         }
-        let mine = |mut mistake: Mistake| {
+        let without_prefix = |mut mistake: Mistake| {
             if let Some(key) = mistake.key.strip_prefix(about) {
                 mistake.key = key.to_owned();
             }
             mistake
         };
-        let mistakes: Vec<Mistake> = findings.into_iter().map(|finding| mine(finding.into())).collect();
+        let mistakes: Vec<Mistake> = findings.into_iter().map(|finding| without_prefix(finding.into())).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
     }
 
-    /// Takes note that what was read again now runs.
+    /// Takes note that the configuration of a reload runs.
     pub fn reloaded(&mut self, reread: Reread) {
         self.config = reread.config;
         self.from_file = reread.from_file;
     }
 }
 
-/// A file read again.
+/// A configuration file that was read again.
 #[derive(Clone, Debug)]
 pub struct Reread {
-    /// What is to run.
+    /// The configuration with what commands added.
     pub config: Config,
     from_file: Config,
 }
 
-/// What the keys say.
+/// Reads keys.
 ///
 /// # Errors
 /// Keys are wrong.
@@ -210,7 +215,7 @@ fn read<T>(keys: &Node, read: impl FnOnce(Keys<'_>) -> T) -> Result<T, Refused> 
     if mistakes.is_empty() { Ok(read) } else { Err(Refused::Mistakes(mistakes)) }
 }
 
-/// `old` with the keys applied.
+/// Returns the port `old` with these keys changed.
 ///
 /// # Errors
 /// Keys are wrong or cannot change.
@@ -222,7 +227,7 @@ pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
     })
 }
 
-/// `SWITCH:NAME` says the same as the key `switch`.
+/// Adds the key `switch` if the port is named `SWITCH:NAME`.
 fn with_switch_of(port: &PortRef, keys: &Node) -> Node {
     let mut keys = keys.clone();
     if let (Value::Table(entries), Some(switch)) = (&mut keys.value, &port.switch)

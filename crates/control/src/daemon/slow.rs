@@ -1,17 +1,17 @@
-//! Ports that take pollers too much time (`slow_client`): they keep their places and are served less.
+//! Ports over their time budget (`slow_client`): they stay attached and are served less often.
 
 use std::time::Duration;
 
 use ringway_engine::SlowReading;
 
-use super::Daemon;
+use super::state::Daemon;
 use crate::api::types::SlowStatus;
 
-/// The name in `faults`.
+/// The name of this fault.
 const SLOW_CLIENT: &str = "slow_client";
 
 impl Daemon {
-    /// Notes which ports became slow: they keep their places and are served less.
+    /// Notes a fault for each port that became slow.
     pub fn note_slow(&mut self) {
         let newly = self.switches.iter().flat_map(|(switch, s)| {
             let newly = s.ports().iter().filter_map(|(name, live)| Some((name.clone(), live.source.newly_slow()?)));
@@ -20,7 +20,7 @@ impl Daemon {
         let newly: Vec<_> = newly.collect();
         for (key, reading) in newly {
             let detail = detail(&reading);
-            if let Some(line) = self.line(&key, &format!(" is served less: {detail}")) {
+            if let Some(line) = self.log_line(&key, &format!(" is served less: {detail}")) {
                 tracing::warn!("{line}");
             }
             self.note_fault(&key, SLOW_CLIENT, detail, None);
@@ -37,7 +37,7 @@ fn detail(reading: &SlowReading) -> String {
     )
 }
 
-/// What the API says of a port, if it ever took too long.
+/// Returns the status of a port that was ever over its budget.
 pub(super) fn slow_status(reading: &SlowReading) -> Option<SlowStatus> {
     (reading.charged_visits > 0).then(|| SlowStatus {
         slow: reading.slow,

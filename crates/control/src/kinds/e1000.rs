@@ -7,20 +7,17 @@ use std::time::{Duration, Instant};
 use ringway_ports::e1000 as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, Setter, State};
-use crate::api::types::{E1000Status, MemoryStatus, PortStatus};
-use crate::config::form::{Choice, Flag, Time};
-use crate::config::keys::Keys;
-use crate::config::memory::FrontEndMemory;
-use crate::config::name::{Mac, Name};
-use crate::config::socket::SocketPath;
-use crate::config::table::keys;
-use crate::config::units::show_duration;
+use super::memory::FrontEndMemory;
+use super::socket::SocketPath;
+use crate::api::types::{E1000Status, PortStatus};
+use crate::keys::form::{Boolean, Choice, Time};
+use crate::keys::units::show_duration;
+use crate::keys::{Keys, Mac, Name, keys};
 
-/// Longest time, by default, until a guest is told that its frames were sent: with a ring of 256 descriptors 128 frames, at 64,000 a
-/// second, come first.
+/// Default of `completion_delay`. From 64,000 frames a second on, half of a ring of 256 descriptors is full before it ends.
 const COMPLETION_DELAY: Duration = Duration::from_millis(2);
 
-/// Which NIC the guest sees.
+/// The NIC that the guest sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Model {
     /// 82540EM; the driver is e1000.
@@ -42,8 +39,8 @@ impl Model {
         }
     }
 
-    /// The way to the ring registers that is the faster one. An 82540EM has the pin only, whose first interrupt undoes all
-    /// mappings in QEMU.
+    /// Returns the faster access to the ring registers. An 82540EM has an interrupt pin only, and its first interrupt removes all mappings
+    /// in QEMU.
     pub fn registers(self) -> Registers {
         match self {
             Self::E1000 => Registers::Trapped,
@@ -52,12 +49,12 @@ impl Model {
     }
 }
 
-/// How the guest gets at the registers of its rings.
+/// The guest's access to the registers of its rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// They are mapped into the guest; a poller reads them.
+    /// The registers are mapped into the guest, and a poller reads them.
     Mapped,
-    /// By messages: each access of the guest is one.
+    /// Each access of the guest is a message.
     Trapped,
 }
 
@@ -107,7 +104,7 @@ keys! {
             "The NIC has the lowest address of mac when the port is made, or else one made of the port's name.";
         link: Cable = Cable::Up, Choice(&Cable::WORDS), Live, "Whether the NIC's cable is plugged in.";
         registers: Registers = Model::E1000.registers(), Choice(&Registers::WORDS), Fixed, "How the guest accesses the registers of its rings; by default mapped for an e1000e, and trapped for an e1000, which can have no others.";
-        csb: bool = false, Flag, Fixed, "Whether drivers are offered the Communication Status Block, by which they need hardly any register.";
+        csb: bool = false, Boolean, Fixed, "Whether drivers are offered the Communication Status Block, by which they need hardly any register.";
         completion_delay: Duration = COMPLETION_DELAY, Time(DELAYS), Live, "Longest time until the guest is told that frames were sent; 0s: at once.",
             "The guest is told earlier when half of its ring or 128 KiB wait for that, or with another interrupt.";
     }
@@ -136,7 +133,7 @@ impl PortKind for E1000 {
         self.socket = SocketPath::of_port(name);
     }
 
-    fn agree(&mut self, _: &Name, keys: &Keys<'_>) {
+    fn validate(&mut self, _: &Name, keys: &Keys<'_>) {
         if !keys.understood("registers") {
             self.registers = self.model.registers();
         }
@@ -173,7 +170,7 @@ impl PortKind for E1000 {
     }
 
     fn report(&self, name: &Name, macs: &BTreeSet<Mac>, status: &mut PortStatus) {
-        status.memory = Some(MemoryStatus::of(self.memory.memory));
+        status.memory = Some(self.memory.memory.status());
         status.e1000 = Some(E1000Status {
             socket: self.socket.path.display().to_string(),
             model: self.model.as_str().to_owned(),
@@ -187,7 +184,7 @@ impl PortKind for E1000 {
     }
 }
 
-/// The control side of a port, and how its guest was seen last.
+/// The control side of a port, with the status of the guest that was seen last.
 struct FrontEnd {
     port: port::E1000,
     seen: Option<port::Status>,
@@ -196,7 +193,7 @@ struct FrontEnd {
 impl Link for FrontEnd {
     fn report(&mut self, until: Instant, status: &mut PortStatus) -> Option<State> {
         if let Some(memory) = &mut status.memory {
-            memory.see(self.port.memory());
+            memory.set_used(self.port.memory());
         }
         self.seen = self.port.status_until(until).or(self.seen);
         let seen = self.seen?;
@@ -212,11 +209,7 @@ impl Link for FrontEnd {
             status.messages = reads + writes + unmasks;
             status.interrupts_raised = interrupts;
         }
-        Some(match seen.state {
-            port::State::Waiting => State::Waiting,
-            port::State::Connected => State::Connected,
-            port::State::Up => State::Up,
-        })
+        Some(seen.state)
     }
 
     fn setter(&self) -> Option<Setter> {
@@ -229,7 +222,7 @@ impl Link for FrontEnd {
     }
 }
 
-/// Returns the address of a NIC: the lowest one that is bound to its port, or one made of the port's name, always the same.
+/// Returns the address of a NIC: the lowest address that is bound to its port, or else a hash of the port's name.
 pub fn address(name: &Name, bound: &BTreeSet<Mac>) -> [u8; 6] {
     if let Some(mac) = bound.first() {
         return mac.get().octets();
@@ -240,7 +233,7 @@ pub fn address(name: &Name, bound: &BTreeSet<Mac>) -> [u8; 6] {
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let [a, b, c, d, e, f, ..] = (hash ^ hash >> 48).to_le_bytes();
-    // Locally administered, of one station.
+    // A locally administered unicast address.
     [a & 0xfc | 2, b, c, d, e, f]
 }
 

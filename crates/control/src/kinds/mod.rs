@@ -1,14 +1,17 @@
-//! Kinds of ports. A kind is a file here: its settings with their keys, how it is opened, and what is reported of it. It is
-//! registered by its line in `kinds!` below, and by its `mod`. What moves its frames is a folder of ringway-ports.
+//! Kinds of ports. A kind is a file here with its settings and their keys, opening, and status. Its line in `kinds!` below and its
+//! `mod` register it. Its data path is a folder of ringway-ports.
 //!
-//! - [`contract`]: what a kind is to the configuration and to the daemon.
+//! - [`contract`]: the interface of a kind for the configuration and the daemon.
+//! - [`socket`], [`memory`]: keys that several kinds have.
 //! - `netns`: work inside a network namespace.
 
 pub mod contract;
 pub mod e1000;
+pub mod memory;
 mod netns;
 pub mod process;
 mod register;
+pub mod socket;
 pub mod stream;
 pub mod tap;
 pub mod vhost_user;
@@ -24,18 +27,18 @@ kinds! {
     Stream = stream::Stream,
 }
 
-/// Values of `kind` of later versions.
-pub const LATER: [&str; 2] = ["xdp", "vxlan"];
+/// Values of `kind` that are reserved for later versions.
+pub const RESERVED_KINDS: [&str; 2] = ["xdp", "vxlan"];
 
 impl Kind {
-    /// The indefinite article of the kind's name.
+    /// Returns the indefinite article of the kind's name.
     pub fn article(self) -> &'static str {
         if self.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
     }
 }
 
 impl Settings {
-    /// The path of the port's socket, if it has one.
+    /// Returns the path of the port's socket, if it has one.
     pub fn socket(&self) -> Option<&std::path::Path> {
         if let End::Socket(path) = self.own().end() { Some(path) } else { None }
     }

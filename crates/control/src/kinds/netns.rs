@@ -9,11 +9,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::contract::CannotOpen;
 
-/// Where `ip netns` keeps its names.
+/// The directory of the names of `ip netns`.
 const NAMED: &str = "/run/netns";
 
-/// Runs `work` inside the namespace, given by name or path, or here when none is. A thread of its own goes there, as the
-/// namespace belongs to the thread and the way back could be barred.
+/// Runs `work` inside the namespace of this name or path, or in the present one if there is none. A thread of its own enters the
+/// namespace: a namespace belongs to a thread, and returning to the old one can be forbidden.
 pub fn inside<T: Send + 'static>(
     namespace: Option<&str>,
     work: impl FnOnce() -> Result<T, CannotOpen> + Send + 'static,
@@ -25,7 +25,7 @@ pub fn inside<T: Send + 'static>(
             what: format!("cannot {verb} network namespace {}: {why}", path.display()),
             why,
         };
-        // Without waiting for the other end of what is a pipe.
+        // Opening a FIFO must not block.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|why| cannot("open", why.into()))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))

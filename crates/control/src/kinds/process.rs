@@ -3,7 +3,7 @@
 use std::io;
 
 use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
-use crate::config::table::keys;
+use crate::keys::keys;
 
 keys! {
     /// Settings of a process port beside those of every port: none.

@@ -1,4 +1,4 @@
-//! The registration of kinds: from one line a kind follow its words, the sum type of settings, and the way to a kind's settings.
+//! The macro that registers kinds: a line makes a variant of `Kind` and of the sum type `Settings`.
 
 /// Registers kinds: `NAME = SETTINGS`.
 macro_rules! kinds {
@@ -9,43 +9,43 @@ macro_rules! kinds {
         pub enum Kind { $($Kind),* }
 
         impl Kind {
-            /// All kinds by the values of the key `kind`, in the order in which people read them.
+            /// All kinds with their values of the key `kind`, in the order of the documentation.
             pub const WORDS: [(&'static str, Self); [$(<$Settings as Named>::NAME),*].len()] =
                 [$((<$Settings as Named>::NAME, Self::$Kind)),*];
 
-            /// The value of the key `kind`.
+            /// Returns the value of the key `kind`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$Kind => <$Settings as Named>::NAME),* }
             }
 
-            /// What a port of this kind connects, in one line.
+            /// Returns what a port of this kind connects, in one line.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$Kind => <$Settings as Named>::ABOUT),* }
             }
         }
 
-        /// A port's kind and the settings that ports of this kind have.
+        /// The settings of a port that depend on its kind.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is described by its settings")]
         pub enum Settings { $($Kind($Settings)),* }
 
         impl Settings {
-            /// The defaults of a kind, without those that depend on the port's name.
+            /// Returns the defaults of a kind, except those that depend on the port's name.
             pub fn new(kind: Kind) -> Self {
                 match kind { $(Kind::$Kind => Self::$Kind(<$Settings>::default())),* }
             }
 
-            /// The kind.
+            /// Returns the kind.
             pub fn kind(&self) -> Kind {
                 match self { $(Self::$Kind(_) => Kind::$Kind),* }
             }
 
-            /// The settings of the kind.
+            /// Returns the settings.
             pub fn own(&self) -> &dyn PortKind {
                 match self { $(Self::$Kind(own) => own),* }
             }
 
-            /// The settings of the kind.
+            /// Returns the settings.
             pub fn own_mut(&mut self) -> &mut dyn PortKind {
                 match self { $(Self::$Kind(own) => own),* }
             }

@@ -6,10 +6,9 @@ use std::time::Instant;
 use ringway_ports::stream as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
+use super::socket::{Socket, SocketPath};
 use crate::api::types::{PortStatus, StreamStatus};
-use crate::config::name::{Mac, Name};
-use crate::config::socket::{Socket, SocketPath};
-use crate::config::table::keys;
+use crate::keys::{Mac, Name, keys};
 
 keys! {
     /// Settings of a stream port.
@@ -58,6 +57,6 @@ struct Peer(port::Stream);
 
 impl Link for Peer {
     fn report(&mut self, _: Instant, _: &mut PortStatus) -> Option<State> {
-        Some(if self.0.is_connected() { State::Up } else { State::Waiting })
+        Some(self.0.state())
     }
 }

@@ -7,10 +7,8 @@ use ringway_ports::tap;
 use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
 use super::netns;
 use crate::api::types::PortStatus;
-use crate::config::form::{Maybe, Text};
-use crate::config::keys::Keys;
-use crate::config::name::{Mac, Name};
-use crate::config::table::keys;
+use crate::keys::form::{Optional, Text};
+use crate::keys::{Keys, Mac, Name, keys};
 
 /// Longest name of a network device in bytes.
 const DEVICE_MAX: usize = 15;
@@ -27,7 +25,7 @@ keys! {
     /// Settings of a TAP port.
     pub struct Tap {
         device: String = String::new(), DEVICE, Fixed, "The network device, which is made if it is not there; by default called like the port.";
-        netns: Option<String> = None, Maybe(NETNS), Fixed, "The network namespace of the device, a name of \"ip netns\" or a path; by default Ringway's own.";
+        netns: Option<String> = None, Optional(NETNS), Fixed, "The network namespace of the device, a name of \"ip netns\" or a path; by default Ringway's own.";
     }
 }
 
@@ -41,7 +39,7 @@ impl PortKind for Tap {
         self.device = name.to_string();
     }
 
-    fn agree(&mut self, name: &Name, keys: &Keys<'_>) {
+    fn validate(&mut self, name: &Name, keys: &Keys<'_>) {
         if !keys.has("device")
             && let Err(what) = device_name(name.as_str())
         {

@@ -6,23 +6,22 @@ use std::time::Instant;
 use ringway_ports::vhost_user as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
+use super::memory::FrontEndMemory;
+use super::socket::{Socket, SocketPath};
 use crate::api::features::feature_names;
-use crate::api::types::{MemoryStatus, PortStatus, VhostUserStatus};
-use crate::config::form::{Flag, Maybe, Whole};
-use crate::config::memory::FrontEndMemory;
-use crate::config::name::{Mac, Name};
-use crate::config::socket::{Socket, SocketPath};
-use crate::config::table::keys;
+use crate::api::types::{PortStatus, VhostUserStatus};
+use crate::keys::form::{Boolean, Integer, Optional};
+use crate::keys::{Mac, Name, keys};
 
-/// Smallest and largest MTU: virtio allows no less (1.3, 5.1.4.1), a frame with two VLAN tags holds no more.
+/// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
 const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
 
 keys! {
     /// Settings of a vhost-user port.
     pub struct VhostUser {
-        queues: u16 = port::MOST_QUEUES, Whole(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
-        mtu: Option<u16> = None, Maybe(Whole(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
-        offload: bool = true, Flag, Fixed, "Whether checksums and segmentation may be left to the other side.";
+        queues: u16 = port::MOST_QUEUES, Integer(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
+        mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
+        offload: bool = true, Boolean, Fixed, "Whether checksums and segmentation may be left to the other side.";
     }
     groups {
         /// The socket on which the hypervisor connects, or to which the daemon does.
@@ -63,7 +62,7 @@ impl PortKind for VhostUser {
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {
-        status.memory = Some(MemoryStatus::of(self.memory.memory));
+        status.memory = Some(self.memory.memory.status());
         status.vhost_user = Some(VhostUserStatus {
             socket: self.socket.at.path.display().to_string(),
             role: self.socket.role.as_str().to_owned(),
@@ -75,7 +74,7 @@ impl PortKind for VhostUser {
     }
 }
 
-/// The control side of a port, and how its front end was seen last.
+/// The control side of a port, with the status of the front end that was seen last.
 struct FrontEnd {
     port: port::VhostUser,
     seen: Option<port::Status>,
@@ -84,7 +83,7 @@ struct FrontEnd {
 impl Link for FrontEnd {
     fn report(&mut self, until: Instant, status: &mut PortStatus) -> Option<State> {
         if let Some(memory) = &mut status.memory {
-            memory.see(self.port.memory());
+            memory.set_used(self.port.memory());
         }
         self.seen = self.port.status_until(until).or(self.seen);
         let seen = self.seen?;
@@ -93,10 +92,6 @@ impl Link for FrontEnd {
             status.queues = seen.queues;
             status.ring_size = seen.ring_size;
         }
-        Some(match seen.state {
-            port::State::Waiting => State::Waiting,
-            port::State::Connected => State::Connected,
-            port::State::Up => State::Up,
-        })
+        Some(seen.state)
     }
 }

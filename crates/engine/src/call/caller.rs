@@ -1,4 +1,4 @@
-//! The calls of a thread: by which mechanism, and which of them take too long.
+//! The calls of a thread: the mechanism, and the detection of calls that take too long.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::kernel::Kernel;
-use super::watched::Watched;
+use super::aio::AioSignaler;
+use super::timed_write::TimedWriter;
 
-/// Processor time that a call may take: that of some thousand waiters.
+/// Processor time that a call may take: enough for some thousand waiters.
 const MOST_TIME: Duration = Duration::from_micros(200);
 /// Ticks of [`ticks`] from which on a call is suspicious: about 0.1 ms.
 const SUSPICIOUS: u64 = 1 << 18;
-/// Calls in a row to one eventfd that must each take more than [`MOST_TIME`] before the client is blamed and not the machine.
-const STRIKES: u8 = 3;
+/// Consecutive calls to one eventfd that must each take more than [`MOST_TIME`] before the client counts as the cause.
+const MAX_SLOW_CALLS: u8 = 3;
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// The client wakes, or its counter is full and it has not read earlier calls yet.
+    /// The client is notified, or its counter is full because it has not read earlier calls yet.
     Done,
     /// The client delayed the call. It must not be called again.
     Blocked,
@@ -31,9 +31,9 @@ pub(super) enum Mechanism {
     /// The thread has not called yet.
     #[default]
     Unknown,
-    Kernel(Kernel),
-    Watched(Watched),
-    /// The kernel offers neither: any call might wait.
+    Aio(AioSignaler),
+    TimedWrite(TimedWriter),
+    /// The kernel offers neither, so any call might block.
     None,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct Caller {
     pub(super) mechanism: Mechanism,
     /// By descriptor: 0, or one more than the measured calls in a row that took too much processor time. Only a descriptor to
     /// which a call was suspicious is measured, as measuring takes two system calls.
-    pub(super) suspects: Vec<u8>,
+    pub(super) slow_calls: Vec<u8>,
 }
 
 thread_local! {
     pub(super) static CALLER: RefCell<Caller> =
-        const { RefCell::new(Caller { made: 0, mechanism: Mechanism::Unknown, suspects: Vec::new() }) };
+        const { RefCell::new(Caller { made: 0, mechanism: Mechanism::Unknown, slow_calls: Vec::new() }) };
 }
 
 /// Adds one to the eventfd's counter, without waiting. Any thread may call.
@@ -57,7 +57,7 @@ pub fn call(eventfd: BorrowedFd<'_>) -> Called {
     CALLER.with(|caller| caller.borrow_mut().call(eventfd))
 }
 
-/// Prepares the mechanism of the calling thread, so that its first call need not.
+/// Prepares the mechanism of the calling thread before its first call.
 pub(crate) fn prepare() {
     CALLER.with(|caller| caller.borrow_mut().prepare());
 }
@@ -73,9 +73,9 @@ impl Caller {
         if !matches!(self.mechanism, Mechanism::Unknown) {
             return;
         }
-        self.mechanism = match Kernel::new() {
-            Some(kernel) => Mechanism::Kernel(kernel),
-            None => Watched::new().map_or(Mechanism::None, Mechanism::Watched),
+        self.mechanism = match AioSignaler::new() {
+            Some(signaler) => Mechanism::Aio(signaler),
+            None => TimedWriter::new().map_or(Mechanism::None, Mechanism::TimedWrite),
         };
     }
 
@@ -84,27 +84,27 @@ impl Caller {
         if let Mechanism::Unknown = self.mechanism {
             self.prepare();
         }
-        if self.suspect(eventfd).is_some_and(|strikes| *strikes > 0) {
+        if self.slow_calls_to(eventfd).is_some_and(|slow_calls| *slow_calls > 0) {
             return self.measured(eventfd);
         }
         let before = ticks();
         let called = self.signal(eventfd);
-        // The client may be the reason, or that this thread did not run.
+        // The cause may be the client, or that this thread was not running.
         if ticks().wrapping_sub(before) >= SUSPICIOUS && called == Called::Done {
-            self.begin_to_measure(eventfd);
+            self.start_measuring(eventfd);
         }
         called
     }
 
-    fn suspect(&mut self, eventfd: BorrowedFd<'_>) -> Option<&mut u8> {
-        self.suspects.get_mut(usize::try_from(eventfd.as_raw_fd()).ok()?)
+    fn slow_calls_to(&mut self, eventfd: BorrowedFd<'_>) -> Option<&mut u8> {
+        self.slow_calls.get_mut(usize::try_from(eventfd.as_raw_fd()).ok()?)
     }
 
     #[cold]
-    fn begin_to_measure(&mut self, eventfd: BorrowedFd<'_>) {
+    fn start_measuring(&mut self, eventfd: BorrowedFd<'_>) {
         let place = usize::try_from(eventfd.as_raw_fd()).unwrap_or(0);
-        self.suspects.resize(self.suspects.len().max(place + 1), 0);
-        self.suspects[place] = 1;
+        self.slow_calls.resize(self.slow_calls.len().max(place + 1), 0);
+        self.slow_calls[place] = 1;
     }
 
     #[cold]
@@ -112,10 +112,10 @@ impl Caller {
         let before = processor_time();
         let called = self.signal(eventfd);
         let slow = processor_time().saturating_sub(before) >= MOST_TIME;
-        let Some(strikes) = self.suspect(eventfd) else { return called };
-        *strikes = if slow { *strikes + 1 } else { 0 };
-        if *strikes > STRIKES {
-            *strikes = 0;
+        let Some(slow_calls) = self.slow_calls_to(eventfd) else { return called };
+        *slow_calls = if slow { *slow_calls + 1 } else { 0 };
+        if *slow_calls > MAX_SLOW_CALLS {
+            *slow_calls = 0;
             return Called::Blocked;
         }
         called
@@ -123,10 +123,10 @@ impl Caller {
 
     fn signal(&mut self, eventfd: BorrowedFd<'_>) -> Called {
         let done = match &mut self.mechanism {
-            Mechanism::Kernel(kernel) if kernel.signal(eventfd) => true,
-            // Mostly the kernel had no memory. This one call is a write.
-            Mechanism::Kernel(_) => Watched::new().is_some_and(|mut watched| watched.write(eventfd)),
-            Mechanism::Watched(watched) => watched.write(eventfd),
+            Mechanism::Aio(signaler) if signaler.signal(eventfd) => true,
+            // The kernel usually had no memory. This call uses a write instead.
+            Mechanism::Aio(_) => TimedWriter::new().is_some_and(|mut writer| writer.write(eventfd)),
+            Mechanism::TimedWrite(writer) => writer.write(eventfd),
             Mechanism::Unknown | Mechanism::None => false,
         };
         if done { Called::Done } else { Called::Blocked }

@@ -1,20 +1,21 @@
 //! Calls: the switch wakes a client by the client's eventfd, and never waits for the client.
 //!
-//! A client shares its eventfd with the switch. The client may make the eventfd blocking and fill its counter at any time, so
-//! that write(2) would wait for as long as the client likes; no check before the write helps. Therefore the kernel adds to
-//! the counter itself ([`kernel`]), which never waits whatever the descriptor's flags and counter are. Where the kernel
-//! offers no way to ask for that, the thread writes, and a timer of its own interrupts a write that lasts ([`watched`]).
+//! A client shares its eventfd with the switch. The client may make the eventfd blocking and fill its counter at any
+//! time, so that write(2) would block without bound; no check before the write helps. Therefore the kernel adds to the
+//! counter itself ([`aio`]), which never waits whatever the descriptor's flags and counter are. Where the kernel
+//! offers no way to ask for that, the thread writes, and a timer of its own interrupts a write that lasts
+//! ([`timed_write`]).
 //!
 //! Adding to the counter wakes every waiter of the eventfd before it returns, and a client may register very many (epoll). A
 //! call that costs too much processor time is reported like one that waits: the port ends with `call_blocked`.
 //! `docs/decisions/calls.md` has the measurements.
 
+mod aio;
 mod caller;
 mod interrupt;
-mod kernel;
 #[cfg(test)]
 mod tests;
-mod watched;
+mod timed_write;
 
 pub use caller::{Called, call};
 pub(crate) use caller::{made, prepare};

@@ -1,4 +1,4 @@
-//! Calls to eventfds as a hostile client would set them up.
+//! Calls to eventfds in the states that a hostile client can set.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
+use super::aio::AioSignaler;
 use super::caller::{CALLER, Called, Caller, Mechanism, call};
-use super::kernel::Kernel;
-use super::watched::Watched;
+use super::timed_write::TimedWriter;
 
 fn new_eventfd() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
@@ -29,9 +29,9 @@ fn make_full(eventfd: &OwnedFd) {
 }
 
 fn callers() -> [Caller; 2] {
-    let kernel = Mechanism::Kernel(Kernel::new().expect("this kernel signals eventfds"));
-    let watched = Mechanism::Watched(Watched::new().expect("a timer"));
-    [kernel, watched].map(|mechanism| Caller { mechanism, ..Caller::default() })
+    let aio = Mechanism::Aio(AioSignaler::new().expect("this kernel signals eventfds"));
+    let timed_write = Mechanism::TimedWrite(TimedWriter::new().expect("a timer"));
+    [aio, timed_write].map(|mechanism| Caller { mechanism, ..Caller::default() })
 }
 
 #[test]
@@ -47,23 +47,23 @@ fn each_call_adds_one() {
 
 #[test]
 fn the_kernel_signals_a_blocking_full_eventfd_without_waiting() {
-    let (eventfd, [mut kernel, _]) = (new_eventfd(), callers());
+    let (eventfd, [mut aio, _]) = (new_eventfd(), callers());
     make_full(&eventfd);
     for _ in 0..1000 {
-        assert_eq!(kernel.call(eventfd.as_fd()), Called::Done);
+        assert_eq!(aio.call(eventfd.as_fd()), Called::Done);
     }
     assert_eq!(count(&eventfd), u64::MAX, "a write would never get there");
 }
 
 #[test]
 fn a_write_that_waits_is_interrupted() {
-    let (eventfd, [_, mut watched]) = (new_eventfd(), callers());
+    let (eventfd, [_, mut timed_write]) = (new_eventfd(), callers());
     make_full(&eventfd);
     for _ in 0..3 {
-        assert_eq!(watched.call(eventfd.as_fd()), Called::Blocked);
+        assert_eq!(timed_write.call(eventfd.as_fd()), Called::Blocked);
     }
     assert_eq!(count(&eventfd), u64::MAX - 1);
-    assert_eq!(watched.call(eventfd.as_fd()), Called::Done);
+    assert_eq!(timed_write.call(eventfd.as_fd()), Called::Done);
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn a_client_that_fills_its_eventfd_again_and_again_delays_no_thread() {
 #[test]
 fn another_descriptor_than_an_eventfd_is_not_waited_for() {
     let (_read, write) = rustix::pipe::pipe().expect("a pipe");
-    let [mut kernel, _] = callers();
+    let [mut aio, _] = callers();
     // 64 KiB and more.
     let called: Vec<_> =
-        (0..10_000).map(|_| kernel.call(write.as_fd())).take_while(|called| *called == Called::Done).collect();
+        (0..10_000).map(|_| aio.call(write.as_fd())).take_while(|called| *called == Called::Done).collect();
     assert!(called.len() < 10_000, "the pipe is full at some time, and the write was interrupted");
 }
 
@@ -109,8 +109,8 @@ fn contexts_of_ended_threads_are_used_again() {
         let theirs = eventfd.try_clone().expect("a descriptor");
         let thread = std::thread::spawn(move || {
             let called = call(theirs.as_fd());
-            let kernel = CALLER.with(|caller| matches!(caller.borrow().mechanism, Mechanism::Kernel(_)));
-            (called, kernel)
+            let by_aio = CALLER.with(|caller| matches!(caller.borrow().mechanism, Mechanism::Aio(_)));
+            (called, by_aio)
         });
         assert_eq!(thread.join().expect("a thread"), (Called::Done, true));
     }

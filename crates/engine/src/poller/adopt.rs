@@ -1,4 +1,4 @@
-//! A new topology: which ports stay, which go, which are new.
+//! Adoption of a new topology: ports that stay, go or are new.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ impl Poller {
     #[cold]
     pub(super) fn adopt(&mut self) {
         let (topology, version) = self.shared.topology.get();
-        if self.shared.upset.swap(false, Ordering::Acquire) {
+        if self.shared.inject_panic.swap(false, Ordering::Acquire) {
             panic!("injected: poller");
         }
         // The ports' limits may have changed.
@@ -39,8 +39,8 @@ impl Poller {
             if served.input.is_none() {
                 served.input = attached.source.take(&self.state);
                 self.waits_for_input |= served.input.is_none();
-                // The port may have been parked without its input, and so without being armed. A device does not tell again
-                // what it told then.
+                // The port may have been parked without its input, and therefore not armed. A device does not repeat an
+                // event from that time.
                 self.unpark(slot);
             }
         }
@@ -59,7 +59,8 @@ impl Poller {
         let signal = attached.source.signal();
         let slot = self.schedule.admit(if signal.in_memory() { Kind::Memory } else { Kind::Device });
         let data = EventData::new_u64(slot as u64);
-        // A descriptor that epoll refuses still works while the poller is awake; sources have good ones.
+        // If epoll refused the descriptor, the port would be served only while the poller is awake. Sources have valid
+        // ones.
         let _ = epoll::add(&self.epoll, signal.fd(), data, EventFlags::IN | EventFlags::ET);
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
@@ -68,7 +69,7 @@ impl Poller {
         slot
     }
 
-    /// The port belongs to another poller now, or to none: puts its input back.
+    /// Removes a port that belongs to another poller now, or to none, and puts its input back.
     fn let_go(&mut self, slot: usize) {
         self.unpark(slot);
         self.disarm(slot);

@@ -1,4 +1,4 @@
-//! After which rounds a poller reads the clock, and how long it pauses after an empty one.
+//! The rounds after which a poller reads the clock, and the pause after an empty round.
 //!
 //! The clock is read once for up to 16 rounds that find nothing or move few frames. The first 64 empty rounds do not pause the core
 //! between them. After a burst each empty round pauses 4 times.
@@ -7,16 +7,17 @@
 const ROUNDS_PER_READING: u32 = 16;
 /// Frames that may move between two readings. A reading takes as long as moving a frame.
 const FRAMES_PER_READING: u64 = 32;
-/// Empty rounds, a few hundred nanoseconds together, after which other threads of the core run between two of them. The pause
-/// instruction takes longer than a round, so that it would delay an answer that is just coming.
+/// Empty rounds (a few hundred nanoseconds together) before the poller executes pause instructions, which give way to
+/// the core's other hardware thread. A pause takes longer than a round, so it would delay an answer that is about to
+/// arrive.
 const EMPTY_ROUNDS: u32 = 64;
 /// A round that moves more frames belongs to a burst.
 const FEW_FRAMES: u64 = 4;
-/// Pauses after an empty round that follows a burst. The next frames of a packed ring are seen while their driver still writes
-/// descriptors into the same cache lines, so that these are left alone for a moment.
+/// Pauses after an empty round that follows a burst. In a packed ring the driver may still be writing descriptors into
+/// the same cache lines, so the poller leaves them alone for a moment.
 const BURST_PAUSES: u32 = 4;
 
-/// See the module's description.
+/// The cadence of one poller (see the module's comment).
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     /// Rounds since the last reading of the clock.
@@ -30,7 +31,7 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// A round moved this many frames, at least one. Returns true if the clock is read now.
+    /// Records a round that moved `frames` frames, at least one. Returns true if the poller must read the clock now.
     #[inline(always)]
     pub(super) fn moved(&mut self, frames: u64) -> bool {
         (self.rounds, self.frames) = (self.rounds + 1, self.frames + frames);
@@ -38,8 +39,8 @@ impl Cadence {
         self.rounds >= ROUNDS_PER_READING || self.frames >= FRAMES_PER_READING
     }
 
-    /// A round moved nothing. Returns true if the clock is read now: also when rounds before moved frames, so that the time of these
-    /// is not mixed with that of the empty rounds that follow.
+    /// Records a round that moved nothing. Returns true if the poller must read the clock now. That also happens if
+    /// earlier rounds moved frames, to separate their time from that of the following empty rounds.
     #[inline(always)]
     pub(super) fn found_nothing(&mut self) -> bool {
         self.rounds += 1;
@@ -53,7 +54,7 @@ impl Cadence {
         if self.burst { BURST_PAUSES } else { (self.empty > EMPTY_ROUNDS).into() }
     }
 
-    /// The clock was read. Returns whether frames moved since the last reading.
+    /// Notes a reading of the clock. Returns true if frames moved since the last one.
     #[inline]
     pub(super) fn read(&mut self) -> bool {
         self.rounds = 0;

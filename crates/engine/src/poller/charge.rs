@@ -1,9 +1,9 @@
-//! Examined visits: the time of each port is taken, and a port that takes too long is charged.
+//! Examined visits: the time of each port is measured, and a port that takes too long is charged.
 
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
-use ringway_switch::{Examined, Input, Member, Passed, Spent, Switch, Time, Workspace, pass};
+use ringway_switch::{Examined, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass};
 
 use super::thread::{NO_PORT, Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
@@ -15,14 +15,14 @@ use crate::source::Direction;
 use crate::thread_usage::Usage;
 use crate::topology::Attached;
 
-/// Adds what was spent.
-pub(super) fn add(total: &mut Spent, spent: Spent) {
+/// Adds `spent` to a total.
+pub(super) fn add(total: &mut TimeSpent, spent: TimeSpent) {
     total.nanoseconds = total.nanoseconds.saturating_add(spent.nanoseconds);
     total.frames = total.frames.saturating_add(spent.frames);
     total.bytes = total.bytes.saturating_add(spent.bytes);
 }
 
-/// One pass, examined. Returns what the source took; what each receiver took is in the workspace.
+/// Runs one examined pass. Returns the time of the source; the times of the receivers are in the workspace.
 #[cold]
 pub(super) fn pass_examined(
     area: Option<&Mapping>,
@@ -31,25 +31,26 @@ pub(super) fn pass_examined(
     input: &mut dyn Input,
     work: &mut Workspace,
     now: &Time,
-) -> (Passed, Spent) {
-    let Some(area) = area else { return (pass(switch, member, input, work, now), Spent::default()) };
+) -> (Passed, TimeSpent) {
+    let Some(area) = area else { return (pass(switch, member, input, work, now), TimeSpent::default()) };
     let mut examined = Examined::new(input, area, now.read);
     let passed = pass(switch, member, &mut examined, work, now);
     (passed, examined.spent())
 }
 
-/// Returns whether a port has frames. Adds the time that this took.
+/// Returns true if a port has frames. Adds the time of this check to `source`.
 #[cold]
-pub(super) fn is_pending_examined(input: &mut dyn Input, source: &mut Spent) -> bool {
+pub(super) fn is_pending_examined(input: &mut dyn Input, source: &mut TimeSpent) -> bool {
     let began = clock::nanoseconds();
     let pending = input.pending();
     let nanoseconds = clock::nanoseconds().saturating_sub(began);
-    add(source, Spent { nanoseconds, ..Spent::default() });
+    add(source, TimeSpent { nanoseconds, ..TimeSpent::default() });
     pending
 }
 
 impl Poller {
-    /// A visit to a port that moved `frames` took `ticks`. The port's bytes were `bytes_before` before the visit.
+    /// To be called after a long visit to a port that moved `frames` in `ticks`. The port's bytes were `bytes_before`
+    /// before the visit.
     #[cold]
     pub(super) fn visit_took_long(&mut self, slot: usize, ticks: u64, frames: u64, bytes_before: u64) {
         let visits = self.passes();
@@ -58,7 +59,7 @@ impl Poller {
         self.meter.took_long(ticks, frames, bytes, visits);
     }
 
-    /// Before the poller sleeps: what it did since it read the clock may have taken long, too.
+    /// Checks, before the poller sleeps, the time since the last reading of the clock.
     #[inline]
     pub(super) fn lap_before_sleep(&mut self) {
         if !self.meter.examining
@@ -72,7 +73,7 @@ impl Poller {
     /// Visits a port and charges each port that takes too long for it.
     #[cold]
     pub(super) fn serve_examined(&mut self, slot: usize) -> Visit {
-        let mut source = Spent::default();
+        let mut source = TimeSpent::default();
         let emptied = if self.is_quarantine_poller() { self.empty_detour(slot) } else { 0 };
         self.work.examine(true);
         let (mut visit, _) = self.visit::<true>(slot, &mut source);
@@ -83,10 +84,10 @@ impl Poller {
         visit
     }
 
-    /// Polls a parked port and takes the time. Returns true if that took too long, so that the port waits now.
+    /// Polls a parked port and measures the time. Returns true if that took too long, so that the port waits now.
     #[cold]
     pub(super) fn poll_examined(&mut self, slot: usize) -> bool {
-        let mut source = Spent::default();
+        let mut source = TimeSpent::default();
         if let Some(Served { input: Some(input), .. }) = self.ports[slot].as_mut() {
             self.using = slot;
             is_pending_examined(&mut **input, &mut source);
@@ -98,7 +99,7 @@ impl Poller {
         until.inspect(|&until| self.schedule.wait(slot, until)).is_some()
     }
 
-    /// Does something with a port other than a visit. While visits are examined, its time is the port's.
+    /// Runs `work` for a port, other than a visit. While visits are examined, its time is charged to the port.
     #[inline]
     pub(super) fn time<T>(&mut self, slot: usize, work: impl FnOnce(&mut Poller) -> T) -> T {
         if !self.meter.examining {
@@ -110,10 +111,10 @@ impl Poller {
         done
     }
 
-    /// After an examined visit: charges every port that took too long. Returns the time until which the visited port is set
+    /// Charges every port that took too long in an examined visit. Returns the time until which the visited port is set
     /// aside, if it is.
     #[cold]
-    fn charge_visit(&mut self, slot: usize, source: Spent) -> Option<u64> {
+    fn charge_visit(&mut self, slot: usize, source: TimeSpent) -> Option<u64> {
         self.meter.mark();
         let given: Vec<_> = self.work.given().iter().filter(|given| is_long(given.spent)).copied().collect();
         if !is_long(source) && given.is_empty() {
@@ -137,19 +138,19 @@ impl Poller {
         until
     }
 
-    /// A quarantine poller gave a port the frames of its detour, which took `spent`.
-    pub(super) fn charge_emptied(&mut self, slot: usize, spent: Spent) {
+    /// Charges a port for the delivery of its detour by a quarantine poller, which took `spent`.
+    pub(super) fn charge_emptied(&mut self, slot: usize, spent: TimeSpent) {
         self.charge_served(slot, Direction::Out, spent);
     }
 
-    /// Something other than a visit took so long. A port for which that is too much is set aside when it is active next.
+    /// Charges a port for work other than a visit. If it took too long, the port is set aside when it is next active.
     #[cold]
     fn charge_besides(&mut self, slot: usize, nanoseconds: u64) {
-        self.charge_served(slot, Direction::In, Spent { nanoseconds, ..Spent::default() });
+        self.charge_served(slot, Direction::In, TimeSpent { nanoseconds, ..TimeSpent::default() });
     }
 
     /// Charges a port of this poller and sets it aside.
-    fn charge_served(&mut self, slot: usize, direction: Direction, spent: Spent) {
+    fn charge_served(&mut self, slot: usize, direction: Direction, spent: TimeSpent) {
         if !is_long(spent) {
             return;
         }
@@ -161,11 +162,11 @@ impl Poller {
         }
     }
 
-    /// Charges the port whose pending call took longest of those that were made.
+    /// Charges the port whose pending call took longest among those just made.
     #[cold]
     pub(super) fn charge_calls(&mut self) {
         let Some((port, nanoseconds)) = self.work.calls.take_longest() else { return };
-        let spent = Spent { nanoseconds, ..Spent::default() };
+        let spent = TimeSpent { nanoseconds, ..TimeSpent::default() };
         let Some(port) = port.upgrade().filter(|_| is_long(spent)) else { return };
         let now = clock::nanoseconds();
         let seen = self.meter.read_usage(now);
@@ -178,12 +179,13 @@ impl Poller {
         }
     }
 
-    /// Charges a port for what was too much of `spent`. Returns the time until which it is set aside for that.
+    /// Charges a port for the part of `spent` beyond the allowance. Returns the time until which the port is set aside
+    /// for that.
     fn charge(
         &mut self,
         attached: &Attached,
         direction: Direction,
-        spent: Spent,
+        spent: TimeSpent,
         seen: Usage,
         now: u64,
     ) -> Option<u64> {
@@ -195,26 +197,26 @@ impl Poller {
         let share = Share { weight, of };
         let excess = Excess { nanoseconds, stalled: seen.stalled(), visits };
         let (verdict, became_slow) = attached.source.time().charge(now, excess, share);
-        if verdict != Verdict::GoesOn {
+        if verdict != Verdict::NoAction {
             self.meter.extend(now);
         }
         if became_slow {
             self.shared.report_fault();
         }
         match verdict {
-            Verdict::GoesOn => None,
+            Verdict::NoAction => None,
             // A quarantine poller begins with the port at once.
             Verdict::Quarantine(_) if self.quarantine(attached) => None,
             Verdict::SetAside(until) | Verdict::Quarantine(until) => Some(until).filter(|&until| until > now),
         }
     }
 
-    /// The port in a slot, as of the poller's topology.
+    /// The port in a slot, from the poller's topology.
     fn attached(&self, slot: usize) -> Option<Attached> {
         self.ports[slot].as_ref().map(|served| served.attached.clone())
     }
 
-    /// The weights of all active ports together.
+    /// The sum of the weights of all active ports.
     fn active_weight(&self) -> u64 {
         let weight = |slot: usize| self.ports[slot].as_ref().map_or(0, |served| served.attached.weight.into());
         self.schedule.active().map(weight).sum()

@@ -1,9 +1,9 @@
 //! One poller: a thread that serves its ports by weighted round robin (VPE §4.4).
 //!
-//! The schedule ([`crate::schedule`]) says which ports the poller visits and when. Here is what surrounds it: the thread
-//! ([`thread`]), its loop ([`run`]) and the rounds after which that reads the clock ([`cadence`]), visits ([`visit`]) and what they
-//! cost ([`charge`]), sleep ([`sleep`]), new topologies ([`adopt`]), quarantine ([`quarantine`]), and what follows a panic
-//! ([`recover`]).
+//! The schedule ([`crate::schedule`]) decides which ports the poller visits and when. The other modules here are the
+//! thread ([`thread`]), its loop ([`run`]), the rounds after which the loop reads the clock ([`cadence`]), visits
+//! ([`visit`]) and their cost ([`charge`]), sleep ([`sleep`]), new topologies ([`adopt`]), quarantine ([`quarantine`]),
+//! and recovery from a panic ([`recover`]).
 
 mod adopt;
 mod cadence;

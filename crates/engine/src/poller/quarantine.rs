@@ -1,15 +1,15 @@
-//! Ports in quarantine: a poller gives a port there, and a quarantine poller serves it until it behaves.
+//! Ports in quarantine: a poller hands a port over to a quarantine poller, which serves it until it no longer stalls.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use ringway_switch::{Spent, empty};
+use ringway_switch::{TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::{DORMANT, PollerState};
-use crate::quarantine::{CHECK_EVERY, DetourWaker};
+use crate::quarantine::{CHECK_EVERY_NS, DetourWaker};
 use crate::topology::{Attached, Topology};
 
 impl Poller {
@@ -30,8 +30,8 @@ impl Poller {
         true
     }
 
-    /// A quarantine poller's check: sends the ports back that behaved, and is dormant when it has none. Returns when the next
-    /// check is due, in nanoseconds.
+    /// A quarantine poller's check: releases the ports whose quarantine has ended, and becomes dormant without ports.
+    /// Returns when the next check is due, in nanoseconds.
     #[cold]
     pub(super) fn check_quarantine(&mut self) -> u64 {
         let now = clock::nanoseconds();
@@ -39,7 +39,7 @@ impl Poller {
         for served in self.ports.iter().flatten() {
             let source = &served.attached.source;
             let Some(port) = served.attached.port() else { continue };
-            // The frames in the port's detour are given to it first.
+            // The port leaves only after the frames in its detour were delivered.
             if !source.is_quarantined(now) && served.input.is_some() && port.end_detour() {
                 source.set_quarantine_poller(None);
                 released = true;
@@ -51,29 +51,29 @@ impl Poller {
         } else if self.slots.is_empty() && self.work.calls.due().is_none() {
             self.be_dormant();
         }
-        now.saturating_add(CHECK_EVERY)
+        now.saturating_add(CHECK_EVERY_NS)
     }
 
-    /// Waits, without a topology, until a port is given to this poller or the engine ends.
+    /// Waits without a topology until this poller gets a port or the engine ends.
     fn be_dormant(&mut self) {
         self.state.load.store(0, Ordering::Relaxed);
         self.topology = Arc::new(Topology::default());
         self.state.account.adopted.store(DORMANT, Ordering::Release);
         self.wait(None);
         self.meter.slept();
-        // Before the topology is taken: see `crate::quarantine`.
+        // Set before the topology is read: see `crate::quarantine`.
         self.state.account.adopted.store(0, Ordering::SeqCst);
         self.version = 0;
     }
 
-    /// Whether frames are left for a port.
+    /// Returns true if the detour of a port has frames.
     pub(super) fn has_detoured(&self, slot: usize) -> bool {
         let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
-        port.is_some_and(|port| port.has_left())
+        port.is_some_and(|port| port.has_detoured_frames())
     }
 
-    /// Has each port of a quarantine poller wake the poller when something is left for it. Returns a port for which
-    /// something is left already.
+    /// Requests a wake-up for the detours of all ports of a quarantine poller. Returns a port whose detour has frames
+    /// already.
     pub(super) fn find_detoured(&self) -> Option<usize> {
         if !self.is_quarantine_poller() {
             return None;
@@ -86,7 +86,7 @@ impl Poller {
         slots.find(|&slot| is_detoured(slot))
     }
 
-    /// Gives a port the frames of its detour. Returns how many.
+    /// Delivers the frames of a port's detour. Returns how many.
     pub(super) fn empty_detour(&mut self, slot: usize) -> u64 {
         let Some(served) = self.ports[slot].as_ref() else { return 0 };
         let attached = served.attached.clone();
@@ -99,7 +99,7 @@ impl Poller {
         if emptied.fault {
             self.shared.report_fault();
         }
-        self.charge_emptied(slot, Spent { nanoseconds, frames: emptied.frames, bytes: emptied.bytes });
+        self.charge_emptied(slot, TimeSpent { nanoseconds, frames: emptied.frames, bytes: emptied.bytes });
         emptied.frames
     }
 }

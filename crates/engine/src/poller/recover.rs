@@ -1,25 +1,24 @@
-//! Recovery after a panic of a poller's loop: the poller throws away what was half done, retires the ports that it was busy
-//! with, and begins anew with all others.
+//! Recovery after a panic of a poller's loop: the poller discards unfinished work, retires the ports that it was
+//! working on, and continues with all others.
 //!
-//! Each retired port has its place in the source and a role (`ringway_switch::Role`), which says whose client can have caused
-//! the panic. The table of roles is at `Workspace::blame`.
+//! Each retired port gets the source line of the panic and a role (`ringway_switch::Role`), which says whose client can
+//! have caused the panic. The table of roles is at `Workspace::blame`.
 
 use std::time::Instant;
 
-use ringway_switch::{Defect, Place, Role, contain};
+use ringway_switch::{Defect, PanicLocation, Role, contain};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
-use crate::contain::{fatal, say_rarely};
+use crate::contain::{fatal, warn_limited};
 
 impl Poller {
-    /// Goes on after a panic in [`Poller::run`].
+    /// Continues after a panic in [`Poller::run`].
     ///
-    /// Nothing that was in use then is used again: the memory for a batch is made anew, and the input of the port that was
-    /// visited is dropped without being released. Every other port is active afterwards, so that whatever the poller was about
-    /// to do for it is done.
+    /// Nothing that was in use is used again: the memory for a batch is allocated anew, and the input of the visited
+    /// port is dropped without a release. All other ports become active, so that no work for them is lost.
     #[cold]
-    pub(super) fn recover(&mut self, place: Place) {
+    pub(super) fn recover(&mut self, place: PanicLocation) {
         let slot = std::mem::replace(&mut self.using, NO_PORT);
         self.now = clock::time(Instant::now());
         if slot != NO_PORT {
@@ -27,17 +26,17 @@ impl Poller {
         } else if !self.work.calls.blame(place) {
             let name = format!("poller{}", self.state.number);
             let what = format!("a defect of Ringway, please report it: {name} itself failed at {place}");
-            if self.strikes.strike() {
+            if self.strikes.count_panic() {
                 fatal(&what);
             }
-            say_rarely(&format!("{what}, and goes on"));
+            warn_limited(&format!("{what}, and goes on"));
         }
         self.begin_anew();
         self.shared.report_fault();
     }
 
-    /// A port was being visited: it and those that were being given its frames lose their places.
-    fn blame(&mut self, slot: usize, place: Place) {
+    /// Retires the visited port, and the ports that were receiving its frames.
+    fn blame(&mut self, slot: usize, place: PanicLocation) {
         let Some(served) = self.ports.get_mut(slot).and_then(Option::as_mut) else { return };
         let attached = served.attached.clone();
         let Some(from) = attached.switch.member(attached.index) else {
@@ -46,27 +45,27 @@ impl Poller {
             return;
         };
         let mut place = Err(place);
-        // A client that is called may have its port panic next. Each is called once.
+        // The call of a client may panic in its port, too. Each client is called once.
         while let Err(at) = place {
             let source_goes = self.work.blame(&attached.switch, from, at);
             if let Some(input) = served.input.take_if(|_| source_goes) {
-                // A poller does this between two batches of other ports: it must not take long.
+                // This happens between two batches of other ports, so it must be short.
                 let _ = contain(|| drop(input));
             }
             let (work, now) = (&mut self.work, &self.now);
-            place = contain(|| work.tell_rest(&attached.switch, now)).map(drop);
+            place = contain(|| work.make_remaining_calls(&attached.switch, now)).map(drop);
         }
     }
 
-    /// Makes the schedule anew from the states of the ports, and disarms the active ones: whatever else the poller noted may be
-    /// half done.
+    /// Rebuilds the schedule from the states of the ports, and disarms the active ones: all other records may be half
+    /// changed.
     fn begin_anew(&mut self) {
         self.schedule.rebuild();
         self.slots.clear();
         self.ports.resize_with(self.schedule.slots(), || None);
         for (slot, served) in self.ports.iter_mut().enumerate() {
             let Some(served) = served.as_mut() else {
-                // The slot is vacant, or the panic was while it was given out.
+                // The slot is vacant, or the panic happened while it was assigned.
                 self.schedule.remove(slot);
                 continue;
             };

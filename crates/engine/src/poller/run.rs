@@ -1,7 +1,7 @@
-//! A poller's loop: rounds, the clock, and what follows an empty round.
+//! A poller's loop: rounds, readings of the clock, and the work after an empty round.
 //!
-//! With `idle = "sleep"` a poller that has called a client since the last time yields its core once before it falls asleep: a client on
-//! the same core answers first, and no kick is needed (`docs/decisions/sleeping.md`).
+//! With `idle = "sleep"` a poller that has called a client yields its core once before it sleeps: a client on the same
+//! core then answers first, without a kick (`docs/decisions/sleeping.md`).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ const DEVICE_POLL_EVERY: Duration = Duration::from_micros(20);
 /// How long a poller that ends tries to make its pending calls.
 const LAST_CALLS: Duration = Duration::from_millis(100);
 
-/// The times and counts of the loop.
+/// Times and counts of the loop.
 struct Progress {
-    /// The last reading of the clock: the time until then is in the account.
+    /// The last reading of the clock. The time until then is accounted.
     last: Instant,
     /// The last reading after frames were moved or a descriptor woke the poller.
     last_work: Instant,
@@ -86,7 +86,7 @@ impl Poller {
         self.end();
     }
 
-    /// The one reading of the clock. The time since the last one is that of the rounds since then; with `busy` these moved
+    /// Reads the clock. The time since the last reading belongs to the rounds since then; with `busy` these moved
     /// frames.
     #[inline]
     fn read_clock(&mut self, progress: &mut Progress, busy: bool) {
@@ -101,7 +101,7 @@ impl Poller {
         }
     }
 
-    /// Takes over a reading of the clock and makes the calls that are due.
+    /// Sets the poller's time and makes the calls that are due.
     #[inline]
     fn set_time(&mut self, now: Instant) {
         self.now = clock::time(now);
@@ -117,8 +117,8 @@ impl Poller {
         }
     }
 
-    /// If the poller has made calls since the last time, other threads run on this core first, and the result is true: a called
-    /// client may have to run on this core before it answers, and need not wake the poller then.
+    /// Yields the core and returns true if the poller has made calls since the last time: a called client may need this
+    /// core to answer, and need not wake the poller then.
     fn has_yielded(&self, called: &mut u64) -> bool {
         let before = std::mem::replace(called, call::made());
         let has_called = before != *called;

@@ -1,20 +1,21 @@
 //! Sleep: arming the ports, waiting for their descriptors, and polling those that cannot kick.
 //!
-//! The order against lost wake-ups: the poller arms every port. A port in memory asks its client for a kick then, passes a full
-//! fence and looks for frames once more ([`ringway_switch::Input::arm`]). The poller sleeps only if no port has any. A client
-//! that publishes frames after that look finds the request and kicks. A device needs no request: epoll reports what comes
-//! after the visit that found nothing. Last, the poller looks for a new topology and for the end: the thread that brings one writes
-//! to the wake descriptor afterwards.
+//! The order against lost wake-ups: the poller arms every port. A port in memory asks its client for a kick then,
+//! passes a full fence and looks for frames once more ([`ringway_switch::Input::arm`]). The poller sleeps only if no
+//! port has any. A client that publishes frames after that check finds the request and kicks. A device needs no
+//! request: epoll reports frames that arrive after the visit that found nothing. Last, the poller checks for a new
+//! topology and for the engine's end: the thread that publishes either writes to the wake descriptor afterwards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ringway_switch::{Armed, WakeOn};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::thread::{NO_PORT, Poller, TIMER_TOKEN};
 
-/// Events that one wait returns at most.
+/// Most events that one wait returns.
 const EVENTS: usize = 64;
 
 impl Poller {
@@ -33,13 +34,14 @@ impl Poller {
         self.shared.topology.version() == self.version && !self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Asks the ports that wait for a kick at events that are not frames. Returns false if there was such an event.
+    /// Asks the clients of waiting ports for a kick at events other than frames. Returns false if there was such an
+    /// event.
     fn arm_waiting(&mut self) -> bool {
         let (mut place, mut may_sleep) = (0, true);
         while let Some(slot) = self.schedule.waiting(place) {
             self.using = slot;
             let input = self.ports[slot].as_mut().and_then(|served| served.input.as_mut());
-            let has_event = input.is_some_and(|input| input.arm_for_news());
+            let has_event = input.is_some_and(|input| input.arm(WakeOn::Events) == Armed::Pending);
             self.using = NO_PORT;
             if has_event {
                 self.handle_events(slot);
@@ -50,7 +52,7 @@ impl Poller {
         may_sleep
     }
 
-    /// Arms the ports that are not armed, until one has frames: returns that one.
+    /// Arms the ports that are not armed, until one has frames. Returns that port.
     fn arm_all(&mut self) -> Option<usize> {
         let mut arming = Default::default();
         while let Some(slot) = self.schedule.next_to_arm(&mut arming) {
@@ -61,23 +63,22 @@ impl Poller {
         None
     }
 
-    /// Asks a port for a kick. Returns true if it has frames already.
+    /// Asks the client of a port for a kick. Returns true if the port has frames already.
     fn arm(&mut self, slot: usize) -> bool {
         let Some(input) = self.ports[slot].as_mut().and_then(|served| served.input.as_mut()) else { return false };
         if !self.schedule.arm(slot) {
             return false;
         }
         self.using = slot;
-        let pending = input.arm();
-        let needs_polling = input.needs_looks();
+        let armed = input.arm(WakeOn::Frames);
         self.using = NO_PORT;
-        if needs_polling {
+        if armed == Armed::Silent {
             self.schedule.poll(slot);
         }
-        pending
+        armed == Armed::Pending
     }
 
-    /// The port's client need not kick any more.
+    /// Tells the port's client that no kick is needed.
     pub(super) fn disarm(&mut self, slot: usize) {
         self.time(slot, |poller| {
             if !poller.schedule.disarm(slot) {
@@ -91,8 +92,8 @@ impl Poller {
         });
     }
 
-    /// The active ports stay active. A port that stayed armed would not be armed before the next sleep, although its kick may have
-    /// come and gone meanwhile.
+    /// Disarms the active ports, as the poller stays awake. A port that stayed armed would not be armed again before
+    /// the next sleep, although its kick may have been consumed meanwhile.
     fn disarm_active(&mut self) {
         let mut place = 0;
         while let Some(slot) = self.schedule.active_at(place) {
@@ -101,13 +102,16 @@ impl Poller {
         }
     }
 
-    /// Polls the armed ports whose clients cannot kick. Returns true if one has frames.
+    /// Polls the armed ports whose clients cannot kick, if they are due. Returns true if one has frames.
     pub(super) fn poll_silent(&mut self) -> bool {
+        if !self.schedule.is_poll_due(self.now.nanoseconds) {
+            return false;
+        }
         let (mut place, mut found) = (0, false);
         while let Some(&slot) = self.schedule.polled().get(place) {
             if self.time(slot, |poller| poller.is_pending(slot)) {
                 found = true;
-                // Another takes its place.
+                // `unpark` moves another port to this place.
                 self.unpark(slot);
             } else {
                 place += 1;
@@ -116,12 +120,12 @@ impl Poller {
         found
     }
 
-    /// Waits for descriptors and makes their ports active. Without a timeout the wait lasts until there is an event. Returns true
-    /// if the timer's was the only one.
+    /// Waits for events of descriptors and makes their ports active. Without a timeout the wait lasts until there is an
+    /// event. Returns true if the only event was the timer's.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; EVENTS];
         let timeout = timeout.map(|t| Timespec { tv_sec: 0, tv_nsec: t.subsec_nanos().into() });
-        // An interrupted wait is a short one.
+        // An interrupted wait counts as one without events.
         let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
         let mut by_timer = false;
         for event in &events[..count] {

@@ -15,7 +15,7 @@ use rustix::thread::CpuSet;
 
 use crate::call;
 use crate::clock;
-use crate::contain::{Strikes, run_or_die};
+use crate::contain::{PanicCounter, run_or_exit};
 use crate::meter::Meter;
 use crate::os_scheduler::use_batch_scheduling;
 use crate::poller_state::PollerState;
@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::timer::Timer;
 use crate::topology::{Attached, Topology};
 
-/// Instead of a slot: no port.
+/// The value of a slot for "no port".
 pub(super) const NO_PORT: usize = usize::MAX;
 /// The token of the wake descriptor in epoll. The token of a port is its slot.
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -35,7 +35,7 @@ pub(super) const TIMER_TOKEN: u64 = u64::MAX - 1;
 /// A port that the poller serves.
 pub(super) struct Served {
     pub(super) attached: Attached,
-    /// `None` while another poller still has it, and after a fault.
+    /// `None` while another poller has it, and after a fault.
     pub(super) input: Option<Box<dyn Input>>,
 }
 
@@ -59,17 +59,18 @@ pub(super) struct Poller {
     pub(super) ports: Vec<Option<Served>>,
     /// Slots by the ids of their sources.
     pub(super) slots: HashMap<u64, usize>,
-    /// A port without a limit that holds its frames back has moved frames since the last reading of the clock.
+    /// True if frames moved since the last reading of the clock, other than frames that a limit holds back.
     pub(super) has_worked: bool,
-    /// Some port is a device.
+    /// True if some port is a device.
     pub(super) has_devices: bool,
-    /// Another poller has the input of some port.
+    /// True while another poller has the input of some port.
     pub(super) waits_for_input: bool,
     pub(super) work: Workspace,
-    /// The slot of the port whose input is in use: a panic is blamed on it. [`NO_PORT`]: a panic is the poller's own.
+    /// The slot of the port whose input is in use: a panic is attributed to it. [`NO_PORT`]: a panic is the poller's
+    /// own.
     pub(super) using: usize,
     /// Panics of the poller itself.
-    pub(super) strikes: Strikes,
+    pub(super) strikes: PanicCounter,
     pub(super) meter: Meter,
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn spawn(
         }
         call::prepare();
         if in_quarantine {
-            // Not dormant any more: the poller takes a topology now.
+            // No longer dormant: the poller reads a topology now.
             state.account.adopted.store(0, Ordering::SeqCst);
         }
         let (topology, _) = shared.topology.get();
@@ -137,10 +138,10 @@ pub(crate) fn spawn(
             waits_for_input: false,
             work,
             using: NO_PORT,
-            strikes: Strikes::default(),
+            strikes: PanicCounter::default(),
             meter,
         };
-        run_or_die(&name, || {
+        run_or_exit(&name, || {
             while let Err(place) = contain(|| poller.run()) {
                 poller.recover(place);
             }
@@ -162,7 +163,7 @@ fn pin(core: usize) -> io::Result<()> {
 }
 
 impl Poller {
-    /// Whether the poller serves ports in quarantine only.
+    /// Returns true if the poller serves ports in quarantine only.
     #[inline]
     pub(super) fn is_quarantine_poller(&self) -> bool {
         self.state.number >= self.shared.pollers

@@ -1,6 +1,6 @@
-//! A round: visits to ports, as the schedule says.
+//! A round: visits to the ports that the schedule selects.
 
-use ringway_switch::{Spent, pass, see_news};
+use ringway_switch::{TimeSpent, handle_event, pass};
 
 use super::charge::{add, is_pending_examined, pass_examined};
 use super::thread::{NO_PORT, Poller, Served};
@@ -29,7 +29,7 @@ impl Poller {
         for _ in 0..self.schedule.polls() {
             let Some(slot) = self.schedule.next_parked() else { break };
             if self.meter.examining && self.poll_examined(slot) {
-                // The port is set aside for that.
+                // The port took too long and waits now.
             } else if self.is_pending(slot) {
                 self.unpark(slot);
             } else {
@@ -39,7 +39,7 @@ impl Poller {
         moved
     }
 
-    /// Makes the ports active whose time has come.
+    /// Activates the waiting ports that are due.
     #[cold]
     fn resume(&mut self) {
         while let Some(slot) = self.schedule.resume(self.now.nanoseconds) {
@@ -47,27 +47,27 @@ impl Poller {
         }
     }
 
-    /// Handles events of a port that are not frames, if there are any.
+    /// Handles a port's events other than frames, if there are any.
     #[cold]
     pub(super) fn handle_events(&mut self, slot: usize) {
         self.using = slot;
         if let Some(Served { input: Some(input), attached }) = self.ports[slot].as_mut()
             && let Some(member) = attached.switch.member(attached.index)
-            && see_news(member, &mut **input, &mut self.work, &self.now)
+            && handle_event(member, &mut **input, &mut self.work, &self.now)
         {
             self.shared.report_fault();
         }
         self.using = NO_PORT;
     }
 
-    /// A port has frames, or its descriptor woke the poller: a parked one becomes active and need not kick any more.
+    /// Activates and disarms a parked port that has frames or whose descriptor woke the poller.
     pub(super) fn unpark(&mut self, slot: usize) {
         if self.schedule.unpark(slot, self.now.nanoseconds) {
             self.disarm(slot);
         }
     }
 
-    /// Whether a port has frames, as far as its memory and its detour tell.
+    /// Returns true if a port has frames in its memory or its detour.
     #[inline]
     pub(super) fn is_pending(&mut self, slot: usize) -> bool {
         self.using = slot;
@@ -83,7 +83,7 @@ impl Poller {
         if self.meter.examining {
             return self.serve_examined(slot);
         }
-        let (visit, bytes) = self.visit::<false>(slot, &mut Spent::default());
+        let (visit, bytes) = self.visit::<false>(slot, &mut TimeSpent::default());
         if visit.frames > 0
             && let Some(ticks) = self.meter.lap()
         {
@@ -92,9 +92,10 @@ impl Poller {
         visit
     }
 
-    /// Visits a port. Returns also the bytes that had come from it before. `source` is the time that an examined visit took.
+    /// Visits a port. Also returns the bytes that had come from it before. The time of an examined visit is added to
+    /// `source`.
     #[inline(always)]
-    pub(super) fn visit<const EXAMINED: bool>(&mut self, slot: usize, source: &mut Spent) -> (Visit, u64) {
+    pub(super) fn visit<const EXAMINED: bool>(&mut self, slot: usize, source: &mut TimeSpent) -> (Visit, u64) {
         let mut visit = Visit::default();
         let Some(served) = self.ports[slot].as_mut() else { return (visit, 0) };
         let Some(input) = served.input.as_deref_mut() else { return (visit, 0) };
@@ -104,7 +105,7 @@ impl Poller {
         let batch = self.batch as u64;
         let bytes = member.port.counters().in_bytes();
         self.using = slot;
-        // A port with a short ring has its turn in several passes.
+        // A port with a short ring gets its turn in several passes.
         while visit.frames < u64::from(attached.weight) * batch {
             if in_memory && !if EXAMINED { is_pending_examined(input, source) } else { input.pending() } {
                 break;

@@ -11,16 +11,16 @@ const PARK_AFTER: u32 = 256;
 /// a visit that found nothing, and whatever comes after that visit is an event of its descriptor.
 const PARK_DEVICE_AFTER: u32 = 16;
 
-/// How a port tells that it has frames.
+/// How a port announces frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// By memory that the poller reads.
+    /// In memory that the poller reads.
     Memory,
-    /// By a descriptor alone.
+    /// By a descriptor only.
     Device,
 }
 
-/// What the schedule does with a port.
+/// The state of a port in the schedule.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -28,11 +28,11 @@ pub(crate) enum State {
     Active,
     /// Rounds skip the port until this time, then visit it.
     Resting(u64),
-    /// Rounds poll the port in turn with the other parked ports.
+    /// Rounds poll the port in rotation with the other parked ports.
     Parked,
-    /// As `Parked`. A sleeping poller polls the port, too.
+    /// Parked and armed, but its client cannot kick: a sleeping poller polls the port at intervals.
     Polled,
-    /// Nothing is done with the port before this time.
+    /// The port is not visited before this time.
     Waiting(u64),
 }
 
@@ -62,25 +62,25 @@ pub(super) struct Entry {
     place: usize,
     /// While the port is parked and in `unarmed` or `polled`: the index there.
     side_place: usize,
-    /// The poller asked the client for a kick.
+    /// True if the poller asked the client for a kick.
     pub(super) armed: bool,
-    /// The client cannot kick, although the port is armed.
+    /// True if the client cannot kick, although the port is armed.
     pub(super) needs_polling: bool,
-    /// Visits in a row that found nothing.
+    /// Consecutive visits that found nothing.
     pub(super) empty_visits: u32,
     pub(super) park_after: u32,
     pub(super) is_paced: bool,
     pub(super) pacing: Pacing,
     /// While the port is in `waiting`: its time there.
     pub(super) until: u64,
-    /// The port took too much time: it becomes active no earlier than this.
+    /// The port was set aside: it becomes active no earlier than this.
     pub(super) not_before: u64,
 }
 
-/// See the module's description.
+/// The schedule of one poller (see the module's comment).
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// Whether active ports in memory rest.
+    /// True if active ports in memory rest.
     pacing: bool,
     /// By slot.
     pub(super) ports: Vec<Entry>,
@@ -91,18 +91,20 @@ pub(crate) struct Schedule {
     pub(super) unarmed: Vec<usize>,
     /// The parked ports that are armed and need polling.
     pub(super) polled: Vec<usize>,
+    /// The time of the next poll of `polled`, once the poller has slept with such ports.
+    pub(super) next_poll: Option<u64>,
     /// The ports that wait, earliest first.
     pub(super) waiting: BinaryHeap<Reverse<(u64, usize)>>,
     /// Index in `parked` of the port that is polled next. Those before it have been polled in this turn.
     pub(super) next_parked: usize,
     /// Index in `waiting` of the port whose events were checked last.
     pub(super) last_checked: usize,
-    /// The last round skipped a resting port.
+    /// True if the last round skipped a resting port.
     pub(super) is_resting: bool,
 }
 
 impl Schedule {
-    /// A schedule without ports. With `pacing`, active ports in memory rest where their drivers gain by it.
+    /// A schedule without ports. With `pacing`, an active port in memory rests if its driver sends more that way.
     pub(crate) fn new(pacing: bool) -> Schedule {
         Schedule {
             pacing,
@@ -112,6 +114,7 @@ impl Schedule {
             parked: Vec::new(),
             unarmed: Vec::new(),
             polled: Vec::new(),
+            next_poll: None,
             waiting: BinaryHeap::new(),
             next_parked: 0,
             last_checked: 0,
@@ -160,8 +163,8 @@ impl Schedule {
         self.vacant.push(slot);
     }
 
-    /// After a panic, when any list may be half changed: makes the lists anew. Waiting ports wait on, all others are active. The
-    /// poller disarms these.
+    /// Rebuilds the lists after a panic, which may have left any list half changed. Waiting ports keep waiting, all
+    /// others become active. The poller disarms these.
     pub(crate) fn rebuild(&mut self) {
         self.vacant.clear();
         self.active.clear();
@@ -169,7 +172,7 @@ impl Schedule {
         self.unarmed.clear();
         self.polled.clear();
         self.waiting.clear();
-        (self.next_parked, self.last_checked) = (0, 0);
+        (self.next_parked, self.last_checked, self.next_poll) = (0, 0, None);
         for slot in 0..self.ports.len() {
             match self.ports[slot].list {
                 List::Vacant => self.vacant.push(slot),
@@ -184,7 +187,7 @@ impl Schedule {
         self.ports.len()
     }
 
-    /// Whether a port is active.
+    /// Returns true if a port is active.
     pub(crate) fn is_active(&self, slot: usize) -> bool {
         self.ports[slot].list == List::Active
     }
@@ -195,7 +198,7 @@ impl Schedule {
         self.active.iter().map(|turn| turn.slot)
     }
 
-    /// The active port at a place, from 0 on, in no particular order.
+    /// The active port at position `place` (from 0), in no particular order.
     #[inline]
     pub(crate) fn active_at(&self, place: usize) -> Option<usize> {
         self.active.get(place).map(|turn| turn.slot)
@@ -213,7 +216,7 @@ impl Schedule {
         self.active.push(Turn { slot, rests_until: 0 });
     }
 
-    /// Takes an active port out of its list. The last active port takes its place there.
+    /// Takes an active port out of its list. The last active port moves to its position.
     pub(super) fn leave_active(&mut self, slot: usize) {
         let place = self.ports[slot].place;
         self.active.swap_remove(place);
@@ -230,13 +233,12 @@ impl Schedule {
         self.enter_side(slot);
     }
 
-    /// Takes a parked port out of its list. None of those that have not been polled in this turn comes before
-    /// `next_parked` by that.
+    /// Takes a parked port out of its list. Ports that have not been polled in this turn stay behind `next_parked`.
     pub(super) fn leave_parked(&mut self, slot: usize) {
         self.leave_side(slot);
         let mut place = self.ports[slot].place;
         if place < self.next_parked {
-            // One that has been polled fills the gap.
+            // A port that has been polled fills the gap.
             self.next_parked -= 1;
             let moved = self.parked[self.next_parked];
             self.parked[place] = moved;
@@ -285,7 +287,8 @@ impl Schedule {
         self.waiting.push(Reverse((until, slot)));
     }
 
-    /// Makes a port that is in no list active, or has it wait while it is set aside. Returns true if it is active.
+    /// Puts a port that is in no list among the active ones, or among the waiting ones while it is set aside. Returns
+    /// true if it is active.
     pub(super) fn enter(&mut self, slot: usize, now: u64) -> bool {
         let not_before = self.ports[slot].not_before;
         if not_before > now {

@@ -1,14 +1,15 @@
-//! Adaptive pacing: how long to leave a ring alone.
+//! Adaptive pacing: the time between two visits to a busy ring.
 //!
-//! A ring that is visited again at once shows each small burst as it comes, and every visit takes cache lines away from the
-//! driver that fills them: a driver with many frames in flight is slowed to a fraction. A driver with few frames in flight is
-//! slowed by any wait. Nothing in a ring tells the two apart, so the poller finds out ring by ring whether leaving the ring
-//! alone for 2 to 64 us after a visit that did not fill a batch lets its driver send more. Now and then it serves the ring
-//! with the next longer or shorter wait for 500 us, and keeps what moved more frames, or as many with a shorter wait.
+//! If the poller visits a ring again at once, it sees each small burst early, but every visit takes cache lines away
+//! from the driver that is writing them: a driver with many frames in flight is slowed to a fraction. A driver with few
+//! frames in flight is slowed by any wait. The contents of a ring do not show which kind its driver is. So the poller
+//! measures for each ring whether its driver sends more if the poller waits 2 to 64 us after a visit that did not fill
+//! a batch. At intervals it tries the next longer or shorter wait for 500 us, and keeps the wait that moved more
+//! frames, or as many with a shorter wait.
 //!
-//! A driver with few frames in flight ends at no wait, and a trial that halves its frames ends after 50 us. A ring whose
-//! visits find 128 frames each has no longer wait tried on it: visits cost its driver nothing. Waits are tried only above
-//! 200,000 frames a second on one ring.
+//! A driver with few frames in flight ends at no wait, and a trial that halves its frames ends after 50 us. If visits
+//! find 128 frames each, no longer wait is tried: visits cost such a driver nothing. Waits are tried only above 200,000
+//! frames a second on one ring.
 
 use std::time::Duration;
 
@@ -20,9 +21,9 @@ const EPOCH: Duration = Duration::from_micros(500);
 const GLANCE: Duration = Duration::from_micros(50);
 /// Frames in an epoch below which no wait is worth a trial: 200,000 per second.
 const QUIET: u64 = 100;
-/// Frames of a visit, on average of the visits that find any, from which on no longer wait is tried.
+/// Mean frames of a visit (of visits that find any) from which on no longer wait is tried.
 const MANY: u64 = 128;
-/// Epochs between two trials: at first, and at most.
+/// Epochs between two trials: at the start, and at most.
 const FEWEST_EPOCHS: u32 = 2;
 const MOST_EPOCHS: u32 = 256;
 
@@ -33,7 +34,7 @@ pub(super) struct Pacing {
     level: usize,
     /// During a trial: the wait on trial, as an index of `WAITS_US`.
     trial: Option<usize>,
-    /// The next trial is of a longer wait.
+    /// True if the next trial is of a longer wait.
     upward: bool,
     /// Frames of the last epoch without a trial, scaled to the exact length of an epoch.
     usual: Option<u64>,
@@ -63,7 +64,8 @@ impl Pacing {
         }
     }
 
-    /// A visit at about `now` found `frames`; with `more` there may be more. Returns the time of the next visit. 0: it is due.
+    /// Notes a visit at about `now` that found `frames`; with `more` there may be more. Returns the time of the next
+    /// visit; 0: at once.
     #[inline]
     pub(super) fn visited(&mut self, now: u64, frames: u64, more: bool) -> u64 {
         self.frames += frames;
@@ -77,7 +79,7 @@ impl Pacing {
         until
     }
 
-    /// Whether a trial that has lasted for `passed` nanoseconds moves too few frames to go on.
+    /// Returns true if a trial that has lasted for `passed` nanoseconds moves too few frames to continue.
     #[cold]
     fn is_hopeless(&self, passed: u64) -> bool {
         let usual = self.usual.unwrap_or(0).saturating_mul(passed) / EPOCH.as_nanos() as u64;

@@ -1,5 +1,5 @@
-//! How often a sleeping poller polls the ports whose clients cannot kick: after 100 us at first, every millisecond soon after, every
-//! 4 ms after a second without work.
+//! The interval at which a sleeping poller polls the ports whose clients cannot kick: 100 us at first, a millisecond
+//! soon after, 4 ms after a second without work.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ const SHORTEST: Duration = Duration::from_micros(100);
 const USUAL: Duration = Duration::from_millis(1);
 /// Time between two polls, at most.
 const LONGEST: Duration = Duration::from_millis(4);
-/// The next poll comes after this part of the time without work.
+/// The interval is at least this part of the time without work.
 const PART: u32 = 256;
 
-/// The time between two polls, after `quiet` without work. A client that sends in bursts has its next poll soon, as TCP waits for
-/// it. A client that was silent for a second can wait for some milliseconds, and each poll wakes a core.
+/// The time between two polls, after `quiet` without work. A client that sends in bursts is polled soon again, because
+/// TCP waits for it. A client that was silent for a second can wait for some milliseconds: each poll wakes a core.
 pub(super) fn poll_interval(quiet: Duration) -> Duration {
     (quiet / PART).max(USUAL.min(quiet / 4)).clamp(SHORTEST, LONGEST)
 }

@@ -1,18 +1,18 @@
-//! What holds for the schedule whatever happens to its ports.
+//! Property tests of the schedule.
 
 use proptest::prelude::*;
 
 use super::lists::{Kind, State};
 use super::simulation::{Simulation, Slept};
 
-/// Something that happens. A number names one of the ports.
+/// A random step. A number selects one of the ports.
 #[derive(Clone, Debug)]
 enum Step {
     Admit(bool),
     Remove(usize),
-    /// Frames come, and a kick where the poller wants one.
+    /// Frames arrive, with a kick if the poller asked for one.
     Send(usize),
-    /// A limit holds the frames of the next visits back for so long, or does not.
+    /// A limit holds back the frames of the next visits for this many nanoseconds, or not at all.
     Hold(usize, Option<u64>),
     SetAside(usize, u64),
     CannotKick(usize, bool),
@@ -22,7 +22,7 @@ enum Step {
     Rounds(u32),
     /// Time passes.
     Pass(u64),
-    /// The poller tries to sleep and wakes after a while, at the latest when something is due.
+    /// The poller tries to sleep. It wakes after this time, or earlier if something is due.
     Sleep(u64),
     NewLimits,
     Panic,
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One round, which visits every port that it must, once, and no port that it must not.
+/// Runs one round, and checks that it visits every due port once and no other port.
 fn checked_round(poller: &mut Simulation) {
     let states: Vec<(usize, State)> = poller.clients.keys().map(|&slot| (slot, poller.state(slot))).collect();
     let aside: Vec<usize> = (states.iter().map(|&(slot, _)| slot))
@@ -70,11 +70,12 @@ fn checked_round(poller: &mut Simulation) {
     }
 }
 
-/// Checks what holds between any two steps.
+/// Checks the invariants between two steps.
 fn check(poller: &Simulation) {
     poller.schedule.check();
     for (&slot, client) in &poller.clients {
-        // No wake-up is lost: a port that is not polled tells by its descriptor, or is armed before the poller sleeps.
+        // No wake-up is lost: a parked port is polled, announces frames by its descriptor, or is armed before the
+        // poller sleeps.
         if client.kind == Kind::Memory && poller.schedule.is_armed(slot) {
             let silent = client.frames > 0 && !client.cannot_kick && !client.has_no_input;
             let parked = matches!(poller.state(slot), State::Parked);
@@ -124,12 +125,12 @@ fn happen(poller: &mut Simulation, step: Step) {
             let until = poller.now + time;
             named(number).into_iter().for_each(|slot| poller.schedule.set_aside(slot, until));
         }
-        // Of a port that is not armed: `Input::arm` is what finds out.
+        // Only for a port that is not armed: the poller asks while it arms a port.
         Step::CannotKick(number, on) => {
             let slot = named(number).filter(|&slot| !poller.schedule.is_armed(slot));
             slot.into_iter().for_each(|slot| poller.client(slot).cannot_kick = on);
         }
-        // An input that comes back has its port visited.
+        // When an input comes back, its port is visited.
         Step::HasNoInput(number, on) => {
             if let Some(slot) = named(number).filter(|&slot| !poller.schedule.is_armed(slot)) {
                 poller.client(slot).has_no_input = on;
@@ -154,7 +155,7 @@ proptest! {
             happen(&mut poller, step);
             check(&poller);
         }
-        // From now on nothing is in the way. First without time: what a poll or a kick finds.
+        // From now on nothing holds frames back. First without passing time: polls and kicks find the frames.
         let slots: Vec<usize> = poller.clients.keys().copied().collect();
         for &slot in &slots {
             poller.client(slot).held = None;
@@ -170,7 +171,7 @@ proptest! {
             let is_due = matches!(state, State::Active | State::Parked | State::Polled);
             prop_assert!(left == 0 || !is_due, "slot {slot} is {state:?} and has {left} frames");
         }
-        // Then the poller sleeps until something is due, again and again, for longer than any port is held or set aside.
+        // Then the poller sleeps repeatedly until something is due, for longer than any port is held or set aside.
         let end = poller.now + 20_000_000;
         while poller.now < end {
             match poller.sleep() {

@@ -1,25 +1,25 @@
-//! A round: one visit to each active port, and a poll of a few parked ones.
+//! A round: a visit to each active port, and a poll of a few parked ports.
 
 use super::lists::Schedule;
 
 /// Parked ports that a round polls.
 pub(super) const POLLS_PER_ROUND: usize = 8;
 
-/// What a visit to an active port found.
+/// The result of a visit to an active port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Visit {
     /// Frames that were moved.
     pub(crate) frames: u64,
-    /// The port may have more frames.
+    /// True if the port may have more frames.
     pub(crate) more: bool,
-    /// What the port has may not pass before this time: the port waits.
+    /// The port's frames may not pass before this time: the port waits.
     pub(crate) until: Option<u64>,
 }
 
 impl Schedule {
     /// Begins a round. The poller visits each port that [`Schedule::next_active`] returns and reports each visit to
-    /// [`Schedule::visited`]. `place` is 0 at first and belongs to these two. Then the poller polls each port
-    /// that [`Schedule::next_parked`] returns, [`Schedule::polls`] times.
+    /// [`Schedule::visited`]. `place` starts at 0, and only these two change it. Then the poller polls each port that
+    /// [`Schedule::next_parked`] returns, [`Schedule::polls`] times.
     #[inline]
     pub(crate) fn begin_round(&mut self) {
         self.is_resting = false;
@@ -38,8 +38,8 @@ impl Schedule {
         None
     }
 
-    /// The port that [`Schedule::next_active`] returned last was visited. Returns whether that was work: frames that a limit holds
-    /// back keep no poller awake.
+    /// Notes a visit to the port that [`Schedule::next_active`] returned last. Returns true if the visit counts as
+    /// work. Frames that a limit holds back do not: they keep no poller awake.
     #[inline]
     pub(crate) fn visited(&mut self, place: &mut usize, slot: usize, now: u64, visit: Visit) -> bool {
         let port = &mut self.ports[slot];
@@ -66,13 +66,13 @@ impl Schedule {
         false
     }
 
-    /// Whether the last round skipped a resting port.
+    /// Returns true if the last round skipped a resting port.
     #[inline]
     pub(crate) fn is_resting(&self) -> bool {
         self.is_resting
     }
 
-    /// How many parked ports the round polls at most.
+    /// Most parked ports that the round polls.
     #[inline]
     pub(crate) fn polls(&self) -> usize {
         POLLS_PER_ROUND.min(self.parked.len())
@@ -88,7 +88,8 @@ impl Schedule {
         self.parked.get(self.next_parked).copied()
     }
 
-    /// The port that [`Schedule::next_parked`] returned last has no frames: it is polled again when all other parked ports were.
+    /// Notes that the port that [`Schedule::next_parked`] returned last has no frames. It is polled again after all
+    /// other parked ports.
     #[inline]
     pub(crate) fn keep_parked(&mut self) {
         self.next_parked += 1;

@@ -1,4 +1,5 @@
-//! A poller without threads: clients and a clock that tests invent, driven by the schedule as the real poller is.
+//! A simulated poller without threads: simulated clients and a simulated clock, driven by the schedule like the real
+//! poller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,22 +9,22 @@ use super::round::Visit;
 use super::sleep::Arming;
 use crate::settings::Idle;
 
-/// A client, as its port shows it to the poller.
+/// A client, as the poller sees it through its port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     pub(super) kind: Kind,
-    /// Frames that a visit moves, all at once.
+    /// Frames in its memory. A visit moves all of them.
     pub(super) frames: u64,
-    /// A visit finds that the frames may not pass for so many nanoseconds.
+    /// Nanoseconds from a visit on for which a limit holds the frames back.
     pub(super) held: Option<u64>,
     pub(super) cannot_kick: bool,
-    /// The poller has no input of this port.
+    /// True if the poller does not have the input of this port.
     pub(super) has_no_input: bool,
-    /// What the poller asked for last.
+    /// True if the poller asked for a kick.
     armed: bool,
 }
 
-/// What came of an attempt to sleep.
+/// The result of an attempt to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slept {
     /// The port in this slot has frames: the poller stays awake.
@@ -77,13 +78,13 @@ impl Simulation {
         self.schedule.state(slot, self.now)
     }
 
-    /// Whether polling the memory of a port finds frames.
+    /// Returns true if polling the memory of a port finds frames.
     fn is_pending(&self, slot: usize) -> bool {
         let client = self.clients[&slot];
         client.kind == Kind::Memory && client.frames > 0 && !client.has_no_input
     }
 
-    /// The port's descriptor wakes the poller, or polling finds frames.
+    /// Simulates that the port's descriptor wakes the poller, or that polling finds frames.
     pub(super) fn unpark(&mut self, slot: usize) {
         if self.schedule.unpark(slot, self.now) {
             self.disarm(slot);
@@ -96,7 +97,7 @@ impl Simulation {
         self.client(slot).armed = false;
     }
 
-    /// One round. Returns the visited slots in order.
+    /// Runs one round. Returns the visited slots in order.
     pub(super) fn round(&mut self) -> Vec<usize> {
         while let Some(slot) = self.schedule.resume(self.now) {
             self.disarm(slot);
@@ -125,12 +126,12 @@ impl Simulation {
         visited
     }
 
-    /// Rounds, until all ports without frames are parked.
+    /// Runs rounds until all ports without frames are parked.
     pub(super) fn park(&mut self) {
         (0..=257).for_each(|_| drop(self.round()));
     }
 
-    /// Arms all ports and sleeps, or stays awake.
+    /// Arms all ports, and sleeps or stays awake.
     pub(super) fn sleep(&mut self) -> Slept {
         let mut arming = Arming::default();
         while let Some(slot) = self.schedule.next_to_arm(&mut arming) {
@@ -153,9 +154,9 @@ impl Simulation {
         Slept::Until(self.schedule.next_wake(self.now, Duration::from_nanos(self.now - self.worked)))
     }
 
-    /// The poller wakes: polls the ports that cannot kick. Returns the polled slots.
+    /// The poller wakes: polls the ports that cannot kick, if they are due. Returns the polled slots.
     pub(super) fn wake(&mut self) -> Vec<usize> {
-        let polled = self.schedule.polled().to_vec();
+        let polled = if self.schedule.is_poll_due(self.now) { self.schedule.polled().to_vec() } else { Vec::new() };
         for &slot in &polled {
             if self.is_pending(slot) {
                 self.unpark(slot);
@@ -164,7 +165,7 @@ impl Simulation {
         polled
     }
 
-    /// A client puts frames into its memory, and kicks if it was asked to and can.
+    /// Puts a frame into a client's memory, and kicks if that was requested and the client can.
     pub(super) fn send(&mut self, slot: usize) {
         self.client(slot).frames += 1;
         let client = self.clients[&slot];
@@ -173,7 +174,7 @@ impl Simulation {
         }
     }
 
-    /// A client puts a frame into its memory, which may not pass for `time` nanoseconds from a visit on.
+    /// Puts a frame into a client's memory that may not pass for `time` nanoseconds from a visit on.
     pub(super) fn send_held(&mut self, slot: usize, time: u64) {
         let client = self.client(slot);
         (client.frames, client.held) = (client.frames + 1, Some(time));

@@ -1,4 +1,5 @@
-//! Sleep: which ports the poller arms before, when it wakes, and what wakes a port.
+//! Sleep: the ports that the poller arms before it sleeps, the time at which it wakes, and the activation of parked
+//! ports.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use super::lists::{List, Schedule};
 use super::poll_interval::poll_interval;
 use crate::settings::Idle;
 
-/// How far the poller is in arming its ports: the number of active and of unarmed ports that are done.
+/// Progress of arming the ports: the number of active and of unarmed ports that are done.
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
     active: usize,
@@ -16,7 +17,7 @@ pub(crate) struct Arming {
 }
 
 impl Schedule {
-    /// Whether a poller with this idle policy may sleep, after `quiet` without work.
+    /// Returns true if a poller with this idle policy may sleep, after `quiet` without work.
     #[inline]
     pub(crate) fn may_sleep(&self, idle: Idle, quiet: Duration) -> bool {
         match idle {
@@ -28,12 +29,22 @@ impl Schedule {
         }
     }
 
-    /// The time at which a sleeping poller wakes: when the first waiting port is due, or when the polled ones are, after `quiet`
-    /// without work. `None`: it sleeps until a descriptor wakes it.
-    pub(crate) fn next_wake(&self, now: u64, quiet: Duration) -> Option<u64> {
+    /// The time at which a sleeping poller wakes, after `quiet` without work: when the first waiting port is due, or
+    /// when the polled ports are. `None`: only a descriptor wakes it.
+    pub(crate) fn next_wake(&mut self, now: u64, quiet: Duration) -> Option<u64> {
         let resumed = self.waiting.peek().map(|&Reverse((until, _))| until);
-        let poll = (!self.polled.is_empty()).then(|| now + poll_interval(quiet).as_nanos() as u64);
-        resumed.into_iter().chain(poll).min()
+        // A poll that is planned already stays, so that events of other ports do not put it off.
+        self.next_poll = (!self.polled.is_empty()).then(|| {
+            let at = now + poll_interval(quiet).as_nanos() as u64;
+            self.next_poll.map_or(at, |planned| planned.min(at))
+        });
+        resumed.into_iter().chain(self.next_poll).min()
+    }
+
+    /// Returns true if the polled ports are due at `now`: the poller then polls each of [`Schedule::polled`]. A poller that an
+    /// event wakes earlier does not poll them, so an event costs the same however many such ports there are.
+    pub(crate) fn is_poll_due(&mut self, now: u64) -> bool {
+        self.next_poll.take_if(|at| *at <= now).is_some()
     }
 
     /// The next port that the poller arms before it sleeps: each active one, then each parked one that is not armed. A port that
@@ -44,7 +55,7 @@ impl Schedule {
             arming.active += 1;
             return Some(slot);
         }
-        // The last one, where it was armed, has left the list.
+        // If the last port was armed, it has left the list.
         if arming.last.is_some() && self.unarmed.get(arming.unarmed).copied() == arming.last {
             arming.unarmed += 1;
         }
@@ -52,13 +63,13 @@ impl Schedule {
         arming.last
     }
 
-    /// Whether a port is armed.
+    /// Returns true if a port is armed.
     #[cfg(test)]
     pub(super) fn is_armed(&self, slot: usize) -> bool {
         self.ports[slot].armed
     }
 
-    /// The poller arms an active or parked port. Returns false if it is armed already.
+    /// Notes that the poller arms an active or parked port. Returns false if it is armed already.
     #[inline]
     pub(crate) fn arm(&mut self, slot: usize) -> bool {
         let port = &mut self.ports[slot];
@@ -72,7 +83,7 @@ impl Schedule {
         true
     }
 
-    /// A port that has just been armed cannot kick.
+    /// Notes that the client of a port that was just armed cannot kick.
     #[cold]
     pub(crate) fn poll(&mut self, slot: usize) {
         let port = &mut self.ports[slot];
@@ -82,7 +93,7 @@ impl Schedule {
         }
     }
 
-    /// The poller is not to be kicked by a port that is not parked. Returns whether the port was armed.
+    /// Notes that the poller disarms a port that is not parked. Returns true if the port was armed.
     #[inline]
     pub(crate) fn disarm(&mut self, slot: usize) -> bool {
         let port = &mut self.ports[slot];
@@ -91,7 +102,7 @@ impl Schedule {
         std::mem::take(&mut port.armed)
     }
 
-    /// All ports are armed, so that the poller sleeps: parks the active ones.
+    /// Parks the active ports. To be called when all ports are armed, before the poller sleeps.
     pub(crate) fn park_all(&mut self) {
         for place in 0..self.active.len() {
             self.enter_parked(self.active[place].slot);
@@ -99,8 +110,8 @@ impl Schedule {
         self.active.clear();
     }
 
-    /// A port has frames, or its descriptor woke the poller. A parked one becomes active, or waits while it is set aside. Returns
-    /// true if it became active: the poller disarms it then.
+    /// Activates a parked port that has frames or whose descriptor woke the poller; while the port is set aside, it
+    /// waits instead. Returns true if it became active: the poller disarms it then.
     #[inline]
     pub(crate) fn unpark(&mut self, slot: usize, now: u64) -> bool {
         if self.ports.get(slot).is_none_or(|port| port.list != List::Parked) {
@@ -110,7 +121,7 @@ impl Schedule {
         self.enter(slot, now)
     }
 
-    /// The parked ports that are armed and cannot kick. A poller that wakes polls each.
+    /// The parked ports that are armed and whose clients cannot kick.
     pub(crate) fn polled(&self) -> &[usize] {
         &self.polled
     }

@@ -89,7 +89,7 @@ fn a_resting_port_is_skipped_until_its_time_and_the_poller_does_not_sleep_meanwh
     let mut poller = Simulation::new(true);
     let port = poller.admit(Kind::Memory);
     let device = poller.admit(Kind::Device);
-    // Its driver sends more when it is left alone, so that it soon is.
+    // Its driver sends more if the poller waits, so pacing soon begins.
     let until = (0..100_000).find_map(|_| {
         poller.client(port).frames = 64;
         poller.client(device).frames = 1;
@@ -203,7 +203,7 @@ fn a_port_that_waits_at_once_leaves_the_active_or_the_parked_ports() {
         poller.schedule.wait(port, until);
         assert_eq!(poller.state(port), State::Waiting(until));
     }
-    // One that waits already waits on.
+    // A port that waits already keeps its time.
     poller.schedule.wait(ports[0], until + 1);
     assert_eq!(poller.state(ports[0]), State::Waiting(until));
     poller.schedule.check();
@@ -312,6 +312,35 @@ fn a_sleeping_poller_polls_ports_that_cannot_kick_and_only_those() {
     poller.client(ports[1]).cannot_kick = false;
     assert_eq!(poller.round(), [ports[1]]);
     assert_eq!(poller.sleep(), Slept::Until(None));
+}
+
+#[test]
+fn events_neither_poll_the_ports_that_cannot_kick_nor_put_their_poll_off() {
+    let mut poller = Simulation::new(true);
+    let silent = poller.admit_many(100);
+    silent.iter().for_each(|&port| poller.client(port).cannot_kick = true);
+    let busy = poller.admit(Kind::Memory);
+    let (start, mut polls, mut last) = (poller.now, 0, poller.now);
+    // Events come more often than the shortest interval.
+    for _ in 0..1000 {
+        let Slept::Until(Some(until)) = poller.sleep() else { panic!("the poller polls at intervals") };
+        assert!(until <= last + 100 * MICROSECOND, "a poll was put off to {until}");
+        let event = poller.now + 30 * MICROSECOND;
+        poller.now = until.min(event);
+        if poller.now == event {
+            poller.send(busy);
+        }
+        let polled = poller.wake();
+        if poller.now == until {
+            assert_eq!(polled, silent);
+            (polls, last) = (polls + 1, poller.now);
+        } else {
+            assert_eq!(polled, []);
+        }
+        poller.round();
+    }
+    let passed = poller.now - start;
+    assert!(polls > 0 && polls <= passed / (100 * MICROSECOND), "{polls} polls in {passed} ns");
 }
 
 #[test]

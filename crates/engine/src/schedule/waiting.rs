@@ -1,17 +1,17 @@
-//! Ports that are not visited before some time.
+//! Waiting ports, which are not visited before a given time.
 
 use std::cmp::Reverse;
 
 use super::lists::{List, Schedule};
 
 impl Schedule {
-    /// Whether any port waits.
+    /// Returns true if any port is waiting.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Has an active or parked port wait until this time.
+    /// Makes an active or parked port wait until this time.
     pub(crate) fn wait(&mut self, slot: usize, until: u64) {
         match self.ports[slot].list {
             List::Active => self.leave_active(slot),
@@ -21,8 +21,8 @@ impl Schedule {
         self.enter_waiting(slot, until);
     }
 
-    /// Sets a port aside: from now on it becomes active no earlier than this time. An active port stays active until it is
-    /// visited, a parked one is parked until it has frames.
+    /// Sets a port aside: from now on it becomes active no earlier than this time. An active port stays active until
+    /// its next visit; a parked port stays parked until it has frames.
     pub(crate) fn set_aside(&mut self, slot: usize, until: u64) {
         let port = &mut self.ports[slot];
         port.not_before = port.not_before.max(until);
@@ -33,13 +33,13 @@ impl Schedule {
         Some(self.ports[slot].not_before).filter(|&until| until > now)
     }
 
-    /// Makes one port active whose time has come, and returns it. `None`: there is no further one.
+    /// Activates one waiting port that is due at `now` and returns it. Returns `None` if no further one is due.
     pub(crate) fn resume(&mut self, now: u64) -> Option<usize> {
         while let Some(&Reverse((until, slot))) = self.waiting.peek()
             && until <= now
         {
             self.waiting.pop();
-            // A port that was set aside meanwhile waits on.
+            // A port that was set aside meanwhile keeps waiting.
             if self.enter(slot, now) {
                 return Some(slot);
             }
@@ -47,20 +47,20 @@ impl Schedule {
         None
     }
 
-    /// Makes every waiting port active, whatever its time, except those that are set aside. Returns the active ones.
+    /// Activates every waiting port, whatever its time, except those that are set aside. Returns the activated ports.
     pub(crate) fn resume_all(&mut self, now: u64) -> Vec<usize> {
         let waiting = std::mem::take(&mut self.waiting).into_sorted_vec();
         let slots = waiting.into_iter().rev().map(|Reverse((_, slot))| slot);
         slots.filter(|&slot| self.enter(slot, now)).collect()
     }
 
-    /// One of the waiting ports, each in turn: the poller checks it for events that are not frames.
+    /// The next of the waiting ports, in rotation: the poller checks it for events other than frames.
     pub(crate) fn next_waiting(&mut self) -> Option<usize> {
         self.last_checked = (self.last_checked + 1) % self.waiting.len().max(1);
         self.waiting(self.last_checked)
     }
 
-    /// The waiting port at a place, from 0 on, in no particular order.
+    /// The waiting port at position `place` (from 0), in no particular order.
     pub(crate) fn waiting(&self, place: usize) -> Option<usize> {
         self.waiting.as_slice().get(place).map(|&Reverse((_, slot))| slot)
     }

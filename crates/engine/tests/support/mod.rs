@@ -1,6 +1,6 @@
-//! Stations in memory on a running engine: each sends from a queue, receives into one, and sleeps on an eventfd.
+//! Stations in memory on a running engine: each sends from a queue, receives into a queue, and sleeps on an eventfd.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use ringway_engine::{Attached, Signal, SlowReading, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Accepts, Asked, Batch, Bell, Counters, Discarded, DropReason, Forward, Frames, Input, Mac, MacMap, MacTable,
-    Member, News, Output, Owner, Policy, Port, PortFault, Spreads, Switch, giving,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
+    InputCapabilities, Mac, MacMap, MacTable, Member, Output, OutputCapabilities, Owner, Policy, Port, PortFault,
+    Switch, WakeOn, giving,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 
-/// Nothing takes longer, however slow the machine is.
+/// The deadline of every wait, for a machine of any speed.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Frames of this many bytes, numbered.
@@ -48,26 +49,24 @@ pub struct Received {
     pub at: Instant,
 }
 
-/// A function of a port in which a test can have the port panic.
+/// A function of a port that can panic when a test asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Collect,
     Collected,
     Release,
-    Keeps,
-    Keep,
+    Capabilities,
+    Rewind,
     Discard,
-    DiscardsLike,
     DiscardLike,
     Pending,
     HasFrames,
     Arm,
     Disarm,
-    HasNews,
-    ArmForNews,
-    NeedsLooks,
+    TakeEvent,
+    ArmForEvents,
     InputDropped,
-    Accepts,
+    OutputCapabilities,
     Queues,
     Room,
     Deliver,
@@ -82,62 +81,62 @@ pub enum Step {
 /// One station: the memory that its client and its port share.
 pub struct Station {
     pub number: u16,
-    /// Tells of frames by its descriptor alone, as a TAP does.
+    /// Announces frames only by its descriptor, as a TAP does.
     device: bool,
     /// Frames to send, as destination and number.
     to_send: Mutex<VecDeque<(u16, u64)>>,
-    /// If set: sends to this station without end, instead of `to_send`.
+    /// If set, the station sends to this station without end, and ignores `to_send`.
     pub floods: Mutex<Option<u16>>,
-    /// Ends its batches after so many frames of a flood and notes that there are more. 0: ends them when they are full.
+    /// Ends a batch after this many frames of a flood and notes that there are more. 0: ends a batch when it is full.
     pub ends: AtomicU64,
     received: Mutex<VecDeque<Received>>,
-    /// Most received frames that wait to be read. Further ones are lost.
+    /// Most received frames that wait for the client to read them. Further frames are lost.
     pub room: AtomicUsize,
     kick: OwnedFd,
     pub call: OwnedFd,
     armed: AtomicBool,
     /// An event that is not a frame is pending.
-    news: AtomicBool,
-    /// A poller asked for a kick at such an event.
-    armed_for_news: AtomicBool,
-    /// Times that a poller saw such an event.
+    event: AtomicBool,
+    /// A poller asked for a kick at the next event.
+    armed_for_events: AtomicBool,
+    /// Number of events that a poller saw.
     pub seen: AtomicU64,
     /// The client wants a call when there are frames.
     wish: AtomicBool,
-    /// How often a poller began to take a batch.
+    /// Number of batches that a poller began to take.
     pub entered: AtomicU64,
-    /// How often a poller had taken a batch.
+    /// Number of batches that a poller has taken.
     pub batches: AtomicU64,
-    /// The cost of taking a batch from the port, and of giving it one.
+    /// The cost of collecting a batch from the port, and of delivering one to it.
     pub costs: [Cost; 2],
     /// The cost of arming the port.
     pub asking: Cost,
-    /// Times that a poller armed the port.
+    /// Number of times that a poller armed the port.
     pub arms: AtomicU64,
-    /// Runs when the port is armed next, once.
+    /// Runs once, when a poller arms the port next.
     pub on_arm: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// How often asking for the client's wish finds another thread asking.
+    /// Number of further calls that find another thread reading the client's request.
     pub busy: AtomicU64,
-    /// A poller that takes frames waits while a test has this.
+    /// A poller that takes frames waits while a test holds this lock.
     pub hold: Mutex<()>,
     /// The times before and after each call.
     pub calls: Mutex<Vec<(Instant, Instant)>>,
     pub port: Arc<Port>,
-    /// Steps that panic once, as bits.
+    /// Bit mask of the steps that panic once.
     traps: AtomicU32,
-    /// The parts that have panicked, as bits.
+    /// Bit mask of the parts that have panicked.
     broken: AtomicU32,
-    /// How often such a part was used all the same.
+    /// Number of uses of a part after its panic.
     pub used_broken: AtomicU64,
-    /// How often a poller released a batch.
+    /// Number of batches that a poller released.
     pub releases: AtomicU64,
-    /// How often the input was dropped.
+    /// Number of times that the input was dropped.
     pub drops: AtomicU64,
     /// The answers of its input and output.
     pub keeps: AtomicBool,
     pub discards_like: AtomicBool,
     pub rings_later: AtomicBool,
-    /// It is given the frames of its detour when it is told of room.
+    /// The station is given the frames of its detour when its bell is rung for room.
     pub gives_left: AtomicBool,
 }
 
@@ -152,16 +151,16 @@ pub struct Cost {
     pub stall: AtomicU64,
     /// The poller computes.
     pub work: AtomicU64,
-    /// The access does not end while a test has this.
+    /// The access does not end while a test holds this lock.
     pub hold: Mutex<()>,
-    /// How often the cost began to be paid.
+    /// Number of accesses that have begun to pay the cost.
     began: AtomicU64,
-    /// How often the cost was paid.
+    /// Number of accesses that have paid the cost.
     pub paid: AtomicU64,
 }
 
 impl Cost {
-    /// Whether a thread is in such an access.
+    /// Returns true if a thread is paying the cost.
     pub fn is_paying(&self) -> bool {
         let paid = self.paid.load(Ordering::SeqCst);
         self.began.load(Ordering::SeqCst) > paid
@@ -198,10 +197,10 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The order in which pollers took batches from the ports of a switch, while a test asks for it.
+/// The order in which pollers took batches from the ports of a switch, recorded while a test asks for it.
 #[derive(Default)]
 struct Order {
-    /// Batches that are still noted.
+    /// Number of further batches that are recorded.
     left: AtomicUsize,
     ports: Mutex<Vec<u16>>,
 }
@@ -273,19 +272,17 @@ impl Input for In {
         Ok(())
     }
 
-    fn keeps(&self) -> bool {
-        self.station.step(Step::Keeps);
-        self.station.keeps.load(Ordering::Relaxed)
+    fn capabilities(&self) -> InputCapabilities {
+        self.station.step(Step::Capabilities);
+        InputCapabilities {
+            rewind: self.station.keeps.load(Ordering::Relaxed),
+            discard_like: self.station.discards_like.load(Ordering::Relaxed),
+        }
     }
 
-    fn keep(&mut self, frames: usize) {
-        self.station.step(Step::Keep);
+    fn rewind(&mut self, frames: usize) {
+        self.station.step(Step::Rewind);
         self.taken = frames;
-    }
-
-    fn discards_like(&self) -> bool {
-        self.station.step(Step::DiscardsLike);
-        self.station.discards_like.load(Ordering::Relaxed)
     }
 
     fn discard_like(&mut self, _: &[u8; 12], _: usize) -> Result<Discarded, PortFault> {
@@ -296,11 +293,6 @@ impl Input for In {
     fn has_frames(&mut self) -> bool {
         self.station.step(Step::HasFrames);
         self.pending()
-    }
-
-    fn needs_looks(&mut self) -> bool {
-        self.station.step(Step::NeedsLooks);
-        false
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -317,7 +309,7 @@ impl Input for In {
         self.station.releases.fetch_add(1, Ordering::SeqCst);
         if lock(&self.station.floods).is_none() {
             let mut queue = lock(&self.station.to_send);
-            // The frames of a flood that has ended meanwhile are not in the queue.
+            // The frames of a flood that has just ended are not in the queue.
             let there = self.taken.min(queue.len());
             queue.drain(..there);
         }
@@ -329,7 +321,12 @@ impl Input for In {
         !self.station.device && (lock(&self.station.floods).is_some() || !lock(&self.station.to_send).is_empty())
     }
 
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        if wake_on == WakeOn::Events {
+            self.station.step(Step::ArmForEvents);
+            self.station.armed_for_events.store(true, Ordering::SeqCst);
+            return Armed::with_kick(self.station.event.load(Ordering::SeqCst));
+        }
         self.station.step(Step::Arm);
         self.station.arms.fetch_add(1, Ordering::Relaxed);
         self.station.asking.pay();
@@ -338,7 +335,7 @@ impl Input for In {
         if let Some(on_arm) = on_arm {
             on_arm();
         }
-        self.pending()
+        Armed::with_kick(self.pending())
     }
 
     fn disarm(&mut self) {
@@ -346,17 +343,11 @@ impl Input for In {
         self.station.armed.store(false, Ordering::SeqCst);
     }
 
-    fn has_news(&mut self) -> bool {
-        self.station.step(Step::HasNews);
-        let has = self.station.news.swap(false, Ordering::SeqCst);
+    fn take_event(&mut self) -> bool {
+        self.station.step(Step::TakeEvent);
+        let has = self.station.event.swap(false, Ordering::SeqCst);
         self.station.seen.fetch_add(has.into(), Ordering::SeqCst);
         has
-    }
-
-    fn arm_for_news(&mut self) -> bool {
-        self.station.step(Step::ArmForNews);
-        self.station.armed_for_news.store(true, Ordering::SeqCst);
-        self.station.news.load(Ordering::SeqCst)
     }
 }
 
@@ -371,9 +362,9 @@ impl Out {
 }
 
 impl Output for Out {
-    fn accepts(&self) -> Accepts {
-        self.step(Step::Accepts);
-        Accepts::NOTHING
+    fn capabilities(&self) -> OutputCapabilities {
+        self.step(Step::OutputCapabilities);
+        OutputCapabilities::default()
     }
 
     fn queues(&mut self, _: Frames<'_, '_>) -> Option<&[u8]> {
@@ -415,22 +406,22 @@ impl Output for Out {
 }
 
 impl Bell for Out {
-    fn ring_due(&self, news: News, _: u64) -> Asked {
+    fn ring_due(&self, reason: CallReason, _: u64) -> CallResult {
         self.step(Step::RingDue);
-        self.ring_at_once(news)
+        self.ring_at_once(reason)
     }
 
-    fn ring(&self, news: News) -> Asked {
-        let Some(station) = self.station() else { return Asked::Unwanted };
-        match news {
-            News::Room if station.gives_left.load(Ordering::Relaxed) => giving(|| station.step(Step::RingRoom)),
-            News::Room => station.step(Step::RingRoom),
-            News::Frames => station.step(Step::RingFrames),
+    fn ring(&self, reason: CallReason) -> CallResult {
+        let Some(station) = self.station() else { return CallResult::Unwanted };
+        match reason {
+            CallReason::Room if station.gives_left.load(Ordering::Relaxed) => giving(|| station.step(Step::RingRoom)),
+            CallReason::Room => station.step(Step::RingRoom),
+            CallReason::Frames => station.step(Step::RingFrames),
         }
-        if news == News::Frames && station.rings_later.load(Ordering::Relaxed) {
-            return Asked::Later { due: ringway_engine::nanoseconds(), called: false };
+        if reason == CallReason::Frames && station.rings_later.load(Ordering::Relaxed) {
+            return CallResult::Later { due: ringway_engine::nanoseconds(), called: false };
         }
-        self.ring_at_once(news)
+        self.ring_at_once(reason)
     }
 }
 
@@ -439,40 +430,41 @@ impl Out {
         self.station().inspect(|station| station.step(step));
     }
 
-    fn ring_at_once(&self, news: News) -> Asked {
-        let Some(station) = self.station() else { return Asked::Unwanted };
-        if news == News::Room {
-            return Asked::Unwanted;
+    fn ring_at_once(&self, reason: CallReason) -> CallResult {
+        let Some(station) = self.station() else { return CallResult::Unwanted };
+        if reason == CallReason::Room {
+            return CallResult::Unwanted;
         }
         if station.busy.load(Ordering::SeqCst) > 0 {
             station.busy.fetch_sub(1, Ordering::SeqCst);
-            return Asked::Busy;
+            return CallResult::Busy;
         }
         if !station.wish.swap(false, Ordering::SeqCst) {
-            return Asked::Unwanted;
+            return CallResult::Unwanted;
         }
         let before = Instant::now();
         ringway_engine::call(station.call.as_fd());
         lock(&station.calls).push((before, Instant::now()));
-        Asked::Called
+        CallResult::Called
     }
 }
 
 impl Station {
-    /// Has the port panic in this function the next time.
+    /// Makes the port panic in this function the next time.
     pub fn trap(&self, step: Step) {
         self.traps.fetch_or(1 << step as u32, Ordering::SeqCst);
     }
 
-    /// Whether the port has not panicked in this function yet.
+    /// Returns true if the port has not panicked in this function yet.
     pub fn is_trapped(&self, step: Step) -> bool {
         self.traps.load(Ordering::SeqCst) & 1 << step as u32 != 0
     }
 
     fn step(&self, step: Step) {
-        // The parts are input, output and bell. Dropping an input is no use of it.
-        let part =
-            1 << (u32::from(step as u32 >= Step::Accepts as u32) + u32::from(step as u32 >= Step::RingFrames as u32));
+        // The parts are input, output and bell. Dropping an input does not count as a use.
+        let part = 1
+            << (u32::from(step as u32 >= Step::OutputCapabilities as u32)
+                + u32::from(step as u32 >= Step::RingFrames as u32));
         if self.broken.load(Ordering::Relaxed) & part != 0 && step != Step::InputDropped {
             self.used_broken.fetch_add(1, Ordering::SeqCst);
         }
@@ -492,7 +484,7 @@ impl Station {
         }
     }
 
-    /// Sends several frames at once, so that they are of one batch if there is room.
+    /// Sends several frames at once, so that they are in one batch if there is room.
     pub fn send_together(&self, frames: impl Iterator<Item = (u16, u64)>) {
         lock(&self.to_send).extend(frames);
         fence(Ordering::SeqCst);
@@ -501,10 +493,10 @@ impl Station {
         }
     }
 
-    /// An event that is not a frame occurs.
-    pub fn tell_news(&self) {
-        self.news.store(true, Ordering::SeqCst);
-        if self.armed_for_news.swap(false, Ordering::SeqCst) {
+    /// Raises an event that is not a frame, and wakes the poller if it sleeps.
+    pub fn raise_event(&self) {
+        self.event.store(true, Ordering::SeqCst);
+        if self.armed_for_events.swap(false, Ordering::SeqCst) {
             rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
         }
     }
@@ -514,7 +506,7 @@ impl Station {
         lock(&self.to_send).len()
     }
 
-    /// Whether a poller is taking a batch.
+    /// Returns true if a poller is taking a batch.
     pub fn is_being_taken(&self) -> bool {
         self.entered.load(Ordering::Relaxed) > self.batches.load(Ordering::Relaxed)
     }
@@ -570,17 +562,18 @@ impl Lan {
         Lan::with_devices(stations, room, 0)
     }
 
-    /// As [`Lan::new`], where the first `devices` ports are devices: they tell of frames by their descriptors alone.
+    /// Stations as in [`Lan::new`]. The first `devices` ports are devices, which announce frames only by their
+    /// descriptors.
     pub fn with_devices(stations: u16, room: usize, devices: u16) -> Lan {
         Lan::with_policies(stations, room, devices, |_| None)
     }
 
-    /// As [`Lan::with_devices`], where ports have these policies.
+    /// Stations as in [`Lan::with_devices`]. Ports have these policies.
     pub fn with_policies(stations: u16, room: usize, devices: u16, policy: impl Fn(u16) -> Option<Policy>) -> Lan {
         Lan::forwarded(stations, room, devices, policy, |map| Box::new(map))
     }
 
-    /// As [`Lan::with_policies`], with another forwarding function.
+    /// Stations as in [`Lan::with_policies`], with another forwarding function.
     pub fn forwarded(
         stations: u16,
         room: usize,
@@ -603,8 +596,8 @@ impl Lan {
                 kick: descriptor(),
                 call: descriptor(),
                 armed: AtomicBool::new(false),
-                news: AtomicBool::new(false),
-                armed_for_news: AtomicBool::new(false),
+                event: AtomicBool::new(false),
+                armed_for_events: AtomicBool::new(false),
                 seen: AtomicU64::new(0),
                 wish: AtomicBool::new(false),
                 entered: AtomicU64::new(0),
@@ -650,7 +643,7 @@ impl Lan {
             .collect();
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
         let forward = forward(MacMap::new(&members));
-        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
         Lan { switch: Arc::new(switch), stations, sources, order }
     }
 
@@ -661,7 +654,7 @@ impl Lan {
         std::mem::take(&mut *lock(&self.order.ports))
     }
 
-    /// Whether the port of station `n` takes pollers too much time.
+    /// The state of the time budget of station `n`'s port.
     pub fn slow(&self, n: usize) -> SlowReading {
         self.sources[n].slow()
     }
@@ -679,7 +672,7 @@ impl Lan {
     }
 }
 
-/// CPUs for so many pollers. A CPU is used several times if there are too few.
+/// CPUs for this many pollers. A CPU is used several times if there are too few.
 pub fn cpus(pollers: usize) -> Vec<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).expect("this thread's CPUs");
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_switch::{Asked, Bell, Moderation, News};
+use ringway_switch::{Bell, CallReason, CallResult, Moderation};
 
 use super::device::Device;
 
@@ -12,11 +12,11 @@ pub(super) struct E1000Bell {
 
 impl Bell for E1000Bell {
     #[inline]
-    fn ring(&self, _: News) -> Asked {
+    fn ring(&self, _: CallReason) -> CallResult {
         self.device.ring(None, true)
     }
 
-    fn ring_due(&self, _: News, due: u64) -> Asked {
+    fn ring_due(&self, _: CallReason, due: u64) -> CallResult {
         self.device.ring(Some(due), true)
     }
 

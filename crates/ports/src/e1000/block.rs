@@ -8,21 +8,21 @@ use std::sync::atomic::{Ordering, fence};
 
 use ringway_abi::csb::Csb;
 
+use super::data_path::{InputState, OutputState, ring_location};
 use super::device::Device;
-use super::interrupt::{ReceivedNews, SentNews};
+use super::interrupt::{ReceivedEvent, SentEvent};
 use super::offsets::{CSBAH, CSBAL, RDBAL, RDH, RDT, TDBAL, TDH, TDT};
 use super::ring_page::RingPage;
-use super::rings::{CsbPlace, RingFault};
-use super::sides::{InputSide, OutputSide, place};
+use super::rings::CsbLocation;
 use crate::vfio_user::Dma;
 
 /// Returns the status block, if the guest uses it.
 #[inline]
-fn in_use(csb: Option<CsbPlace>, memory: &Dma) -> Option<Csb<'_>> {
+fn in_use(csb: Option<CsbLocation>, memory: &Dma) -> Option<Csb<'_>> {
     csb?.block(&memory.writable).filter(|block| block.is_on())
 }
 
-impl InputSide {
+impl InputState {
     /// Returns the transmit tail, from the block or the register. (A NIC with a block has one transmit ring.)
     #[inline]
     pub(super) fn tail(&self, page: &RingPage) -> u32 {
@@ -40,15 +40,15 @@ impl InputSide {
 
     /// Returns the news for the guest about the descriptors completed from `before` up to `head`.
     #[inline]
-    pub(super) fn news(&self, news: SentNews, before: u32, head: u32, count: u32) -> SentNews {
+    pub(super) fn news(&self, news: SentEvent, before: u32, head: u32, count: u32) -> SentEvent {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };
         block.sent(head);
         fence(Ordering::SeqCst);
-        SentNews { reported: block.wants_sent(before, head, count), ..SentNews::default() }
+        SentEvent { reported: block.wants_sent(before, head, count), ..SentEvent::default() }
     }
 }
 
-impl OutputSide {
+impl OutputState {
     /// Returns the receive tail, from the block or the register.
     #[inline]
     pub(super) fn tail(&self, page: &RingPage) -> u32 {
@@ -60,11 +60,11 @@ impl OutputSide {
 
     /// Returns the news for the guest about frames received up to the descriptor `head`.
     #[inline]
-    pub(super) fn news(&self, news: ReceivedNews, head: u32) -> ReceivedNews {
+    pub(super) fn news(&self, news: ReceivedEvent, head: u32) -> ReceivedEvent {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };
         block.received(head);
         fence(Ordering::SeqCst);
-        if block.wants_received() { news } else { ReceivedNews::default() }
+        if block.wants_received() { news } else { ReceivedEvent::default() }
     }
 }
 
@@ -75,13 +75,13 @@ impl Device {
         let (mut input, mut output) = (self.input.lock(), self.output.lock());
         let found = match address {
             0 => Ok(None),
-            _ => CsbPlace::new(address, &input.memory.writable).map(Some),
+            _ => CsbLocation::new(address, &input.memory.writable).map(Some),
         };
         let csb = found.and_then(|csb| {
             let on = [(input.ring.is_on(), TDBAL), (output.ring.is_on(), RDBAL)];
             for (_, low) in on.into_iter().filter(|(on, _)| *on) {
-                let (base, count, _) = place(&self.page, low);
-                csb.map_or(Ok(()), |csb: CsbPlace| csb.check(base, count))?;
+                let (base, count, _) = ring_location(&self.page, low);
+                csb.map_or(Ok(()), |csb: CsbLocation| csb.check(base, count))?;
             }
             Ok(csb)
         });
@@ -105,7 +105,7 @@ impl Device {
     }
 
     /// Writes to the block how far both rings are, and whether the device watches the tail by itself.
-    pub(super) fn begin_block(&self, input: &InputSide) {
+    pub(super) fn begin_block(&self, input: &InputState) {
         if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {
             block.begin(self.page.get(TDH), self.page.get(RDH));
             if !self.is_armed() {
@@ -113,9 +113,4 @@ impl Device {
             }
         }
     }
-}
-
-/// Checks that a ring does not overlap the block.
-pub(super) fn apart(csb: Option<CsbPlace>, base: u64, count: u32) -> Result<(), RingFault> {
-    csb.map_or(Ok(()), |csb| csb.check(base, count))
 }

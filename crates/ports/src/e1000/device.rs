@@ -12,7 +12,7 @@
 //! - Without bus mastering (PCI command register) no frame moves, and nothing of a guest's memory is touched. A kernel that
 //!   starts another kernel by kexec takes bus mastering away before it gives the memory on.
 //! - Nothing that a guest did outlasts its front end, not even what the guest wrote into the EEPROM.
-//! - The 82574L's two transmit rings are served in turn (`InputSide::turn`), each with causes of its own. Linux uses one
+//! - The 82574L's two transmit rings are served in turn (`InputState::turn`), each with causes of its own. Linux uses one
 //!   ring; FreeBSD uses both where it has two processors.
 
 use std::io;
@@ -24,40 +24,40 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use ringway_engine::nanoseconds;
 use ringway_memory::Quota;
-use ringway_switch::{Asked, Moderation, Pace};
+use ringway_switch::{CallResult, FrameRateMeter, Moderation};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::access::Core;
-use super::account::Account;
-use super::interrupt::{Causes, Way};
-use super::output::Left;
+use super::access_counters::AccessCounters;
+use super::chip::Chip;
+use super::data_path::{Backlog, InputState, OutputState, Ring};
+use super::interrupt::{Causes, Signalling};
 use super::ring_page::RingPage;
 use super::rings::{PacketBuffer, RingFault};
-use super::sides::{InputSide, OutputSide, Ring};
-use super::{Model, Settings, State, Status};
+use super::settings::{Model, Settings, Status};
+use crate::front_end::State;
 use crate::vfio_user::{Interrupts, Mode, Observer};
 
 /// Shortest time in nanoseconds between two reports of ring faults: a guest can cause faults at a high rate.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
 /// Polling for descriptors that the guest gives without a message, while frames wait for them: the first poll is due
-/// after `LOOK` nanoseconds. The interval doubles after each poll without result, at most `SELDOM` times.
-const LOOK: u64 = 100_000;
-const SELDOM: u32 = 5;
+/// after `FIRST_POLL` nanoseconds. The interval doubles after each poll without result, at most `MOST_DOUBLINGS` times.
+const FIRST_POLL: u64 = 100_000;
+const MOST_DOUBLINGS: u32 = 5;
 
 /// Interrupt causes, and the state of their delivery.
 #[derive(Debug)]
-pub(super) struct Interrupting {
+pub(super) struct InterruptState {
     pub(super) causes: Causes,
     /// The time for which a poller has scheduled a call that will check again. Later calls are not needed.
-    listed: Option<u64>,
+    scheduled: Option<u64>,
     /// Interrupts raised since the statistics registers were read (`raised`), and before that (`raised_before`).
     raised: u64,
     raised_before: u64,
     moderation: Moderation,
-    pace: Pace,
+    pace: FrameRateMeter,
     /// Number of polls for descriptors without result since the last with one.
-    pub(super) looks: u32,
+    pub(super) idle_polls: u32,
     /// Frames sent and received, from which `pace` computes a rate.
     pub(super) frames: u64,
 }
@@ -69,21 +69,21 @@ pub(super) struct Device {
     pub(super) mapped: bool,
     /// Whether the guest may use a communication status block.
     pub(super) csb: bool,
-    pub(super) core: Mutex<Core>,
+    pub(super) chip: Mutex<Chip>,
     pub(super) page: RingPage,
-    pub(super) account: Account,
+    pub(super) access_counters: AccessCounters,
     /// Limits and use of the memory that front ends may share.
     pub(super) quota: Arc<Quota>,
-    pub(super) input: Arc<Mutex<InputSide>>,
-    pub(super) output: Mutex<OutputSide>,
-    interrupting: Mutex<Interrupting>,
+    pub(super) input: Arc<Mutex<InputState>>,
+    pub(super) output: Mutex<OutputState>,
+    interrupting: Mutex<InterruptState>,
     interrupts: Arc<Interrupts>,
     observer: Arc<dyn Observer>,
     reported: AtomicU64,
     /// True while a poller wants a kick for frames.
     armed: AtomicBool,
     /// True while a poller wants a kick for interrupts to be checked.
-    armed_for_news: AtomicBool,
+    armed_for_events: AtomicBool,
     /// True while frames wait for descriptors.
     pub(super) waiting: AtomicBool,
     /// True if a poller has to check the interrupts.
@@ -91,7 +91,7 @@ pub(super) struct Device {
     wake: OwnedFd,
 }
 
-impl Interrupting {
+impl InterruptState {
     fn all_raised(&self) -> u64 {
         self.raised_before + self.raised
     }
@@ -106,19 +106,19 @@ impl Interrupting {
 
 impl Device {
     pub(super) fn new(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<Device> {
-        let core = Core::new(settings);
+        let chip = Chip::new(settings);
         let page = RingPage::new()?;
-        core.reset_page(&page);
-        let mut causes = Causes::new(core.known_causes());
-        causes.set_patience(nanoseconds_of(settings.completion_delay));
-        let interrupting = Interrupting {
+        chip.reset_page(&page);
+        let mut causes = Causes::new(chip.known_causes());
+        causes.set_completion_delay(nanoseconds_of(settings.completion_delay));
+        let interrupting = InterruptState {
             causes,
-            listed: None,
+            scheduled: None,
             raised: 0,
             raised_before: 0,
             moderation: Moderation::default(),
-            pace: Pace::default(),
-            looks: 0,
+            pace: FrameRateMeter::default(),
+            idle_polls: 0,
             frames: 0,
         };
         Ok(Device {
@@ -126,17 +126,17 @@ impl Device {
             mapped: settings.mapped && settings.model == Model::E1000e,
             csb: settings.csb && settings.model == Model::E1000,
             page,
-            account: Account::default(),
+            access_counters: AccessCounters::default(),
             quota: Quota::of_port(settings.memory),
-            input: Arc::new(Mutex::new(core.new_input())),
-            output: Mutex::new(core.new_output(PacketBuffer::new(settings.receive_buffer)?)),
-            core: Mutex::new(core),
+            input: Arc::new(Mutex::new(chip.new_input())),
+            output: Mutex::new(chip.new_output(PacketBuffer::new(settings.receive_buffer)?)),
+            chip: Mutex::new(chip),
             interrupting: Mutex::new(interrupting),
             interrupts: Arc::new(Interrupts::default()),
             observer,
             reported: AtomicU64::new(0),
             armed: AtomicBool::new(false),
-            armed_for_news: AtomicBool::new(false),
+            armed_for_events: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             news: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -178,80 +178,82 @@ impl Device {
 
     pub(super) fn disarm(&self) {
         self.armed.store(false, Ordering::Relaxed);
-        self.armed_for_news.store(false, Ordering::Relaxed);
+        self.armed_for_events.store(false, Ordering::Relaxed);
     }
 
     /// Enables kicks for interrupts to be checked. Returns true if there are some already.
-    pub(super) fn arm_for_news(&self) -> bool {
-        self.armed_for_news.store(true, Ordering::Relaxed);
+    pub(super) fn arm_for_events(&self) -> bool {
+        self.armed_for_events.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.has_news()
+        self.has_event()
     }
 
     /// Has the poller that is serving the port check the interrupts.
-    pub(super) fn set_news(&self) {
+    pub(super) fn set_event(&self) {
         self.news.store(true, Ordering::Release);
     }
 
     /// Has a poller check the interrupts, and wakes it if it has asked for a kick.
-    pub(super) fn tell_news(&self) {
-        self.set_news();
+    pub(super) fn raise_event(&self) {
+        self.set_event();
         fence(Ordering::SeqCst);
-        if take(&self.armed) | take(&self.armed_for_news) {
+        if take(&self.armed) | take(&self.armed_for_events) {
             self.wake();
         }
     }
 
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_event(&self) -> bool {
         self.news.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_news(&self) -> bool {
-        self.has_news() && self.news.swap(false, Ordering::Acquire)
+    pub(super) fn take_event(&self) -> bool {
+        self.has_event() && self.news.swap(false, Ordering::Acquire)
     }
 
     /// Locks the interrupt state.
     #[inline]
-    pub(super) fn interrupting(&self) -> MutexGuard<'_, Interrupting> {
+    pub(super) fn interrupting(&self) -> MutexGuard<'_, InterruptState> {
         let mut interrupting = self.interrupting.lock();
-        let way = if self.interrupts.mode() == Mode::MsiX { Way::Several } else { Way::One };
-        interrupting.causes.set_way(way);
+        let signalling = if self.interrupts.mode() == Mode::MsiX { Signalling::PerVector } else { Signalling::Single };
+        interrupting.causes.set_signalling(signalling);
         interrupting
     }
 
     /// Raises interrupts after registers have changed. Has a poller raise those that are due later.
     pub(super) fn settle(&self) {
-        if let Asked::Later { .. } = self.ring(None, false) {
-            self.tell_news();
+        if let CallResult::Later { .. } = self.ring(None, false) {
+            self.raise_event();
         }
     }
 
     /// Raises the interrupts that are due. `fired` is the time for which a scheduled call has come. `lists` tells that
     /// the caller schedules a call for the returned time.
-    pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> Asked {
-        let unseen = lists && self.is_waiting() && self.drain() == Left::Unseen;
+    pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> CallResult {
+        let polled = lists && self.is_waiting() && self.drain() == Backlog::Polled;
         let mut interrupting = self.interrupting();
-        let Interrupting { causes, listed, raised, moderation, pace, looks, frames, .. } = &mut *interrupting;
-        if fired.is_some() && *listed == fired {
-            *listed = None;
+        let InterruptState { causes, scheduled, raised, moderation, pace, idle_polls, frames, .. } = &mut *interrupting;
+        if fired.is_some() && *scheduled == fired {
+            *scheduled = None;
         }
-        if causes.is_quiet() && !unseen {
-            return Asked::Unwanted;
+        if causes.is_quiet() && !polled {
+            return CallResult::Unwanted;
         }
         let now = nanoseconds();
-        let floor = nanoseconds_of(moderation.interval);
-        let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, floor));
-        causes.set_floor(if applies { floor } else { 0 });
+        let min_interval = nanoseconds_of(moderation.interval);
+        let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, min_interval));
+        causes.set_min_interval(if applies { min_interval } else { 0 });
         let mut raise = causes.settle(now);
-        if unseen {
-            let look = now + (LOOK << (*looks).min(SELDOM));
-            *looks += u32::from(fired.is_some());
+        if polled {
+            let look = now + (FIRST_POLL << (*idle_polls).min(MOST_DOUBLINGS));
+            *idle_polls += u32::from(fired.is_some());
             raise.next = Some(raise.next.map_or(look, |next| next.min(look)));
         }
         // If a call is already scheduled for an earlier time that has not come yet, that call will check again.
-        let later = raise.next.filter(|next| listed.filter(|listed| *listed > now).is_none_or(|listed| *next < listed));
+        let later = raise
+            .next
+            .filter(|next| scheduled.filter(|scheduled| *scheduled > now).is_none_or(|scheduled| *next < scheduled));
         if lists && later.is_some() {
-            *listed = later;
+            *scheduled = later;
         }
         *raised += u64::from(raise.vectors.count_ones());
         drop(interrupting);
@@ -260,9 +262,9 @@ impl Device {
             self.trigger(raise.vectors);
         }
         match later {
-            Some(due) => Asked::Later { due, called },
-            None if called => Asked::Called,
-            None => Asked::Unwanted,
+            Some(due) => CallResult::Later { due, called },
+            None if called => CallResult::Called,
+            None => CallResult::Unwanted,
         }
     }
 
@@ -297,7 +299,7 @@ impl Device {
 
     /// Sets the longest delay of the interrupt for sent frames.
     pub(super) fn set_completion_delay(&self, within: Duration) {
-        self.interrupting().causes.set_patience(nanoseconds_of(within));
+        self.interrupting().causes.set_completion_delay(nanoseconds_of(within));
         self.settle();
     }
 
@@ -307,7 +309,7 @@ impl Device {
         let (now, last) = (nanoseconds(), self.reported.load(Ordering::Relaxed));
         if last == 0 || now.saturating_sub(last) >= REPORT_EVERY {
             self.reported.store(now, Ordering::Relaxed);
-            let holes = self.quota.take_too_many_holes().filter(|_| fault == RingFault::MemoryLost);
+            let holes = self.quota.take_holes_exceeded().filter(|_| fault == RingFault::MemoryLost);
             match holes {
                 Some(text) => self.observer.refused("memory_holes", text),
                 None => self.observer.refused(fault.name(), format!("{direction} ring: {fault}")),
@@ -318,19 +320,15 @@ impl Device {
     /// Returns the state of the guest, or `None` if another thread holds the registers until `until` is past: the guest
     /// can make that last.
     pub(super) fn status(&self, until: Instant) -> Option<Status> {
-        let (connected, link, [transmit_ring, receive_ring]) = self.core.try_lock_until(until)?.status(&self.page);
-        let accesses = self.account.accesses(self.interrupting.lock().all_raised());
+        let (connected, link, [transmit_ring, receive_ring]) = self.chip.try_lock_until(until)?.status(&self.page);
+        let accesses = self.access_counters.accesses(self.interrupting.lock().all_raised());
         let interrupts = match self.interrupts.mode() {
             Mode::None => "none",
             Mode::Intx => "intx",
             Mode::Msi => "msi",
             Mode::MsiX => "msi-x",
         };
-        let state = match (connected, link && transmit_ring > 0 && receive_ring > 0) {
-            (false, _) => State::Waiting,
-            (true, false) => State::Connected,
-            (true, true) => State::Up,
-        };
+        let state = State::new(connected, link && transmit_ring > 0 && receive_ring > 0);
         Some(Status { state, link, interrupts, transmit_ring, receive_ring, accesses })
     }
 }

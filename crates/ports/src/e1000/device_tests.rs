@@ -1,9 +1,9 @@
-//! The device by its registers, as a front end passes a guest's accesses on, with rings in memory.
+//! The device through its registers, as a front end accesses them for a guest, with rings in memory.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringway_switch::{Asked, BatchStorage, Bell, Input, Moderation, News};
+use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, Moderation, WakeOn};
 
 use super::bell::E1000Bell;
 use super::device::Device;
@@ -144,16 +144,16 @@ impl Nic {
 fn registers_are_read_soon_from_an_interrupt_to_the_driver_s_last_flush() {
     let nic = Nic::new(Model::E1000);
     nic.up();
-    let soon = || nic.device.is_read_soon();
+    let soon = || nic.device.expects_register_read();
     nic.read(STATUS);
-    assert!(soon(), "all is masked: the driver polls");
+    assert!(soon(), "all causes are masked: the driver polls");
     nic.write(IMS, TXDW);
     assert!(soon(), "a write that is not flushed");
     nic.read(STATUS);
     assert!(!soon());
     nic.send(1);
     nic.write(RDT, 0);
-    assert!(!soon(), "nobody asks after tails");
+    assert!(!soon(), "no read follows the write of a tail");
     nic.write(ICS, TXDW);
     nic.read(STATUS);
     assert!(soon(), "the guest is interrupted");
@@ -173,19 +173,19 @@ fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
     nic.read(ICR);
     nic.device.arm();
     nic.write(ICS, LSC);
-    assert!(nic.input.pending() && nic.input.has_news() && !nic.input.pending());
-    let Asked::Later { due, called: false } = bell.ring(News::Room) else { panic!("it is held") };
-    assert_eq!(bell.ring(News::Frames), Asked::Unwanted, "it is listed");
+    assert!(nic.input.pending() && nic.input.take_event() && !nic.input.pending());
+    let CallResult::Later { due, called: false } = bell.ring(CallReason::Room) else { panic!("the interrupt is held") };
+    assert_eq!(bell.ring(CallReason::Frames), CallResult::Unwanted, "the device is already listed");
     nic.write(ICS, LSC);
-    assert!(!nic.input.has_news(), "it is listed");
-    // A call for another time has come, which was replaced by an earlier one.
-    assert_eq!(bell.ring_due(News::Room, due + 1), Asked::Unwanted);
+    assert!(!nic.input.take_event(), "the device is already listed");
+    // A scheduled call has come whose time is no longer right: an earlier call replaced it.
+    assert_eq!(bell.ring_due(CallReason::Room, due + 1), CallResult::Unwanted);
     // The device's own call has come early: the device schedules it again.
-    assert_eq!(bell.ring_due(News::Room, due), Asked::Later { due, called: false });
+    assert_eq!(bell.ring_due(CallReason::Room, due), CallResult::Later { due, called: false });
     // Moderation ends. The next check raises the interrupt, and the scheduled call finds nothing.
     bell.moderate(Moderation::default());
-    assert_eq!(bell.ring_due(News::Room, due), Asked::Called);
-    assert_eq!(bell.ring_due(News::Room, due), Asked::Unwanted);
+    assert_eq!(bell.ring_due(CallReason::Room, due), CallResult::Called);
+    assert_eq!(bell.ring_due(CallReason::Room, due), CallResult::Unwanted);
 }
 
 /// The register test of drivers: writes patterns, and checks which bits the mask keeps.
@@ -233,7 +233,7 @@ fn the_register_test_of_either_driver_passes() {
         keeps(&nic, TIDV, 0xffff, 0xffff);
         (0..16).for_each(|entry| keeps(&nic, RA + 8 * entry + 4, 0x8003_ffff, !0));
         (MTA..MTA_END).step_by(4).for_each(|word| keeps(&nic, word, !0, !0));
-        assert_eq!(nic.told(), [""; 0], "nobody used the ring");
+        assert_eq!(nic.told(), [""; 0], "the ring was not used");
     }
 }
 
@@ -248,10 +248,10 @@ fn accesses_of_any_size_and_place_are_answered() {
     nic.device.write(0, u64::from(MTA) + 2, &[1, 2, 3, 4]).expect("registers");
     assert_eq!([nic.read(MTA), nic.read(MTA + 4)], [0x0201_0000, 0x0403]);
     nic.device.write(0, u64::from(MTA), &[9]).expect("registers");
-    assert_eq!(nic.read(MTA), 0x0201_0009, "the other bytes stay");
+    assert_eq!(nic.read(MTA), 0x0201_0009, "the other bytes are unchanged");
     let mut all = vec![0xff; 0x2_0000];
-    nic.device.read(0, 0, &mut all).expect("all of them");
-    nic.device.write(0, 0, &all).expect("all of them");
+    nic.device.read(0, 0, &mut all).expect("all registers");
+    nic.device.write(0, 0, &all).expect("all registers");
     assert_eq!(nic.device.read(1, 0, &mut bytes), Err(BadAccess));
     assert_eq!(nic.device.read(CONFIG_REGION, 0, &mut bytes), Ok(()));
     assert_eq!(bytes[..4], [0x86, 0x80, 0xd3, 0x10]);
@@ -314,7 +314,7 @@ fn looped_frames_come_back_a_bounded_number_at_a_time_and_go_nowhere_else() {
         nic.write(register, value);
         nic.send(100);
         assert_eq!((nic.pass(), nic.read(TDH), nic.read(RDH)), (0, 64, 64));
-        assert!(nic.input.has_news() && nic.input.pending());
+        assert!(nic.input.take_event() && nic.input.pending());
         assert_eq!((nic.pass(), nic.read(TDH), nic.read(RDH)), (0, 100, 100));
         for place in 0..100 {
             let sent: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
@@ -381,7 +381,7 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
     let put = |nic: &Nic, at: u64, value: u32| nic.guest.write(block + at, &value.to_le_bytes());
     nic.write(CSBAH, (block >> 32) as u32);
     nic.write(CSBAL, block as u32);
-    assert_eq!(get(&nic, 68), 0, "the poller is awake");
+    assert_eq!(get(&nic, 68), 0, "the poller is awake and needs no wakeup");
     nic.send(7);
     nic.write(TDT, 0);
     // Until the driver turns the block on, the tail register counts.
@@ -392,7 +392,7 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
     assert_eq!((nic.pass(), get(&nic, 64), get(&nic, 68), nic.read(ICR) & TXDW), (3, 3, 0, 0));
     put(&nic, 0, 5);
     put(&nic, 4, 1);
-    assert!(nic.input.arm(), "two are there already");
+    assert!(nic.input.arm(WakeOn::Frames) == Armed::Pending, "two frames wait already");
     assert_eq!(get(&nic, 68), 1);
     assert_eq!((nic.pass(), get(&nic, 64), nic.read(ICR) & TXDW), (2, 5, TXDW));
     // Received frames (here looped-back ones) are reported in the same way.
@@ -413,7 +413,7 @@ fn a_status_block_that_cannot_be_is_refused_by_name() {
     nic.write(CSBAL, 0x7f00_0000);
     assert_eq!(nic.told(), ["csb_bad_address"]);
     nic.send(1);
-    assert_eq!(nic.pass(), 1, "the registers go on");
+    assert_eq!(nic.pass(), 1, "the tail register works again");
     let nic = Nic::new(Model::E1000);
     nic.up();
     nic.write(CSBAL, nic.transmit as u32);
@@ -472,7 +472,7 @@ fn nothing_of_a_guest_is_there_for_the_next() {
         bits(&nic, "100110000");
         bits(&nic, &["101000000", &"1".repeat(16)].concat());
         nic.write(CTRL, CTRL_RST);
-        assert_eq!(nic.read(RA) & 0xffff, 0xffff, "it stays without power");
+        assert_eq!(nic.read(RA) & 0xffff, 0xffff, "the address stays without power");
         nic.device.connected(false);
         nic.device.connected(true);
         assert_eq!([nic.read(RA), nic.read(RA + 4)], [0x0000_5452, 0x8000_0900]);
@@ -493,10 +493,10 @@ fn without_bus_mastering_no_memory_is_touched() {
     nic.guest.write(block, &[0x55; 128]);
     nic.send(2);
     nic.pass();
-    assert!(!nic.input.arm());
+    assert!(nic.input.arm(WakeOn::Frames) != Armed::Pending);
     nic.input.disarm();
     assert_eq!((nic.read(TDH), nic.guest.read(block, 128)), (0, vec![0x55; 128]));
-    assert!(!nic.device.output.lock().link, "nor is anything received");
+    assert!(!nic.device.output.lock().link, "a device without power receives nothing");
     nic.device.write(CONFIG_REGION, 4, &ON).expect("the command register");
     assert_eq!((nic.pass(), nic.read(TDH)), (2, 2));
     assert_eq!(nic.told(), [""; 0]);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ringway_memory::Quota;
 
-use super::Model;
-use super::access::{Core, REGISTER_BYTES};
+use super::chip::{Chip, REGISTER_BYTES};
 use super::device::Device;
 use super::offsets::{RING_PAGES, RING_PAGES_END};
 use super::registers::{Part, parts};
 use super::ring_page::RingPage;
+use super::settings::Model;
 use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Irqs, MapArea, REGIONS, RegionInfo};
 
 /// Indices of the regions: registers, I/O port window, MSI-X tables. The front end emulates the tables itself.
@@ -32,20 +32,20 @@ impl Device {
     }
 
     /// Writes words. `kept` returns the present value of a word that is written in part.
-    fn write_words(&self, offset: u64, data: &[u8], core: &mut Core, kept: impl Fn(&Core, u32) -> u32, to: To) {
+    fn write_words(&self, offset: u64, data: &[u8], chip: &mut Chip, kept: impl Fn(&Chip, u32) -> u32, to: To) {
         let mut left = data;
         for part in parts(offset, data.len()) {
             let (now, later) = left.split_at(part.len);
-            let mut bytes = if part.len < 4 { kept(core, part.offset).to_le_bytes() } else { [0; 4] };
+            let mut bytes = if part.len < 4 { kept(chip, part.offset).to_le_bytes() } else { [0; 4] };
             bytes[part.from..part.from + part.len].copy_from_slice(now);
             let value = u32::from_le_bytes(bytes);
             match (to, part.offset) {
-                (To::Registers, offset) => self.write_register(core, offset, value),
-                (To::Ports, IOADDR) => core.io_address = value,
+                (To::Registers, offset) => self.write_register(chip, offset, value),
+                (To::Ports, IOADDR) => chip.io_address = value,
                 (To::Ports, IODATA) => {
-                    let offset = core.io_address & !3;
+                    let offset = chip.io_address & !3;
                     if offset < REGISTER_BYTES {
-                        self.write_register(core, offset, value);
+                        self.write_register(chip, offset, value);
                     }
                 }
                 (To::Ports, _) => {}
@@ -54,12 +54,12 @@ impl Device {
         }
     }
 
-    fn read_port(&self, core: &mut Core, offset: u32) -> u32 {
+    fn read_port(&self, chip: &mut Chip, offset: u32) -> u32 {
         match offset {
-            IOADDR => core.io_address,
-            IODATA if core.io_address < REGISTER_BYTES => {
-                let offset = core.io_address & !3;
-                self.read_register(core, offset)
+            IOADDR => chip.io_address,
+            IODATA if chip.io_address < REGISTER_BYTES => {
+                let offset = chip.io_address & !3;
+                self.read_register(chip, offset)
             }
             _ => 0,
         }
@@ -67,8 +67,8 @@ impl Device {
 
     /// Returns the present value of a register that is plain storage. For other registers it is 0, so that unwritten
     /// bytes count as 0.
-    fn kept(&self, core: &Core, offset: u32) -> u32 {
-        if RingPage::has(offset) { self.page.get(offset) } else { core.plain(offset) }
+    fn kept(&self, chip: &Chip, offset: u32) -> u32 {
+        if RingPage::has(offset) { self.page.get(offset) } else { chip.plain(offset) }
     }
 }
 
@@ -115,17 +115,17 @@ impl Function for Device {
 
     fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
         if region != CONFIG_REGION {
-            self.account.read();
+            self.access_counters.read();
         }
-        let mut core = self.core.lock();
-        core.unread = false;
+        let mut chip = self.chip.lock();
+        chip.unread = false;
         match region {
-            REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut core, part.offset)),
-            PORTS => self.read_words(offset, data, |part| self.read_port(&mut core, part.offset)),
+            REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut chip, part.offset)),
+            PORTS => self.read_words(offset, data, |part| self.read_port(&mut chip, part.offset)),
             TABLES => data.fill(0),
             CONFIG_REGION => {
-                core.config.set_interrupt(self.interrupting().causes.pin());
-                return core.config.read(offset, data);
+                chip.config.set_interrupt(self.interrupting().causes.pin());
+                return chip.config.read(offset, data);
             }
             _ => return Err(BadAccess),
         }
@@ -134,20 +134,20 @@ impl Function for Device {
 
     fn write(&self, region: usize, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
         if region != CONFIG_REGION {
-            self.account.write();
+            self.access_counters.write();
         }
-        let mut core = self.core.lock();
+        let mut chip = self.chip.lock();
         match region {
-            REGISTERS => self.write_words(offset, data, &mut core, |core, at| self.kept(core, at), To::Registers),
+            REGISTERS => self.write_words(offset, data, &mut chip, |chip, at| self.kept(chip, at), To::Registers),
             PORTS => self.write_words(
                 offset,
                 data,
-                &mut core,
-                |core, at| if at == IOADDR { core.io_address } else { self.kept(core, core.io_address) },
+                &mut chip,
+                |chip, at| if at == IOADDR { chip.io_address } else { self.kept(chip, chip.io_address) },
                 To::Ports,
             ),
             TABLES => {}
-            CONFIG_REGION => return self.write_config(&mut core, offset, data),
+            CONFIG_REGION => return self.write_config(&mut chip, offset, data),
             _ => return Err(BadAccess),
         }
         Ok(())
@@ -163,12 +163,12 @@ impl Function for Device {
     }
 
     fn unmasked(&self) {
-        self.account.unmask();
+        self.access_counters.unmask();
         self.pin_unmasked();
     }
 
-    fn is_read_soon(&self) -> bool {
-        if self.core.lock().unread {
+    fn expects_register_read(&self) -> bool {
+        if self.chip.lock().unread {
             return true;
         }
         let interrupting = self.interrupting();
@@ -176,13 +176,13 @@ impl Function for Device {
     }
 
     fn reset(&self) {
-        self.power_on(&mut self.core.lock());
+        self.power_on(&mut self.chip.lock());
     }
 
     fn connected(&self, on: bool) {
-        let mut core = self.core.lock();
-        core.connected = on;
-        core.forget();
-        self.power_on(&mut core);
+        let mut chip = self.chip.lock();
+        chip.connected = on;
+        chip.forget();
+        self.power_on(&mut chip);
     }
 }

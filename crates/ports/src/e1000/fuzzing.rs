@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_memory::View;
-use ringway_switch::{Batch, BatchStorage, Bell, Discarded, Input, News};
+use ringway_switch::{Armed, Batch, BatchStorage, Bell, CallReason, Discarded, Input, WakeOn};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::bell::E1000Bell;
@@ -216,8 +216,8 @@ fn guest_at(bench: &mut Bench, data: &[u8]) {
             }
             14 => device.page.set(0x2000 + bytes.word() % 0x2000 / 4 * 4, bytes.number()),
             _ => {
-                bell.ring(News::Room);
-                if !input.arm() {
+                bell.ring(CallReason::Room);
+                if input.arm(WakeOn::Frames) != Armed::Pending {
                     input.disarm();
                 }
             }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
-use ringway_switch::{Batch, BatchStorage, Discarded, Input, PortFault};
+use ringway_switch::{Armed, Batch, BatchStorage, Discarded, Input, InputCapabilities, PortFault, WakeOn};
 
+use super::data_path::{InputState, Ring};
 use super::device::Device;
-use super::interrupt::SentNews;
+use super::interrupt::SentEvent;
 use super::offsets::{TADV, TDH, TIDV};
-use super::sides::{InputSide, Ring};
 
 /// Most looped-back frames in one pass: enough for a self-test, and little load for other ports.
 const LOOPED: usize = 64;
 
 pub(super) struct E1000Input {
     device: Arc<Device>,
-    side: Arc<Mutex<InputSide>>,
+    side: Arc<Mutex<InputState>>,
     /// The lock, held from a collect to its release.
-    held: Option<ArcMutexGuard<RawMutex, InputSide>>,
+    held: Option<ArcMutexGuard<RawMutex, InputState>>,
     /// Memory for looped-back frames.
     looped: Option<BatchStorage>,
 }
@@ -32,8 +32,8 @@ impl E1000Input {
 
 /// Delivers the guest's frames back to the guest.
 #[cold]
-fn loop_back(device: &Device, side: &mut InputSide, tail: u32, storage: &mut Option<BatchStorage>) {
-    let InputSide { ring, memory, bounce, settings, .. } = side;
+fn loop_back(device: &Device, side: &mut InputState, tail: u32, storage: &mut Option<BatchStorage>) {
+    let InputState { ring, memory, bounce, settings, .. } = side;
     let Ring::On(transmit) = ring else { return };
     if bounce.begin().is_err() {
         return;
@@ -63,7 +63,7 @@ impl Input for E1000Input {
         // The port's own thread has the lock. It wakes the poller when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
-        side.turn(&self.device.page);
+        side.switch_ring(&self.device.page);
         let tail = side.tail(&self.device.page);
         if !side.pending(&self.device.page, tail) {
             return Ok(());
@@ -76,7 +76,7 @@ impl Input for E1000Input {
             loop_back(&self.device, side, tail, &mut self.looped);
             return Ok(());
         }
-        let InputSide { ring, memory, bounce, settings, .. } = &mut **side;
+        let InputState { ring, memory, bounce, settings, .. } = &mut **side;
         let Ring::On(transmit) = ring else { return Ok(()) };
         if bounce.begin().is_err() {
             return Ok(());
@@ -87,15 +87,15 @@ impl Input for E1000Input {
         Ok(())
     }
 
-    fn keeps(&self) -> bool {
-        true
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: true, discard_like: false }
     }
 
-    fn keep(&mut self, frames: usize) {
+    fn rewind(&mut self, frames: usize) {
         let Some(side) = &mut self.held else { return };
-        let InputSide { ring, memory, .. } = &mut **side;
+        let InputState { ring, memory, .. } = &mut **side;
         if let Ring::On(transmit) = ring {
-            transmit.keep(&memory.readable, frames);
+            transmit.rewind(&memory.readable, frames);
         }
     }
 
@@ -103,11 +103,11 @@ impl Input for E1000Input {
         let mut discarded = Discarded::default();
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
         let side = self.held.insert(guard);
-        side.turn(&self.device.page);
+        side.switch_ring(&self.device.page);
         let tail = side.tail(&self.device.page);
         if side.pending(&self.device.page, tail) && !side.looped {
             let mut result = side.start(&self.device.page);
-            let InputSide { ring, memory, .. } = &mut **side;
+            let InputState { ring, memory, .. } = &mut **side;
             if let (Ring::On(transmit), Ok(())) = (&mut *ring, result) {
                 result = transmit.discard(&memory.readable, tail, most, &mut discarded);
             }
@@ -122,7 +122,7 @@ impl Input for E1000Input {
     #[inline]
     fn release(&mut self) {
         let Some(mut side) = self.held.take() else { return };
-        let InputSide { ring, queue, memory, sent, segmented, .. } = &mut *side;
+        let InputState { ring, queue, memory, sent, segmented, .. } = &mut *side;
         let Ring::On(transmit) = ring else { return };
         let before = transmit.head();
         let completed = match transmit.release(&memory.writable) {
@@ -138,7 +138,7 @@ impl Input for E1000Input {
         segmented[0] += completed.segmented;
         segmented[1] += completed.failed;
         let (head, count) = (transmit.head(), transmit.count());
-        let news = SentNews {
+        let news = SentEvent {
             second: *queue > 0,
             reported: completed.reported,
             delay: completed.delay,
@@ -156,18 +156,24 @@ impl Input for E1000Input {
     #[inline]
     fn pending(&mut self) -> bool {
         let Some(side) = self.side.try_lock() else { return false };
-        side.any_pending(&self.device.page) || self.device.has_news()
+        side.any_pending(&self.device.page) || self.device.has_event()
     }
 
     fn has_frames(&mut self) -> bool {
         self.side.try_lock().is_none_or(|side| side.any_pending(&self.device.page))
     }
 
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        if wake_on == WakeOn::Events {
+            return Armed::with_kick(self.device.arm_for_events());
+        }
         self.device.arm();
-        let Some(side) = self.side.try_lock() else { return true };
+        let Some(side) = self.side.try_lock() else { return Armed::Pending };
         side.ask(true);
-        side.any_pending(&self.device.page) || self.device.has_news()
+        if side.any_pending(&self.device.page) || self.device.has_event() {
+            return Armed::Pending;
+        }
+        if self.device.mapped && side.is_on() { Armed::Silent } else { Armed::Kick }
     }
 
     fn disarm(&mut self) {
@@ -178,15 +184,7 @@ impl Input for E1000Input {
         }
     }
 
-    fn has_news(&mut self) -> bool {
-        self.device.take_news()
-    }
-
-    fn arm_for_news(&mut self) -> bool {
-        self.device.arm_for_news()
-    }
-
-    fn needs_looks(&mut self) -> bool {
-        self.device.mapped && self.side.try_lock().is_none_or(|side| side.is_on())
+    fn take_event(&mut self) -> bool {
+        self.device.take_event()
     }
 }

@@ -14,9 +14,7 @@
 //! RXO is in ICR at once, but raises OTHER at most every 100 ms: Linux's e1000e reads ICR for each, and lost more frames by
 //! that under overload.
 
-mod raise;
-
-use super::moderation::{Delay, Delayed, Patience, Throttle};
+use super::moderation::{CompletionDelay, Delay, Delayed, Throttle};
 use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE};
 
 /// Number of MSI-X messages.
@@ -27,16 +25,16 @@ const OVERRUN_EVERY: u64 = 100_000_000;
 /// Causes that belong to no queue. RXO belongs to them, too, but only from time to time ([`OVERRUN_EVERY`]).
 const OTHERS: u32 = LSC | MDAC | 1 << 16 | 1 << 17 | 1 << 18;
 /// The causes to which IVAR assigns vectors, in the order of its fields.
-const ALLOCATED: [u32; 5] = [RXQ0, RXQ1, TXQ0, TXQ1, OTHER];
+pub(super) const ALLOCATED: [u32; 5] = [RXQ0, RXQ1, TXQ0, TXQ1, OTHER];
 
-/// How interrupts reach the guest.
+/// How interrupts are signalled to the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Signalling {
     /// The pin, or one message.
     #[default]
-    One,
+    Single,
     /// One message for each of several groups of causes (MSI-X).
-    Several,
+    PerVector,
 }
 
 /// The interrupts to raise.
@@ -50,7 +48,7 @@ pub(super) struct Raise {
 
 /// Describes transmit descriptors that were completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SentNews {
+pub(super) struct SentEvent {
     /// The descriptors belong to the second ring.
     pub(super) second: bool,
     /// Some descriptors had "report status" set.
@@ -68,7 +66,7 @@ pub(super) struct SentNews {
 
 /// Describes frames that were received or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReceivedNews {
+pub(super) struct ReceivedEvent {
     pub(super) frames: bool,
     /// Few descriptors are left.
     pub(super) low: bool,
@@ -78,38 +76,38 @@ pub(super) struct ReceivedNews {
 
 /// One interrupt line to the guest: the pin or a message.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+pub(super) struct Line {
     /// Raised, and its causes are still pending.
-    up: bool,
-    throttle: Throttle,
+    pub(super) up: bool,
+    pub(super) throttle: Throttle,
     /// Value of ITR or EITR.
-    register: u32,
+    pub(super) register: u32,
 }
 
 /// The interrupt registers of a function.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
     /// Bits that the cause registers of this model have.
-    known: u32,
-    way: Way,
-    icr: u32,
-    ims: u32,
-    iam: u32,
-    eiac: u32,
-    ivar: u32,
-    ctrl_ext: u32,
+    pub(super) known: u32,
+    pub(super) signalling: Signalling,
+    pub(super) icr: u32,
+    pub(super) ims: u32,
+    pub(super) iam: u32,
+    pub(super) eiac: u32,
+    pub(super) ivar: u32,
+    pub(super) ctrl_ext: u32,
     /// The pin or the single message.
-    one: Line,
-    several: [Line; VECTORS],
-    transmit: Delay,
-    receive: Delay,
-    sent: Patience,
+    pub(super) one: Line,
+    pub(super) several: [Line; VECTORS],
+    pub(super) transmit: Delay,
+    pub(super) receive: Delay,
+    pub(super) sent: CompletionDelay,
     /// Causes of the rings with sent frames whose interrupt is delayed.
-    untold: u32,
+    pub(super) unreported: u32,
     /// When RXO was last raised as an "other" cause.
-    overrun: Option<u64>,
+    pub(super) overrun: Option<u64>,
     /// Shortest interval between interrupts that the port's settings ask for, in nanoseconds.
-    floor: u64,
+    pub(super) min_interval: u64,
 }
 
 impl Causes {
@@ -122,8 +120,8 @@ impl Causes {
         let keep = |line: &Line| Line { throttle: line.throttle, ..Line::default() };
         *self = Causes {
             known: self.known,
-            way: self.way,
-            floor: self.floor,
+            signalling: self.signalling,
+            min_interval: self.min_interval,
             one: keep(&self.one),
             several: self.several.each_ref().map(keep),
             sent: self.sent,
@@ -133,25 +131,25 @@ impl Causes {
         self.sent.stop();
     }
 
-    /// Sets how the guest is reached. Pending causes are raised that way again.
+    /// Sets how interrupts are signalled. Pending causes are raised again.
     #[inline]
-    pub(super) fn set_way(&mut self, way: Way) {
-        if self.way != way {
-            self.way = way;
+    pub(super) fn set_signalling(&mut self, signalling: Signalling) {
+        if self.signalling != signalling {
+            self.signalling = signalling;
             self.one.up = false;
             self.several.iter_mut().for_each(|line| line.up = false);
         }
     }
 
-    pub(super) fn set_floor(&mut self, nanoseconds: u64) {
-        self.floor = nanoseconds;
+    pub(super) fn set_min_interval(&mut self, nanoseconds: u64) {
+        self.min_interval = nanoseconds;
     }
 
     /// Sets the longest delay of the interrupt for sent frames, in nanoseconds.
-    pub(super) fn set_patience(&mut self, within: u64) {
+    pub(super) fn set_completion_delay(&mut self, within: u64) {
         self.sent.set_within(within);
         if within == 0 {
-            self.take_sent();
+            self.end_completion_delay();
         }
     }
 
@@ -182,7 +180,7 @@ impl Causes {
     /// unmasked, or if an unmasked cause is pending. (DS 10.2.4.1 does not define the case in which automatic masking
     /// is off; the 8257x manual, 13.3.27, and drivers do.)
     pub(super) fn read(&mut self) -> u32 {
-        self.take_sent();
+        self.end_completion_delay();
         self.sent.seen();
         if self.known & OTHER == 0 {
             let causes = std::mem::take(&mut self.icr);
@@ -251,9 +249,9 @@ impl Causes {
 
     /// Notes completed transmit descriptors. `tidv` and `tadv` are the present values of the registers. `now` is called
     /// only if the time matters.
-    pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl Fn() -> u64) {
+    pub(super) fn sent(&mut self, news: SentEvent, tidv: u32, tadv: u32, now: impl Fn() -> u64) {
         if news.reported {
-            self.untold |= if news.second { TXQ1 } else { TXQ0 };
+            self.unreported |= if news.second { TXQ1 } else { TXQ0 };
             let delayed = match news.delay && tidv & 0xffff != 0 {
                 true => self.transmit.event(now(), tidv, tadv),
                 false => Delayed::No,
@@ -262,7 +260,7 @@ impl Causes {
             match delayed {
                 Delayed::Yes => {}
                 Delayed::No if held == Delayed::Yes => self.transmit.stop(),
-                Delayed::No => self.tell_sent(),
+                Delayed::No => self.report_sent(),
             }
         }
         if news.empty {
@@ -272,7 +270,7 @@ impl Causes {
 
     /// Notes received frames. `rdtr` and `radv` are the present values of the registers. `now` is called only if the
     /// time matters.
-    pub(super) fn received(&mut self, news: ReceivedNews, rdtr: u32, radv: u32, now: impl Fn() -> u64) {
+    pub(super) fn received(&mut self, news: ReceivedEvent, rdtr: u32, radv: u32, now: impl Fn() -> u64) {
         if news.frames {
             let delayed = match rdtr & 0xffff != 0 {
                 true => self.receive.event(now(), rdtr, radv),
@@ -300,24 +298,24 @@ impl Causes {
     }
 
     /// Makes the sent frames a cause.
-    fn tell_sent(&mut self) {
+    pub(super) fn report_sent(&mut self) {
         self.transmit.stop();
         self.sent.stop();
-        let rings = std::mem::take(&mut self.untold);
-        self.set(if self.way == Way::Several { TXDW | rings } else { TXDW });
+        let rings = std::mem::take(&mut self.unreported);
+        self.set(if self.signalling == Signalling::PerVector { TXDW | rings } else { TXDW });
     }
 
     /// The guest reads the causes, or gets an interrupt anyway: ends the device's own delay for sent frames.
-    fn take_sent(&mut self) {
+    pub(super) fn end_completion_delay(&mut self) {
         if self.sent.is_running() && !self.transmit.is_running() {
-            self.tell_sent();
+            self.report_sent();
         }
     }
 
     /// TIDV was written with its flush bit.
     pub(super) fn flush_transmit(&mut self) {
         if self.transmit.is_running() || self.sent.is_running() {
-            self.tell_sent();
+            self.report_sent();
         }
     }
 
@@ -329,7 +327,7 @@ impl Causes {
         }
     }
 
-    fn receive_cause(&self) -> u32 {
-        if self.way == Way::Several { RXQ0 | RXT0 } else { RXT0 }
+    pub(super) fn receive_cause(&self) -> u32 {
+        if self.signalling == Signalling::PerVector { RXQ0 | RXT0 } else { RXT0 }
     }
 }

@@ -1,17 +1,17 @@
-//! Causes, masks, messages and both moderations, over a clock of the test's own.
+//! Causes, masks, messages and both kinds of moderation, with the test's own clock.
 
 use proptest::prelude::*;
 
-use super::interrupt::{Causes, Raise, ReceivedNews, SentNews, Way};
+use super::interrupt::{Causes, Raise, ReceivedEvent, SentEvent, Signalling};
 use super::offsets::*;
 
 const OLD: u32 = 0x0001_ffff;
 const NEW: u32 = 0x01f7_ffff;
 /// Longest time in nanoseconds that the device delays the interrupt for sent frames.
 const LONGEST_PATIENCE: u64 = 300_000;
-const RECEIVED: ReceivedNews = ReceivedNews { frames: true, low: false, overrun: false };
-const REPORTED: SentNews =
-    SentNews { second: false, reported: true, delay: true, empty: false, descriptors: 1, bytes: 60, ring: 256 };
+const RECEIVED: ReceivedEvent = ReceivedEvent { frames: true, low: false, overrun: false };
+const REPORTED: SentEvent =
+    SentEvent { second: false, reported: true, delay: true, empty: false, descriptors: 1, bytes: 60, ring: 256 };
 
 fn raise(vectors: u8) -> Raise {
     Raise { vectors, next: None }
@@ -29,7 +29,7 @@ fn a_masked_cause_is_raised_when_it_is_unmasked() {
     causes.unmask(LSC | RXT0);
     assert_eq!(causes.settle(2), raise(1));
     assert!(causes.pin());
-    assert_eq!(causes.settle(3), raise(0), "it is up already");
+    assert_eq!(causes.settle(3), raise(0), "the line is already asserted");
     assert_eq!(causes.read(), LSC);
     assert!(!causes.pin());
 }
@@ -47,12 +47,12 @@ fn reading_takes_nothing_along_that_was_not_raised_on_the_newer_model() {
     let mut causes = Causes::new(NEW);
     causes.set(TXQE);
     causes.unmask(RXT0);
-    assert_eq!((causes.read(), causes.read()), (TXQE, TXQE), "something else is unmasked");
+    assert_eq!((causes.read(), causes.read()), (TXQE, TXQE), "another cause is unmasked");
     causes.set(RXT0);
     assert_eq!((causes.read(), causes.read()), (ASSERTED | RXT0 | TXQE, 0));
     causes.set(TXQE);
     causes.mask(!0);
-    assert_eq!((causes.read(), causes.read()), (TXQE, 0), "nothing is unmasked");
+    assert_eq!((causes.read(), causes.read()), (TXQE, 0), "no cause is unmasked");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn reading_masks_by_itself_where_that_is_asked_for() {
     causes.set(RXT0);
     assert_eq!(causes.settle(2), raise(0));
     causes.unmask(RXT0);
-    assert_eq!(causes.settle(3), raise(1), "what came meanwhile");
+    assert_eq!(causes.settle(3), raise(1), "the cause that came meanwhile");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_link_change_is_one_of_the_other_causes_of_the_newer_model_only() {
 #[test]
 fn each_message_has_its_causes_its_interval_and_its_own_end() {
     let mut causes = Causes::new(NEW);
-    causes.set_way(Way::Several);
+    causes.set_signalling(Signalling::PerVector);
     // The setting of Linux: receive, transmit and other causes go to messages 0, 1 and 2. The causes of queues clear
     // and mask themselves.
     causes.set_ivar(8 | 9 << 8 | 10 << 16);
@@ -99,7 +99,7 @@ fn each_message_has_its_causes_its_interval_and_its_own_end() {
     assert_eq!(causes.ims(), OTHER | LSC, "both are masked");
     assert_eq!(causes.settle(1_001), raise(0));
     causes.unmask(RXQ0 | TXQ0);
-    assert_eq!(causes.settle(1_002), raise(0), "told already");
+    assert_eq!(causes.settle(1_002), raise(0), "the message was already sent");
     causes.received(RECEIVED, 0, 0, || 0);
     causes.sent(REPORTED, 0, 0, || 0);
     assert_eq!(causes.settle(2_000), Raise { vectors: 0b010, next: Some(1_000 + 25_600) });
@@ -111,9 +111,9 @@ fn each_message_has_its_causes_its_interval_and_its_own_end() {
 
 #[test]
 fn lost_frames_are_a_cause_at_once_and_seldom_an_interrupt() {
-    let lost = ReceivedNews { overrun: true, ..ReceivedNews::default() };
+    let lost = ReceivedEvent { overrun: true, ..ReceivedEvent::default() };
     let mut causes = Causes::new(NEW);
-    causes.set_way(Way::Several);
+    causes.set_signalling(Signalling::PerVector);
     causes.set_ivar(8 | 9 << 8 | 10 << 16);
     causes.unmask(RXQ0 | TXQ0 | OTHER | LSC);
     let mut raised = 0;
@@ -127,7 +127,7 @@ fn lost_frames_are_a_cause_at_once_and_seldom_an_interrupt() {
     old.unmask(RXO);
     for now in 1..4 {
         old.received(lost, 0, 0, || now);
-        assert_eq!((old.settle(now), old.read()), (raise(1), RXO), "who asks for it has it each time");
+        assert_eq!((old.settle(now), old.read()), (raise(1), RXO), "an unmasked RXO interrupts each time");
     }
 }
 
@@ -152,15 +152,15 @@ fn a_descriptor_that_may_not_be_late_takes_the_others_along() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW);
     causes.sent(REPORTED, 100, 0, || 1);
-    causes.sent(SentNews { delay: false, ..REPORTED }, 100, 0, || 2);
+    causes.sent(SentEvent { delay: false, ..REPORTED }, 100, 0, || 2);
     assert_eq!((causes.settle(2), causes.read()), (raise(1), TXDW));
-    assert_eq!(causes.settle(1_000_000), raise(0), "told twice");
+    assert_eq!(causes.settle(1_000_000), raise(0), "a second interrupt for the cause");
 }
 
 #[test]
 fn few_descriptors_and_lost_frames_are_told_without_delay() {
     let mut causes = Causes::new(OLD);
-    causes.received(ReceivedNews { frames: true, low: true, overrun: true }, 100, 100, || 1);
+    causes.received(ReceivedEvent { frames: true, low: true, overrun: true }, 100, 100, || 1);
     assert_eq!(causes.read(), RXDMT0 | RXO);
 }
 
@@ -168,7 +168,7 @@ fn few_descriptors_and_lost_frames_are_told_without_delay() {
 fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
     let mut causes = Causes::new(OLD);
     causes.unmask(RXT0);
-    causes.set_floor(1_000_000);
+    causes.set_min_interval(1_000_000);
     causes.set_itr(10);
     for now in [1_000, 1_001_000] {
         causes.received(RECEIVED, 0, 0, || 0);
@@ -176,9 +176,9 @@ fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
         causes.read();
         causes.received(RECEIVED, 0, 0, || 0);
         assert_eq!(causes.settle(now + 1), at(now + 1_000_000));
-        causes.set_floor(0);
-        assert_eq!(causes.settle(now + 2), at(now + 2_560), "and less when that has changed");
-        causes.set_floor(1_000_000);
+        causes.set_min_interval(0);
+        assert_eq!(causes.settle(now + 2), at(now + 2_560), "a shorter interval applies at once");
+        causes.set_min_interval(1_000_000);
         causes.read();
     }
 }
@@ -187,34 +187,34 @@ fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
 fn what_was_sent_is_told_when_enough_of_the_ring_or_of_bytes_waits_or_the_time_is_over() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW | RXT0);
-    causes.set_patience(2_000_000);
-    let now = SentNews { delay: false, ..REPORTED };
+    causes.set_completion_delay(2_000_000);
+    let now = SentEvent { delay: false, ..REPORTED };
     causes.sent(now, 0, 0, || 1_000);
     assert_eq!(causes.settle(1_000), at(2_001_000));
-    causes.sent(SentNews { descriptors: 198, ..now }, 0, 0, || 900_000);
+    causes.sent(SentEvent { descriptors: 198, ..now }, 0, 0, || 900_000);
     assert_eq!(causes.settle(900_000), at(2_001_000), "199 of 256");
     causes.sent(now, 0, 0, || 900_001);
     assert_eq!((causes.settle(900_001), causes.read()), (raise(1), TXDW));
-    causes.sent(SentNews { descriptors: 39, ring: 80, ..now }, 0, 0, || 910_000);
+    causes.sent(SentEvent { descriptors: 39, ring: 80, ..now }, 0, 0, || 910_000);
     assert_eq!(causes.settle(910_000), at(2_910_000), "39 of 80");
-    causes.sent(SentNews { ring: 80, ..now }, 0, 0, || 910_001);
+    causes.sent(SentEvent { ring: 80, ..now }, 0, 0, || 910_001);
     assert_eq!((causes.settle(910_001), causes.read()), (raise(1), TXDW));
-    causes.sent(SentNews { bytes: 131_071, ..now }, 0, 0, || 1_000_000);
+    causes.sent(SentEvent { bytes: 131_071, ..now }, 0, 0, || 1_000_000);
     assert_eq!(causes.settle(1_000_000), at(3_000_000));
     causes.sent(now, 0, 0, || 1_000_001);
     assert_eq!((causes.settle(1_000_001), causes.read()), (raise(1), TXDW));
     causes.sent(now, 0, 0, || 2_000_000);
     assert_eq!(causes.settle(3_999_999), at(4_000_000));
     assert_eq!((causes.settle(4_000_000), causes.read()), (raise(1), TXDW));
-    causes.sent(SentNews { ring: 0, ..now }, 0, 0, || 5_000_000);
-    assert_eq!((causes.settle(5_000_000), causes.read()), (raise(1), TXDW), "the guest asked to be told");
+    causes.sent(SentEvent { ring: 0, ..now }, 0, 0, || 5_000_000);
+    assert_eq!((causes.settle(5_000_000), causes.read()), (raise(1), TXDW), "the guest asked for the interrupt");
 }
 
 #[test]
 fn a_guest_that_was_found_waiting_is_told_sooner_until_it_goes_on_sending() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW);
-    causes.set_patience(2_000_000);
+    causes.set_completion_delay(2_000_000);
     let told = |causes: &mut Causes, sent: &[u64], due| {
         sent.iter().for_each(|&now| causes.sent(REPORTED, 0, 0, || now));
         assert_eq!(causes.settle(due - 1), at(due), "sent at {sent:?}");
@@ -228,18 +228,18 @@ fn a_guest_that_was_found_waiting_is_told_sooner_until_it_goes_on_sending() {
     causes.sent(REPORTED, 0, 0, || 7_300_000);
     assert_eq!(causes.settle(7_350_000), raise(1));
     causes.sent(REPORTED, 0, 0, || 7_360_000);
-    assert_eq!(causes.settle(7_400_000), at(7_660_000), "it sent before it had looked");
+    assert_eq!(causes.settle(7_400_000), at(7_660_000), "the guest sent before it read the cause");
     assert_eq!((causes.settle(7_660_000), causes.read()), (Raise::default(), TXDW));
     told(&mut causes, &[7_700_000], 7_750_000);
-    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 0, 0, || 7_800_000);
+    causes.sent(SentEvent { descriptors: 200, ..REPORTED }, 0, 0, || 7_800_000);
     assert_eq!((causes.settle(7_800_000), causes.read()), (raise(1), TXDW));
     told(&mut causes, &[7_900_000], 7_950_000);
     for (descriptors, now) in [(1, 8_000_000), (1, 8_040_000), (198, 8_080_000)] {
-        causes.sent(SentNews { descriptors, ..REPORTED }, 0, 0, || now);
+        causes.sent(SentEvent { descriptors, ..REPORTED }, 0, 0, || now);
     }
     assert_eq!((causes.settle(8_080_000), causes.read()), (raise(1), TXDW));
     told(&mut causes, &[9_000_000], 11_000_000);
-    causes.set_patience(100_000);
+    causes.set_completion_delay(100_000);
     told(&mut causes, &[12_000_000], 12_100_000);
 }
 
@@ -247,38 +247,38 @@ fn a_guest_that_was_found_waiting_is_told_sooner_until_it_goes_on_sending() {
 fn what_was_sent_is_told_with_whatever_is_told_before() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW | RXT0);
-    causes.set_patience(2_000_000);
+    causes.set_completion_delay(2_000_000);
     causes.sent(REPORTED, 0, 0, || 1);
     causes.received(RECEIVED, 0, 0, || 2);
     assert_eq!((causes.settle(2), causes.read()), (raise(1), RXT0 | TXDW));
-    assert_eq!(causes.settle(2_000_002), raise(0), "not once more");
+    assert_eq!(causes.settle(2_000_002), raise(0), "a second interrupt for the sent frame");
     causes.sent(REPORTED, 0, 0, || 3_000_000);
-    assert_eq!(causes.read(), TXDW, "who looks is told");
+    assert_eq!(causes.read(), TXDW, "a read of ICR shows the delayed cause");
     causes.sent(REPORTED, 0, 0, || 4_000_000);
-    causes.set_patience(0);
-    assert_eq!((causes.settle(4_000_001), causes.read()), (raise(1), TXDW), "so is who need not wait any more");
+    causes.set_completion_delay(0);
+    assert_eq!((causes.settle(4_000_001), causes.read()), (raise(1), TXDW), "the interrupt comes when the delay ends");
 }
 
 #[test]
 fn the_guest_s_own_delay_holds_however_long_the_device_waits() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW);
-    causes.set_patience(10_000);
+    causes.set_completion_delay(10_000);
     causes.sent(REPORTED, 100, 0, || 0);
-    assert_eq!(causes.settle(10_000), at(102_400), "the guest's is longer");
+    assert_eq!(causes.settle(10_000), at(102_400), "the guest's interval is longer");
     assert_eq!((causes.settle(102_400), causes.read()), (raise(1), TXDW));
-    causes.set_patience(1_000_000);
+    causes.set_completion_delay(1_000_000);
     causes.sent(REPORTED, 100, 0, || 200_000);
-    assert_eq!(causes.settle(302_400), at(1_200_000), "the device's is longer");
-    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 100, 0, || 400_000);
-    assert_eq!(causes.settle(400_000), at(502_400), "enough of the ring");
+    assert_eq!(causes.settle(302_400), at(1_200_000), "the device's interval is longer");
+    causes.sent(SentEvent { descriptors: 200, ..REPORTED }, 100, 0, || 400_000);
+    assert_eq!(causes.settle(400_000), at(502_400), "the ring is full enough");
     assert_eq!((causes.settle(502_400), causes.read()), (raise(1), TXDW));
 }
 
 #[test]
 fn a_reset_forgets_causes_and_delays_but_not_when_the_last_interrupt_was() {
     let mut causes = Causes::new(OLD);
-    causes.set_floor(1_000);
+    causes.set_min_interval(1_000);
     causes.unmask(RXT0);
     causes.set(RXT0);
     assert_eq!(causes.settle(10_000), raise(1));
@@ -303,7 +303,7 @@ enum Step {
     Floor(u64),
     Receiving(u32, u32),
     Sending(u32, u32),
-    Patience(u64),
+    CompletionDelay(u64),
     Flush,
 }
 
@@ -314,7 +314,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         4 => (any::<(bool, bool)>(), 1u32..60).prop_map(|((delay, empty), descriptors)| {
             Step::Send { delay, empty, descriptors }
         }),
-        1 => prop_oneof![Just(0), 0u64..LONGEST_PATIENCE].prop_map(Step::Patience),
+        1 => prop_oneof![Just(0), 0u64..LONGEST_PATIENCE].prop_map(Step::CompletionDelay),
         1 => prop_oneof![Just(LSC), Just(RXO), Just(MDAC)].prop_map(Step::Set),
         1 => Just(Step::Mask),
         2 => Just(Step::Unmask),
@@ -328,7 +328,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((0u64..100_000, step), 1..120)
 }
 
-/// A guest with one interrupt line, and a poller that checks whenever it was told to.
+/// A guest with one interrupt line, and a poller that checks at the scheduled times.
 struct Run {
     causes: Causes,
     now: u64,
@@ -338,7 +338,7 @@ struct Run {
     receiving: (u32, u32),
     sending: (u32, u32),
     last: Option<u64>,
-    /// Causes that the NIC was told of and the guest has not read yet, without those that are delayed.
+    /// Causes that have occurred and that the guest has not read yet, without delayed causes.
     owed: u32,
     unmasked: bool,
 }
@@ -365,7 +365,7 @@ impl Run {
         let raise = self.causes.settle(self.now);
         if raise.vectors != 0 {
             let since = self.last.map_or(u64::MAX, |last| self.now - last);
-            assert!(since >= self.interval.max(self.floor), "{since} ns after the one before");
+            assert!(since >= self.interval.max(self.floor), "{since} ns after the previous interrupt");
             assert!(self.unmasked, "masked");
             self.last = Some(self.now);
             self.causes.raised(raise.vectors, self.now);
@@ -374,7 +374,7 @@ impl Run {
         self.next = raise.next;
     }
 
-    /// Lets time pass. The poller checks exactly when it was told to.
+    /// Lets time pass. The poller checks exactly at the scheduled times.
     fn pass(&mut self, time: u64) {
         let until = self.now + time;
         while let Some(next) = self.next.filter(|&next| next <= until) {
@@ -388,12 +388,12 @@ impl Run {
         let now = self.now;
         match step {
             Step::Receive { low } => {
-                let news = ReceivedNews { low, ..RECEIVED };
+                let news = ReceivedEvent { low, ..RECEIVED };
                 self.causes.received(news, self.receiving.0, self.receiving.1, || now);
                 self.owed |= RXT0 | if low { RXDMT0 } else { 0 };
             }
             Step::Send { delay, empty, descriptors } => {
-                let news = SentNews { delay, empty, descriptors, ..REPORTED };
+                let news = SentEvent { delay, empty, descriptors, ..REPORTED };
                 self.causes.sent(news, self.sending.0, self.sending.1, || now);
                 self.owed |= TXDW | if empty { TXQE } else { 0 };
             }
@@ -415,12 +415,12 @@ impl Run {
                 self.interval = u64::from(register) * 256;
             }
             Step::Floor(floor) => {
-                self.causes.set_floor(floor);
+                self.causes.set_min_interval(floor);
                 self.floor = floor;
             }
             Step::Receiving(packet, absolute) => self.receiving = (packet, absolute),
             Step::Sending(packet, absolute) => self.sending = (packet, absolute),
-            Step::Patience(within) => self.causes.set_patience(within),
+            Step::CompletionDelay(within) => self.causes.set_completion_delay(within),
             Step::Flush => {
                 self.causes.flush_receive();
                 self.causes.flush_transmit();
@@ -451,17 +451,17 @@ proptest! {
         prop_assert!(raised || run.owed & !run.causes.read() == 0 && run.owed == 0, "{:#x} are owed", run.owed);
         run.follow(Step::Read);
         prop_assert_eq!(run.owed, 0);
-        prop_assert_eq!(run.next, None, "nothing is left to do");
+        prop_assert_eq!(run.next, None, "no check is scheduled");
     }
 
-    /// Separate messages: each is raised for all its causes, and no two are closer than their interval.
+    /// Separate messages: each is raised for all its causes, and at most once per interval.
     #[test]
     fn no_message_is_lost_and_no_interval_is_broken(
         intervals in prop::array::uniform2(0u32..400),
         steps in prop::collection::vec((0u64..60_000, 0usize..3), 1..100),
     ) {
         let mut causes = Causes::new(NEW);
-        causes.set_way(Way::Several);
+        causes.set_signalling(Signalling::PerVector);
         causes.set_ivar(8 | 9 << 8);
         causes.set_eiac(RXQ0 | TXQ0);
         causes.set_iam(!0);

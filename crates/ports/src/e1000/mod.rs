@@ -3,11 +3,11 @@
 //! - `offsets`, `registers`: where registers are, and registers that are plain memory; `ring_page`: registers that a front
 //!   end may map.
 //! - `eeprom`, `phy`, `statistics`, `clock`: the functions behind the other registers.
-//! - `account`: counts of register accesses.
-//! - `moderation`, `interrupt`: interrupt causes, and when they are raised.
+//! - `access_counters`: counts of register accesses.
+//! - `moderation`, `interrupt`, `raise`: interrupt causes, and when they are raised.
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
-//! - `device`: registers and rings of one port; `access`: the effects of register accesses; `function`: the device as the
-//!   front end sees it; `sides`: the two directions that pollers lock.
+//! - `device`: registers and rings of one port; `chip`: its registers; `access`: the effects of register accesses; `function`:
+//!   the device as the front end sees it; `data_path`: the two directions that pollers lock.
 //! - `block`: the mode with tails in the guest's memory.
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 //!
@@ -28,10 +28,13 @@
 // may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod access;
-mod account;
+mod access_counters;
 mod bell;
 mod block;
+#[deny(clippy::arithmetic_side_effects)]
+mod chip;
 mod clock;
+mod data_path;
 mod device;
 #[cfg(test)]
 mod device_tests;
@@ -49,10 +52,11 @@ mod newer_tests;
 mod offsets;
 mod output;
 mod phy;
+mod raise;
 mod registers;
 mod ring_page;
 pub mod rings;
-mod sides;
+mod settings;
 mod statistics;
 #[cfg(test)]
 mod switched_tests;
@@ -60,88 +64,22 @@ mod switched_tests;
 mod waiting_tests;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
 use ringway_memory::Limits;
 
-use crate::Sides;
+pub use crate::front_end::State;
+use crate::front_end::repeat;
+use crate::port_io::PortIo;
 use crate::vfio_user::{Function, Observer, Server, ServerSettings};
-pub use account::Accesses;
+pub use access_counters::Accesses;
 use bell::E1000Bell;
 use device::Device;
 use input::E1000Input;
 use output::E1000Output;
-
-/// The model of a NIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Model {
-    /// 82540EM: one interrupt pin and legacy descriptors. The guest's driver is e1000.
-    #[default]
-    E1000,
-    /// 82574L: message-signalled interrupts, extended descriptors, and ring registers that can be mapped. The guest's
-    /// driver is e1000e.
-    E1000e,
-}
-
-/// Recommended value of [`Settings::receive_buffer`] in bytes. The 48 KiB of a real 82540EM (SDM 13.4.16) hold 32 long
-/// frames, less than a burst of TCP.
-pub const RECEIVE_BUFFER: usize = 512 << 10;
-
-/// Settings of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `SWITCH:PORT`, for thread names and messages.
-    pub label: String,
-    /// Path of the socket.
-    pub socket: PathBuf,
-    /// Model of the NIC.
-    pub model: Model,
-    /// Station address of the NIC.
-    pub mac: [u8; 6],
-    /// Whether the cable is plugged in.
-    pub link: bool,
-    /// Whether the front end may map the pages of the ring registers into the guest (82574L).
-    pub mapped: bool,
-    /// Whether the paravirtual extension is offered (thesis 4.4.2).
-    pub csb: bool,
-    /// Longest time before the guest gets an interrupt for sent frames, as long as its ring is not nearly full of them.
-    pub completion_delay: Duration,
-    /// Size in bytes of the packet buffer, in which frames wait for descriptors. A frame takes a multiple of 64 bytes.
-    pub receive_buffer: usize,
-    /// Limits for the memory that the front end may share.
-    pub memory: Limits,
-}
-
-/// State of a port's front end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// No front end is connected.
-    Waiting,
-    /// A front end is connected. No driver has both brought up the link and enabled both directions.
-    Connected,
-    /// Frames flow.
-    Up,
-}
-
-/// What a port knows of its guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// State of the front end.
-    pub state: State,
-    /// True if the guest sees a link.
-    pub link: bool,
-    /// Kind of interrupts in use: `none`, `intx`, `msi` or `msi-x`.
-    pub interrupts: &'static str,
-    /// Size of the transmit ring in descriptors; 0 while it is off.
-    pub transmit_ring: u32,
-    /// Size of the receive ring in descriptors; 0 while it is off.
-    pub receive_ring: u32,
-    /// Register accesses and interrupts of the guest's driver so far.
-    pub accesses: Accesses,
-}
+pub use settings::{Model, RECEIVE_BUFFER, Settings, Status};
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.
 pub struct E1000 {
@@ -154,11 +92,7 @@ impl E1000 {
     /// Returns the state of the guest.
     #[must_use]
     pub fn status(&self) -> Status {
-        loop {
-            if let Some(status) = self.status_until(Instant::now() + Duration::from_secs(1)) {
-                return status;
-            }
-        }
+        repeat(|until| self.status_until(until))
     }
 
     /// Returns the state of the guest, or `None` if another thread holds the registers until `until` is past: the guest
@@ -209,9 +143,9 @@ impl Nic {
 ///
 /// # Errors
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
-pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, E1000)> {
+pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, E1000)> {
     let device = Arc::new(Device::new(settings, Arc::clone(&observer))?);
-    let sides = Sides {
+    let sides = PortIo {
         input: Box::new(E1000Input::new(Arc::clone(&device))),
         output: Box::new(E1000Output::new(Arc::clone(&device))),
         bell: Box::new(E1000Bell { device: Arc::clone(&device) }),

@@ -2,10 +2,10 @@
 //!
 //! - [`Throttle`]: the newer way of these NICs, a least interval between two interrupts (SDM 13.4; thesis 2.3.2).
 //! - [`Delay`]: the older way, packet and absolute timers (SDM 3.2.7 and 3.4.3; thesis 2.3.2).
-//! - [`Patience`]: the device's own delay of the cause TXDW.
+//! - [`CompletionDelay`]: the device's own delay of the cause TXDW.
 //!
 //! Only a ring that gets full and sockets that count their bytes wait for the news that frames were sent. Whatever the driver
-//! asks for, [`Patience`] therefore holds TXDW back until one of these events:
+//! asks for, [`CompletionDelay`] therefore holds TXDW back until one of these events:
 //!
 //! - All but 56 descriptors of the ring wait. (Linux's drivers stop their queue with 24 to 52 left.)
 //! - 128 KiB wait.
@@ -125,7 +125,7 @@ impl Delay {
 /// until enough descriptors or bytes are complete, or for a limited time. If the guest was found waiting, as drivers
 /// that combine tail writes do, the delay also ends a short time after the last frame.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct CompletionDelay {
     /// Longest delay in nanoseconds; 0: no delay.
     within: u64,
     /// Times of the first and the last event that is delayed.
@@ -148,7 +148,7 @@ fn enough(ring: u32) -> u32 {
     (ring / 2).max(ring.saturating_sub(UNUSED))
 }
 
-impl Patience {
+impl CompletionDelay {
     /// Sets the longest delay in nanoseconds.
     pub(super) fn set_within(&mut self, within: u64) {
         self.within = within;
@@ -210,8 +210,8 @@ impl Patience {
 
     /// Ends the delay: the completions have become a cause, or never will.
     pub(super) fn stop(&mut self) {
-        let Patience { within, silence, unseen, .. } = *self;
-        *self = Patience { within, silence, unseen, ..Patience::default() };
+        let CompletionDelay { within, silence, unseen, .. } = *self;
+        *self = CompletionDelay { within, silence, unseen, ..CompletionDelay::default() };
     }
 }
 

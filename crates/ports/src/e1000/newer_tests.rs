@@ -51,7 +51,7 @@ fn both_transmit_rings_are_served_and_tell_of_it_apart() {
     nic.put(ring + 5 * 16, 1);
     assert_eq!(nic.pass(), 1);
     nic.device.settle();
-    assert_eq!(nic.read(ICR) & (TXQ0 | TXQ1), TXQ1, "the first has no news");
+    assert_eq!(nic.read(ICR) & (TXQ0 | TXQ1), TXQ1, "the first queue has no new cause");
     let told: Vec<u64> = calls.iter().map(count).collect();
     assert_eq!((told[0], told[3], told[4]), (0, 0, 0), "{told:?}");
     assert!(told[2] > 0, "{told:?}");
@@ -150,10 +150,10 @@ fn the_status_says_that_an_interrupt_is_pending_and_the_command_takes_the_pin_aw
     assert!(!pending());
     command(1 << 2);
     nic.write(ICS, LSC);
-    assert!(pending(), "disabled, and pending");
+    assert!(pending(), "the interrupt is disabled and pending");
     assert_eq!(count(&call), 0);
     command(0);
-    assert_eq!(count(&call), 1, "enabled again: it is up still");
+    assert_eq!(count(&call), 1, "enabled again: the interrupt is still pending");
     nic.read(ICR);
     assert!(!pending());
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use parking_lot::MutexGuard;
-use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault, giving};
+use ringway_switch::{Batch, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault, giving};
 
+use super::data_path::{Backlog, OutputState, Ring};
 use super::device::Device;
-use super::interrupt::ReceivedNews;
+use super::interrupt::ReceivedEvent;
 use super::offsets::{RADV, RDH, RDTR};
-use super::rings::{PacketBuffer, Receive, ReceiveSettings, Received, RingFault};
-use super::sides::{OutputSide, Ring};
+use super::rings::{Destination, PacketBuffer, Receive, ReceiveSettings, Received, RingFault};
 use crate::guest::GuestMemory;
 
 pub(super) struct E1000Output {
@@ -24,8 +24,8 @@ impl E1000Output {
 }
 
 impl Output for E1000Output {
-    fn accepts(&self) -> Accepts {
-        Receive::ACCEPTS
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: Receive::ACCEPTS, names_losses: false }
     }
 
     fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
@@ -42,7 +42,7 @@ impl Output for E1000Output {
             counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
             return Ok(());
         }
-        let received = match frames.in_turn() {
+        let received = match frames.as_contiguous() {
             Some(frames) => self.device.receive(&mut side, frames),
             None => self.device.receive(&mut side, frames),
         };
@@ -66,28 +66,19 @@ impl Output for E1000Output {
     }
 }
 
-/// What remains in the packet buffer after a poller has drained it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// No frames, or frames for which the guest will give descriptors by a message.
-    Told,
-    /// Frames for which the guest gives descriptors without a message.
-    Unseen,
-}
-
 impl Device {
     /// Delivers frames to the guest, and notes the causes of interrupts. From the first frame without descriptors on,
     /// frames wait in the packet buffer.
     #[inline]
     fn receive<'b, 'm: 'b>(
         &self,
-        side: &mut OutputSide,
+        side: &mut OutputState,
         frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
     ) -> Received {
         let (mut earlier, mut now) = (Received::default(), Received::default());
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);
-        let OutputSide { ring, memory, settings, buffer, .. } = side;
+        let OutputState { ring, memory, settings, buffer, .. } = side;
         if let (Ring::On(receive), false, Ok(())) = (&mut *ring, buffer.is_empty(), result) {
             result = give_held(receive, buffer, &memory.writable, settings, tail, &mut earlier);
         }
@@ -97,7 +88,7 @@ impl Device {
             let hold = |frame: &Frame<'_, '_>, received: &mut Received| hold(buffer, frame, settings, received);
             match ring {
                 Ring::On(receive) if !has_held => {
-                    result = receive.deliver(writable, frames, settings, tail, &mut now, hold);
+                    result = receive.deliver(&Destination { writable, settings, tail }, frames, &mut now, hold);
                 }
                 Ring::On(_) | Ring::Enabled => hold_all(frames, hold, &mut now),
                 Ring::Off | Ring::Broken => now.full = frames.count() as u64,
@@ -117,7 +108,7 @@ impl Device {
     /// Notes the causes of interrupts after a delivery. `earlier` counts the frames that came from the packet buffer,
     /// `now` the others.
     #[inline]
-    fn finish(&self, side: &mut OutputSide, result: Result<(), RingFault>, earlier: &Received, now: &Received) {
+    fn finish(&self, side: &mut OutputState, result: Result<(), RingFault>, earlier: &Received, now: &Received) {
         if let Ring::On(receive) = &side.ring {
             self.page.set(RDH, receive.head());
         }
@@ -136,22 +127,22 @@ impl Device {
         }
         let head = self.page.get(RDH);
         let given = earlier.traffic.frames + now.traffic.frames;
-        let news = ReceivedNews { frames: given > 0, low: earlier.low || now.low, overrun: now.full > 0 };
+        let news = ReceivedEvent { frames: given > 0, low: earlier.low || now.low, overrun: now.full > 0 };
         let news = side.news(news, head);
         let mut interrupting = self.interrupting();
         interrupting.frames += given;
         if earlier.traffic.frames > 0 {
-            interrupting.looks = 0;
+            interrupting.idle_polls = 0;
         }
         interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
     }
 
     /// Has a poller count frames that were lost from the packet buffer.
-    pub(super) fn tell_of_losses(&self, side: MutexGuard<'_, OutputSide>) {
+    pub(super) fn tell_of_losses(&self, side: MutexGuard<'_, OutputState>) {
         let any = side.lost > 0;
         drop(side);
         if any {
-            self.tell_news();
+            self.raise_event();
         }
     }
 
@@ -166,18 +157,18 @@ impl Device {
         // The tail was published before. A thread that makes frames wait checks the tail afterwards (`Device::drain`).
         fence(Ordering::SeqCst);
         if self.is_waiting() {
-            self.tell_news();
+            self.raise_event();
         }
     }
 
     /// Delivers the waiting frames while there are descriptors.
     #[cold]
-    pub(super) fn drain(&self) -> Left {
+    pub(super) fn drain(&self) -> Backlog {
         let mut side = self.output.lock();
         let mut received = Received::default();
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);
-        let OutputSide { ring, memory, settings, buffer, looped, .. } = &mut *side;
+        let OutputState { ring, memory, settings, buffer, looped, .. } = &mut *side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
             let mut give = || give_held(receive, buffer, &memory.writable, settings, tail, &mut received);
             // Other ports' clients chose these frames, unless the guest loops back its own. A panic here is blamed
@@ -186,7 +177,7 @@ impl Device {
         }
         self.finish(&mut side, result, &received, &Received::default());
         let tells = !self.mapped && side.csb.is_none();
-        let left = if tells || side.buffer.is_empty() { Left::Told } else { Left::Unseen };
+        let left = if tells || side.buffer.is_empty() { Backlog::Announced } else { Backlog::Polled };
         self.tell_of_losses(side);
         left
     }
@@ -199,7 +190,7 @@ impl Device {
             let frames = (0..batch.len()).map(|index| batch.frame(index)).filter(accepted);
             self.receive(&mut side, frames);
         }
-        self.set_news();
+        self.set_event();
     }
 }
 
@@ -221,7 +212,7 @@ fn give_held(
     super::switched_tests::trap_of_held_frames();
     buffer.drain(|batch| {
         let (mut left, frames) = (0, (0..batch.len()).map(|index| batch.frame(index)));
-        result = receive.deliver(writable, frames, settings, tail, received, |_, _| left += 1);
+        result = receive.deliver(&Destination { writable, settings, tail }, frames, received, |_, _| left += 1);
         batch.len() - left
     });
     result

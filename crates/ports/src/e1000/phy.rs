@@ -1,6 +1,6 @@
 //! The PHY behind MDIC (SDM 8.9 and 13.4.6, IEEE 802.3 clause 22): a cable that is always gigabit while it is plugged in.
 
-use super::Model;
+use super::settings::Model;
 
 /// MDIC: operation and result.
 const WRITE: u32 = 1 << 26;

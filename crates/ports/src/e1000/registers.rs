@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::Model;
 use super::offsets::*;
+use super::settings::Model;
 
 /// End of the registers, in bytes. The memory of the adapter after them is accessed only by diagnostic tests.
 const END: u32 = 0x6000;

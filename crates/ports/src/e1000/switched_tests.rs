@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::View;
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Frames, Input, Learning, MacTable, Member,
-    News, Output, Owner, Port, PortFault, Role, Spreads, Switch, Time, Workspace, contain, pass,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, CountersReading, Discarded, DropReason, FloodPolicy, Frames,
+    Input, Learning, MacTable, Member, Output, Owner, Port, PortFault, Role, Switch, Time, WakeOn, Workspace, contain,
+    pass,
 };
 
 use super::Model;
@@ -24,7 +25,7 @@ const fn neighbour(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 1, number]
 }
 
-/// An input that sends frames of its own memory when a test asks for it.
+/// An input that sends frames from its own memory when a test asks for it.
 struct Source {
     frames: Vec<Vec<u8>>,
     due: usize,
@@ -55,13 +56,13 @@ impl Input for Source {
     fn pending(&mut self) -> bool {
         self.due > 0
     }
-    fn arm(&mut self) -> bool {
-        self.due > 0
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::with_kick(self.due > 0)
     }
     fn disarm(&mut self) {}
 }
 
-/// An output that counts the frames of one neighbour and takes all.
+/// An output that accepts all frames and counts those of one neighbour.
 struct Sink([u8; 6], Arc<AtomicU64>);
 
 impl Output for Sink {
@@ -77,8 +78,8 @@ impl Output for Sink {
 struct Silent;
 
 impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
@@ -107,7 +108,7 @@ impl Lan {
                 Member::new(Owner::new(index, 0), Arc::new(Port::new("p", output, bell)))
             });
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
-        let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+        let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
         let source = |from, to| Source::new(neighbour(from), neighbour(to), 64);
         let neighbours = [source(0, 1), source(1, 0)];
         Lan { switch, neighbours, came, work: Workspace::new(BATCH), now: 1_000_000_000 }
@@ -165,7 +166,7 @@ pub(super) fn trap_of_held_frames() {
 
 /// Runs a step, a pass or the calls that are due, in which port 2 panics and is retired. Returns true if only the
 /// port's own client was blamed for the panic.
-fn is_own_doing(lan: &mut Lan, is_pass: bool, step: impl FnOnce(&mut Lan)) -> bool {
+fn is_attributable(lan: &mut Lan, is_pass: bool, step: impl FnOnce(&mut Lan)) -> bool {
     TRAP.set(true);
     let place = contain(|| step(lan)).expect_err("a panic");
     assert!(!TRAP.get());
@@ -191,7 +192,7 @@ fn a_guest_is_not_blamed_for_frames_that_others_left_in_its_packet_buffer() {
         nics[0].send(sends);
         let [nic] = &mut nics;
         assert!(
-            !is_own_doing(&mut lan, true, |lan| {
+            !is_attributable(&mut lan, true, |lan| {
                 lan.pass(2, &mut nic.input);
             }),
             "with {sends} frames"
@@ -202,12 +203,12 @@ fn a_guest_is_not_blamed_for_frames_that_others_left_in_its_packet_buffer() {
     let mut lan = Lan::of(&nics);
     fill(&mut lan, &nics[0], 20, 64);
     // The driver has given no descriptor yet: a poller has to check again.
-    nics[0].device.set_news();
+    nics[0].device.set_event();
     lan.pass(2, &mut nics[0].input);
     assert!(lan.work.calls.due().is_some());
     nics[0].write(RDT, DESCRIPTORS - 2);
     let late = Time { nanoseconds: u64::MAX, ..Time::at_second(1) };
-    assert!(!is_own_doing(&mut lan, false, |lan| assert!(!lan.work.calls.make(&late))));
+    assert!(!is_attributable(&mut lan, false, |lan| assert!(!lan.work.calls.make(&late))));
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn a_guest_is_blamed_for_frames_that_it_sent_itself() {
     assert!(nics[0].device.is_waiting());
     nics[0].write(RDT, DESCRIPTORS - 2);
     let [nic] = &mut nics;
-    assert!(is_own_doing(&mut lan, true, |lan| {
+    assert!(is_attributable(&mut lan, true, |lan| {
         lan.pass(2, &mut nic.input);
     }));
 }
@@ -235,13 +236,13 @@ fn a_guest_is_blamed_for_frames_that_it_sent_itself() {
 fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
     type Change = fn(&Nic);
     let again = RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC;
-    assert_eq!(again & 1 << 15, 0, "no frames for everybody but by promiscuous mode");
+    assert_eq!(again & 1 << 15, 0, "broadcasts only by promiscuous mode");
     let changes: [(&str, usize, Change); 7] = [
         ("receiving is turned off", 64, |nic| nic.write(RCTL, 0)),
         ("the NIC is reset", 64, |nic| nic.write(CTRL, CTRL_RST)),
         ("the cable is pulled", 64, |nic| nic.device.set_cable(false)),
         ("the ring is moved", 64, |nic| nic.write(RDH, 0)),
-        ("the guest goes", 64, |nic| nic.device.connected(false)),
+        ("the guest disconnects", 64, |nic| nic.device.connected(false)),
         ("the filters change", 64, |nic| {
             nic.write(RCTL, RCTL_EN | RCTL_SECRC);
             nic.write(RDT, DESCRIPTORS - 2);
@@ -258,13 +259,13 @@ fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
         let (before, lost) = (lan.counters(2), |lan: &Lan| lan.counters(2).dropped(DropReason::BufferLost));
         assert_eq!((before.out_frames, lost(&lan)), (147, 0), "{what}");
         change(&nics[0]);
-        assert!(nics[0].input.pending(), "a poller is to look: {what}");
+        assert!(nics[0].input.pending(), "the poller does not see the waiting frames: {what}");
         for _ in 0..3 {
             lan.pass(2, &mut nics[0].input);
         }
         assert_eq!(lost(&lan), 20, "{what}");
-        assert!(!nics[0].input.pending(), "that is all: {what}");
-        assert_eq!(lan.counters(2).out_frames, 147, "they counted as delivered: {what}");
+        assert!(!nics[0].input.pending(), "frames still wait: {what}");
+        assert_eq!(lan.counters(2).out_frames, 147, "waiting frames count as delivered: {what}");
     }
 }
 
@@ -295,7 +296,7 @@ fn a_frame_that_waits_and_is_more_than_all_descriptors_hold_is_counted_and_holds
         lan.pass(2, &mut nics[0].input);
     }
     assert_eq!((lan.counters(2).out_frames, lost(&lan)), (10, 1));
-    assert!(nics[0].received(7).1 && nics[0].received(0).1, "those behind it came");
+    assert!(nics[0].received(7).1 && nics[0].received(0).1, "the frames behind the long frame came");
     assert!(!nics[0].device.is_waiting());
 }
 
@@ -312,7 +313,7 @@ fn frames_that_a_guest_sent_itself_are_not_counted_when_they_are_lost() {
             lan.pass(2, &mut nics[0].input);
         }
     }
-    assert!(nics[0].device.is_waiting(), "of 200 frames 127 find a descriptor");
+    assert!(nics[0].device.is_waiting(), "127 of 200 frames have a descriptor, the others wait");
     nics[0].write(CTRL, CTRL_RST);
     for _ in 0..3 {
         lan.pass(2, &mut nics[0].input);
@@ -321,7 +322,7 @@ fn frames_that_a_guest_sent_itself_are_not_counted_when_they_are_lost() {
     assert_eq!((counters.out_frames, counters.dropped(DropReason::BufferLost)), (0, 0));
 }
 
-/// What a hostile guest does in each round.
+/// The attack of a hostile guest, once in each round.
 type Attack = fn(&Nic, u32);
 
 /// Writes a descriptor of the transmit ring.
@@ -346,33 +347,33 @@ fn all(nic: &Nic, round: u32, words: [u64; 2]) {
 
 const ATTACKS: [(&str, Attack); 9] = [
     ("chains without end", |nic, round| all(nic, round, [nic.transmit, 1 << 16 | RS])),
-    ("addresses that are nowhere", |nic, round| {
+    ("addresses outside memory", |nic, round| {
         restart(nic);
         all(nic, round, [!0xff, 64 | EOP | IFCS | RS]);
     }),
-    ("heads and tails behind the end", |nic, round| {
+    ("heads and tails beyond the end", |nic, round| {
         restart(nic);
         nic.write(TDT, DESCRIPTORS + round);
         nic.write(RDT, !0);
     }),
-    ("absurd segments", |nic, round| {
+    ("invalid segments", |nic, round| {
         for place in (0..DESCRIPTORS).step_by(2) {
             descriptor(nic, place, [!0, !(0xf << 20) & !(0xff << 24) | CONTEXT | u64::from(round) << 40]);
             descriptor(nic, place + 1, [nic.transmit, 0xf_ffff | DATA | TSE | EOP | RS]);
         }
         nic.write(TDT, (nic.read(TDH) + DESCRIPTORS - 1) % DESCRIPTORS);
     }),
-    ("frames in the neighbours' names", |nic, round| {
+    ("frames with the neighbours' addresses", |nic, round| {
         let mut frame = [neighbour(1), neighbour(0)].concat();
         frame.resize(64, round as u8);
         all(nic, round, [nic.guest.place(&frame), 64 | EOP | IFCS | RS]);
     }),
-    ("storms to everybody", |nic, round| {
+    ("broadcast storms", |nic, round| {
         let mut frame = [[0xff; 6], [2, 0, 0, 0, 9, round as u8]].concat();
         frame.resize(64, 0);
         all(nic, round, [nic.guest.place(&frame), 64 | EOP | IFCS | RS]);
     }),
-    ("storms to itself", |nic, round| {
+    ("storms to the guest's own address", |nic, round| {
         nic.write(RCTL, RCTL_EN | 1 << 3 | 1 << 4 | 1 << 6);
         all(nic, round, [nic.transmit, 64 | EOP | IFCS | RS]);
     }),

@@ -1,9 +1,9 @@
-//! Frames that come while the guest has given no descriptors wait for descriptors.
+//! Frames wait if they come while the guest has given no descriptors.
 
 use std::sync::Arc;
 
 use ringway_engine::nanoseconds;
-use ringway_switch::{Asked, BatchStorage, Bell, Input, News};
+use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, WakeOn};
 
 use super::Model;
 use super::bell::E1000Bell;
@@ -49,7 +49,7 @@ impl Link<'_> {
         self.sent += count;
     }
 
-    /// Takes the frames that the driver finds, whose descriptors are free again. Returns their numbers.
+    /// Takes the frames that the driver finds, and frees their descriptors. Returns the numbers of the frames.
     fn take(&mut self) -> Vec<u32> {
         let mut came = Vec::new();
         while self.nic.received(self.seen % DESCRIPTORS).1 {
@@ -78,23 +78,23 @@ fn frames_without_descriptors_wait_and_are_not_overtaken() {
         assert_eq!(came.len(), 127);
         link.nic.read(ICR);
         // The poller sleeps, and the write of the tail wakes it.
-        link.nic.device.take_news();
-        assert!(!link.nic.input.arm());
+        link.nic.device.take_event();
+        assert!(link.nic.input.arm(WakeOn::Frames) != Armed::Pending);
         link.nic.write(RDT, link.tail());
-        assert!(link.nic.input.pending() && link.nic.input.has_news());
+        assert!(link.nic.input.pending() && link.nic.input.take_event());
         assert!(link.take().is_empty(), "a register access moves no frame");
-        link.bell.ring(News::Room);
+        link.bell.ring(CallReason::Room);
         came.extend(link.take());
         assert_eq!(came.len(), 254);
-        assert_ne!(link.nic.read(ICR) & RXT0, 0, "the guest is told");
+        assert_ne!(link.nic.read(ICR) & RXT0, 0, "the guest is interrupted");
         // Waiting frames are delivered before the new one, although there are descriptors for it, too.
         link.nic.write(RDT, link.tail());
         link.send(1);
         came.extend(link.take());
         assert_eq!(came, (0..301).collect::<Vec<_>>());
-        link.nic.device.take_news();
+        link.nic.device.take_event();
         link.nic.write(RDT, link.tail());
-        assert!(!link.nic.input.pending(), "nothing waits");
+        assert!(!link.nic.input.pending(), "no frame waits");
         assert_eq!([MPC, GPRC, RNBC].map(|counter| link.nic.read(counter)), [0, 301, 173]);
     }
 }
@@ -105,20 +105,20 @@ fn a_poller_that_has_the_guests_frames_wait_is_woken_for_its_descriptors_and_not
     let mut link = Link::of(&mut nic);
     link.send(300);
     assert_eq!(link.take().len(), 127);
-    link.nic.device.take_news();
+    link.nic.device.take_event();
     let wake = link.nic.device.signal().expect("a descriptor");
     let is_woken = || rustix::io::read(&wake, &mut [0; 8]).is_ok();
     is_woken();
-    assert!(!link.nic.input.arm_for_news());
+    assert!(link.nic.input.arm(WakeOn::Events) == Armed::Kick);
     link.nic.write(TDT, 1);
-    assert!(!is_woken(), "frames wait");
+    assert!(!is_woken(), "frames do not wake the poller");
     link.nic.write(RDT, link.tail());
     assert!(is_woken());
-    assert!(link.nic.input.arm_for_news(), "it is there until it is seen");
-    assert!(link.nic.input.has_news() && !link.nic.input.arm_for_news());
+    assert!(link.nic.input.arm(WakeOn::Events) == Armed::Pending, "the event stays until the poller takes it");
+    assert!(link.nic.input.take_event() && link.nic.input.arm(WakeOn::Events) == Armed::Kick);
     link.nic.input.disarm();
     link.nic.write(RDT, link.tail());
-    assert!(!is_woken() && link.nic.input.has_news(), "it looks by itself");
+    assert!(!is_woken() && link.nic.input.take_event(), "an awake poller needs no wakeup");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn what_a_full_packet_buffer_has_no_room_for_is_lost_and_counted() {
         assert!(!now.is_empty(), "after {came} frames");
         came += now.len() as u32;
         link.nic.write(RDT, link.tail());
-        link.bell.ring(News::Room);
+        link.bell.ring(CallReason::Room);
     }
     assert!(link.take().is_empty());
 }
@@ -149,11 +149,11 @@ fn frames_that_wait_are_forgotten_with_what_they_waited_for() {
         ("receiving is turned off", |nic| nic.write(RCTL, 0)),
         ("the NIC is reset", |nic| nic.write(CTRL, CTRL_RST)),
         ("the cable is pulled", |nic| nic.device.set_cable(false)),
-        ("the memory is not to be touched", |nic| {
+        ("bus mastering is turned off", |nic| {
             nic.device.write(CONFIG_REGION, 4, &[3, 0]).expect("the command register");
         }),
         ("the ring is moved", |nic| nic.write(RDH, 0)),
-        ("another guest comes", |nic| {
+        ("another guest connects", |nic| {
             nic.device.connected(false);
             nic.device.connected(true);
         }),
@@ -172,7 +172,7 @@ fn frames_that_wait_are_forgotten_with_what_they_waited_for() {
         link.nic.write(RDT, 0);
         link.seen = 0;
         link.nic.up();
-        link.bell.ring(News::Room);
+        link.bell.ring(CallReason::Room);
         assert!(link.take().is_empty(), "{what}");
         link.send(1);
         assert_eq!(link.take(), [200], "{what}");
@@ -190,7 +190,7 @@ fn frames_that_come_before_the_first_descriptor_wait_for_it() {
     link.send(5);
     assert!(link.take().is_empty());
     link.nic.write(RDT, DESCRIPTORS - 1);
-    link.bell.ring(News::Room);
+    link.bell.ring(CallReason::Room);
     assert_eq!(link.take(), [0, 1, 2, 3, 4]);
 }
 
@@ -198,24 +198,28 @@ fn frames_that_come_before_the_first_descriptor_wait_for_it() {
 fn descriptors_that_are_given_without_a_message_are_looked_for_by_the_clock() {
     let mut nic = Nic::with(Model::E1000e, true);
     let mut link = Link::of(&mut nic);
-    assert_eq!(link.bell.ring(News::Frames), Asked::Unwanted, "nothing waits");
+    assert_eq!(link.bell.ring(CallReason::Frames), CallResult::Unwanted, "no frame waits");
     link.send(200);
-    let Asked::Later { mut due, called: false } = link.bell.ring(News::Frames) else { panic!("it is looked for") };
-    match link.bell.ring(News::Frames) {
-        Asked::Unwanted => {}
+    let CallResult::Later { mut due, called: false } = link.bell.ring(CallReason::Frames) else {
+        panic!("no look for descriptors is scheduled")
+    };
+    match link.bell.ring(CallReason::Frames) {
+        CallResult::Unwanted => {}
         // The thread was delayed until that time.
-        Asked::Later { due: next, called: false } if nanoseconds() >= due => due = next,
-        other => panic!("it is listed: {other:?}"),
+        CallResult::Later { due: next, called: false } if nanoseconds() >= due => due = next,
+        other => panic!("the look is scheduled: {other:?}"),
     }
     for look in 0..8 {
         let (before, wait) = (nanoseconds(), 100_000 << look.min(5));
-        let Asked::Later { due: next, called: false } = link.bell.ring_due(News::Frames, due) else { panic!("again") };
+        let CallResult::Later { due: next, called: false } = link.bell.ring_due(CallReason::Frames, due) else {
+            panic!("no further look for descriptors is scheduled")
+        };
         let right = before + wait..=nanoseconds() + wait;
-        assert!(right.contains(&next), "seldom, while it is in vain: {next} for look {look} is not in {right:?}");
+        assert!(right.contains(&next), "the time of unsuccessful look {look} is {next}, which is not in {right:?}");
         due = next;
     }
     assert_eq!(link.take().len(), 127);
     link.nic.device.page.set(RDT, link.tail());
-    assert_eq!(link.bell.ring_due(News::Frames, due), Asked::Unwanted);
+    assert_eq!(link.bell.ring_due(CallReason::Frames, due), CallResult::Unwanted);
     assert_eq!(link.take(), (127..200).collect::<Vec<_>>());
 }

@@ -93,7 +93,7 @@ unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
 static CLOSING: Mutex<(Vec<Vec<OwnedFd>>, usize)> = Mutex::new((Vec::new(), 0));
 
 /// Closes files on a separate thread that serves no port.
-pub(crate) fn close_elsewhere(files: Vec<OwnedFd>) {
+pub(crate) fn close_in_background(files: Vec<OwnedFd>) {
     if files.is_empty() {
         return;
     }
@@ -167,7 +167,7 @@ mod tests {
     fn closing_what_lasts_holds_up_nobody() {
         let (peers, files): (Vec<_>, Vec<_>) = (0..MOST_CLOSING + 4).map(|_| lingering()).map(|(a, b)| (b, a)).unzip();
         for file in files {
-            close_elsewhere(vec![file]);
+            close_in_background(vec![file]);
         }
         // This line is reached although no close has returned yet. The threads wait for the peers, and the peers go
         // now.

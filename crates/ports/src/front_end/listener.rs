@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
+};
 
-use super::{Connection, refuse_files};
+use super::connection::Connection;
+use super::files::refuse_files;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -40,7 +43,8 @@ pub(crate) fn connect(path: &Path, files: Files) -> io::Result<Connection> {
     Ok(socket.into())
 }
 
-/// A listening socket for front ends. Its path is removed when it is dropped.
+/// A listening socket for front ends. When it is dropped, its path is removed, and front ends in its backlog read the end
+/// of the stream (see [`Connection`]).
 pub(crate) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
@@ -90,6 +94,10 @@ impl Drop for Listener {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }
+        // Closing a listener resets the connections in its backlog (net/unix, `unix_release_sock`). After the shutdown
+        // the kernel refuses further connections, so this ends.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        while self.accept().is_ok() {}
     }
 }
 

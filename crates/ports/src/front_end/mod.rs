@@ -1,60 +1,53 @@
-//! What port kinds share that hypervisors connect to: the socket, complete messages, a thread of the port's own, and the
-//! delay before the next connection after a fault.
+//! The connection of a port to its peer by a socket, for all port kinds that have one.
+//!
+//! A kind gives a [`Protocol`]: what it does with one connection. Everything else is here:
+//!
+//! - `service`: the loop of the port's own thread: connect, serve, close, pause.
+//! - `connector`, `listener`, `role`: how connections are made. `connection`: a connection and its graceful close.
+//! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
+//! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
+//! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
+//! - `state`, `observer`: what the port reports.
+//! - `thread`: the thread, and the signal that stops it.
 
 mod backoff;
+mod blocked_calls;
 mod connection;
+mod connector;
 mod descriptor;
+mod end;
 mod fields;
 mod files;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
-mod hold_up;
 mod listener;
+mod observer;
+mod pauses;
+mod peer;
 // Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
 // module may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod receiver;
+mod role;
+mod service;
+#[cfg(test)]
+mod service_tests;
+mod state;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod testing;
 mod thread;
 
-pub(crate) use backoff::Backoff;
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
+pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
 pub use files::refuse_files;
-pub(crate) use files::{close_elsewhere, receive};
-pub(crate) use hold_up::{CALL_BLOCKED, HoldUps};
-use listener::connect;
-pub(crate) use listener::{Files, Listener};
-use receiver::MESSAGE_WITHIN;
-pub(crate) use receiver::{Framing, Received, Receiver, SocketError};
-use ringway_switch::{Defect, PortFault};
-pub(crate) use thread::{Answered, Stop, Thread, wait};
-
-/// Receives a port's events. The methods run on the port's own thread.
-pub trait Observer: Send + Sync {
-    /// A front end connected (`on`) or disconnected.
-    fn connected(&self, on: bool);
-    /// A front end broke the protocol and lost its connection.
-    fn fault(&self, reason: &'static str, detail: String);
-    /// A defect in Ringway ended the port's own thread. The port has to be replaced.
-    fn failed(&self, defect: Defect) {
-        self.fault(PortFault::InternalError(defect).name(), defect.to_string());
-    }
-    /// A front end asked for something that it cannot have. It was told so and continues without. At most one call for
-    /// each connection.
-    fn refused(&self, reason: &'static str, detail: String) {
-        let _ = (reason, detail);
-    }
-}
-
-/// The text of the fault "the front end did not read an answer in time".
-pub(crate) fn unread() -> String {
-    format!("the front end did not read what it asked for within {MESSAGE_WITHIN:?}")
-}
-
-/// The text of the fault "a message was not complete in time".
-pub(crate) fn too_slow() -> String {
-    format!("a message was not whole within {MESSAGE_WITHIN:?}")
-}
+pub(crate) use files::{close_in_background, receive};
+pub(crate) use listener::Files;
+pub use observer::Observer;
+pub(crate) use peer::Peer;
+pub(crate) use receiver::{Framing, Received, Receiver};
+pub use role::Role;
+pub(crate) use service::{Protocol, Service, Socket};
+pub use state::State;
+pub(crate) use state::repeat;

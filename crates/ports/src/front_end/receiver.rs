@@ -11,6 +11,8 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
+use super::end::End;
+
 /// Time limit for a message, from its first byte to its last.
 pub(crate) const MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -70,6 +72,12 @@ impl<E: std::error::Error> SocketError<E> {
     }
 }
 
+impl<E: std::error::Error> From<SocketError<E>> for End {
+    fn from(error: SocketError<E>) -> End {
+        End::Fault(error.name(), error.to_string())
+    }
+}
+
 /// Receives messages. It owns their descriptors from the moment they arrive.
 pub(crate) struct Receiver<F: Framing> {
     bytes: Box<[u8]>,
@@ -94,6 +102,14 @@ impl<F: Framing> Receiver<F> {
         let bytes = vec![0; Self::ROOM].into();
         let space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(F::MOST_FDS))].into();
         Receiver { bytes, start: 0, end: 0, header: None, space, fds: Vec::new(), begun: None }
+    }
+
+    /// Returns an error if the message that has begun is not complete in time.
+    pub(crate) fn check_deadline(&self, now: Instant) -> Result<(), End> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        Err(End::Fault("message_too_slow", format!("a message was not whole within {MESSAGE_WITHIN:?}")))
     }
 
     /// When the message that has begun must be complete.

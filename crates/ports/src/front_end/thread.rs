@@ -8,17 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_engine::contain;
-use ringway_switch::{Defect, Role, take_giving};
+use ringway_switch::{Defect, Role, take_receiving};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::listener::{Files, Listener};
-use super::receiver::{MESSAGE_WITHIN, Sent, send};
-use super::{Connection, Observer};
+use super::observer::Observer;
 
 /// Longest wait for a port's thread when the port is dropped.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Time between two attempts to get what is unavailable for now: a descriptor, or a listener.
-const TRY_EVERY: Duration = Duration::from_millis(100);
 
 /// A running thread. Dropping it tells the thread to stop and waits for it, for at most [`ENDS_WITHIN`].
 pub(crate) struct Thread {
@@ -47,7 +43,7 @@ impl Thread {
             ringway_engine::guard_thread();
             // A panic drops everything that the thread owned, so the front end sees the end of its connection.
             if let Err(place) = contain(|| run(told)) {
-                let role = if take_giving() { Role::Receiver } else { Role::Thread };
+                let role = if take_receiving() { Role::Receiver } else { Role::Thread };
                 let _ = contain(|| observer.failed(Defect { role, place }));
             }
         })?;
@@ -85,7 +81,7 @@ impl AsFd for Stop {
 
 impl Stop {
     /// Waits for at most `time`. Returns true when the thread has to stop.
-    pub(crate) fn within(&self, time: Duration) -> bool {
+    pub(crate) fn wait_timeout(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
             let mut fds = [PollFd::new(self, PollFlags::IN)];
@@ -98,71 +94,6 @@ impl Stop {
             }
         }
     }
-
-    /// Waits for the next front end that connects to `listener`. Returns `None` when the thread has to stop.
-    pub(crate) fn or_accept(&self, listener: &Listener) -> Option<Connection> {
-        loop {
-            let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
-            wait(&mut fds, None);
-            if !fds[0].revents().is_empty() {
-                return None;
-            }
-            if fds[1].revents().is_empty() {
-                continue;
-            }
-            match listener.accept() {
-                Ok(socket) => return Some(socket),
-                // Mostly, no descriptors are left: try again later. The front end waits in the backlog.
-                Err(_) if self.within(TRY_EVERY) => return None,
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Waits until a listener at `path` accepts a connection. Returns `None` when the thread has to stop.
-    pub(crate) fn or_connect(&self, path: &std::path::Path, files: Files) -> Option<Connection> {
-        loop {
-            if let Ok(socket) = super::connect(path, files) {
-                return Some(socket);
-            }
-            if self.within(TRY_EVERY) {
-                return None;
-            }
-        }
-    }
-
-    /// Sends an answer. Waits, up to [`MESSAGE_WITHIN`], for a front end that has to read earlier answers first.
-    pub(crate) fn or_send(&self, socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Answered {
-        let mut until = None;
-        loop {
-            match send(socket, bytes, file) {
-                Sent::Done => return Answered::Done,
-                Sent::Gone => return Answered::Gone,
-                Sent::Full => {}
-            }
-            let until = *until.get_or_insert_with(|| Instant::now() + MESSAGE_WITHIN);
-            let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(socket, PollFlags::OUT)];
-            wait(&mut fds, Some(until));
-            if !fds[0].revents().is_empty() {
-                return Answered::Stop;
-            }
-            if Instant::now() >= until {
-                return Answered::Unread;
-            }
-        }
-    }
-}
-
-/// The result of [`Stop::or_send`].
-pub(crate) enum Answered {
-    /// The whole answer is in the socket's buffer.
-    Done,
-    /// The front end has disconnected.
-    Gone,
-    /// The thread has to stop.
-    Stop,
-    /// The front end did not read earlier answers within [`MESSAGE_WITHIN`].
-    Unread,
 }
 
 /// Waits until one of the descriptors is ready, or until the time `until`.

@@ -4,6 +4,15 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+/// A range of a file that a front end sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Size in bytes.
+    pub size: u64,
+    /// Offset in the file.
+    pub offset: u64,
+}
+
 /// Returns true if a file system (`f_type` of statfs(2)) keeps its pages in memory or swap: tmpfs, which includes
 /// memfd, and hugetlbfs. Not ramfs: it has no size limit, and any user may mount one in a namespace of their own.
 fn is_memory(kind: u32) -> bool {

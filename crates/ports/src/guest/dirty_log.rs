@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ringway_memory::{GiveError, Limits, Mapping, OverQuota, Quota};
+use ringway_memory::{Limits, MapError, Mapping, OverQuota, Quota};
 
-use crate::virtqueue::RingFault;
+use super::backing;
 
 const PAGE_BITS: u32 = 12;
 
@@ -34,13 +34,22 @@ pub enum LogError {
     Map(#[from] std::io::Error),
 }
 
-impl From<GiveError> for LogError {
-    fn from(error: GiveError) -> LogError {
+impl From<MapError> for LogError {
+    fn from(error: MapError) -> LogError {
         match error {
-            GiveError::Limit(over) => LogError::Limit(over),
-            GiveError::Kernel(error) => LogError::Map(error),
+            MapError::Limit(over) => LogError::Limit(over),
+            MapError::Kernel(error) => LogError::Map(error),
         }
     }
+}
+
+/// Why a written page could not be marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFault {
+    /// The log has no bit for this guest physical address.
+    TooSmall(u64),
+    /// A page of the log was lost.
+    MemoryLost,
 }
 
 /// A dirty log: a bitmap, shared with the front end, with one bit for each page of 4,096 bytes of guest physical
@@ -70,7 +79,7 @@ impl DirtyLog {
         if words == 0 {
             return Err(LogError::Size(size));
         }
-        super::check_backing(file)?;
+        backing::check(file)?;
         let has = u64::try_from(rustix::fs::fstat(file).map_err(std::io::Error::from)?.st_size).unwrap_or(0);
         if !offset.is_multiple_of(4096) || offset.checked_add(size).is_none_or(|end| end > has) {
             return Err(LogError::Place { offset, size, file: has });
@@ -103,13 +112,13 @@ impl DirtyLog {
     ///
     /// # Errors
     /// The log is too short, or a page of it was lost.
-    pub fn mark_all(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<(), RingFault> {
+    pub fn mark_all(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<(), LogFault> {
         for (address, len) in ranges {
             if !self.mark(address, len) {
-                return Err(RingFault::LogTooSmall(address));
+                return Err(LogFault::TooSmall(address));
             }
         }
-        if self.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) }
+        if self.is_lost() { Err(LogFault::MemoryLost) } else { Ok(()) }
     }
 
     /// Returns true if a page of the log was lost: an access found no memory behind it.

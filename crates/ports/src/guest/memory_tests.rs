@@ -5,8 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringway_memory::Mapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::{DirtyLog, GuestMemory, Region, RegionError, work_done};
-use crate::virtqueue::RingFault;
+use super::{DirtyLog, GuestMemory, LogFault, Region, RegionError, work_done};
 
 fn file(bytes: u64) -> OwnedFd {
     let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
@@ -81,7 +80,7 @@ fn what_a_search_looks_at_does_not_grow_with_the_number_of_regions() {
         start += size + [0, 0, 1, 9][(number * number % 4) as usize];
     }
     let spans: Vec<(u64, u64)> = regions.iter().map(|region| (region.guest(), region.size())).collect();
-    // The order in which a front end may list them: the last region stands among the others.
+    // A front end may list the regions in any order: here the last region is among the others.
     regions.sort_by_key(|region| region.guest() * 0x9e37_79b9 % 1009);
     let memory = GuestMemory::new(regions);
     assert!(memory.regions().iter().map(|region| (region.guest(), region.size())).eq(spans.iter().copied()));
@@ -116,13 +115,13 @@ fn a_loss_is_found_whichever_region_it_is_in_and_looked_for_once() {
     let other = GuestMemory::new((0..3).map(|at| std::sync::Arc::new(map(at))).collect());
     assert!(!memory.is_lost() && !other.is_lost());
     ftruncate(&files[39], 0).expect("cut");
-    assert!(!memory.is_lost(), "nobody has looked there");
+    assert!(!memory.is_lost(), "no access has touched the lost page");
     assert!(memory.view(39 << 12, 1).expect("inside").read(&mut [0]));
     assert!(memory.is_lost() && !other.is_lost());
     work_done();
-    // Other tests may lose mappings meanwhile, but those are few in total.
+    // Other tests may lose mappings meanwhile, but only a few in total.
     (0..10_000).for_each(|_| assert!(memory.is_lost() && !other.is_lost()));
-    assert!(work_done() < 10_000, "every region was looked at each time");
+    assert!(work_done() < 10_000, "each check looked at every region");
 }
 
 #[test]
@@ -145,7 +144,7 @@ fn regions_must_fit_their_file_and_the_address_space() {
     let other = |guest, user| map(guest, 0x100, user, 0).expect("a region");
     assert!(other(0x80ff, 0x5000).overlaps(&region) && other(0x7f01, 0x5000).overlaps(&region));
     assert!(!other(0x8100, 0x5000).overlaps(&region) && !other(0x7f00, 0x5000).overlaps(&region));
-    assert!(other(0x9000, 0xff).overlaps(&region), "in the front end");
+    assert!(other(0x9000, 0xff).overlaps(&region), "the front end's addresses overlap");
 }
 
 #[test]
@@ -176,7 +175,7 @@ fn what_a_log_does_not_reach_is_a_fault() {
     let log = DirtyLog::map(&file, 32, 0).expect("a log");
     for (address, len) in [(256 * 4096, 1), (256 * 4096 - 1, 2), (u64::MAX, 1), (u64::MAX, 2), (1 << 63, 4096)] {
         assert!(!log.mark(address, len), "{len} bytes at {address:#x}");
-        assert_eq!(log.mark_all([(0, 1), (address, len)]), Err(RingFault::LogTooSmall(address)));
+        assert_eq!(log.mark_all([(0, 1), (address, len)]), Err(LogFault::TooSmall(address)));
     }
     for (size, offset) in [(0, 0), (3, 0), (4097, 0), (32, 4096), (u64::MAX, 0), (4096, u64::MAX), (32, 8)] {
         assert!(DirtyLog::map(&file, size, offset).is_err(), "{size} bytes at {offset}");

@@ -10,8 +10,9 @@ mod memory_tests;
 mod region;
 mod work;
 
+pub use backing::Area;
 pub(crate) use backing::check as check_backing;
-pub use dirty_log::{DirtyLog, LogError};
+pub use dirty_log::{DirtyLog, LogError, LogFault};
 pub use memory::{GuestMemory, Pieces, Space};
 pub use region::{Region, RegionError};
 pub(crate) use work::count_work;

@@ -3,7 +3,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_memory::{GiveError, Kept, Limits, Mapping, OverQuota, Quota, View};
+use ringway_memory::{Kept, Limits, MapError, Mapping, OverQuota, Quota, View};
+
+use super::backing;
 
 /// Why a region cannot be mapped. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +41,11 @@ pub enum RegionError {
     Map(#[from] std::io::Error),
 }
 
-impl From<GiveError> for RegionError {
-    fn from(error: GiveError) -> RegionError {
+impl From<MapError> for RegionError {
+    fn from(error: MapError) -> RegionError {
         match error {
-            GiveError::Limit(over) => RegionError::Limit(over),
-            GiveError::Kernel(error) => RegionError::Map(error),
+            MapError::Limit(over) => RegionError::Limit(over),
+            MapError::Kernel(error) => RegionError::Map(error),
         }
     }
 }
@@ -91,7 +93,7 @@ impl Region {
                 return Err(RegionError::Wraps { what, start, size });
             }
         }
-        super::check_backing(file)?;
+        backing::check(file)?;
         let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
         if offset.checked_add(size).is_none_or(|end| end > has) {

@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
+use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
 
 use super::ring::{Ring, RingMemory};
 
@@ -32,7 +32,7 @@ struct TxRing {
     /// The client's `head` at the time when the frame at `next` was found incomplete. The frame can be complete only
     /// after `head` has changed.
     waiting_at: Option<u32>,
-    wish: Wish,
+    wish: WakeRequest,
 }
 
 impl ProcessInput {
@@ -41,7 +41,7 @@ impl ProcessInput {
         for number in 0..layout.shape.tx_rings {
             let ring = Ring::transmit(&mapping, &layout, number)?;
             ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
-            rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: Wish::default() });
+            rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: WakeRequest::default() });
         }
         Ok(Self { rings, next_ring: 0, first_ring: 0 })
     }
@@ -61,14 +61,15 @@ impl Input for ProcessInput {
         Ok(())
     }
 
-    fn keeps(&self) -> bool {
-        true
+    /// Rings with headers cannot discard by address, because each frame's header would have to be checked first.
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: true, discard_like: !self.rings.iter().any(|ring| ring.ring.offload) }
     }
 
-    fn keep(&mut self, mut frames: usize) {
+    fn rewind(&mut self, mut frames: usize) {
         let (before, from) = self.rings.split_at_mut(self.first_ring);
         for ring in from.iter_mut().chain(before) {
-            frames -= ring.keep(frames);
+            frames -= ring.rewind(frames);
         }
     }
 
@@ -81,11 +82,6 @@ impl Input for ProcessInput {
             ring.discard(most, &mut discarded)?;
         }
         Ok(discarded)
-    }
-
-    /// False for rings with headers, because each frame's header would have to be checked first.
-    fn discards_like(&self) -> bool {
-        !self.rings.iter().any(|ring| ring.ring.offload)
     }
 
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
@@ -109,13 +105,17 @@ impl Input for ProcessInput {
         self.rings.iter().any(TxRing::pending)
     }
 
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        if wake_on == WakeOn::Events {
+            // The client has no events.
+            return Armed::Kick;
+        }
         let mut pending = false;
         for ring in &mut self.rings {
             ring.wish.make(&ring.ring.doorbell[TX_SWITCH + WISH]);
             pending |= ring.pending();
         }
-        pending
+        Armed::with_kick(pending)
     }
 
     fn disarm(&mut self) {
@@ -196,7 +196,7 @@ impl TxRing {
 
     /// Undoes the last collect, except for its first `frames` frames. Returns how many of these there were. A client
     /// that changes its slots meanwhile only affects which of its own frames are taken again.
-    fn keep(&mut self, frames: usize) -> usize {
+    fn rewind(&mut self, frames: usize) -> usize {
         let memory = self.ring.memory();
         let (mut at, mut counted) = (self.next, 0);
         while at != self.taken && counted < frames {

@@ -8,6 +8,7 @@
 //! (`ringway_abi::doorbell`). A slot is one 64-bit word, read once. Slot words that are equal already are not written again,
 //! so that a ring with frames of one size moves only the frames' own cache lines between the cores.
 
+mod client_handles;
 mod input;
 mod output;
 mod ring;
@@ -16,42 +17,30 @@ mod server;
 mod server_tests;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
 use ringway_memory::SharedMemory;
-use ringway_switch::{Asked, Bell, News};
+use ringway_switch::{Bell, CallReason, CallResult};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::Sides;
+use crate::port_io::PortIo;
+pub use client_handles::ClientHandles;
 use input::ProcessInput;
 use output::ProcessOutput;
 use ring::Doorbell;
 
-pub use server::{AttachServer, ClientId, Ender, Grant, Host};
-
-/// The parts of a process port that its client gets.
-#[derive(Debug)]
-pub struct ClientEnds {
-    /// The sealed shared memory.
-    pub memory: SharedMemory,
-    /// Eventfd that the client writes to wake the switch.
-    pub kick: OwnedFd,
-    /// Eventfd that the switch writes to wake the client.
-    pub call: OwnedFd,
-    /// The layout of the shared memory.
-    pub layout: Layout,
-}
+pub use server::{AttachServer, ClientId, Disconnector, Grant, Host};
 
 /// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
 /// the layout's colour.
 ///
 /// # Errors
 /// The shape is invalid, or the kernel has no memory or descriptors left.
-pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientEnds)> {
+pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, ClientHandles)> {
     let layout = Layout::new(shape, colour).map_err(io::Error::other)?;
     let memory = SharedMemory::create(name, layout.bytes)?;
     let whole = memory.mapping().whole();
@@ -76,16 +65,8 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientE
         blocked: AtomicBool::new(false),
     };
     let signal = Signal::Kick(kick.try_clone()?);
-    let sides = Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal };
-    Ok((sides, ClientEnds { memory, kick, call, layout }))
-}
-
-impl ClientEnds {
-    /// Returns the descriptors of a granting reply, in the order of the protocol.
-    #[must_use]
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; ringway_abi::attach::REPLY_FDS] {
-        [self.memory.file(), self.kick.as_fd(), self.call.as_fd()]
-    }
+    let sides = PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal };
+    Ok((sides, ClientHandles { memory, kick, call, layout }))
 }
 
 /// Wakes a client that has asked for it, when it has received frames or has room to send.
@@ -98,28 +79,28 @@ struct ProcessBell {
 /// The wake-up requests of a ring pair.
 struct Pair {
     doorbell: Doorbell,
-    /// The last request that was granted, indexed by [`News`].
+    /// The last request that was granted, indexed by [`CallReason`].
     granted: [AtomicU32; 2],
 }
 
 impl Bell for ProcessBell {
     #[inline]
-    fn ring(&self, news: News) -> Asked {
-        let line = match news {
-            News::Room => doorbell::TX_CLIENT,
-            News::Frames => doorbell::RX_CLIENT,
+    fn ring(&self, reason: CallReason) -> CallResult {
+        let line = match reason {
+            CallReason::Room => doorbell::TX_CLIENT,
+            CallReason::Frames => doorbell::RX_CLIENT,
         };
         let mut wanted = false;
         for pair in &self.pairs {
-            wanted |= doorbell::granted(&pair.doorbell[line + doorbell::WISH], &pair.granted[news as usize]);
+            wanted |= doorbell::granted(&pair.doorbell[line + doorbell::WISH], &pair.granted[reason as usize]);
         }
         if !wanted || self.is_blocked() {
-            return Asked::Unwanted;
+            return CallResult::Unwanted;
         }
         if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
             self.blocked.store(true, Ordering::Relaxed);
         }
-        Asked::Called
+        CallResult::Called
     }
 
     fn is_blocked(&self) -> bool {

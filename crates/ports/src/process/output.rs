@@ -10,7 +10,7 @@ use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
-use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, PortFault};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
@@ -26,11 +26,11 @@ pub(super) struct ProcessOutput {
 
 struct RxRing {
     ring: Ring,
-    given: Given,
+    given: ClientSlots,
 }
 
 /// The slots that the client owns for reading.
-struct Given {
+struct ClientSlots {
     /// The first of these slots: the client's `head`, as of the last read.
     head: u32,
     /// Behind the last of these slots: the next slot to fill.
@@ -65,7 +65,7 @@ impl ProcessOutput {
     pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
         let rings = (0..layout.shape.rx_rings)
             .map(|number| {
-                Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: Given { head: 0, next: 0 } })
+                Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: ClientSlots { head: 0, next: 0 } })
             })
             .collect::<io::Result<_>>()?;
         Ok(Self { rings, picks: Picks::new() })
@@ -73,12 +73,10 @@ impl ProcessOutput {
 }
 
 impl Output for ProcessOutput {
-    fn accepts(&self) -> Accepts {
-        if self.rings.iter().any(|ring| ring.ring.offload) { Accepts::EVERYTHING } else { Accepts::NOTHING }
-    }
-
-    fn names_losses(&self) -> bool {
-        true
+    fn capabilities(&self) -> OutputCapabilities {
+        let offload = self.rings.iter().any(|ring| ring.ring.offload);
+        let accepts = if offload { Accepts::EVERYTHING } else { Accepts::NOTHING };
+        OutputCapabilities { accepts, names_losses: true }
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
@@ -101,7 +99,7 @@ impl Output for ProcessOutput {
         let mut tally = Tally::default();
         let few = frames.len() <= FEW;
         let result = match self.rings.as_mut_slice() {
-            [ring] if !ring.ring.offload => match frames.in_turn() {
+            [ring] if !ring.ring.offload => match frames.as_contiguous() {
                 Some(frames) if few => ring.deliver::<0, FEW>(frames, &mut tally),
                 Some(frames) => ring.deliver::<0, ROW>(frames, &mut tally),
                 None if few => ring.deliver::<0, FEW>(frames, &mut tally),
@@ -143,7 +141,7 @@ fn deliver_spread(
     result
 }
 
-impl Given {
+impl ClientSlots {
     /// Returns how many slots the switch may fill. As in netmap, one slot stays empty.
     #[inline]
     fn room(&self, ring: &Ring) -> u32 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Alike, Kept, KeptPieces, Mapping, Pieces, View, prefetch_read};
+use ringway_memory::{Kept, Mapping, Pieces, PinnedPieces, PrefixComparer, View, prefetch_read};
 use ringway_switch::Discarded;
 
 /// Bytes of an Ethernet header.
@@ -20,7 +20,7 @@ const ROW: usize = 64;
 #[derive(Debug)]
 pub(super) struct Ring {
     words: Kept<[[AtomicU64; 2]]>,
-    buffers: KeptPieces,
+    buffers: PinnedPieces,
     pub(super) doorbell: Doorbell,
     pub(super) slots: u32,
     pub(super) buffer_size: u32,
@@ -69,7 +69,7 @@ impl Ring {
             Kept::new(mapping, |mapping| Some(mapping.view(at, slots as usize * SLOT_BYTES)?.words64()?.as_chunks().0));
         Ok(Ring {
             words: words.ok_or_else(beyond)?,
-            buffers: KeptPieces::new(mapping, whole.0, whole.1, size as usize).ok_or_else(beyond)?,
+            buffers: PinnedPieces::new(mapping, whole.0, whole.1, size as usize).ok_or_else(beyond)?,
             doorbell: doorbell_of(mapping, layout, pair)?,
             slots,
             buffer_size: size,
@@ -125,12 +125,12 @@ impl<'m> RingMemory<'m> {
     #[inline(never)]
     pub(super) fn count_alike(&self, mut slots: &[[AtomicU64; 2]], addresses: &[u8; 12]) -> Discarded {
         let mut all = Discarded::default();
-        let mut alike = Alike::new(addresses);
+        let mut alike = PrefixComparer::new(addresses);
         let mut together = ROW;
         while !slots.is_empty() {
             let (row, others) = slots.split_at(slots.len().min(together));
             let some = self.count_whole(row, &mut alike);
-            if alike.are_all() {
+            if alike.all_match() {
                 all.frames += some.frames;
                 all.bytes += some.bytes;
                 slots = if some.frames == row.len() as u64 { others } else { &[] };
@@ -147,7 +147,7 @@ impl<'m> RingMemory<'m> {
     /// Counts the slots, from the first on, whose frame is complete in this slot, of valid length and in an existing
     /// buffer. Adds these frames to the comparison in `alike`, without looking at its result.
     #[inline(always)]
-    fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut Alike) -> Discarded {
+    fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut PrefixComparer) -> Discarded {
         let longest = self.buffers.size() as u64;
         let mut whole = Discarded::default();
         for [word, _] in slots {

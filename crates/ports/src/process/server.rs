@@ -1,4 +1,4 @@
-//! The server of `attach.sock`: one thread and any number of clients, each of which can only end its own port.
+//! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
 //! A client has two seconds for its request. The kernel refuses descriptors that a client sends, or another thread closes
 //! them. A message that is not a request is answered with the reason. After the dialogue the open connection only means that
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ringway_abi::attach::{REPLY_FDS, REQUEST_BYTES, Reply, Request};
-use ringway_engine::{Strikes, contain, fatal, run_or_die, say_rarely};
-use ringway_switch::Place;
+use ringway_engine::{PanicCounter, contain, fatal, run_or_exit, warn_limited};
+use ringway_switch::PanicLocation;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::Mode;
@@ -25,13 +25,13 @@ use rustix::net::{
     SocketType, accept_with, bind, listen, sendmsg, shutdown, socket_with,
 };
 
-use super::ClientEnds;
-use crate::front_end::{Files, close_elsewhere, receive, refuse_files};
+use super::client_handles::ClientHandles;
+use crate::front_end::{Files, close_in_background, receive, refuse_files};
 
 /// Time limit for a client's request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 /// Most clients without a request at a time. A further client replaces the one that has waited longest.
-const MOST_UNSPOKEN: usize = 64;
+const MOST_ASKING: usize = 64;
 const LISTENER: u64 = 0;
 const COMMANDS: u64 = 1;
 const FIRST_CLIENT: u64 = 2;
@@ -48,7 +48,7 @@ pub struct ClientId(u64);
 #[derive(Debug)]
 pub struct Grant {
     /// What the client gets.
-    pub ends: ClientEnds,
+    pub ends: ClientHandles,
     /// The colour of the layout.
     pub colour: u32,
     /// The MAC address bound to the port, or zero.
@@ -111,25 +111,25 @@ impl AttachServer {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, &queue.wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;
-        let spare = Some(listener.try_clone()?);
+        let spare_fd = Some(listener.try_clone()?);
         let mut server = Server {
             host,
-            spare,
+            spare_fd,
             listener,
             files,
             epoll,
             queue: Arc::clone(&queue),
             clients: HashMap::new(),
             next: FIRST_CLIENT,
-            unspoken: 0,
+            asking: 0,
             request_within,
-            obeyed: VecDeque::new(),
+            pending: VecDeque::new(),
             at: None,
             at_host: false,
-            strikes: Strikes::default(),
+            strikes: PanicCounter::default(),
         };
         let thread = std::thread::Builder::new().name("attach".into()).spawn(move || {
-            run_or_die("attach", || {
+            run_or_exit("attach", || {
                 while let Err(place) = contain(|| server.run()) {
                     server.recover(place);
                 }
@@ -140,18 +140,18 @@ impl AttachServer {
 
     /// Returns a handle that ends clients from other threads.
     #[must_use]
-    pub fn ender(&self) -> Ender {
-        Ender { queue: Arc::clone(&self.queue) }
+    pub fn disconnector(&self) -> Disconnector {
+        Disconnector { queue: Arc::clone(&self.queue) }
     }
 }
 
 /// Ends clients of an [`AttachServer`].
 #[derive(Clone)]
-pub struct Ender {
+pub struct Disconnector {
     queue: Arc<Queue>,
 }
 
-impl Ender {
+impl Disconnector {
     /// Sends the reason to the client and closes its connection. Does not call the host's `detach`: the caller removes
     /// the port.
     pub fn end(&self, client: ClientId, reason: String) {
@@ -197,25 +197,25 @@ struct Server {
     queue: Arc<Queue>,
     clients: HashMap<u64, Connection>,
     next: u64,
-    unspoken: usize,
+    asking: usize,
     request_within: Duration,
-    /// A spare descriptor for [`Server::turn_away`].
-    spare: Option<OwnedFd>,
+    /// A spare descriptor for [`Server::refuse_without_descriptor`].
+    spare_fd: Option<OwnedFd>,
     /// Commands that are still to be executed.
-    obeyed: VecDeque<Command>,
+    pending: VecDeque<Command>,
     /// The client that is being served. If the thread panics, this client is disconnected.
     at: Option<u64>,
     /// True while the host is being called. A panic in the host may leave state that the daemon shares with other
     /// threads half changed.
     at_host: bool,
     /// Counts panics that no client caused.
-    strikes: Strikes,
+    strikes: PanicCounter,
 }
 
 impl Server {
     fn run(&mut self) {
         // Commands that a panic has left.
-        if self.obey() {
+        if self.run_commands() {
             return self.end_all();
         }
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
@@ -226,48 +226,48 @@ impl Server {
                 match event.data.u64() {
                     LISTENER => self.accept(),
                     COMMANDS => {
-                        if self.obey() {
+                        if self.run_commands() {
                             return self.end_all();
                         }
                     }
                     client => {
                         self.at = Some(client);
-                        self.hear(client);
+                        self.receive_message(client);
                         self.at = None;
                     }
                 }
             }
-            self.drop_silent();
+            self.refuse_late();
         }
     }
 
     /// Continues after a panic in [`Server::run`]: disconnects the client that was being served. A panic in the host
     /// ends the process.
     #[cold]
-    fn recover(&mut self, place: Place) {
+    fn recover(&mut self, place: PanicLocation) {
         let what = format!("a defect of Ringway, please report it: the thread \"attach\" failed at {place}");
         if self.at_host {
             fatal(&what);
         }
         let client = self.at.take();
-        say_rarely(&format!("{what}, and goes on without {}", if client.is_some() { "the client" } else { "harm" }));
+        warn_limited(&format!("{what}, and goes on without {}", if client.is_some() { "the client" } else { "harm" }));
         match client {
-            None if self.strikes.strike() => fatal(&what),
+            None if self.strikes.count_panic() => fatal(&what),
             None => {}
             Some(id) => {
                 if let Some(connection) = self.clients.remove(&id) {
                     let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
-                    tell(&connection.socket, &what);
+                    send_reason(&connection.socket, &what);
                 }
                 // The host may have made the client's port already.
                 self.detach(id);
             }
         }
-        self.unspoken = self.clients.values().filter(|c| matches!(c.state, State::Asking(_))).count();
+        self.asking = self.clients.values().filter(|c| matches!(c.state, State::Asking(_))).count();
     }
 
     fn until_next_deadline(&self) -> Option<Timespec> {
-        if self.unspoken == 0 {
+        if self.asking == 0 {
             return None;
         }
         let now = Instant::now();
@@ -282,10 +282,10 @@ impl Server {
     fn accept(&mut self) {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => socket,
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.turn_away(),
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.refuse_without_descriptor(),
             Err(_) => return,
         };
-        if self.unspoken >= MOST_UNSPOKEN {
+        if self.asking >= MOST_ASKING {
             let oldest = self.clients.iter().filter_map(|(id, c)| match c.state {
                 State::Asking(deadline) => Some((deadline, *id)),
                 State::Attached => None,
@@ -298,7 +298,7 @@ impl Server {
         self.next += 1;
         let events = EventFlags::IN | EventFlags::RDHUP;
         if epoll::add(&self.epoll, &socket, EventData::new_u64(id), events).is_ok() {
-            self.unspoken += 1;
+            self.asking += 1;
             let state = State::Asking(Instant::now() + self.request_within);
             self.clients.insert(id, Connection { socket, state });
         }
@@ -307,22 +307,22 @@ impl Server {
     /// No descriptor is left. Frees the spare one to accept and refuse the waiting connection, which would otherwise
     /// wake this thread again and again.
     #[cold]
-    fn turn_away(&mut self) {
-        self.spare = None;
+    fn refuse_without_descriptor(&mut self) {
+        self.spare_fd = None;
         if let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            tell(&socket, "the switch has no file descriptors left for another client");
+            send_reason(&socket, "the switch has no file descriptors left for another client");
             self.close(socket);
         }
-        self.spare = self.listener.try_clone().ok();
+        self.spare_fd = self.listener.try_clone().ok();
     }
 
     /// Reads from a connection that has data or has ended.
-    fn hear(&mut self, id: u64) {
+    fn receive_message(&mut self, id: u64) {
         let Some(connection) = self.clients.get(&id) else { return };
         let (mut message, mut files) = ([0; REQUEST_BYTES + 1], Vec::new());
         // SAFETY: `message` is a local array, and nothing else refers to it.
         let received = unsafe { receive(&connection.socket, message.as_mut_ptr(), message.len(), &mut files) };
-        close_elsewhere(files);
+        close_in_background(files);
         let len = match received {
             Ok(0) => return self.forget(id, true),
             Ok(len) => len,
@@ -351,7 +351,7 @@ impl Server {
     fn grant(&mut self, id: u64, grant: Grant) {
         let Some(connection) = self.clients.get_mut(&id) else { return };
         connection.state = State::Attached;
-        self.unspoken -= 1;
+        self.asking -= 1;
         let bytes = grant.ends.layout.bytes as u64;
         let reply = Reply::Granted { colour: grant.colour, bytes, mac: grant.mac }.encode();
         let descriptors = grant.ends.descriptors();
@@ -368,7 +368,7 @@ impl Server {
     /// Sends the reason, then ends the connection and removes its port, if there is one.
     fn refuse(&mut self, id: u64, reason: &str) {
         if let Some(connection) = self.clients.get(&id) {
-            tell(&connection.socket, reason);
+            send_reason(&connection.socket, reason);
         }
         self.forget(id, true);
     }
@@ -377,7 +377,7 @@ impl Server {
         let Some(connection) = self.clients.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
         match connection.state {
-            State::Asking(_) => self.unspoken -= 1,
+            State::Asking(_) => self.asking -= 1,
             State::Attached if detach => self.detach(id),
             State::Attached => {}
         }
@@ -388,7 +388,7 @@ impl Server {
     fn close(&self, socket: OwnedFd) {
         if self.files == Files::Taken {
             let _ = shutdown(&socket, Shutdown::Both);
-            close_elsewhere(vec![socket]);
+            close_in_background(vec![socket]);
         }
     }
 
@@ -398,8 +398,8 @@ impl Server {
         self.at_host = false;
     }
 
-    fn drop_silent(&mut self) {
-        if self.unspoken == 0 {
+    fn refuse_late(&mut self) {
+        if self.asking == 0 {
             return;
         }
         let now = Instant::now();
@@ -414,17 +414,17 @@ impl Server {
     }
 
     /// Executes the pending commands. Returns true when the server has to stop.
-    fn obey(&mut self) -> bool {
+    fn run_commands(&mut self) -> bool {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.queue.wake, &mut count);
-        self.obeyed.extend(self.queue.commands.lock().drain(..));
-        while let Some(command) = self.obeyed.pop_front() {
+        self.pending.extend(self.queue.commands.lock().drain(..));
+        while let Some(command) = self.pending.pop_front() {
             match command {
                 Command::Stop => return true,
                 Command::End(ClientId(id), reason) => {
                     self.at = Some(id);
                     if let Some(connection) = self.clients.get(&id) {
-                        tell(&connection.socket, &reason);
+                        send_reason(&connection.socket, &reason);
                     }
                     self.forget(id, false);
                     self.at = None;
@@ -436,7 +436,7 @@ impl Server {
 
     fn end_all(&mut self) {
         // If the loop panics, `run` starts again with this command.
-        self.obeyed.push_front(Command::Stop);
+        self.pending.push_front(Command::Stop);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         for id in all {
             self.at = Some(id);
@@ -446,7 +446,7 @@ impl Server {
     }
 }
 
-fn tell(socket: &OwnedFd, reason: &str) {
+fn send_reason(socket: &OwnedFd, reason: &str) {
     let message = Reply::Refused(reason.to_owned()).encode();
     // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
     let _ = rustix::net::send(socket, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

@@ -1,4 +1,4 @@
-//! A panic of the attach server's thread costs the client that was served.
+//! A panic of the attach server's thread ends only the connection of the client that it was serving.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use rustix::net::{
 use super::server::{AttachServer, ClientId, Grant, Host, TRAP};
 
 /// Refuses all requests.
-struct Nobody;
+struct RefuseAll;
 
-impl Host for Nobody {
+impl Host for RefuseAll {
     fn attach(&mut self, _: ClientId, _: Request) -> Result<Grant, String> {
-        Err("nobody may".to_owned())
+        Err("refused".to_owned())
     }
 
     fn detach(&mut self, _: ClientId) {}
@@ -45,9 +45,9 @@ fn answer(client: &OwnedFd) -> String {
 fn a_panic_while_a_client_is_served_costs_that_client_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
-    let server = AttachServer::start_with(&path, Box::new(Nobody), Duration::from_secs(60)).unwrap();
+    let server = AttachServer::start_with(&path, Box::new(RefuseAll), Duration::from_secs(60)).unwrap();
     let others = client(&path);
-    // Repeated panics: each costs only the client that caused it.
+    // Repeated panics: each ends only the connection of the client that caused it.
     for _ in 0..10 {
         let victim = client(&path);
         say(&victim, TRAP);
@@ -56,7 +56,7 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
         assert_eq!(
             recv(&victim, &mut [0; 16][..], rustix::net::RecvFlags::empty()).unwrap().1,
             0,
-            "its connection ends"
+            "the connection stays open"
         );
     }
     say(&others, b"no request");

@@ -5,25 +5,25 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_switch::{
-    Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Spreads, Switch, Time, Workspace, pass,
+    FloodPolicy, Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, pass,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use super::NoBell;
+use super::connection::SharedConnection;
 use super::framing::{MOST_BYTES, PREFIX_BYTES};
 use super::input::StreamInput;
-use super::line::Line;
 use super::output::StreamOutput;
 use crate::front_end::Connection;
 
 const SHORTEST: usize = 14;
 
-/// Returns a connection on `line`, and the peer's end.
-fn connected(line: &Line) -> (Arc<Connection>, OwnedFd) {
+/// Opens a connection on the shared one. Returns it and the peer's end.
+fn connected(connection: &SharedConnection) -> (Arc<Connection>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
     let near = Arc::new(Connection::from(near));
-    line.open(&near).expect("an epoll descriptor");
+    connection.open(&near).expect("an epoll descriptor");
     (near, far)
 }
 
@@ -78,22 +78,22 @@ impl Reader {
 
 /// Runs the fuzzer's input.
 pub fn streams(data: &[u8]) {
-    let lines = [(); 2].map(|()| Arc::new(Line::new().expect("descriptors")));
+    let connections = [(); 2].map(|()| Arc::new(SharedConnection::new().expect("descriptors")));
     let members: Vec<Member> = (0..)
-        .zip(&lines)
-        .map(|(index, line)| {
-            let port = Port::new("port", Box::new(StreamOutput::new(Arc::clone(line))), Box::new(NoBell));
+        .zip(&connections)
+        .map(|(index, connection)| {
+            let port = Port::new("port", Box::new(StreamOutput::new(Arc::clone(connection))), Box::new(NoBell));
             let owner = Owner::new(index, 0);
             Member { macs: vec![Mac::new([2, 0, 0, 0, 0, index as u8])], ..Member::new(owner, Arc::new(port)) }
         })
         .collect();
     let out = Arc::clone(&members[1].port);
     let (forward, table) = (Box::new(MacMap::new(&members)), Arc::new(MacTable::new(64, 64, [1, 2])));
-    let switch = Switch::new("lan0", members, table, forward, Spreads::default());
-    let mut input: Box<dyn Input> = Box::new(StreamInput::new(Arc::clone(&lines[0])).expect("memory"));
+    let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
+    let mut input: Box<dyn Input> = Box::new(StreamInput::new(Arc::clone(&connections[0])).expect("memory"));
     let mut work = Workspace::new(16);
-    let (mut near, mut far) = connected(&lines[0]);
-    let (_reader_near, socket) = connected(&lines[1]);
+    let (mut near, mut far) = connected(&connections[0]);
+    let (_reader_near, socket) = connected(&connections[1]);
     let mut reader = Reader { socket, came: Vec::new(), frames: 0, seen: 0 };
     let mut oracle = Oracle::default();
     let from = switch.member(0).expect("a port");
@@ -126,10 +126,10 @@ pub fn streams(data: &[u8]) {
             }
             // The work of the ports' threads.
             _ => {
-                lines[1].sending.lock().send_on().expect("the reader is there");
-                if lines[0].ended().is_some() || number == 255 {
-                    lines[0].close(&near);
-                    (near, far) = connected(&lines[0]);
+                connections[1].sending.lock().send_on().expect("the reader is there");
+                if connections[0].ended().is_some() || number == 255 {
+                    connections[0].close(&near);
+                    (near, far) = connected(&connections[0]);
                     oracle.bytes.clear();
                 }
             }
@@ -137,7 +137,7 @@ pub fn streams(data: &[u8]) {
     }
     // All frames that count as delivered arrive.
     loop {
-        let more = lines[1].sending.lock().send_on().expect("the reader is there");
+        let more = connections[1].sending.lock().send_on().expect("the reader is there");
         if !reader.read(1 << 16, &oracle) && !more {
             break;
         }

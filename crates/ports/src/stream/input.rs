@@ -10,10 +10,11 @@ use std::io;
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, PortFault};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, PortFault, WakeOn};
 
+use super::connection::SharedConnection;
+use super::ended::Ended;
 use super::framing::{self, Next, PREFIX_BYTES};
-use super::line::{Ended, Line};
 use crate::front_end::receive;
 
 /// Bytes of the receive buffer: enough for more than a batch of usual frames, and for any single frame.
@@ -22,7 +23,7 @@ const MEMORY_BYTES: usize = 512 << 10;
 /// The input of a stream port. One read brings many frames, which are delivered from where the read put them. Before
 /// the next read, an incomplete frame at the end is moved to the front of the buffer.
 pub struct StreamInput {
-    line: Arc<Line>,
+    connection: Arc<SharedConnection>,
     bytes: Bytes,
     /// Number of the connection that the bytes came from.
     number: u64,
@@ -63,9 +64,9 @@ impl Bytes {
 }
 
 impl StreamInput {
-    pub fn new(line: Arc<Line>) -> io::Result<StreamInput> {
+    pub fn new(connection: Arc<SharedConnection>) -> io::Result<StreamInput> {
         let bytes = Bytes { memory: Mapping::private(MEMORY_BYTES)?, start: 0, end: 0 };
-        Ok(StreamInput { line, bytes, number: 0, begun: 0 })
+        Ok(StreamInput { connection, bytes, number: 0, begun: 0 })
     }
 
     /// Reads from the socket, at most once, and only if the buffer has no complete frame.
@@ -73,7 +74,7 @@ impl StreamInput {
         if !matches!(self.bytes.next(), Next::Part) {
             return;
         }
-        let mut guard = self.line.reading.lock();
+        let mut guard = self.connection.reading.lock();
         let reading = &mut *guard;
         if reading.number != self.number {
             // The bytes are an incomplete frame of an earlier peer.
@@ -86,13 +87,13 @@ impl StreamInput {
         match received {
             _ if !reading.files.is_empty() => {
                 drop(guard);
-                self.line.stop_reading(self.number, Ended::Files);
+                self.connection.stop_reading(self.number, Ended::Files);
             }
             Ok(count @ 1..) => self.bytes.end = self.bytes.end.saturating_add(count),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {}
             _ => {
                 drop(guard);
-                self.line.stop_reading(self.number, Ended::Gone);
+                self.connection.stop_reading(self.number, Ended::Gone);
             }
         }
     }
@@ -101,7 +102,7 @@ impl StreamInput {
 impl Input for StreamInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         self.read();
-        let StreamInput { line, bytes: Bytes { memory, start, end }, number, begun } = self;
+        let StreamInput { connection, bytes: Bytes { memory, start, end }, number, begun } = self;
         *begun = *start;
         while batch.room() > 0 {
             match next(memory, *start, *end) {
@@ -115,7 +116,7 @@ impl Input for StreamInput {
                 Next::Part => break,
                 Next::NoLength(length) => {
                     *start = *end;
-                    line.stop_reading(*number, Ended::NoLength(length));
+                    connection.stop_reading(*number, Ended::NoLength(length));
                     break;
                 }
             }
@@ -125,11 +126,11 @@ impl Input for StreamInput {
 
     fn release(&mut self) {}
 
-    fn keeps(&self) -> bool {
-        true
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: true, discard_like: false }
     }
 
-    fn keep(&mut self, frames: usize) {
+    fn rewind(&mut self, frames: usize) {
         self.bytes.start = self.begun;
         for _ in 0..frames {
             self.bytes.skip();
@@ -152,8 +153,8 @@ impl Input for StreamInput {
         matches!(self.bytes.next(), Next::Frame(_))
     }
 
-    fn arm(&mut self) -> bool {
-        self.pending()
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        Armed::with_kick(wake_on == WakeOn::Frames && self.pending())
     }
 
     fn disarm(&mut self) {}

@@ -1,9 +1,9 @@
 //! Stream ports: frames one after the other on a Unix stream socket, each behind its length, as QEMU's `-netdev stream` and
 //! passt send them. Any NIC model of any QEMU can be at the other end.
 //!
-//! - `framing`: where frames begin and end in a stream of bytes.
-//! - `line`: the connection, which the port's own thread gives to the data path and takes away.
-//! - `link`: that thread: serves one peer at a time.
+//! - `framing`: where frames begin and end in a stream of bytes. `ended`: why a connection ended.
+//! - `connection`: the connection, which the port's own thread gives to the data path and takes away.
+//! - `protocol`: what that thread does with a connection.
 //! - `sending`: sending without waiting.
 //! - `input`, `output`: the data path's sides.
 //!
@@ -13,9 +13,10 @@
 //!
 //! A poller waits for the socket through an epoll descriptor of the port's, because connections change.
 
-mod line;
-mod link;
+mod connection;
+mod ended;
 mod output;
+mod protocol;
 mod sending;
 
 // Peers choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these modules
@@ -33,15 +34,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Asked, Bell, News};
+use ringway_switch::{Bell, CallReason, CallResult};
 
-use crate::Sides;
 pub use crate::front_end::Observer;
-use crate::front_end::Thread;
-use crate::vhost_user::Role;
+use crate::front_end::{Files, Role, Service, Socket, State};
+use crate::port_io::PortIo;
+use connection::SharedConnection;
 use input::StreamInput;
-use line::Line;
 use output::StreamOutput;
+use protocol::StreamProtocol;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +57,16 @@ pub struct Settings {
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.
 pub struct Stream {
-    line: Arc<Line>,
-    _thread: Thread,
+    connection: Arc<SharedConnection>,
+    _service: Service,
 }
 
 impl Stream {
-    /// Returns true while a peer is connected.
+    /// Returns the state of the port: frames flow as soon as a peer is connected.
     #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.line.is_connected()
+    pub fn state(&self) -> State {
+        let connected = self.connection.is_connected();
+        State::new(connected, connected)
     }
 }
 
@@ -72,23 +74,25 @@ impl Stream {
 ///
 /// # Errors
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
-pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, Stream)> {
-    let line = Arc::new(Line::new()?);
-    let sides = Sides {
-        input: Box::new(StreamInput::new(Arc::clone(&line))?),
-        output: Box::new(StreamOutput::new(Arc::clone(&line))),
+pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, Stream)> {
+    let connection = Arc::new(SharedConnection::new()?);
+    let sides = PortIo {
+        input: Box::new(StreamInput::new(Arc::clone(&connection))?),
+        output: Box::new(StreamOutput::new(Arc::clone(&connection))),
         bell: Box::new(NoBell),
-        signal: Signal::Device(line.signal()?),
+        signal: Signal::Device(connection.signal()?),
     };
-    let thread = link::start(settings, Arc::clone(&line), observer)?;
-    Ok((sides, Stream { line, _thread: thread }))
+    let Settings { label, socket, role } = settings;
+    let socket = Socket { label, path: socket, role: *role, files: Files::Refused };
+    let service = Service::start(&socket, StreamProtocol { connection: Arc::clone(&connection) }, observer)?;
+    Ok((sides, Stream { connection, _service: service }))
 }
 
 /// A bell without effect: the kernel wakes the peer that waits for its socket.
 struct NoBell;
 
 impl Bell for NoBell {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }

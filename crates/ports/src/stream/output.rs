@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 use ringway_switch::{Counters, DropReason, Frames, Output, PortFault};
 
-use super::line::Line;
+use super::connection::SharedConnection;
 use super::sending::Tally;
 
 pub struct StreamOutput {
-    line: Arc<Line>,
+    connection: Arc<SharedConnection>,
 }
 
 impl StreamOutput {
-    pub fn new(line: Arc<Line>) -> StreamOutput {
-        StreamOutput { line }
+    pub fn new(connection: Arc<SharedConnection>) -> StreamOutput {
+        StreamOutput { connection }
     }
 }
 
 impl Output for StreamOutput {
     fn deliver(&mut self, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let mut sending = self.line.sending.lock();
+        let mut sending = self.connection.sending.lock();
         let mut tally = Tally::default();
         if let Err(ended) = sending.send(&mut frames, &mut tally) {
             sending.end();
-            self.line.end(ended);
+            self.connection.end(ended);
         }
-        if sending.begins_to_wait() {
-            self.line.tell();
+        if sending.begins_waiting() {
+            self.connection.wake_thread();
         }
         let reason = if sending.is_open() { DropReason::ReceiverFull } else { DropReason::ReceiverDown };
         counters.add_out(tally.frames, tally.bytes);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use ringway_switch::{Frame, Frames, MAX_FRAME};
 
+use super::ended::Ended;
 use super::framing::{PREFIX_BYTES, prefix};
-use super::line::Ended;
 use crate::front_end::Connection;
 
 /// Most pieces in one call (`UIO_MAXIOV`).
@@ -25,7 +25,7 @@ const MOST_FRAMES: usize = MOST_PIECES / 2;
 #[derive(Debug)]
 pub struct Sending {
     socket: Option<Arc<Connection>>,
-    /// A partly sent frame with its length field, of which `sent` bytes are sent. Empty if no frame is partly sent.
+    /// A partly sent frame with its length field. The first `sent` bytes are sent. Empty if no frame is partly sent.
     rest: Vec<u8>,
     sent: usize,
     /// True while the port's thread waits until the socket has room for the rest.
@@ -108,7 +108,7 @@ impl Sending {
     }
 
     /// Returns true if the thread has to be told that it must wait for room. True only once for each wait.
-    pub fn begins_to_wait(&mut self) -> bool {
+    pub fn begins_waiting(&mut self) -> bool {
         !self.rest.is_empty() && !std::mem::replace(&mut self.awaited, true)
     }
 
@@ -142,7 +142,7 @@ impl Sending {
         }
     }
 
-    /// Keeps a frame of which the first `sent` bytes are sent, counted from its length field.
+    /// Keeps a frame whose first `sent` bytes are sent, counted from its length field.
     fn keep(&mut self, frame: &Frame<'_, '_>, sent: usize) {
         self.rest.clear();
         self.rest.extend(prefix(frame.len()));

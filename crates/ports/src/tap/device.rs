@@ -7,8 +7,6 @@ use ringway_switch::{Accepts, Offload};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::Settings;
-
 const CONTROL: &str = "/dev/net/tun";
 /// Length of the kernel's queue of frames for the switch. The kernel drops frames that do not fit. With its default of
 /// 500, a TCP stream loses 1 to 2 % of its frames whenever the poller does not get its CPU in time.
@@ -22,6 +20,13 @@ const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
 ];
 const SEGMENTED: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
+
+/// Settings of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Name of the device: 1 to 15 bytes.
+    pub device: String,
+}
 
 /// Opens the device in non-blocking mode and configures it: a header of [`Offload::BYTES`] precedes every frame, and
 /// frames from the device may request offloads. Returns the offloads that the device accepts in the other direction.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault, WakeOn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
@@ -103,8 +103,9 @@ impl Input for TapInput {
         poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    fn arm(&mut self) -> bool {
-        false
+    /// The kernel reports frames by the device's descriptor.
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Kick
     }
 
     fn disarm(&mut self) {}

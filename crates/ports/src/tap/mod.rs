@@ -18,38 +18,32 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Asked, Bell, News};
+use ringway_switch::{Bell, CallReason, CallResult};
 
-use crate::Sides;
+use crate::port_io::PortIo;
+pub use device::Settings;
 use input::TapInput;
 use output::TapOutput;
-
-/// Settings of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Name of the device: 1 to 15 bytes.
-    pub device: String,
-}
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
 /// no such device, makes one that is removed with the port. A persistent device is used and stays.
 ///
 /// # Errors
 /// The device cannot be opened. The error says why, and what would help.
-pub fn open(settings: &Settings) -> io::Result<Sides> {
+pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let (device, accepts) = device::open(settings)?;
     let device = Arc::new(device);
     let signal = Signal::Device(device.as_fd().try_clone_to_owned()?);
     let input = TapInput::new(Arc::clone(&device))?;
     let output = TapOutput::new(device, accepts);
-    Ok(Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
+    Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
 }
 
 /// A bell without effect: a write returns after the kernel has taken the frame, so there is nobody to wake.
 struct NoBell;
 
 impl Bell for NoBell {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::View;
-use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, PortFault};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities, PortFault};
 
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
@@ -81,8 +81,8 @@ impl TapOutput {
 }
 
 impl Output for TapOutput {
-    fn accepts(&self) -> Accepts {
-        self.accepts
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: self.accepts, names_losses: false }
     }
 
     fn deliver(&mut self, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

@@ -13,13 +13,11 @@ use std::sync::Arc;
 
 use ringway_memory::Quota;
 
-use super::Dma;
+use super::function::Dma;
+use super::limits::MOST_MAPS;
 use super::message::{MapAt, UnmapAt};
 use super::refusal::Refusal;
 use crate::guest::{GuestMemory, Region};
-
-/// Most mappings at a time (`max_dma_maps`).
-pub const MOST_MAPS: usize = 256;
 
 const READABLE: u32 = 1 << 0;
 const WRITABLE: u32 = 1 << 1;

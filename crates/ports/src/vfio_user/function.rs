@@ -99,7 +99,7 @@ pub trait Function: Send + Sync {
 
     /// Returns true if the guest will probably read registers soon: it has an interrupt to handle, or it has written a
     /// register and not read one since. Until the guest reads, the port's own thread stays awake, for a short time.
-    fn is_read_soon(&self) -> bool;
+    fn expects_register_read(&self) -> bool;
 
     /// Resets the function (VFIO_USER_DEVICE_RESET).
     fn reset(&self);

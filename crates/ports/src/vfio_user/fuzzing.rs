@@ -5,8 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Function;
-use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, MOST_DATA, MOST_FDS};
-use super::session::{Outgoing, Session};
+use super::limits::{MOST_DATA, MOST_FDS};
+use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES};
+use super::reply::Outgoing;
+use super::session::Session;
 use super::testing::{BAR, Card, IRQS, access, map, memfd, message, new_eventfd, unmap, version, words};
 use crate::front_end::fuzzing::descriptors;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use ringway_engine::Called;
 
-use super::Mode;
+use super::function::Mode;
 
 /// The interrupts of a device: the connection sets their eventfds, and the function triggers them. Empty while no front
 /// end is connected.
@@ -22,14 +22,14 @@ pub struct Interrupts {
     inner: Mutex<Inner>,
     /// Written when signalling an interrupt took too long.
     blocked: OnceLock<OwnedFd>,
-    attention: Attention,
+    poll_state: PollState,
 }
 
 /// Tells whether the port's own thread polls its connection. If not, an interrupt wakes the thread, because the guest
 /// will read registers.
 #[derive(Debug, Default)]
-struct Attention {
-    away: AtomicBool,
+struct PollState {
+    paused: AtomicBool,
     wake: OnceLock<OwnedFd>,
 }
 
@@ -90,10 +90,10 @@ impl Interrupts {
             self.report_blocked();
         }
         // After an MSI-X interrupt the driver reads no register.
-        if self.attention.away.load(Ordering::Relaxed)
+        if self.poll_state.paused.load(Ordering::Relaxed)
             && self.mode() != Mode::MsiX
-            && self.attention.away.swap(false, Ordering::Relaxed)
-            && let Some(wake) = self.attention.wake.get()
+            && self.poll_state.paused.swap(false, Ordering::Relaxed)
+            && let Some(wake) = self.poll_state.wake.get()
         {
             // The eventfd belongs to this process alone. If its counter is full, it is readable already.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
@@ -117,12 +117,12 @@ impl Interrupts {
     /// Sets the eventfd that wakes the port's own thread when there is an interrupt while it does not poll its
     /// connection.
     pub(super) fn wake_by(&self, eventfd: OwnedFd) {
-        let _ = self.attention.wake.set(eventfd);
+        let _ = self.poll_state.wake.set(eventfd);
     }
 
-    /// The port's own thread stops (`away`) or resumes polling its connection.
-    pub(super) fn look_away(&self, away: bool) {
-        self.attention.away.store(away, Ordering::Relaxed);
+    /// The port's own thread stops (`paused`) or resumes polling its connection.
+    pub(super) fn pause_polling(&self, paused: bool) {
+        self.poll_state.paused.store(paused, Ordering::Relaxed);
     }
 
     /// Sets the eventfd to write when signalling an interrupt took too long.

@@ -14,17 +14,14 @@
 
 use std::os::fd::OwnedFd;
 
+use super::limits::MOST_FDS;
 use super::version::{BadVersion, Version};
 use crate::front_end::{Fields, Framing};
 
 /// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 16;
-/// Most bytes of a region that one message reads or writes (`max_data_xfer_size`).
-pub const MOST_DATA: usize = 4096;
 /// Length of the longest body in bytes. The longest of QEMU's is a WRITE_MULTI of 200 writes, with 4,808 bytes.
 pub const MOST_BODY_BYTES: usize = 8192;
-/// Most descriptors with one message (`max_msg_fds`). QEMU does not accept a higher limit.
-pub const MOST_FDS: usize = 16;
 /// Bytes of further messages that one receive may return: hundreds of posted writes. QEMU sends each message in a call
 /// of its own.
 const AHEAD_BYTES: usize = 16 << 10;

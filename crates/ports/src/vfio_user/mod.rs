@@ -8,17 +8,18 @@
 //!   answers.
 //! - `session`: one connection: judges requests and changes the function accordingly; `dma`: the guest's memory; `refusal`:
 //!   reasons for which a request is refused.
-//! - `server`: the port's own thread: accepts connections and receives messages; `nap`: when the thread sleeps while messages
+//! - `server`, `protocol`: the port's own thread: receives and answers messages; `coalescing`: when the thread sleeps while messages
 //!   come.
 //!
 //! A request that cannot be had is answered by errno, and the user is told of the first such answer. Only bytes that are no
 //! message, or a message out of order, end the connection, because nothing behind them can be understood. The port then waits
 //! for the next front end.
 
+mod coalescing;
 mod function;
 mod interrupts;
-mod nap;
 pub mod pci;
+mod protocol;
 mod server;
 mod unmask;
 mod version;
@@ -27,6 +28,7 @@ mod version;
 // modules may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod dma;
+mod limits;
 #[deny(clippy::arithmetic_side_effects)]
 mod message;
 #[deny(clippy::arithmetic_side_effects)]

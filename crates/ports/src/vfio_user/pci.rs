@@ -3,7 +3,7 @@
 //! The space is bytes, and a mask of the bits of each byte that can be written. A driver finds the sizes of base addresses by
 //! these masks alone.
 
-use super::BadAccess;
+use super::function::BadAccess;
 
 /// Bytes of a conventional PCI configuration space.
 pub const CONFIG_BYTES: usize = 256;

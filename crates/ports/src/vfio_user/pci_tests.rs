@@ -1,4 +1,4 @@
-//! Configuration spaces as a guest and a hypervisor find them.
+//! The configuration space, as a guest and a hypervisor see it.
 
 use proptest::prelude::*;
 

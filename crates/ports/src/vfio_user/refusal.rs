@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::BadAccess;
+use super::function::BadAccess;
 use super::message;
 use crate::guest::RegionError;
 
@@ -66,7 +66,7 @@ pub enum Refusal {
     #[error("DMA_MAP at {0:#x}, where something is mapped already")]
     Overlap(u64),
     /// More mappings than were offered.
-    #[error("more than {most} pieces of memory: max_dma_maps says how many there may be", most = super::dma::MOST_MAPS)]
+    #[error("more than {most} pieces of memory: max_dma_maps says how many there may be", most = super::limits::MOST_MAPS)]
     TooManyMaps,
     /// Memory that cannot be mapped.
     #[error(transparent)]

@@ -1,10 +1,10 @@
 //! Answers to the messages of a vfio-user front end.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
+use super::function::{Irqs, REGIONS, RegionInfo};
 use super::message::{Access, HEADER_BYTES, Header, Query, UnmapAt};
-use super::session::Outgoing;
-use super::{Irqs, REGIONS, RegionInfo};
 
 /// Number of supported kinds of interrupt in VFIO's numbering: pin, MSI, MSI-X. The further kinds, error and request,
 /// are not supported.
@@ -14,6 +14,15 @@ pub const REGION_INFO_BYTES: usize = 32;
 /// Length in bytes of a sparse mmap capability without its areas, and of one area.
 const SPARSE_BYTES: usize = 16;
 const AREA_BYTES: usize = 16;
+
+/// An answer to be sent.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Header and body.
+    pub bytes: Vec<u8>,
+    /// The descriptor to send with them.
+    pub file: Option<OwnedFd>,
+}
 
 /// An answer: room for the header, the body, and the descriptor to send with it.
 #[derive(Debug)]

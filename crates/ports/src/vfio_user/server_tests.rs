@@ -1,4 +1,4 @@
-//! A port as its front ends see it: over its socket, by our own client and by another project's client.
+//! A port's socket, used by the tests' own client and by another project's client.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vfio_user::Client;
 
 use super::client::{Raw, Served};
-use super::message::{MOST_DATA, MOST_FDS};
+use super::limits::{MOST_DATA, MOST_FDS};
 use super::testing::{
     AREA, BAR, HOLE, Happened, IRQS, access, count, map, memfd, message, new_eventfd, unmap, version, words,
 };
@@ -60,10 +60,10 @@ fn an_independent_client_can_do_everything_it_knows() {
         let memory = served.card.memory();
         let mut bytes = [0; 3];
         let view = memory.readable.view(0x10_0010, 3).expect("memory");
-        assert!(view.read(&mut bytes) && &bytes == b"xyz", "the right place of the file");
+        assert!(view.read(&mut bytes) && &bytes == b"xyz", "the offset in the file is wrong");
     }
     client.dma_unmap(0x10_0000, 0x4000).expect("no memory");
-    assert!(served.card.memory().writable.regions().is_empty(), "gone when it is answered");
+    assert!(served.card.memory().writable.regions().is_empty(), "the memory is unmapped before the answer");
     client.reset().expect("a reset");
     assert!(served.card.happened().contains(&Happened::Reset));
     drop(client);
@@ -89,10 +89,14 @@ fn a_version_is_agreed_on_first_and_once() {
     assert_eq!(answer.words()[0], 0, "version 0.0, as proposed");
     let (text, end) = answer.body[4..].split_at(answer.body.len() - 5);
     let expected = r#"{"capabilities":{"max_dma_maps":256,"max_msg_fds":16,"pgsizes":4096}}"#;
-    assert_eq!((std::str::from_utf8(text), end), (Ok(expected), &[0][..]), "of what was proposed, what there is");
+    assert_eq!(
+        (std::str::from_utf8(text), end),
+        (Ok(expected), &[0][..]),
+        "the proposed capabilities that the port has"
+    );
     assert!(answer.body.len() <= version(proposal).len(), "QEMU has no room for more than it sent");
     assert_eq!(front.ask(1, &version("{}")).error, errno(Errno::INVAL));
-    assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).words(), [16, 3, 9, 3], "it goes on");
+    assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).words(), [16, 3, 9, 3], "the session continues");
     drop(front);
     served.card.wait_for(|event| *event == Happened::Gone);
 
@@ -117,23 +121,19 @@ fn regions_say_what_can_be_mapped_to_whom_has_room_for_it() {
     let mut front = served.attach();
     let ask = |argsz, index| words(&[argsz, 0, index, 0, 0, 0, 0, 0]);
     let short = front.ask(5, &ask(32, 0));
-    assert_eq!(
-        short.words(),
-        [64, 3, 0, 0, BAR as u32, 0, 0, 0],
-        "how much it takes, and no capability that is not there"
-    );
+    assert_eq!(short.words(), [64, 3, 0, 0, BAR as u32, 0, 0, 0], "the port's limits, and no capability that it lacks");
     assert!(short.files.is_empty());
     let whole = front.ask(5, &ask(64, 0));
     assert_eq!(whole.words()[..8], [64, 0xf, 0, 32, BAR as u32, 0, 0, 0]);
     assert_eq!(whole.words()[8..], [1 << 16 | 1, 0, 1, 0, AREA.offset as u32, 0, AREA.size as u32, 0]);
     assert_eq!(whole.files.len(), 1);
     assert_eq!(front.ask(5, &ask(u32::MAX, 7)).words(), [32, 3, 7, 0, 256, 0, 0, 0]);
-    assert_eq!(front.ask(5, &ask(32, 4)).words(), [32, 0, 4, 0, 4096, 0, 0, 0], "neither read nor written");
+    assert_eq!(front.ask(5, &ask(32, 4)).words(), [32, 0, 4, 0, 4096, 0, 0, 0], "a region without access");
     assert_eq!(front.ask(5, &ask(32, 6)).words(), [32, 0, 6, 0, 0, 0, 0, 0], "no expansion ROM");
     assert_eq!(front.ask(5, &ask(32, 9)).error, errno(Errno::INVAL));
     assert_eq!(front.ask(5, &ask(32, u32::MAX)).error, errno(Errno::INVAL));
-    assert_eq!(front.ask(5, &ask(31, 0)).error, errno(Errno::INVAL), "no room for anything");
-    assert_eq!(front.ask(6, &words(&[16, 0, 0, 0])).words(), [16, 0, 0, 0], "no descriptors that tell of writes");
+    assert_eq!(front.ask(5, &ask(31, 0)).error, errno(Errno::INVAL), "argsz is too small");
+    assert_eq!(front.ask(6, &words(&[16, 0, 0, 0])).words(), [16, 0, 0, 0], "no descriptors for writes");
     assert_eq!(front.ask(7, &words(&[16, 0, 0, 0])).words(), [16, 7, 0, 1]);
     assert_eq!(front.ask(7, &words(&[16, 0, 1, 0])).words(), [16, 9, 1, 4]);
     assert_eq!(front.ask(7, &words(&[16, 0, 2, 0])).words(), [16, 1, 2, 5]);
@@ -155,7 +155,7 @@ fn accesses_stay_in_their_region() {
     assert_eq!(
         (read.words()[..4].to_vec(), &read.body[16..]),
         (vec![7, 0, 0, 3], &b"\0ab"[..]),
-        "of any size anywhere"
+        "an access of any size at any offset"
     );
     let whole = front.ask(9, &access(0, 0, MOST_DATA as u32, &[]));
     assert_eq!(whole.body.len(), 16 + MOST_DATA);
@@ -195,7 +195,7 @@ fn accesses_stay_in_their_region() {
         [one(0x22, 2, b"34xxxxxx"), one(0x24, 9, b"5678xxxx"), one(HOLE, 4, b"abcdefgh"), one(0x28, 8, b"abcdefgh")];
     front.tell(15, NO_REPLY, &multi(&writes), &[]);
     let answer = front.ask(15, &multi(&writes));
-    assert_eq!(answer.words(), [2, 0], "writes that were done");
+    assert_eq!(answer.words(), [2, 0], "the number of completed writes");
     let read = front.ask(9, &access(0, 0x20, 16, &[]));
     assert_eq!(&read.body[16..], b"1234\0\0\0\0abcdefgh");
     assert_eq!(front.ask(15, &multi(&[])).words(), [0, 0]);
@@ -239,7 +239,7 @@ fn memory_is_mapped_as_qemu_does_while_a_machine_boots() {
     served.card.happened();
     assert_eq!(front.ask(2, &map(3, 0, 0xfe00_0000, 0x1000)).error, None);
     assert_eq!(front.ask(3, &unmap(0, 0xfe00_0000, 0x1000)).error, None);
-    assert_eq!(served.card.happened(), [], "what has no file changes nothing");
+    assert_eq!(served.card.happened(), [], "a mapping without a file changes nothing");
     for (address, size) in [(0, 0x1000), (0xb_ffff, 1), (0xf_ffff, 2), (0xfffd_0000, 1), (0, 1 << 40)] {
         assert_eq!(front.ask_with(2, &map(3, 0, address, size), files).error, errno(Errno::EXIST), "{address:#x}");
     }
@@ -264,11 +264,11 @@ fn memory_is_mapped_as_qemu_does_while_a_machine_boots() {
             "{size:#x} at {address:#x}, {flags}"
         );
     }
-    assert_eq!(served.card.memory().writable.regions().len(), 3, "all there");
-    assert_eq!(front.ask(3, &unmap(0, 0, 0x20_0000)).error, None, "two, and the ROM between them");
+    assert_eq!(served.card.memory().writable.regions().len(), 3, "all mappings are there");
+    assert_eq!(front.ask(3, &unmap(0, 0, 0x20_0000)).error, None, "two mappings, and the ROM between them");
     assert_eq!(front.ask(3, &unmap(2, 0, 0)).error, None);
     assert!(served.card.memory().readable.regions().is_empty());
-    assert_eq!(front.ask(3, &unmap(2, 0, 0)).error, None, "nothing is all");
+    assert_eq!(front.ask(3, &unmap(2, 0, 0)).error, None, "unmapping all succeeds without mappings");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn memory_that_is_divided_otherwise_is_never_missing() {
     let (all, writable) = (vec![(0, 0x8_0000), (0x8_0000, 0x8_0000)], vec![(0, 0x8_0000)]);
     let changes = [Happened::Wrote(0x20, b"12".into()), Happened::Memory(all, writable)];
     assert_eq!(served.card.happened(), changes, "one change, before the first answer");
-    // However many mappings are removed and added, answers arrive.
+    // Answers arrive for any number of removed and added mappings.
     for _ in 0..20 {
         for _ in 0..50 {
             front.tell(3, 0, &unmap(0, 0, 0x8_0000), &[]);
@@ -332,7 +332,10 @@ fn memory_that_cannot_be_had_is_refused_by_name() {
     }
     assert_eq!(front.ask(2, &map(1, 0, 1 << 32, 0x1000)).error, errno(Errno::NOSPC));
     let told = served.card.wait_for(|event| matches!(event, Happened::Refused("bad_memory_map", _)));
-    assert!(matches!(told, Happened::Refused(_, text) if text.contains("flags 0x0")), "the first is told, once");
+    assert!(
+        matches!(told, Happened::Refused(_, text) if text.contains("flags 0x0")),
+        "the first refusal is reported once"
+    );
     assert!(!served.card.happened().iter().any(|event| matches!(event, Happened::Refused(..) | Happened::Fault(..))));
 }
 
@@ -352,7 +355,7 @@ fn a_refusal_is_named_also_when_the_front_end_does_not_wait_for_it() {
 fn a_guest_whose_memory_is_not_shared_is_told_so_before_it_boots() {
     let served = Served::new();
     let mut front = served.attach();
-    assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None, "who has mapped nothing may look");
+    assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None, "a front end without mappings may ask");
     assert_eq!(front.ask(2, &map(3, 0, 0, 0xc_0000)).error, None);
     assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, errno(Errno::INVAL));
     let told = served.card.wait_for(|event| matches!(event, Happened::Refused("memory_not_shared", _)));
@@ -368,15 +371,15 @@ fn the_pin_rests_from_its_trigger_until_it_is_unmasked() {
     let served = Served::new();
     let (mut front, card) = (served.attach(), &served.card);
     let (call, unmask) = (new_eventfd(), new_eventfd());
-    assert!(!card.interrupts.trigger(0), "nobody listens yet");
+    assert!(!card.interrupts.trigger(0), "no eventfd is set yet");
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 0, 0, 1), &[call.as_fd()]).error, None);
     card.wait_for(|event| *event == Happened::Unmasked);
     assert!(card.interrupts.trigger(0) && !card.interrupts.trigger(0) && !card.interrupts.trigger(1));
     assert_eq!(count(&call), 1);
     assert_eq!(front.ask(8, &irqs(NONE | UNMASK, 0, 0, 1)).error, None);
-    assert!(card.happened().contains(&Happened::Unmasked), "it may trigger again");
+    assert!(card.happened().contains(&Happened::Unmasked), "the interrupt may trigger again");
     assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 0, 0, 1)).error, None);
-    assert_eq!(count(&call), 1, "the front end tries it");
+    assert_eq!(count(&call), 1, "the front end triggers the interrupt");
     // KVM unmasks by eventfd.
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | UNMASK, 0, 0, 1), &[unmask.as_fd()]).error, None);
     assert!(!card.interrupts.trigger(0));
@@ -386,14 +389,18 @@ fn the_pin_rests_from_its_trigger_until_it_is_unmasked() {
         assert!(card.interrupts.trigger(0));
     }
     assert_eq!(count(&call), 3);
-    assert_eq!(front.ask(8, &irqs(EVENTFD | UNMASK, 0, 0, 1)).error, None, "no more");
+    assert_eq!(front.ask(8, &irqs(EVENTFD | UNMASK, 0, 0, 1)).error, None, "the unmask eventfd is removed");
     assert_eq!(front.ask(8, &irqs(NONE | UNMASK, 0, 0, 1)).error, None);
-    assert_eq!(front.ask(8, &[irqs(BOOL | MASK, 0, 0, 1), vec![0]].concat()).error, None, "not this one");
+    assert_eq!(
+        front.ask(8, &[irqs(BOOL | MASK, 0, 0, 1), vec![0]].concat()).error,
+        None,
+        "a boolean of 0 masks nothing"
+    );
     assert!(card.interrupts.trigger(0));
     assert_eq!(front.ask(8, &irqs(NONE | UNMASK, 0, 0, 1)).error, None);
     assert_eq!(front.ask(8, &[irqs(BOOL | MASK, 0, 0, 1), vec![1]].concat()).error, None);
     assert!(!card.interrupts.trigger(0));
-    assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 0, 0, 0)).error, None, "all off");
+    assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 0, 0, 0)).error, None, "all interrupts are off");
     assert!(!card.interrupts.trigger(0));
     assert_eq!(card.interrupts.mode(), super::Mode::None);
 }
@@ -407,14 +414,14 @@ fn messages_go_where_the_front_end_wants_them() {
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 1, 0, 4), &fds[..4]).error, None);
     assert_eq!(card.interrupts.mode(), super::Mode::Msi);
     assert!((0..4).all(|vector| card.interrupts.trigger(vector)) && !card.interrupts.trigger(4));
-    assert!(card.interrupts.trigger(2), "messages are never masked here");
+    assert!(card.interrupts.trigger(2), "messages cannot be masked");
     assert_eq!(calls.iter().map(count).collect::<Vec<_>>(), [1, 1, 2, 1, 0]);
     assert_eq!(
         front.ask_with(8, &irqs(EVENTFD | TRIGGER, 2, 0, 5), &fds).error,
         errno(Errno::INVAL),
-        "one kind at a time"
+        "only one kind of interrupt is on"
     );
-    assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 2, 0, 0)).error, None, "what is off may be switched off");
+    assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 2, 0, 0)).error, None, "an interrupt that is off may be turned off");
     assert_eq!(card.interrupts.mode(), super::Mode::Msi);
     assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 1, 0, 0)).error, None);
     // MSI-X: vectors are set and removed one at a time.
@@ -423,11 +430,11 @@ fn messages_go_where_the_front_end_wants_them() {
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 2, 1, 2), &fds[1..3]).error, None);
     assert_eq!(front.ask(8, &[irqs(BOOL | TRIGGER, 2, 0, 5), vec![1, 1, 0, 1, 1]].concat()).error, None);
     assert_eq!(calls.iter().map(count).collect::<Vec<_>>(), [0, 1, 0, 0, 2]);
-    assert_eq!(front.ask(8, &irqs(EVENTFD | TRIGGER, 2, 4, 1)).error, None, "this one no more");
+    assert_eq!(front.ask(8, &irqs(EVENTFD | TRIGGER, 2, 4, 1)).error, None, "this vector is removed");
     assert!(!card.interrupts.trigger(4) && card.interrupts.trigger(1));
     drop(front);
     card.wait_for(|event| *event == Happened::Connected(false));
-    assert!(!card.interrupts.trigger(1), "they go with their front end");
+    assert!(!card.interrupts.trigger(1), "interrupts are removed with their front end");
 }
 
 #[test]
@@ -457,11 +464,11 @@ fn interrupts_that_cannot_be_are_refused() {
     }
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 1, 0, 1), &[call.as_fd()]).error, None);
     for flags in [NONE | MASK, NONE | UNMASK, EVENTFD | UNMASK] {
-        assert_eq!(front.ask(8, &irqs(flags, 1, 0, 1)).error, errno(Errno::NOTTY), "messages cannot be masked here");
+        assert_eq!(front.ask(8, &irqs(flags, 1, 0, 1)).error, errno(Errno::NOTTY), "messages cannot be masked");
     }
     let two = [call.as_fd(), pipe.1.as_fd()];
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 1, 1, 2), &two).error, errno(Errno::INVAL));
-    assert!(!served.card.interrupts.trigger(1), "all or none");
+    assert!(!served.card.interrupts.trigger(1), "a refused set changes no vector");
     assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 1, 0, 0)).error, None);
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | UNMASK, 0, 0, 1), &[pipe.0.as_fd()]).error, errno(Errno::INVAL));
     served.card.wait_for(|event| matches!(event, Happened::Refused("bad_interrupts", _)));
@@ -476,11 +483,11 @@ fn one_front_end_at_a_time_and_the_next_when_it_has_gone() {
         assert_eq!(front.ask_with(2, &map(3, 0, 0, 0x1000), &[ram.as_fd()]).error, None);
         assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None);
         let mut second = Raw::connect(&served.socket);
-        assert!(second.answer().is_none(), "turned away");
-        assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None, "the first is not harmed");
+        assert!(second.answer().is_none(), "a second front end is refused");
+        assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None, "the first front end is still served");
         drop(front);
         served.card.wait_for(|event| *event == Happened::Gone);
-        assert!(served.card.memory().readable.regions().is_empty(), "its memory went with it");
+        assert!(served.card.memory().readable.regions().is_empty(), "memory is unmapped when the front end goes");
     }
     let mut front = served.attach();
     served.end();
@@ -519,7 +526,7 @@ fn what_is_no_message_ends_the_connection_by_name() {
         ("shorter than its header", head(13, 15, 0)),
         ("of no bytes", head(13, 0, 0)),
         ("of 4 GiB", head(10, u32::MAX, 0)),
-        ("longer than any", head(10, 16 + 8193, 0)),
+        ("longer than the longest message", head(10, 16 + 8193, 0)),
         ("a reply", head(13, 16, 1)),
         ("of unknown type", head(13, 16, 2)),
         ("a reset with a body", message(1, 13, 0, &[0])),
@@ -529,7 +536,7 @@ fn what_is_no_message_ends_the_connection_by_name() {
         ("a write of 4 GiB", message(1, 10, 0, &access(0, 0, u32::MAX, &[0; 4]))),
         ("a map cut short", message(1, 2, 0, &map(3, 0, 0, 0x1000)[..31])),
         ("an unmap cut short", message(1, 3, 0, &unmap(0, 0, 0x1000)[..16])),
-        ("a question cut short", message(1, 5, 0, &words(&[32, 0, 0]))),
+        ("a region query cut short", message(1, 5, 0, &words(&[32, 0, 0]))),
         ("interrupts cut short", message(1, 8, 0, &irqs(NONE | MASK, 0, 0, 1)[..19])),
         ("fewer booleans than interrupts", message(1, 8, 0, &irqs(BOOL | MASK, 0, 0, u32::MAX))),
         ("more writes than there are", message(1, 15, 0, &u64::MAX.to_ne_bytes())),
@@ -546,7 +553,7 @@ fn what_is_no_message_ends_the_connection_by_name() {
         assert!(front.answer().is_none(), "{text:.20}");
         assert_eq!(served.card.wait_for_fault().0, "bad_message", "{text:.20}");
     }
-    assert_eq!(served.attach().ask(13, &[]).error, None, "and the next is served");
+    assert_eq!(served.attach().ask(13, &[]).error, None, "the next front end is served");
 }
 
 #[test]
@@ -570,7 +577,7 @@ fn descriptors_where_none_are_right_end_the_connection_and_are_closed() {
     }
     drop(flood);
     drop(writer);
-    // When the last write end is closed, the read returns 0.
+    // The read returns 0 after the last write end was closed.
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
 }
 
@@ -621,7 +628,7 @@ fn descriptors_come_with_their_own_message_however_much_is_received_at_once() {
     assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None);
     let memory = served.card.memory();
     let places: Vec<_> = memory.readable.regions().iter().map(|region| region.guest()).collect();
-    assert_eq!(places, [0, 1 << 20], "those with files, and no others");
+    assert_eq!(places, [0, 1 << 20], "only mappings with files");
 }
 
 #[test]
@@ -637,5 +644,5 @@ fn an_interrupt_whose_eventfd_is_blocking_and_full_is_signalled_without_waiting(
         assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 0, 0, 1)).error, None);
         assert_eq!(front.ask(8, &irqs(NONE | UNMASK, 0, 0, 1)).error, None);
     }
-    assert_eq!(count(&call), u64::MAX, "a write would never get there");
+    assert_eq!(count(&call), u64::MAX, "a write cannot reach this value");
 }

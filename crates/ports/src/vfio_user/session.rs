@@ -9,12 +9,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::dma::{DmaTable, MOST_MAPS};
-use super::message::{self, Access, Header, MOST_DATA, MapAt, MessageError, Query, Request, SetIrqs, Writes};
+use super::dma::DmaTable;
+use super::function::{Dma, Function, Irqs, Mode, REGIONS, RegionInfo};
+use super::interrupts::Interrupts;
+use super::limits::{MOST_DATA, MOST_MAPS};
+use super::message::{self, Access, Header, MapAt, MessageError, Query, Request, SetIrqs, Writes};
 use super::refusal::Refusal;
-use super::reply::{self, IRQ_KINDS, REGION_INFO_BYTES, Reply};
+use super::reply::{self, IRQ_KINDS, Outgoing, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
-use super::{Dma, Function, Interrupts, Irqs, Mode, REGIONS, RegionInfo};
 use crate::front_end::is_eventfd;
 use crate::guest::RegionError;
 
@@ -41,15 +43,6 @@ impl SessionEnd {
 
 /// Most answers that are withheld.
 const MOST_WITHHELD: usize = 2 * MOST_MAPS;
-
-/// An answer to be sent.
-#[derive(Debug)]
-pub struct Outgoing {
-    /// Header and body.
-    pub bytes: Vec<u8>,
-    /// The descriptor to send with them.
-    pub file: Option<OwnedFd>,
-}
 
 /// The state of one connection. Dropping it removes its memory and interrupts from the function.
 pub struct Session {
@@ -97,7 +90,7 @@ impl Session {
         if !matches!(request, Request::DmaMap(..) | Request::DmaUnmap(_)) {
             self.settle(out);
         }
-        let answer = match self.follow(request) {
+        let answer = match self.apply(request) {
             Ok(reply) => reply.encode(header),
             Err(refusal) => {
                 let answer = Outgoing { bytes: header.answer(0, Some(refusal.errno())).to_vec(), file: None };
@@ -174,7 +167,7 @@ impl Session {
         self.function.unmasked();
     }
 
-    fn follow(&mut self, request: Request<'_>) -> Result<Reply, Refusal> {
+    fn apply(&mut self, request: Request<'_>) -> Result<Reply, Refusal> {
         Ok(match request {
             Request::Version(_) if self.agreed => return Err(Refusal::Again),
             Request::Version(version) => {

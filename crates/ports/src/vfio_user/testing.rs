@@ -179,7 +179,7 @@ impl Function for Card {
         self.note(Happened::Unmasked);
     }
 
-    fn is_read_soon(&self) -> bool {
+    fn expects_register_read(&self) -> bool {
         false
     }
 

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dma::MOST_MAPS;
-use super::message::{MOST_DATA, MOST_FDS};
+use super::limits::{MOST_DATA, MOST_FDS, MOST_MAPS};
 
 /// The supported version of the protocol: 0.1.
 const MAJOR: u16 = 0;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_switch::{Asked, Bell, News};
+use ringway_switch::{Bell, CallReason, CallResult};
 
 use super::device::{Device, Fault};
 
@@ -13,14 +13,14 @@ pub(super) struct VhostBell {
 impl Bell for VhostBell {
     /// Another poller that delivers, or the port's own thread, may hold the lock: then the bell is rung again later.
     #[inline]
-    fn ring(&self, news: News) -> Asked {
+    fn ring(&self, reason: CallReason) -> CallResult {
         if self.device.calls_blocked() {
-            return Asked::Unwanted;
+            return CallResult::Unwanted;
         }
         let (mut called, mut broken) = (false, None);
-        match news {
-            News::Frames => {
-                let Some(mut side) = self.device.output.try_lock() else { return Asked::Busy };
+        match reason {
+            CallReason::Frames => {
+                let Some(mut side) = self.device.output.try_lock() else { return CallResult::Busy };
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
@@ -34,8 +34,8 @@ impl Bell for VhostBell {
                     side.fault = side.fault.or(broken);
                 }
             }
-            News::Room => {
-                let Some(mut side) = self.device.input.try_lock() else { return Asked::Busy };
+            CallReason::Room => {
+                let Some(mut side) = self.device.input.try_lock() else { return CallResult::Busy };
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
@@ -55,6 +55,6 @@ impl Bell for VhostBell {
             self.device.block_calls();
             self.device.report_broken();
         }
-        if called { Asked::Called } else { Asked::Unwanted }
+        if called { CallResult::Called } else { CallResult::Unwanted }
     }
 }

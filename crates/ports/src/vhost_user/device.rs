@@ -20,12 +20,15 @@ use ringway_memory::Quota;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::features;
-use super::inflight::{Inflight, Record, Taken};
 use super::kick::Kicks;
 use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
-use super::{Settings, State, Status};
+use super::settings::{MOST_QUEUES, Settings, Status};
+use crate::front_end::State;
 use crate::guest::{DirtyLog, GuestMemory};
-use crate::virtqueue::{Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Packed, Receive, RingFault, Split, Transmit};
+use crate::virtqueue::{
+    Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Inflight, InflightNote, Packed, Receive, Record, RingFault, Split,
+    Transmit,
+};
 
 /// Bytes of a frame beyond the MTU: an Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD: usize = 22;
@@ -48,7 +51,7 @@ pub(crate) struct QueueSetup {
     pub(crate) log: Option<Arc<DirtyLog>>,
     /// Where to note which chains are in flight. Chains that a predecessor took are marked used, without sending their
     /// frames.
-    pub(crate) taken: Option<Taken>,
+    pub(crate) taken: Option<InflightNote>,
 }
 
 /// Why a queue cannot be started. The text is for users.
@@ -68,7 +71,7 @@ pub(crate) enum StartError {
 
 /// State of the input: frames from the guest.
 #[derive(Default)]
-pub(super) struct InputSide {
+pub(super) struct InputState {
     pub(super) queues: Vec<Option<TransmitQueue>>,
     /// The kick eventfd of each queue. A started queue without one is polled (VHOST_USER_SET_VRING_KICK).
     pub(super) kicks: Vec<Option<OwnedFd>>,
@@ -87,7 +90,7 @@ pub(super) struct InputSide {
 
 /// State of the output: frames to the guest.
 #[derive(Default)]
-pub(super) struct OutputSide {
+pub(super) struct OutputState {
     pub(super) queues: Vec<Option<ReceiveQueue>>,
     pub(super) accepts: ringway_switch::Accepts,
     pub(super) fault: Option<Fault>,
@@ -108,8 +111,8 @@ pub(crate) struct Device {
     offered: u64,
     pairs: u16,
     longest: usize,
-    pub(super) input: Arc<Mutex<InputSide>>,
-    pub(super) output: Mutex<OutputSide>,
+    pub(super) input: Arc<Mutex<InputState>>,
+    pub(super) output: Mutex<OutputState>,
     pub(super) kicks: Kicks,
     broken: OwnedFd,
     /// True after a call blocked: the connection has to end, and no queue is called until then.
@@ -129,13 +132,13 @@ struct Connection {
 
 impl Device {
     pub(super) fn new(settings: &Settings) -> io::Result<Device> {
-        let pairs = settings.queues.clamp(1, super::MOST_QUEUES);
+        let pairs = settings.queues.clamp(1, MOST_QUEUES);
         let count = usize::from(pairs);
         let record = settings.record.as_deref().map(|path| Record::open(path, 2 * pairs)).transpose()?;
         let longest = settings.mtu.map_or(ANY_FRAME, |mtu| usize::from(mtu) + FRAME_OVERHEAD);
         let (queues, kicks) = ((0..count).map(|_| None).collect(), (0..count).map(|_| None).collect());
-        let input = InputSide { queues, kicks, ..InputSide::default() };
-        let output = OutputSide { queues: (0..count).map(|_| None).collect(), longest, ..OutputSide::default() };
+        let input = InputState { queues, kicks, ..InputState::default() };
+        let output = OutputState { queues: (0..count).map(|_| None).collect(), longest, ..OutputState::default() };
         Ok(Device {
             offered: features::offered(settings),
             pairs,
@@ -193,7 +196,7 @@ impl Device {
         {
             self.kicks.add(kick).map_err(|error| StartError::Kick(queue, error))?;
         }
-        let place = usize::from(queue / 2);
+        let pair = usize::from(queue / 2);
         let memory = Arc::clone(memory);
         if queue.is_multiple_of(2) {
             let mergeable = features & F_MRG_RXBUF != 0;
@@ -203,7 +206,7 @@ impl Device {
             };
             let mut started = Started { memory, queue, call: setup.call };
             started.set_log(setup.log);
-            started.set_taken(setup.taken);
+            started.set_inflight(setup.taken);
             started.set_enabled(setup.enabled);
             started.disarm();
             // The guest may have made buffers available before. Call it, so that it knows that the device now processes
@@ -212,7 +215,7 @@ impl Device {
             let mut side = self.output.lock();
             side.accepts = features::accepts(features);
             started.set_longest(side.longest);
-            side.queues[place] = Some(started);
+            side.queues[pair] = Some(started);
         } else {
             let queue = match ring {
                 Either::Split(ring) => {
@@ -224,7 +227,7 @@ impl Device {
             };
             let mut started = Started { memory, queue, call: setup.call };
             started.set_log(setup.log);
-            started.set_taken(setup.taken);
+            started.set_inflight(setup.taken);
             started.set_discard(!setup.enabled);
             // This writes to guest memory, which may block. Do so without the lock: a poller may wait for it.
             started.disarm();
@@ -236,8 +239,8 @@ impl Device {
             }
             // If the poller disabled kicks meanwhile, an extra kick is harmless. If it enabled them meanwhile, the
             // wake-up below makes it enable kicks again.
-            side.queues[place] = Some(started);
-            side.kicks[place] = setup.kick;
+            side.queues[pair] = Some(started);
+            side.kicks[pair] = setup.kick;
             drop(side);
             self.kicks.wake();
         }
@@ -247,14 +250,14 @@ impl Device {
     /// Stops a queue, once no poller uses it. Returns the position at which it can continue, in the format of
     /// GET_VRING_BASE, or `None` if the queue was stopped already.
     pub(crate) fn stop(&self, queue: u16) -> Option<u32> {
-        let place = usize::from(queue / 2);
+        let pair = usize::from(queue / 2);
         if queue.is_multiple_of(2) {
-            let stopped = self.output.lock().queues.get_mut(place)?.take();
+            let stopped = self.output.lock().queues.get_mut(pair)?.take();
             return stopped.map(|queue| queue.base());
         }
         let (stopped, kick) = {
             let mut side = self.input.lock();
-            (side.queues.get_mut(place)?.take(), side.kicks.get_mut(place)?.take())
+            (side.queues.get_mut(pair)?.take(), side.kicks.get_mut(pair)?.take())
         };
         if let Some(kick) = kick {
             self.kicks.remove(&kick);
@@ -264,13 +267,13 @@ impl Device {
 
     /// Enables or disables a started queue.
     pub(crate) fn enable(&self, queue: u16, on: bool) {
-        let place = usize::from(queue / 2);
+        let pair = usize::from(queue / 2);
         if queue.is_multiple_of(2) {
-            if let Some(Some(queue)) = self.output.lock().queues.get_mut(place) {
+            if let Some(Some(queue)) = self.output.lock().queues.get_mut(pair) {
                 queue.set_enabled(on);
             }
         } else {
-            if let Some(Some(queue)) = self.input.lock().queues.get_mut(place) {
+            if let Some(Some(queue)) = self.input.lock().queues.get_mut(pair) {
                 queue.set_discard(!on);
             }
             self.kicks.wake();
@@ -279,14 +282,14 @@ impl Device {
 
     /// Replaces the call eventfd of a queue.
     pub(crate) fn set_call(&self, queue: u16, call: Option<OwnedFd>) {
-        let place = usize::from(queue / 2);
+        let pair = usize::from(queue / 2);
         let old = if queue.is_multiple_of(2) {
-            match self.output.lock().queues.get_mut(place) {
+            match self.output.lock().queues.get_mut(pair) {
                 Some(Some(queue)) => std::mem::replace(&mut queue.call, call),
                 _ => call,
             }
         } else {
-            match self.input.lock().queues.get_mut(place) {
+            match self.input.lock().queues.get_mut(pair) {
                 Some(Some(queue)) => std::mem::replace(&mut queue.call, call),
                 _ => call,
             }
@@ -386,11 +389,7 @@ impl Device {
         for queue in self.output.try_lock_until(until)?.queues.iter().flatten() {
             (queues, ring_size, up) = (queues + 1, queue.size(), up || queue.is_enabled());
         }
-        let state = match (connected, up) {
-            (false, _) => State::Waiting,
-            (true, false) => State::Connected,
-            (true, true) => State::Up,
-        };
+        let state = State::new(connected, up);
         Some(Status { state, features, queues, ring_size })
     }
 }

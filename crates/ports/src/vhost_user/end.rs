@@ -5,9 +5,9 @@ use std::io;
 use ringway_memory::OverQuota;
 
 use super::device::StartError;
-use super::inflight::InflightError;
 use super::message::{self, MOST_REGIONS, MessageError};
 use crate::guest::{LogError, RegionError};
+use crate::virtqueue::InflightError;
 
 /// Why a session ends: a request that cannot be followed. The text is for users: what was wrong, and what would be
 /// right.

@@ -2,6 +2,7 @@
 
 use ringway_switch::Accepts;
 
+use super::settings::Settings;
 use crate::virtqueue::{
     F_ANY_LAYOUT, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, F_MRG_RXBUF, F_RING_PACKED, F_VERSION_1,
 };
@@ -45,7 +46,7 @@ const OFFLOADS: u64 = NET_CSUM
     | NET_HOST_USO;
 
 /// Returns the features that a port offers.
-pub fn offered(settings: &super::Settings) -> u64 {
+pub fn offered(settings: &Settings) -> u64 {
     // The control queue, the link status and announcements are work of the front end, which offers them only if the
     // back end does.
     let mut features = F_RING_PACKED

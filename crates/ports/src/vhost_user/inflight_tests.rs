@@ -1,4 +1,4 @@
-//! Frames that were in flight when a predecessor died are given back unsent, if the note is of the same ring.
+//! Frames that were in flight when a predecessor died are given back unsent, if the record is of the same ring.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::Settings;
 use super::device::Device;
-use super::inflight::{Record, Taken};
 use super::message::{Area, InflightAt, Request};
 use super::reply::Reply;
 use super::testing::{Front, Guest, RING, count, file, memfd, new_eventfd, settings};
+use crate::virtqueue::{InflightNote, Record};
 
 const TX: u16 = 1;
 
@@ -32,7 +32,7 @@ fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
     front.start(TX);
     front.guest.send(TX, 0, taken);
     assert_eq!(front.poll_and_die(), usize::from(taken));
-    assert_eq!(front.guest.used(TX), 0, "nothing was given back");
+    assert_eq!(front.guest.used(TX), 0, "no chain is marked used");
     front.guest.send(TX, taken, sent);
     (front.guest, at, memory)
 }
@@ -51,9 +51,9 @@ fn frames_that_a_dead_predecessor_took_are_given_back_and_not_sent_again() {
     let call = new_eventfd();
     front.does(Request::SetVringCall(file(TX, &call)));
     front.start(TX);
-    assert_eq!(front.guest.used(TX), 5, "given back at the start");
-    assert!(count(&call) > 0, "a guest that waits for room is told");
-    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
+    assert_eq!(front.guest.used(TX), 5, "the chains in flight are given back at the start");
+    assert!(count(&call) > 0, "a guest that waits for room is called");
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only chains that were not taken are sent");
     assert_eq!(front.base(TX), 8);
 }
 
@@ -64,7 +64,7 @@ fn inflight_memory_of_any_content_only_delays_what_the_guest_sends() {
         rustix::io::pwrite(&memory, &content.to_le_bytes(), 64).expect("written");
         let mut front = restarted(guest, at, memory);
         front.start(TX);
-        assert_eq!((front.poll(), front.guest.used(TX)), (8, 8), "{content:x}: all is sent, some of it again");
+        assert_eq!((front.poll(), front.guest.used(TX)), (8, 8), "{content:x}: all frames are sent, some twice");
     }
 }
 
@@ -117,7 +117,7 @@ fn killed(record: &Path) -> Guest {
     // A killed process leaves the file as it is.
     let left = fs::read(record).expect("the file");
     let guest = front.end();
-    assert!(!record.exists(), "who ends otherwise removes it");
+    assert!(!record.exists(), "a port that ends normally removes the record");
     fs::write(record, left).expect("written");
     guest
 }
@@ -135,8 +135,8 @@ fn a_file_tells_a_successor_what_was_in_flight() {
     let record = dir.path().join("record");
     let guest = killed(&record);
     let mut front = successor(&record, guest, 3);
-    assert_eq!(front.guest.used(TX), 5, "given back at the start");
-    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
+    assert_eq!(front.guest.used(TX), 5, "the chains in flight are given back at the start");
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only chains that were not taken are sent");
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn a_file_that_speaks_of_another_guest_or_of_another_place_means_nothing() {
     let other = Guest::new();
     other.send(TX, 0, 8);
     let mut front = successor(&record, other, 3);
-    assert_eq!(front.poll(), 5, "another guest's memory: all that it has from its place on");
+    assert_eq!(front.poll(), 5, "another guest's memory: all chains from the base on are sent");
 
     let guest = killed(&record);
     let mut front = successor(&record, guest, 0);
-    assert_eq!(front.poll(), 8, "the guest began anew: all that it has sent");
+    assert_eq!(front.poll(), 8, "the guest started again: all its chains are sent");
 
     let mut front = {
         let guest = killed(&record);
@@ -180,8 +180,8 @@ fn a_file_of_any_content_is_taken_over() {
 }
 
 /// Returns the record's note of queue 1, whose ring has the hash 7.
-fn line(record: &Record) -> Taken {
-    Taken::of(&record.memory, TX, 7).expect("a line")
+fn line(record: &Record) -> InflightNote {
+    InflightNote::of(&record.memory, TX, 7).expect("a line")
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
     let record = Record::open(&path, 2).expect("a record");
     line(&record).begin(5);
     drop(record);
-    assert!(!path.exists(), "a port that is not there has none of its own");
+    assert!(!path.exists(), "a port that ends leaves no record of its own");
     let record = Record::open(&path, 2).expect("a record");
     assert_eq!(line(&record).noted().map(|noted| noted.from), Some(5));
     line(&record).clear();
     drop(record);
-    assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 0, "one that says nothing goes");
+    assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 0, "an empty record is removed");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn ports_that_come_and_go_leave_files_of_the_last_only() {
         line(&record).begin(5);
     }
     assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 1024 + 1);
-    assert!(path(9999).exists(), "one that is in use stays");
+    assert!(path(9999).exists(), "a record in use stays");
     let noted = |number: u32| line(&Record::open(&path(number), 2).expect("a record")).noted();
     assert_eq!((noted(0), noted(1029).map(|noted| noted.from)), (None, Some(5)));
     drop(open);

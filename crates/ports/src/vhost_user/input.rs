@@ -5,9 +5,9 @@ use std::sync::Arc;
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
 use ringway_memory::Mapping;
-use ringway_switch::{Batch, Discarded, Input, PortFault};
+use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WakeOn};
 
-use super::device::{Device, Fault, InputSide};
+use super::device::{Device, Fault, InputState};
 use super::queue::TransmitQueue;
 use crate::virtqueue::RingFault;
 
@@ -17,9 +17,9 @@ const RARP_BYTES: usize = 42;
 
 pub(super) struct VhostInput {
     device: Arc<Device>,
-    side: Arc<Mutex<InputSide>>,
+    side: Arc<Mutex<InputState>>,
     /// The lock, held from a collect to its release. The session waits meanwhile.
-    held: Option<ArcMutexGuard<RawMutex, InputSide>>,
+    held: Option<ArcMutexGuard<RawMutex, InputState>>,
     announcement: Mapping,
 }
 
@@ -46,7 +46,7 @@ impl Input for VhostInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         // The session has the lock. It wakes the poller when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
-        let side: &'m mut InputSide = self.held.insert(guard);
+        let side: &'m mut InputState = self.held.insert(guard);
         if side.fault.is_some() {
             return Ok(());
         }
@@ -79,11 +79,11 @@ impl Input for VhostInput {
         Ok(())
     }
 
-    fn keeps(&self) -> bool {
-        true
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: true, discard_like: true }
     }
 
-    fn keep(&mut self, frames: usize) {
+    fn rewind(&mut self, frames: usize) {
         let Some(side) = &mut self.held else { return };
         // An announcement that would have to wait is dropped: the guest's own frames announce it, too.
         let mut left = frames.saturating_sub(side.announced.into());
@@ -92,16 +92,12 @@ impl Input for VhostInput {
             side.queues.split_at_mut(first)
         };
         for queue in from.iter_mut().chain(before).flatten() {
-            left -= queue.keep(left);
+            left -= queue.rewind(left);
         }
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         Ok(self.discard_by(|queue, discarded| queue.discard(most, discarded)))
-    }
-
-    fn discards_like(&self) -> bool {
-        true
     }
 
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
@@ -111,7 +107,7 @@ impl Input for VhostInput {
     #[inline]
     fn release(&mut self) {
         let Some(mut side) = self.held.take() else { return };
-        let InputSide { queues, fault, .. } = &mut *side;
+        let InputState { queues, fault, .. } = &mut *side;
         for (number, queue) in queues.iter_mut().enumerate() {
             let Some(queue) = queue else { continue };
             if let Err(what) = queue.release() {
@@ -127,8 +123,13 @@ impl Input for VhostInput {
         side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
     }
 
-    fn arm(&mut self) -> bool {
-        let Some(mut side) = self.side.try_lock() else { return true };
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        if wake_on == WakeOn::Events {
+            // The guest has no events.
+            return Armed::Kick;
+        }
+        // The session has the lock, and may be blocked by its guest's memory: do not wait for it.
+        let Some(mut side) = self.side.try_lock() else { return Armed::Pending };
         side.armed = true;
         side.queues.iter_mut().flatten().for_each(|queue| queue.arm());
         // Lost memory reads as zeroes, so no further event would ever be seen in it.
@@ -139,7 +140,11 @@ impl Input for VhostInput {
             side.fault = Some(Fault { queue: 2 * number as u16 + 1, what: RingFault::MemoryLost });
             self.device.report_broken();
         }
-        side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
+        if side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending()) {
+            return Armed::Pending;
+        }
+        let is_silent = side.queues.iter().zip(&side.kicks).any(|(queue, kick)| queue.is_some() && kick.is_none());
+        if is_silent { Armed::Silent } else { Armed::Kick }
     }
 
     fn disarm(&mut self) {
@@ -147,12 +152,6 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return };
         side.armed = false;
         side.queues.iter_mut().flatten().for_each(|queue| queue.disarm());
-    }
-
-    fn needs_looks(&mut self) -> bool {
-        // The session may be blocked by its guest's memory, so do not wait for its lock. Extra polling is harmless.
-        let Some(side) = self.side.try_lock() else { return true };
-        side.queues.iter().zip(&side.kicks).any(|(queue, kick)| queue.is_some() && kick.is_none())
     }
 }
 

@@ -8,6 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::front_end::{Fields, Framing};
+pub use crate::guest::Area;
 
 /// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 12;
@@ -183,15 +184,6 @@ pub struct VringFile {
     pub queue: u32,
     /// The eventfd.
     pub file: Option<OwnedFd>,
-}
-
-/// An area of the file that comes with a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// Size in bytes.
-    pub size: u64,
-    /// Offset in the file.
-    pub offset: u64,
 }
 
 /// Memory in which a back end notes the chains in flight, for its successor.

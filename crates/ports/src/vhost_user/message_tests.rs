@@ -1,4 +1,4 @@
-//! Messages: what is right is understood, what is nearly right is refused by name, and no descriptor is ever lost.
+//! Messages: valid ones are decoded, invalid ones are refused with a named error, and no descriptor leaks.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,11 +1,10 @@
 //! Frames to the guest: the receive queues of a vhost-user port.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
-use ringway_switch::{Accepts, Counters, DropReason, Frames, Output, PortFault};
+use ringway_switch::{Counters, DropReason, Frames, Output, OutputCapabilities, PortFault};
 
-use super::device::{Device, Fault, OutputSide};
+use super::device::{Device, Fault, OutputState};
 use super::queue::ReceiveQueue;
 use crate::steer::{Picks, queue_of};
 use crate::virtqueue::Tally;
@@ -13,14 +12,11 @@ use crate::virtqueue::Tally;
 pub(super) struct VhostOutput {
     device: Arc<Device>,
     picks: Picks,
-    /// The offloads that [`Output::accepts`] returned since the last delivery. The session may have changed them
-    /// meanwhile.
-    said: Cell<Accepts>,
 }
 
 impl VhostOutput {
     pub(super) fn new(device: Arc<Device>) -> VhostOutput {
-        VhostOutput { device, picks: Picks::new(), said: Cell::new(Accepts::NOTHING) }
+        VhostOutput { device, picks: Picks::new() }
     }
 }
 
@@ -30,14 +26,8 @@ fn enabled(queues: &mut [Option<ReceiveQueue>]) -> impl Iterator<Item = &mut Rec
 }
 
 impl Output for VhostOutput {
-    fn accepts(&self) -> Accepts {
-        let accepts = self.device.output.lock().accepts;
-        self.said.set(accepts);
-        accepts
-    }
-
-    fn names_losses(&self) -> bool {
-        true
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: self.device.output.lock().accepts, names_losses: true }
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
@@ -54,11 +44,11 @@ impl Output for VhostOutput {
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut side = self.device.output.lock();
-        let OutputSide { queues, fault, accepts, .. } = &mut *side;
-        let said = self.said.take();
+        let OutputState { queues, fault, accepts, .. } = &mut *side;
         let enabled = |queue: &&mut Option<_>| matches!(queue, Some(queue) if ReceiveQueue::is_enabled(queue));
         let many = queues.iter_mut().filter(enabled).count();
-        if many == 0 || fault.is_some() || !accepts.contains(said) {
+        // The session may have changed the features since the switch asked for them.
+        if many == 0 || fault.is_some() || !frames.need_only(*accepts) {
             counters.drop_out(DropReason::ReceiverDown, frames.len() as u64);
             frames.for_each(|frame| frame.lose(DropReason::ReceiverDown));
             return Ok(());
@@ -70,7 +60,7 @@ impl Output for VhostOutput {
         let mut turn = 0;
         for (number, queue) in queues.iter_mut().enumerate() {
             let Some(queue) = queue.as_mut().filter(|queue| queue.is_enabled()) else { continue };
-            let result = match frames.in_turn() {
+            let result = match frames.as_contiguous() {
                 _ if many > 1 => queue.deliver(self.picks.of(frames.clone(), turn), &mut tally),
                 Some(frames) => queue.deliver(frames, &mut tally),
                 None => queue.deliver(frames.clone(), &mut tally),

@@ -7,9 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 use ringway_engine::Called;
 use ringway_switch::{Batch, Discarded, Frame};
 
-use super::inflight::Taken;
 use crate::guest::{DirtyLog, GuestMemory};
-use crate::virtqueue::{Bounce, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
+use crate::virtqueue::{Bounce, InflightNote, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
 
 /// Calls the same method on either ring format.
 macro_rules! either {
@@ -70,8 +69,8 @@ impl TransmitQueue {
         or_lost(either!(&mut self.queue, queue => queue.collect(memory, bounce, batch)), memory)
     }
 
-    pub(super) fn keep(&mut self, frames: usize) -> usize {
-        either!(&mut self.queue, queue => queue.keep(frames))
+    pub(super) fn rewind(&mut self, frames: usize) -> usize {
+        either!(&mut self.queue, queue => queue.rewind(frames))
     }
 
     pub(super) fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
@@ -133,7 +132,7 @@ impl TransmitQueue {
 
     /// Notes the chains in flight in `taken` from now on. Chains that a predecessor took are marked used, without
     /// sending their frames, and the guest is called.
-    pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
+    pub(super) fn set_inflight(&mut self, taken: Option<InflightNote>) {
         let memory = &*self.memory;
         if either!(&mut self.queue, queue => queue.set_noted(memory, taken)) {
             // The next call reports an eventfd that blocks.
@@ -201,7 +200,7 @@ impl ReceiveQueue {
     }
 
     /// Notes the ring's position in `taken` from now on, and continues where a predecessor was.
-    pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
+    pub(super) fn set_inflight(&mut self, taken: Option<InflightNote>) {
         let memory = &*self.memory;
         match &mut self.queue {
             // The used index of a split ring holds its position.

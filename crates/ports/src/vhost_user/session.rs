@@ -13,13 +13,12 @@ use ringway_memory::Quota;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
-use super::inflight::{ANY_RING, Inflight, Taken};
 use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile, VringState};
 use super::reply::Reply;
 use super::vring::Vring;
 use crate::front_end::is_eventfd;
 use crate::guest::{DirtyLog, GuestMemory, Region, RegionError};
-use crate::virtqueue::F_RING_PACKED;
+use crate::virtqueue::{ANY_RING, F_RING_PACKED, Inflight, InflightNote};
 
 /// Protocol features (vhost-user, "Protocol features").
 pub mod protocol {
@@ -94,7 +93,7 @@ impl Session {
         }
         // Only an answer that says nothing but success or failure can report a failure.
         let answered = matches!(request, Request::GetVringBase(_) | Request::GetInflightFd(_) | Request::SetLogBase(_));
-        let result = self.follow(request);
+        let result = self.apply(request);
         let acknowledge = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         match result {
             Ok(None) if acknowledge => Ok(Some(Reply::Number(0))),
@@ -132,7 +131,7 @@ impl Session {
         self.vrings.get(usize::from(queue))?.error.as_ref()
     }
 
-    fn follow(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
+    fn apply(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
         match request {
             Request::GetFeatures => return Ok(Some(Reply::Number(self.device.offered()))),
             Request::SetFeatures(features) => self.set_features(features)?,
@@ -357,10 +356,10 @@ impl Session {
         })
     }
 
-    fn taken(&self, queue: u16) -> Option<Taken> {
+    fn taken(&self, queue: u16) -> Option<InflightNote> {
         match &self.inflight {
-            Some(memory) => Taken::of(memory, queue, ANY_RING),
-            None => Taken::of(self.device.record()?, queue, self.ring_name(queue)),
+            Some(memory) => InflightNote::of(memory, queue, ANY_RING),
+            None => InflightNote::of(self.device.record()?, queue, self.ring_name(queue)),
         }
     }
 
@@ -480,7 +479,7 @@ fn map_table(
     let mut regions: Vec<Arc<Region>> = Vec::with_capacity(table.len());
     for (at, file) in table {
         let region = match old.iter().find(|region| is_same(region, at, file)) {
-            Some(same) => apart(Arc::clone(same), &regions)?,
+            Some(same) => check_overlap(Arc::clone(same), &regions)?,
             None => map_region(quota, at, file, &regions)?,
         };
         regions.push(region);
@@ -495,11 +494,11 @@ fn map_region(
     others: &[Arc<Region>],
 ) -> Result<Arc<Region>, SessionEnd> {
     let region = Region::map_within(quota, file, at.guest, at.size, at.user, at.offset)?;
-    apart(Arc::new(region), others)
+    check_overlap(Arc::new(region), others)
 }
 
 /// Returns the region if it shares no addresses with `others`.
-fn apart(region: Arc<Region>, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
+fn check_overlap(region: Arc<Region>, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
     match others.iter().any(|other| other.overlaps(&region)) {
         false => Ok(region),
         true => Err(SessionEnd::Overlap(region.guest())),

@@ -1,4 +1,4 @@
-//! Sessions: rings start, rest and stop as the specification says; a request that cannot be followed changes nothing.
+//! Sessions: rings start, pause and stop as the specification says, and a refused request changes nothing.
 
 use std::os::fd::OwnedFd;
 
@@ -44,31 +44,31 @@ fn a_ring_starts_with_its_kick_descriptor_and_stops_when_its_base_is_asked_for()
     assert_eq!(front.base(TX), 3);
     front.guest.send(TX, 3, 5);
     front.does(Request::SetVringEnable(state(TX, 1)));
-    assert_eq!(front.poll(), 0, "a stopped ring is left alone");
-    assert_eq!(front.base(TX), 3, "asked twice, the same");
+    assert_eq!(front.poll(), 0, "a stopped ring is not served");
+    assert_eq!(front.base(TX), 3, "a second request has the same answer");
     front.does(Request::SetVringKick(VringFile { queue: TX.into(), file: None }));
-    assert_eq!((front.poll(), front.guest.used(TX)), (2, 5), "it goes on where it stopped, polled");
+    assert_eq!((front.poll(), front.guest.used(TX)), (2, 5), "the polled ring continues where it stopped");
 }
 
 #[test]
 fn a_ring_without_a_kick_descriptor_is_looked_at_while_its_poller_sleeps() {
     let without = |queue: u16| Request::SetVringKick(VringFile { queue: queue.into(), file: None });
     let mut front = Front::ready();
-    assert!(!front.needs_looks(), "there is no ring");
+    assert!(!front.needs_polling(), "there is no ring");
     front.start(TX);
-    assert!(!front.needs_looks(), "it is kicked");
+    assert!(!front.needs_polling(), "the ring has a kick descriptor");
     front.start(TX + 2);
     front.does(without(TX + 2));
-    assert!(front.needs_looks());
+    assert!(front.needs_polling());
     front.base(TX + 2);
-    assert!(!front.needs_looks(), "it is stopped");
+    assert!(!front.needs_polling(), "the ring is stopped");
     front.does(without(TX));
-    assert!(front.needs_looks());
+    assert!(front.needs_polling());
     front.does(Request::SetVringKick(file(TX, &new_eventfd())));
-    assert!(!front.needs_looks(), "it is kicked again");
+    assert!(!front.needs_polling(), "the ring has a kick descriptor again");
     front.start(0);
     front.does(without(0));
-    assert!(!front.needs_looks(), "nobody kicks for receive buffers");
+    assert!(!front.needs_polling(), "a receive ring needs no polling");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn the_order_of_what_is_said_of_a_ring_does_not_matter() {
     front.does(Request::SetVringBase(state(TX, 0)));
     front.negotiate(0);
     front.guest.send(TX, 0, 4);
-    assert_eq!(front.poll(), 0, "its size is not known");
+    assert_eq!(front.poll(), 0, "the ring's size is not known");
     front.does(Request::SetVringNum(state(TX, RING.into())));
     assert_eq!(front.poll(), 4);
 }
@@ -91,14 +91,14 @@ fn a_disabled_ring_is_emptied_and_nothing_passes() {
     front.start(TX);
     front.does(Request::SetVringEnable(state(TX, 0)));
     front.guest.send(TX, 0, 3);
-    assert_eq!((front.poll(), front.guest.used(TX)), (0, 3), "taken and thrown away");
+    assert_eq!((front.poll(), front.guest.used(TX)), (0, 3), "frames of a disabled ring are dropped");
     front.does(Request::SetVringEnable(state(TX, 1)));
     front.guest.send(TX, 3, 5);
     assert_eq!(front.poll(), 2);
     assert_eq!(front.base(TX), 5);
     front.does(Request::SetVringKick(file(TX, &new_eventfd())));
     front.guest.send(TX, 5, 6);
-    assert_eq!(front.poll(), 1, "that it is enabled outlives a stop");
+    assert_eq!(front.poll(), 1, "the ring stays enabled after a stop");
     assert_eq!(front.ends(Request::SetVringEnable(state(TX, 2))), "bad_enable");
 }
 
@@ -166,18 +166,18 @@ fn while_regions_are_exchanged_rings_rest() {
     assert!(front.session.is_unsettled());
     assert_eq!(front.poll(), 0, "the ring's memory is gone");
     front.does(Request::AddMemReg(region, memory));
-    assert_eq!(front.poll(), 0, "there may be more to come");
+    assert_eq!(front.poll(), 0, "further regions may come");
     front.session.settle().expect("settled");
     assert_eq!((front.poll(), front.session.is_unsettled()), (3, false));
 
     front.does(Request::RemMemReg(region));
-    front.session.settle().expect("a ring without memory rests");
+    front.session.settle().expect("a ring without memory pauses");
     front.guest.send(TX, 3, 5);
     assert_eq!(front.poll(), 0);
     front.does(Request::AddMemReg(region, front.guest.region().1));
-    assert_eq!(front.poll(), 2, "it goes on when its memory is there");
+    assert_eq!(front.poll(), 2, "the ring continues when its memory is there");
     front.does(Request::RemMemReg(region));
-    assert_eq!(front.base(TX), 5, "stopped while it rests");
+    assert_eq!(front.base(TX), 5, "the ring stops while it is paused");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn memory_tables_that_cannot_be_are_refused_and_the_old_one_stays() {
     }
     assert_eq!(front.ends(Request::AddMemReg(front.guest.region().0, memfd(MEMORY))), "bad_memory_table");
     front.guest.send(TX, 0, 3);
-    assert_eq!(front.poll(), 3, "none of that touched the ring");
+    assert_eq!(front.poll(), 3, "the refused requests did not change the ring");
 }
 
 #[test]
@@ -327,20 +327,27 @@ fn answers_are_given_where_they_were_asked_for_and_a_failure_changes_nothing() {
     assert_eq!(front.asks(Request::SetOwner), 0);
     assert_eq!(front.asks(Request::SetVringNum(state(TX, 3))), 1);
     assert_eq!(front.session.take_refusal().map(|end| end.name()), Some("ring_size"));
-    assert!(front.session.take_refusal().is_none(), "told once");
+    assert!(front.session.take_refusal().is_none(), "a refusal is reported once");
     assert_eq!(front.asks(Request::NetSetMtu(67)), 1);
     assert_eq!(front.asks(Request::NetSetMtu(1501)), 1);
     assert_eq!(front.asks(Request::NetSetMtu(1 << 32 | 1400)), 1);
     assert_eq!(front.asks(Request::NetSetMtu(1400)), 0);
     assert_eq!(front.asks(Request::Unknown(23)), 1);
-    assert_eq!(front.asks(Request::GetQueueNum), 4, "its own answer, and no other");
+    assert_eq!(front.asks(Request::GetQueueNum), 4, "only the request's own answer");
     let wrong = super::message::VringState { queue: 9, number: 0 };
     let header = super::message::Header { request: 11, size: 8, need_reply: true };
-    assert!(front.session.handle(header, Request::GetVringBase(wrong)).is_err(), "an answer that cannot say no");
+    assert!(
+        front.session.handle(header, Request::GetVringBase(wrong)).is_err(),
+        "this request's answer has no error code"
+    );
     // Without REPLY_ACK the front end waits for no answer.
     let mut front = Front::new();
     assert!(matches!(front.session.handle(header, Request::SetOwner), Ok(None)));
-    assert_eq!(front.asks(Request::SetProtocolFeatures(protocol::REPLY_ACK)), 0, "from this message on");
+    assert_eq!(
+        front.asks(Request::SetProtocolFeatures(protocol::REPLY_ACK)),
+        0,
+        "REPLY_ACK applies from this message on"
+    );
 }
 
 #[test]
@@ -349,7 +356,7 @@ fn features_change_only_while_nothing_runs() {
     front.start(TX);
     assert_eq!(front.ends(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES | F_RING_PACKED)), "bad_features");
     front.does(Request::SetStatus(0xf));
-    assert_eq!(number(front.ask(Request::GetStatus)), 0x7, "features that were refused are not confirmed");
+    assert_eq!(number(front.ask(Request::GetStatus)), 0x7, "refused features are not confirmed");
     front.base(TX);
     front.does(Request::SetFeatures(PROTOCOL_FEATURES));
     front.does(Request::SetStatus(0xf));
@@ -372,10 +379,10 @@ fn status_zero_stops_and_a_reset_forgets_all_but_the_memory() {
     assert_eq!(front.base(TX), 0, "forgotten");
     front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
     front.start(TX);
-    assert_eq!(front.poll(), 5, "from the beginning, in the memory that was there");
+    assert_eq!(front.poll(), 5, "the ring starts at 0, in the earlier memory");
     front.does(Request::ResetOwner);
     front.guest.send(TX, 5, 6);
-    assert_eq!(front.poll(), 1, "which is to be ignored");
+    assert_eq!(front.poll(), 1, "RESET_OWNER has no effect");
 }
 
 /// Returns the pages marked in the log, as the front end sees them.
@@ -415,7 +422,7 @@ fn a_ring_that_is_to_be_logged_waits_for_the_log_or_for_being_enabled() {
         front.does(Request::SetVringNum(state(TX, RING.into())));
         front.does(Request::SetVringAddr(address(TX)));
         front.does(Request::SetVringKick(file(TX, &new_eventfd())));
-        assert_eq!((front.poll(), front.guest.used(TX)), (0, 0), "a write that nobody would copy");
+        assert_eq!((front.poll(), front.guest.used(TX)), (0, 0), "the ring is not served without a log");
         if by_log {
             assert!(matches!(front.ask(log()), Ok(Some(Reply::Log(_)))));
         } else {

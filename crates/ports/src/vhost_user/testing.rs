@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
-use ringway_switch::{BatchStorage, Input};
+use ringway_switch::{Armed, BatchStorage, Input, WakeOn};
 
 use super::device::Device;
 use super::end::SessionEnd;
@@ -224,9 +224,11 @@ impl Front {
         }
     }
 
-    /// Returns true if a sleeping poller has to poll the guest's rings.
-    pub fn needs_looks(&mut self) -> bool {
-        self.input.needs_looks()
+    /// Returns true if a poller that is about to sleep finds that it has to poll the guest's rings.
+    pub fn needs_polling(&mut self) -> bool {
+        let armed = self.input.arm(WakeOn::Frames);
+        self.input.disarm();
+        armed == Armed::Silent
     }
 
     /// Collects the frames that the guest has sent, and releases them. Returns their number.

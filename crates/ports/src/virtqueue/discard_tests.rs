@@ -1,4 +1,5 @@
-//! Frames beyond a driver's limit go back to the driver unseen, in whatever descriptors they are, or stay where they are.
+//! Frames beyond a driver's limit go back to the driver unread, for every way of dividing them into descriptors, or
+//! stay in the ring.
 
 use ringway_switch::{BatchStorage, Discarded};
 
@@ -28,17 +29,17 @@ fn frames_of_any_framing_are_skipped_in_order_and_the_next_arrives<D: Driver>() 
             let ids: Vec<(u16, u32)> = chains.iter().map(put).collect();
             driver.publish(&guest);
             let mut discarded = Discarded::default();
-            queue.discard(&guest.memory, 3, &mut discarded).expect("nothing is wrong");
-            queue.release(&guest.memory).expect("nothing is wrong");
+            queue.discard(&guest.memory, 3, &mut discarded).expect("no fault");
+            queue.release(&guest.memory).expect("no fault");
             assert_eq!(discarded, Discarded { frames: 3, bytes: 220 }, "round {round}");
             assert_eq!(driver.all_used(&guest), ids[..3]);
             // `most` limits the total count in `discarded`.
-            queue.discard(&guest.memory, 4, &mut discarded).expect("nothing is wrong");
-            queue.release(&guest.memory).expect("nothing is wrong");
+            queue.discard(&guest.memory, 4, &mut discarded).expect("no fault");
+            queue.release(&guest.memory).expect("no fault");
             assert_eq!(discarded.frames, 4);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
             assert_eq!(driver.all_used(&guest), ids[3..]);
-            queue.discard(&guest.memory, 9, &mut discarded).expect("an empty ring is no mistake");
+            queue.discard(&guest.memory, 9, &mut discarded).expect("an empty ring is no fault");
             assert_eq!(discarded.frames, 4);
         }
     }
@@ -51,8 +52,8 @@ fn addresses_are_not_followed_and_what_is_no_transmit_chain_is_a_fault<D: Driver
     driver.send(&guest, &[Piece::read(HIGH << 8, HEADER + 60)]);
     driver.send(&guest, &[Piece::read(0, 3)]);
     let mut discarded = Discarded::default();
-    queue.discard(&guest.memory, 9, &mut discarded).expect("nothing of it was looked at");
-    queue.release(&guest.memory).expect("nothing is wrong");
+    queue.discard(&guest.memory, 9, &mut discarded).expect("no fault: the ring was not read");
+    queue.release(&guest.memory).expect("no fault");
     assert_eq!(discarded, Discarded { frames: 2, bytes: 60 });
     driver.send(&guest, &[Piece::write(guest.place(&[0; 80]), 80)]);
     assert_eq!(queue.discard(&guest.memory, 9, &mut discarded), Err(RingFault::WritableInTransmit));
@@ -75,14 +76,14 @@ fn what_has_to_wait_stays_in_the_ring_and_comes_again_in_order<D: Driver>() {
             driver.publish(&guest);
             let mut storage = Some(BatchStorage::new(256));
             for (kept, from) in [(0, 0), (1, 0), (2, 1), (9, 3)] {
-                let mut batch = storage.take().expect("it comes back").into_batch();
-                queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+                let mut batch = storage.take().expect("the storage of the batch").into_batch();
+                queue.collect(&guest.memory, &bounce, &mut batch).expect("no fault");
                 assert_eq!(batch.len(), 4 - from, "round {round}");
                 assert_eq!(batch.frame(0).head().0[0], from as u8);
                 storage = Some(batch.into_storage());
                 let taken = kept.min(4 - from);
-                assert_eq!(queue.keep(kept), taken);
-                queue.release(&guest.memory).expect("nothing is wrong");
+                assert_eq!(queue.rewind(kept), taken);
+                queue.release(&guest.memory).expect("no fault");
                 assert_eq!(driver.all_used(&guest), ids[from..from + taken]);
             }
         }
@@ -122,7 +123,7 @@ fn plain_frames_with_the_same_addresses_are_skipped_up_to_any_other<D: Driver>()
                 let mut discarded = Discarded::default();
                 assert_eq!(queue.discard_like(&guest.memory, &LIKE, most, &mut discarded), Ok(()));
                 assert_eq!(discarded, Discarded { frames, bytes: 60 * frames }, "round {round}, at most {most}");
-                queue.release(&guest.memory).expect("nothing is wrong");
+                queue.release(&guest.memory).expect("no fault");
             }
             assert_eq!(driver.all_used(&guest), ids, "round {round}");
             // `discard` does not check what `collect` checks, so the fault appears in `collect`.

@@ -1,5 +1,7 @@
 //! Mistakes of a driver in a ring's structure.
 
+use crate::guest::LogFault;
+
 /// A violation of the virtio specification in a ring. The text is for users. The device cannot continue with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
@@ -62,6 +64,15 @@ pub enum RingFault {
     /// The write that signals the call eventfd took too long.
     #[error("signalling the call eventfd took too long")]
     CallBlocked,
+}
+
+impl From<LogFault> for RingFault {
+    fn from(fault: LogFault) -> RingFault {
+        match fault {
+            LogFault::TooSmall(address) => RingFault::LogTooSmall(address),
+            LogFault::MemoryLost => RingFault::MemoryLost,
+        }
+    }
 }
 
 impl RingFault {

@@ -1,5 +1,5 @@
-//! Anything that a driver writes into its ring leads to a named fault or a counted frame, and the device writes only memory
-//! that the driver gave.
+//! A driver writes arbitrary data into its ring: the result is a named fault or a counted frame, and the device writes
+//! only to memory that the driver gave.
 
 use super::testing::{
     Driver, Guest, HIGH, INDIRECT, LOW, LOW_BYTES, Piece, both, collect, collect_some, deliver, receive_queue,
@@ -119,7 +119,7 @@ fn a_chain_without_a_whole_header_costs_its_frame_and_nothing_else<D: Driver>() 
             let mut queue = transmit_queue(&guest, &driver);
             let (good, bad) = ([Piece::read(at, 72)], [Piece::read(at, len), Piece::read(at, 0)]);
             let ids = [&good[..], &bad[..pieces], &good, &bad[..pieces]].map(|chain| (driver.send(&guest, chain), 0));
-            let sent = collect_some(&mut queue, &guest, 16).expect("nothing of the ring is wrong");
+            let sent = collect_some(&mut queue, &guest, 16).expect("no fault");
             assert_eq!((sent.frames.len(), sent.refused), (2, 2), "{len} bytes in {pieces}");
             assert_eq!(driver.all_used(&guest), ids);
         }
@@ -227,7 +227,7 @@ fn the_longest_chain_allowed_is_taken<D: Driver>() {
     let mut driver = D::new(&guest, 4096, 0);
     let mut queue = transmit_queue(&guest, &driver);
     driver.send(&guest, &[Piece::read(at, 1); 1024]);
-    assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames[0].0.len(), 1012);
+    assert_eq!(collect(&mut queue, &guest).expect("no fault").frames[0].0.len(), 1012);
 }
 
 /// 32 chains of 1,020 empty descriptors, and a descriptor that holds a header: the work for each batch and for each
@@ -243,7 +243,7 @@ fn long_chains_named_again_and_again_cost_a_bounded_walk<D: Driver>() {
         driver.put(&guest, &chain, chain.len()).expect("room");
     }
     driver.publish(&guest);
-    let sent = collect_some(&mut queue, &guest, 256).expect("nothing is wrong");
+    let sent = collect_some(&mut queue, &guest, 256).expect("no fault");
     assert!((1..=6).contains(&sent.frames.len()), "{} long chains in one batch", sent.frames.len());
 
     let mut driver = D::new(&guest, 32_768, 0);

@@ -1,4 +1,4 @@
-//! Rings of every size, round and round, and continued by a successor.
+//! Rings of every size over many laps, also continued by a successor.
 
 use super::testing::{
     Driver, Guest, PackedDriver, Piece, SplitDriver, both, collect_some, deliver, receive_queue, transmit_queue,
@@ -52,8 +52,8 @@ fn frames_go_round_in_rings_of_every_size<D: Driver>() {
             }
             driver.publish(&guest);
             while seen < sent {
-                let got = collect_some(&mut queue, &guest, 64).expect("nothing is wrong");
-                assert!(!got.frames.is_empty(), "frame {seen} of a ring of {size} does not come");
+                let got = collect_some(&mut queue, &guest, 64).expect("no fault");
+                assert!(!got.frames.is_empty(), "frame {seen} of a ring of {size} is missing");
                 for (bytes, _) in got.frames {
                     assert!(bytes == numbered(seen), "frame {seen} of a ring of {size}");
                     seen += 1;
@@ -101,7 +101,7 @@ fn buffers_go_round_in_rings_of_every_size<D: Driver>() {
                 let mut got = Vec::new();
                 while got.len() < bytes.len() {
                     let (id, len) = driver.used(&guest).expect("a used buffer");
-                    let (offered, place) = offered.pop_front().expect("one that was offered");
+                    let (offered, place) = offered.pop_front().expect("an offered buffer");
                     assert_eq!(id, offered);
                     got.extend(guest.read(place, len as usize).split_off(if got.is_empty() { 12 } else { 0 }));
                     filled += 1;

@@ -1,4 +1,4 @@
-//! The dirty log has the pages that were written, all of them and no others.
+//! The dirty log marks all pages that were written, and no others.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -119,7 +119,7 @@ fn what_is_sent_logs_the_ring_only<D: Driver>() {
         }
         driver.publish(&guest);
         let memory = guest.read(LOW, LOW_BYTES as usize);
-        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 5);
+        assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 5);
         let marked = log.take();
         assert_eq!(marked, ring_pages(&driver, 256));
         let changed = changed(&guest, &memory);
@@ -131,7 +131,7 @@ fn what_is_sent_logs_the_ring_only<D: Driver>() {
         // Without a log nothing is marked.
         queue.set_log(None);
         driver.send(&guest, &[Piece::read(at, 100)]);
-        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+        assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
         assert_eq!(log.take(), BTreeSet::new());
     }
 }

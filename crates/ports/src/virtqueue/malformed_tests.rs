@@ -37,7 +37,7 @@ fn an_index_that_goes_back_ends_a_split_ring() {
     let mut driver = SplitDriver::new(&guest, 16, 0);
     let mut queue = transmit_queue(&guest, &driver);
     driver.send(&guest, &[Piece::read(at, 100)]);
-    collect(&mut queue, &guest).expect("nothing is wrong");
+    collect(&mut queue, &guest).expect("no fault");
     driver.set_index(&guest, 0);
     assert_eq!(collect(&mut queue, &guest), Err(RingFault::IndexJump { ahead: 0xffff, size: 16 }));
 }
@@ -74,7 +74,7 @@ fn a_bad_head_behind_good_ones_is_met_when_they_are_done() {
         driver.send(&guest, &[Piece::read(at, 100)]);
     }
     driver.set_available(&guest, 2, 999);
-    assert_eq!(collect_some(&mut queue, &guest, 64).expect("two are good").frames.len(), 2);
+    assert_eq!(collect_some(&mut queue, &guest, 64).expect("two valid chains").frames.len(), 2);
     assert_eq!(collect_some(&mut queue, &guest, 64), Err(RingFault::HeadOutOfRange { head: 999, size: 16 }));
 }
 
@@ -156,5 +156,5 @@ fn a_table_larger_than_any_chain_is_read_as_far_as_it_goes() {
     guest.write(table, &[words[0].to_le_bytes(), words[1].to_le_bytes()].concat());
     driver.send(&guest, &[Piece::read(table, 8 << 20)]);
     driver.write_descriptor(&guest, 0, descriptor(Piece::read(table, 8 << 20), INDIRECT, 0));
-    assert_eq!(collect(&mut transmit_queue(&guest, &driver), &guest).expect("nothing is wrong").frames.len(), 1);
+    assert_eq!(collect(&mut transmit_queue(&guest, &driver), &guest).expect("no fault").frames.len(), 1);
 }

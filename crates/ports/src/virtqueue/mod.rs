@@ -21,11 +21,18 @@
 //!   flags of the header are ignored. Receive: chains that do not hold a frame (`receiver_too_small`), or that take too long
 //!   to look through (`receiver_full`).
 //!
+//! `inflight` is the note of frames in flight, for a successor of a killed process.
+//!
 //! A buffer or an indirect table may lie in several adjacent regions of the guest's memory; the parts of a ring may not. The
 //! work of one visit is bounded in descriptors and pieces together, whatever the ring says (`MOST_STEPS` in `transmit`,
 //! `STEPS_PER_FRAME` in `receive`, `MOST_PIECES` in `gather`). Tests count that work (`guest/work.rs`).
 
 mod fault;
+mod features;
+// Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this module
+// may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod inflight;
 mod packed;
 mod receive;
 mod ring;
@@ -63,23 +70,11 @@ mod transmit_tests;
 
 pub use crate::gather::Bounce;
 pub use fault::RingFault;
+pub use features::{F_ANY_LAYOUT, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, F_MRG_RXBUF, F_RING_PACKED, F_VERSION_1};
+pub(crate) use inflight::{ANY_RING, Inflight, InflightError, Record};
+pub use inflight::{InflightNote, InflightRange};
 pub use packed::Packed;
 pub use receive::{Receive, Tally};
 pub use ring::{Addresses, Ring};
 pub use split::Split;
 pub use transmit::Transmit;
-
-/// `VIRTIO_F_RING_PACKED` (virtio 1.3, 6).
-pub const F_RING_PACKED: u64 = 1 << 34;
-/// `VIRTIO_F_IN_ORDER` (virtio 1.3, 6).
-pub const F_IN_ORDER: u64 = 1 << 35;
-/// `VIRTIO_F_VERSION_1` (virtio 1.3, 6).
-pub const F_VERSION_1: u64 = 1 << 32;
-/// `VIRTIO_F_INDIRECT_DESC` (virtio 1.3, 6).
-pub const F_INDIRECT_DESC: u64 = 1 << 28;
-/// `VIRTIO_F_EVENT_IDX` (virtio 1.3, 6).
-pub const F_EVENT_IDX: u64 = 1 << 29;
-/// `VIRTIO_F_ANY_LAYOUT` (virtio 1.3, 6.3).
-pub const F_ANY_LAYOUT: u64 = 1 << 27;
-/// `VIRTIO_NET_F_MRG_RXBUF` (virtio 1.3, 5.1.3).
-pub const F_MRG_RXBUF: u64 = 1 << 15;

@@ -1,5 +1,5 @@
-//! Split rings against `virtio-queue`, which other hypervisors use: the same descriptors, the same used ring, the same
-//! calls.
+//! Split rings compared with `virtio-queue`, which other hypervisors use: both read the same descriptors, write the
+//! same used ring and make the same calls.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;
@@ -38,9 +38,9 @@ fn oracle(guest: &Guest, driver: &SplitDriver, begin: u16) -> (GuestMemoryMmap, 
     (memory, queue)
 }
 
-/// Address, length, and whether the device writes there.
+/// Address, length, and true if the device may write there.
 type Pieces = Vec<(u64, u32, bool)>;
-/// A descriptor to be made: its length, its kind, and its `next`.
+/// The length, kind and `next` of a descriptor.
 type Made = (u32, u8, u16);
 
 fn made(table: u16) -> impl Strategy<Value = Made> {

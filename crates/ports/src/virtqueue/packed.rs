@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use ringway_abi::suppression::PackedWish;
+use ringway_abi::suppression::PackedSuppression;
 use ringway_memory::{Kept, prefetch_read, prefetch_write};
 
 use super::fault::RingFault;
+use super::features::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
+use super::inflight::{InflightNote, InflightRange};
 use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, Ring, WRITE};
-use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
-use crate::vhost_user::{Noted, Taken};
 
 /// `VIRTQ_DESC_F_AVAIL`.
 const AVAIL: u16 = 1 << 7;
@@ -27,12 +27,12 @@ const WRAP: u16 = 1 << 15;
 /// A position in the ring: the slot, and the wrap counter in the top bit. The wrap counter starts as true. Both are in
 /// one word, so that no load of one waits for a store of the other (see `split::Index`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct Position(u32);
 
-impl Place {
+impl Position {
     /// Converts a half of GET_VRING_BASE.
-    fn from_base(half: u16) -> Place {
-        Place::new((half & !WRAP).into(), half & WRAP != 0)
+    fn from_base(half: u16) -> Position {
+        Position::new((half & !WRAP).into(), half & WRAP != 0)
     }
 
     fn to_base(self) -> u16 {
@@ -40,8 +40,8 @@ impl Place {
     }
 
     #[inline(always)]
-    fn new(slot: u32, wrap: bool) -> Place {
-        Place(slot | u32::from(wrap) << 31)
+    fn new(slot: u32, wrap: bool) -> Position {
+        Position(slot | u32::from(wrap) << 31)
     }
 
     #[inline(always)]
@@ -69,7 +69,7 @@ pub struct Packed {
     in_order: bool,
     indirect: bool,
     /// Position of the first chain that is not yet marked used.
-    next: Place,
+    next: Position,
     /// `considered`: true after the first decision whether to call the driver. `untold`: descriptors marked used since
     /// the last decision.
     considered: bool,
@@ -78,7 +78,7 @@ pub struct Packed {
     /// word.
     held: Option<(usize, u64)>,
     /// Where the device notes its position and the word in `held`.
-    noted: Option<Taken>,
+    noted: Option<InflightNote>,
 }
 
 impl Packed {
@@ -89,7 +89,7 @@ impl Packed {
     pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u32, features: u64) -> Option<Packed> {
         // This device marks all chains that it has taken as used. Another device may have left chains between the two
         // positions: the ring starts at the first of these, so that their frames are sent again.
-        let (available, used) = (Place::from_base(base as u16), Place::from_base((base >> 16) as u16));
+        let (available, used) = (Position::from_base(base as u16), Position::from_base((base >> 16) as u16));
         let next = if base >> 16 == 0 { available } else { used };
         if size == 0 || size > 32_768 || next.slot() >= size.into() || !addresses.descriptors.is_multiple_of(16) {
             return None;
@@ -132,10 +132,10 @@ impl Packed {
     }
 
     #[inline(always)]
-    fn advance(&self, at: Place, slots: u16) -> Place {
+    fn advance(&self, at: Position, slots: u16) -> Position {
         let sum = at.slot() as u32 + u32::from(slots);
         let size = u32::from(self.size);
-        if sum >= size { Place::new(sum - size, !at.wrap()) } else { Place::new(sum, at.wrap()) }
+        if sum >= size { Position::new(sum - size, !at.wrap()) } else { Position::new(sum, at.wrap()) }
     }
 
     #[inline(always)]
@@ -145,8 +145,8 @@ impl Packed {
     }
 
     /// Returns the notification request in one side's event suppression structure.
-    fn wish<'m>(&self, area: &'m [AtomicU16]) -> PackedWish<'m> {
-        PackedWish { place: &area[OFFSET], flags: &area[FLAGS], event_idx: self.event_idx }
+    fn wish<'m>(&self, area: &'m [AtomicU16]) -> PackedSuppression<'m> {
+        PackedSuppression { place: &area[OFFSET], flags: &area[FLAGS], event_idx: self.event_idx }
     }
 
     #[inline(always)]
@@ -214,11 +214,11 @@ fn is_used(words: &[AtomicU64; 2], wrap: bool) -> bool {
 
 /// Taking over from a predecessor.
 impl Packed {
-    fn words(&self, at: Place) -> &[AtomicU64; 2] {
+    fn words(&self, at: Position) -> &[AtomicU64; 2] {
         &self.descriptors[at.slot()]
     }
 
-    fn chain_at(&self, space: &mut Space<'_>, at: Place) -> Option<Chain> {
+    fn chain_at(&self, space: &mut Space<'_>, at: Position) -> Option<Chain> {
         let head = self.head(at).ok().flatten()?;
         ring::walk(self, space, at, head, |_, _| Ok(())).ok()
     }
@@ -226,7 +226,7 @@ impl Packed {
     /// Returns the chain at `at`, which was marked used in this lap before the driver could see it. The first
     /// descriptor of the chain no longer has its NEXT flag. If the chain has further descriptors, the last of them has
     /// the chain's id (2.8.6).
-    fn given_back_at(&self, space: &mut Space<'_>, at: Place) -> Chain {
+    fn given_back_at(&self, space: &mut Space<'_>, at: Position) -> Chain {
         let id = (u64::from_le(self.words(at)[1].load(Ordering::Acquire)) >> 32) as u16;
         let others = self.chain_at(space, self.advance(at, 1)).filter(|others| others.id == id);
         Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
@@ -234,7 +234,7 @@ impl Packed {
 
     /// Advances `next` by `slots` descriptors, but not beyond `end`: the contents of the ring may claim more
     /// descriptors than it has.
-    fn go_on(&mut self, slots: u16, end: Place) {
+    fn go_on(&mut self, slots: u16, end: Position) {
         for _ in 0..slots {
             if self.next != end {
                 self.next = self.advance(self.next, 1);
@@ -255,7 +255,7 @@ impl Packed {
 
     /// Returns the chains from `next` up to `until`, and the chains after these as far as some are marked used. The
     /// driver can have seen only the first of them as used.
-    fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Vec<Chain> {
+    fn half_given_back(&self, space: &mut Space<'_>, until: Position) -> Vec<Chain> {
         let (mut at, mut chains, mut slots, mut last) = (self.next, Vec::new(), 0, None);
         loop {
             if at == until {
@@ -281,7 +281,7 @@ impl Packed {
 }
 
 impl Ring for Packed {
-    type At = Place;
+    type At = Position;
     const SAYS_WHERE: bool = false;
 
     #[inline]
@@ -296,8 +296,8 @@ impl Ring for Packed {
     /// Meanwhile another device may have marked chains used anywhere. QEMU (7.2) discards what a driver sends while
     /// there is no back end, starting at the last ring position it knows. Chains that were not taken before then are
     /// discarded, too.
-    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
-        let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
+    fn take_over(&mut self, space: &mut Space<'_>, noted: InflightRange) -> Vec<Chain> {
+        let places = [noted.from, noted.until].map(|place| Position::from_base(place as u16));
         let [from, until] = places;
         // A driver clears a ring before it uses it. USED is set in descriptors that the device used in the first lap,
         // and in those that the driver made available in the second. A descriptor used in the second lap has neither
@@ -334,17 +334,17 @@ impl Ring for Packed {
         self.half_given_back(space, self.next)
     }
 
-    fn set_noted(&mut self, noted: Option<Taken>) {
+    fn set_noted(&mut self, noted: Option<InflightNote>) {
         self.noted = noted;
     }
 
     #[inline]
-    fn first(&self) -> Place {
+    fn first(&self) -> Position {
         self.next
     }
 
     #[inline(always)]
-    fn gather(&self, at: Place, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, at: Position, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         // Only the descriptors up to the ring's end are contiguous. All of them are in one lap.
         let descriptors = self.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
@@ -384,7 +384,7 @@ impl Ring for Packed {
     /// Without a prefetch for writing, a line is fetched once for reading and again for writing. Reads one after the
     /// other also leave few fetches in flight at a time.
     #[inline]
-    fn approach(&self, at: Place, chains: usize) {
+    fn approach(&self, at: Position, chains: usize) {
         let (before, from) = self.descriptors.split_at(at.slot());
         if !from.first().is_some_and(|words| Self::is_available(flags_of(words), at.wrap())) {
             return;
@@ -403,7 +403,7 @@ impl Ring for Packed {
         }
     }
 
-    fn follow(&self, at: Place, _descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault> {
+    fn follow(&self, at: Position, _descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault> {
         // The descriptors of a chain are contiguous and became available with the first (2.8.6).
         let words = &self.descriptors[self.advance(at, steps).slot()];
         Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))
@@ -425,17 +425,17 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
-    fn after(&self, at: Place, slots: u16) -> Place {
+    fn after(&self, at: Position, slots: u16) -> Position {
         self.advance(at, slots)
     }
 
     #[inline(always)]
-    fn past(&self, at: Place, chains: usize) -> Place {
+    fn past(&self, at: Position, chains: usize) -> Position {
         self.advance(at, chains as u16)
     }
 
     #[inline(always)]
-    fn is_start(&self, at: Place) -> bool {
+    fn is_start(&self, at: Position) -> bool {
         at.slot() == 0
     }
 
@@ -509,7 +509,7 @@ impl Ring for Packed {
     }
 
     #[inline]
-    fn base_of(&self, at: Place) -> u32 {
+    fn base_of(&self, at: Position) -> u32 {
         let place = u32::from(at.to_base());
         place << 16 | place
     }

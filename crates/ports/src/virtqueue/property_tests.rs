@@ -1,4 +1,4 @@
-//! From one ring to another: the bytes sent are the bytes received, in order, whatever both drivers' descriptors.
+//! Frames from one ring to another arrive unchanged and in order, for all descriptors of both drivers.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,9 +7,9 @@ use ringway_switch::BatchStorage;
 use super::testing::{Driver, Guest, PackedDriver, Piece, SplitDriver, receive_queue, transmit_queue};
 use super::{Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Tally};
 
-/// A frame's length, where it is cut, and how many of the pieces are direct descriptors.
+/// A frame's length, the ends of its pieces, and the number of direct descriptors among the pieces.
 type Sending = (usize, Vec<usize>, usize);
-/// The lengths of a buffer's pieces, and how many of them are direct descriptors.
+/// The lengths of a buffer's pieces, and the number of direct descriptors among them.
 type Room = (Vec<usize>, usize);
 
 fn lengths() -> impl Strategy<Value = usize> {
@@ -40,8 +40,8 @@ fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 7).wrapping_add(seed * 59) as u8).collect()
 }
 
-/// Sends frames, takes them in batches of `limit` and delivers them. Frames without room are exactly those for which
-/// the model finds no room.
+/// Sends frames, takes them in batches of `limit` and delivers them. Exactly the frames that the model
+/// refuses have no room.
 fn check<S: Driver, R: Driver>(
     sendings: &[Sending],
     rooms: &[Room],
@@ -82,13 +82,13 @@ fn check<S: Driver, R: Driver>(
     while empty < 2 {
         bounce.begin().expect("memory");
         let mut batch = BatchStorage::new(limit).into_batch();
-        transmit.collect(&sender.memory, &bounce, &mut batch).expect("nothing is wrong");
+        transmit.collect(&sender.memory, &bounce, &mut batch).expect("no fault");
         empty = if batch.is_empty() { empty + 1 } else { 0 };
         taken += batch.len();
         let given = (0..batch.len()).map(|index| batch.frame(index));
-        receive.deliver(&receiver.memory, given, &mut tally).expect("nothing is wrong");
+        receive.deliver(&receiver.memory, given, &mut tally).expect("no fault");
         drop(batch);
-        transmit.release(&sender.memory).expect("nothing is wrong");
+        transmit.release(&sender.memory).expect("no fault");
     }
     prop_assert_eq!(taken, frames.len());
     prop_assert_eq!(from.all_used(&sender), ids);
@@ -123,7 +123,7 @@ fn check<S: Driver, R: Driver>(
         }
         let header = [[0; 10].as_slice(), &(need.len() as u16).to_le_bytes()].concat();
         prop_assert_eq!(&got[..12], header);
-        prop_assert!(got[12..] == bytes[..], "other bytes");
+        prop_assert!(got[12..] == bytes[..], "the frame's bytes differ");
         given += 1;
     }
     prop_assert_eq!(used.next(), None);

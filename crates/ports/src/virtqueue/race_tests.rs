@@ -17,7 +17,7 @@ both!(
 
 const LONGEST: usize = 65_597;
 
-/// How late another thread may have its first turn.
+/// The longest delay before another thread first runs.
 const LATE: Duration = PATIENCE;
 
 /// A ring full of chains of two pieces each, in one direction.
@@ -56,7 +56,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
                 let slot = (random >> 1) % 64;
                 let word = ring.descriptors + 16 * slot + (random >> 7 & 8);
                 match random >> 8 & 15 {
-                    // Anything, or what is nearly right.
+                    // A random word, or a nearly valid one.
                     0 => guest.word64(word).store(rng.bits(), Ordering::Relaxed),
                     1..6 => {
                         let old = guest.word64(word).load(Ordering::Relaxed);
@@ -80,7 +80,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
             }
         });
         let some: Vec<_> = (0..40).map(|n| (vec![n; 60 + 50 * usize::from(n)], None)).collect();
-        // For some time, and until the writing thread had a turn on the processor.
+        // Runs for some time, and until the writing thread has run.
         while Instant::now() < deadline || faults == 0 && Instant::now() < deadline + LATE {
             guest.write(begin, &good);
             let (mut transmit, mut receive) = (transmit_queue(guest, &sender), receive_queue(guest, &receiver, true));
@@ -99,7 +99,11 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
             }
             for _ in 0..20 {
                 let (result, tally) = deliver(&mut receive, guest, &some, 500);
-                assert_eq!(tally.frames + tally.full + tally.small + tally.long, 40, "each frame is given or counted");
+                assert_eq!(
+                    tally.frames + tally.full + tally.small + tally.long,
+                    40,
+                    "each frame is delivered or counted"
+                );
                 if result.is_err() {
                     faults += 1;
                     break;
@@ -109,7 +113,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
         stop.store(true, Ordering::Relaxed);
         writer.join().expect("writes");
     });
-    assert!(frames > 0 && faults > 0, "{frames} frames, {faults} faults: nothing was raced");
+    assert!(frames > 0 && faults > 0, "{frames} frames, {faults} faults: there was no race");
 }
 
 fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
@@ -131,9 +135,9 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
                 rustix::fs::ftruncate(&guest.file, if round % 2 == 0 { 0 } else { 4096 }).expect("truncates");
             });
             started.store(true, Ordering::Release);
-            // The queue that first touches the end reports it, and from then on the memory is known to be lost.
+            // The queue that first touches the end reports the loss. From then on, the memory is marked as lost.
             while !guest.memory.is_lost() && fault.is_none() {
-                assert!(Instant::now() < deadline, "nobody notices");
+                assert!(Instant::now() < deadline, "no queue reports the loss");
                 fault = collect_some(&mut transmit, &guest, 64).err();
                 let (result, tally) = deliver(&mut receive, &guest, &some, 300);
                 assert_eq!(tally.frames + tally.full + tally.small, 40);
@@ -191,5 +195,5 @@ fn holes_punched_in_mid_copy_hurt_nobody<D: Driver>() {
         stop.store(true, Ordering::Relaxed);
         assert!(passes > 0);
     });
-    assert!(!guest.memory.is_lost(), "a hole in memory that is there is zeroes");
+    assert!(!guest.memory.is_lost(), "a hole in a file reads as zeroes and is no loss");
 }

@@ -6,10 +6,10 @@ use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
+use super::inflight::InflightNote;
 use super::ring::{Chain, Head, LONGEST_CHAIN, RUN, Ring, WRITE, plain, walk};
 use crate::copy::{self, FEW, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
-use crate::vhost_user::Taken;
 
 /// Work that one frame may cause, in descriptors of chains and pieces of their buffers: this many, plus one for every
 /// 16 bytes. When a delivery has used up its steps, the remaining frames that need the slow path are dropped: otherwise
@@ -109,7 +109,7 @@ impl<R: Ring> Receive<R> {
 
     /// Takes over from a predecessor if `noted` holds its note, and notes the position of the ring in `noted` from now
     /// on, if the ring itself does not hold it.
-    pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) {
+    pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<InflightNote>) {
         if let Some(noted) = &noted {
             if let Some(found) = noted.noted() {
                 self.ring.take_over(&mut guest.space(), found);
@@ -288,7 +288,7 @@ impl<R: Ring> Receive<R> {
         let (mut seen, mut pieces) = (0, 0i64);
         self.spans.clear();
         let mut source = Source::new(&frame);
-        let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
+        let mut header = HeaderBuffers { pieces: [None; MAX_HEADER], count: 0, left: self.header };
         loop {
             let mut written = 0;
             let before = seen;
@@ -315,7 +315,10 @@ impl<R: Ring> Receive<R> {
                     }
                 };
                 written += used as u32;
-                log.map_or(Ok(()), |log| log.mark_all([(address, used as u64)]))
+                if let Some(log) = log {
+                    log.mark_all([(address, used as u64)])?;
+                }
+                Ok(())
             })?;
             self.spans.push((chain, written));
             self.steps -= i64::from(seen - before) + std::mem::take(&mut pieces);
@@ -380,14 +383,14 @@ fn full_header(offload: Option<&Offload>, buffers: u16) -> [u8; MAX_HEADER] {
 }
 
 /// Where the header of a frame is written. The header may be split over as many descriptors as it has bytes.
-struct HeaderPlace<'m> {
+struct HeaderBuffers<'m> {
     /// Pieces of the header, each with its guest physical address.
     pieces: [Option<(u64, View<'m>)>; MAX_HEADER],
     count: usize,
     left: usize,
 }
 
-impl<'m> HeaderPlace<'m> {
+impl<'m> HeaderBuffers<'m> {
     /// Reserves the buffer's part of the header, and fills the rest of the buffer from `source`. Returns the number of
     /// bytes used.
     fn fill(&mut self, address: u64, buffer: View<'m>, source: &mut Source<'_, '_>) -> usize {

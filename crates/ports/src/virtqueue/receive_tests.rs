@@ -1,4 +1,4 @@
-//! A driver is given exactly the frame, in any buffers.
+//! A driver receives exactly the sent bytes, in buffers of any layout.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! Buffers and tables in several regions of the guest's memory: adjacent ones are one memory, and looking for them is bounded work.
+//! Buffers and tables in several regions of the guest's memory: adjacent regions act as one, and lookups are bounded.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ both!(
 
 /// Address of the first of the small, adjacent regions.
 const SMALL: u64 = 0x2_0000_0000;
-/// Most comparisons of a visit to a transmit ring: descriptors and pieces, for each of which there may be two searches
-/// of ten comparisons.
+/// Most comparisons of a visit to a transmit ring: a descriptor or piece takes two searches of ten comparisons.
 const MOST_SENT: usize = (4096 + 1024 + 2048) * 21;
 /// A delivery of this many frames of this many bytes may use chains of tiny descriptors; [`MOST_GIVEN`] is the limit
 /// for its comparisons.
@@ -71,7 +70,7 @@ fn a_frame_in_buffers_across_regions_arrives_whole<D: Driver>() {
                 let mut queue = transmit_queue(&guest, &driver);
                 let (frame, whole) = (pattern(len), sent(&pattern(len)));
                 let mut ids = Vec::new();
-                // Where there is memory for them: the header and the frame, in one buffer and in two.
+                // If there is memory: the header and the frame, in one buffer and in two buffers.
                 for address in [SMALL, end - whole.len() as u64, SMALL + bytes / 2] {
                     if address + whole.len() as u64 > end {
                         continue;
@@ -82,7 +81,7 @@ fn a_frame_in_buffers_across_regions_arrives_whole<D: Driver>() {
                     for chain in [&[all][..], &[first, second]] {
                         ids.push((driver.put(&guest, chain, direct.min(chain.len())).expect("room"), 0));
                         driver.publish(&guest);
-                        let got = collect(&mut queue, &guest).expect("all of it is memory");
+                        let got = collect(&mut queue, &guest).expect("all addresses are in memory");
                         assert_eq!((got.frames.len(), got.refused), (1, 0));
                         assert!(got.frames[0].0 == frame, "{len} bytes at {address:#x} in regions of {bytes}");
                     }
@@ -139,7 +138,11 @@ fn an_indirect_table_across_regions_is_read_whole<D: Driver>() {
         let all = driver.addresses().descriptors;
         guest.word64(all).store((SMALL + 1).to_le(), std::sync::atomic::Ordering::Relaxed);
         driver.publish(&guest);
-        assert_eq!(collect(&mut queue, &guest).expect("all of it is memory").frames, [(frame, None)], "{bytes}");
+        assert_eq!(
+            collect(&mut queue, &guest).expect("all addresses are in memory").frames,
+            [(frame, None)],
+            "{bytes}"
+        );
         assert_eq!(driver.all_used(&guest), [(id, 0)]);
     }
 }
@@ -229,7 +232,7 @@ fn a_frame_in_more_pieces_than_any_is_counted<D: Driver>() {
     for (count, pieces) in [(9, 1), (8, 0)] {
         let chain = vec![Piece::read(SMALL, 255); count];
         let id = driver.send(&guest, &chain);
-        let got = collect(&mut queue, &guest).expect("nothing of the ring is wrong");
+        let got = collect(&mut queue, &guest).expect("no fault");
         assert_eq!((got.frames.len(), got.refused), (1 - pieces, pieces), "{count} buffers");
         assert_eq!(driver.all_used(&guest), [(id, 0)]);
     }

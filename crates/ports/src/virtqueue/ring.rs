@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use ringway_memory::{Kept, View};
 
 use super::fault::RingFault;
+use super::inflight::{InflightNote, InflightRange};
 use crate::guest::{GuestMemory, Space, count_work};
-use crate::vhost_user::{Noted, Taken};
 
 /// `VIRTQ_DESC_F_NEXT`.
 pub const NEXT: u16 = 1;
@@ -126,10 +126,10 @@ pub trait Ring: Send + 'static {
 
     /// Continues at the position of a predecessor that died, if `noted`, its in-flight note, agrees with the ring.
     /// Returns the chains that the predecessor took and did not mark used.
-    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain>;
+    fn take_over(&mut self, space: &mut Space<'_>, noted: InflightRange) -> Vec<Chain>;
 
     /// Notes the device's position in `noted` from now on, so that a successor can continue there.
-    fn set_noted(&mut self, noted: Option<Taken>) {
+    fn set_noted(&mut self, noted: Option<InflightNote>) {
         drop(noted);
     }
 

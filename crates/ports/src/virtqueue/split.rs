@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use ringway_abi::suppression::SplitWish;
+use ringway_abi::suppression::SplitSuppression;
 use ringway_memory::{Kept, prefetch_read};
 
 use super::fault::RingFault;
+use super::features::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
+use super::inflight::InflightRange;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, NEXT, Ring};
-use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
-use crate::vhost_user::Noted;
 
 /// Offsets in the available and the used ring, in 16-bit words: `flags` at 0, `idx` at 1, the entries from 2 on.
 const IDX: usize = 1;
@@ -129,9 +129,9 @@ impl Split {
         self.unpublished |= count > 0;
     }
 
-    fn own_wish(&self) -> SplitWish<'_> {
+    fn own_wish(&self) -> SplitSuppression<'_> {
         let event = self.event_idx.then(|| &self.used_ring[RING + 4 * usize::from(self.size)]);
-        SplitWish { flags: &self.used_ring[0], event }
+        SplitSuppression { flags: &self.used_ring[0], event }
     }
 
     fn used_bytes(&self) -> u32 {
@@ -153,7 +153,7 @@ impl Ring for Split {
         Ok(())
     }
 
-    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
+    fn take_over(&mut self, space: &mut Space<'_>, noted: InflightRange) -> Vec<Chain> {
         if noted.from != self.base() || self.refresh().is_err() {
             return Vec::new();
         }
@@ -310,7 +310,7 @@ impl Ring for Split {
         // unless it is the next entry.
         let old = if untold > u16::MAX.into() { new.wrapping_add(1) } else { told };
         let event = self.event_idx.then(|| &self.available_ring[RING + usize::from(self.size)]);
-        SplitWish { flags: &self.available_ring[0], event }.is_wanted(old, new)
+        SplitSuppression { flags: &self.available_ring[0], event }.is_wanted(old, new)
     }
 
     #[inline]

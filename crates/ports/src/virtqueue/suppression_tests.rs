@@ -32,7 +32,7 @@ fn call_wanted<R: Ring>(queue: &mut Transmit<R>) -> bool {
     queue.ring.call_wanted()
 }
 
-/// A driver and its device at position `begin`. The device has once been asked whether to call.
+/// Returns a driver and its device at position `begin`. The device has decided once whether to call.
 fn started<D: Driver>(guest: &Guest, size: u16, features: u64, begin: u64) -> (D, Transmit<D::Device>) {
     let mut driver = D::new(guest, size, features);
     driver.begin_at(guest, begin);
@@ -47,7 +47,7 @@ fn circulate<D: Driver>(driver: &mut D, queue: &mut Transmit<D::Device>, guest: 
         driver.put(guest, &[piece], 1).expect("room");
     }
     driver.publish(guest);
-    assert_eq!(collect(queue, guest).expect("nothing is wrong").frames.len() as u64, count);
+    assert_eq!(collect(queue, guest).expect("no fault").frames.len() as u64, count);
 }
 
 fn calls_are_made_exactly_when_the_event_is_passed<D: Driver>() {
@@ -165,7 +165,7 @@ fn kicks_are_asked_for_from_the_next_chain_on<D: Driver>() {
                     driver.publish(&guest);
                     assert_eq!(driver.kick_wanted(&guest, from), count > 0, "armed, ring of {size} from {begin}");
                     assert_eq!(queue.ring.pending(), count > 0);
-                    assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len() as u64, count);
+                    assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len() as u64, count);
                     driver.all_used(&guest);
                     // From here on the driver sends no kick until the device enables kicks again.
                     queue.ring.disarm();
@@ -192,7 +192,7 @@ fn in_order_one_entry_stands_for_a_batch<D: Driver>() {
             // (split).
             let Addresses { at, bytes } = Addresses::of(&driver, size);
             let before = guest.read(at, bytes);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), usize::from(count));
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), usize::from(count));
             let after = guest.read(at, bytes);
             let entry = if D::PACKED { 16 } else { 8 };
             let changed = before.chunks(entry).zip(after.chunks(entry)).skip(1).filter(|(old, new)| old != new).count();
@@ -224,7 +224,7 @@ fn the_first_question_is_answered_with_a_call<D: Driver>() {
     let driver = D::new(&guest, 4, F_EVENT_IDX);
     driver.decline(&guest);
     let mut queue = transmit_queue(&guest, &driver);
-    assert!(call_wanted(&mut queue), "nobody knows what a predecessor published without asking");
+    assert!(call_wanted(&mut queue), "the device calls, because a predecessor may have published without a call");
     assert!(!call_wanted(&mut queue));
 }
 

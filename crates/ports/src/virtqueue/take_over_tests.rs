@@ -1,12 +1,12 @@
-//! A device dies at any point of giving back, and another goes on with its packed ring: the front end, as QEMU does, says
-//! that the ring is where it was at first.
+//! A device dies at any point of a release, and another device continues its packed ring. The front end reports the
+//! ring's first position, as QEMU does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::inflight::{Inflight, InflightNote};
 use super::testing::{Driver, Guest, PackedDriver, Piece, collect, deliver, receive_queue, transmit_queue};
 use super::{F_IN_ORDER, F_INDIRECT_DESC};
-use crate::vhost_user::{Inflight, Taken};
 
 const HEADER: usize = 12;
 const SIZE: u16 = 16;
@@ -18,8 +18,8 @@ fn memory() -> Arc<Inflight> {
     )
 }
 
-fn taken(memory: &Arc<Inflight>) -> Option<Taken> {
-    Taken::of(memory, 0, 7)
+fn taken(memory: &Arc<Inflight>) -> Option<InflightNote> {
+    InflightNote::of(memory, 0, 7)
 }
 
 /// Returns the ring's descriptors as pairs of words.
@@ -59,7 +59,7 @@ fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
             for number in 0..before {
                 put_frame(&guest, &mut driver, number, if number % 3 == 0 { 3 } else { 0 });
                 driver.publish(&guest);
-                assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+                assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
                 assert_eq!(driver.all_used(&guest).len(), 1);
             }
             let ids: Vec<(u16, u32)> =
@@ -69,13 +69,13 @@ fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
             let first = driver.taken_back() as usize % usize::from(SIZE);
             let mut storage = ringway_switch::BatchStorage::new(256).into_batch();
             let bounce = super::Bounce::default();
-            queue.collect(&guest.memory, &bounce, &mut storage).expect("nothing is wrong");
+            queue.collect(&guest.memory, &bounce, &mut storage).expect("no fault");
             assert_eq!(storage.len(), 4);
             drop(storage);
             // A release writes these descriptors, and only a part of them is written before the process dies. The first
             // is written last.
-            let left = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
-            queue.release(&guest.memory).expect("nothing is wrong");
+            let left = taken(&record).and_then(|taken| taken.noted()).expect("a record of the chains in flight");
+            queue.release(&guest.memory).expect("no fault");
             let given_back = descriptors(&guest, &driver);
             if done < 4 {
                 let mut changed: Vec<usize> =
@@ -101,7 +101,7 @@ fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
             for number in 10..30 {
                 let id = put_frame(&guest, &mut driver, number, 0);
                 driver.publish(&guest);
-                let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                let sent = collect(&mut queue, &guest).expect("no fault");
                 assert_eq!(sent.frames.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(), [frame(number)]);
                 assert_eq!(driver.all_used(&guest), [(id, 0)], "{case}");
             }
@@ -133,7 +133,7 @@ fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
         }
         let available = descriptors(&guest, &driver);
         let first = driver.taken_back() as usize % usize::from(SIZE);
-        let noted = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
+        let noted = taken(&record).and_then(|taken| taken.noted()).expect("a record of the chains in flight");
         let frames: Vec<_> = (0..4).map(|number| (frame(number), None)).collect();
         assert_eq!(deliver(&mut queue, &guest, &frames, 100).1.frames, 4);
         let given_back = descriptors(&guest, &driver);
@@ -149,7 +149,7 @@ fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
             place.note(noted.from, noted.from);
             place.hold(given_back[first][1]);
         } else if done == 4 {
-            place.note(noted.from, place.noted().expect("it was noted").until);
+            place.note(noted.from, place.noted().expect("a record of the chains in flight").until);
             place.hold(given_back[first][1]);
         }
         drop(queue);
@@ -182,22 +182,22 @@ fn frames_that_have_to_wait_are_there_for_the_successor() {
         for number in 0..before {
             put_frame(&guest, &mut driver, number, 0);
             driver.publish(&guest);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
             driver.all_used(&guest);
         }
         let ids: Vec<u16> = (0..4).map(|number| put_frame(&guest, &mut driver, number, 3)).collect();
         driver.publish(&guest);
         let (bounce, mut batch) = (super::Bounce::default(), ringway_switch::BatchStorage::new(256).into_batch());
-        queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+        queue.collect(&guest.memory, &bounce, &mut batch).expect("no fault");
         drop(batch);
-        assert_eq!(queue.keep(kept), kept);
-        queue.release(&guest.memory).expect("nothing is wrong");
+        assert_eq!(queue.rewind(kept), kept);
+        queue.release(&guest.memory).expect("no fault");
         drop(queue);
 
         let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
         let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
         queue.set_noted(&guest.memory, taken(&record));
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        let sent = collect(&mut queue, &guest).expect("no fault").frames;
         let sent: Vec<u8> = sent.iter().map(|(bytes, _)| bytes[0]).collect();
         assert_eq!(sent, (kept as u8..4).collect::<Vec<_>>(), "{before} before, {kept} kept");
         assert_eq!(driver.all_used(&guest).iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "{before} before");
@@ -211,7 +211,7 @@ struct Put {
     id: u16,
 }
 
-/// Marks a chain used as QEMU does, wherever the device is.
+/// Marks a chain used, as QEMU does, independently of the device's position.
 fn throw_away(guest: &Guest, driver: &PackedDriver, put: Put) {
     let is_odd_lap = (put.position / u64::from(SIZE)).is_multiple_of(2);
     let flags: u64 = if is_odd_lap { 1 << 7 | 1 << 15 } else { 0 };
@@ -240,7 +240,7 @@ fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
                     for number in 0..before {
                         put_frame(&guest, &mut driver, number, direct);
                         driver.publish(&guest);
-                        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+                        assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
                         assert_eq!(driver.all_used(&guest).len(), 1);
                     }
                     let slots = if direct == 0 { 1 } else { direct as u64 };
@@ -255,9 +255,9 @@ fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
                     if taken_of_them > 0 {
                         let (bounce, mut batch) =
                             (super::Bounce::default(), ringway_switch::BatchStorage::new(256).into_batch());
-                        queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+                        queue.collect(&guest.memory, &bounce, &mut batch).expect("no fault");
                         drop(batch);
-                        queue.keep(taken_of_them);
+                        queue.rewind(taken_of_them);
                     }
                     for &put in &puts[thrown..] {
                         throw_away(&guest, &driver, put);
@@ -274,7 +274,7 @@ fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
                     let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
                     let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
                     queue.set_noted(&guest.memory, taken(&record));
-                    let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                    let sent = collect(&mut queue, &guest).expect("no fault");
                     assert_eq!(sent.refused, 0, "{case}");
                     let sent: Vec<u8> = sent.frames.iter().map(|(bytes, _)| bytes[0]).collect();
                     assert_eq!(sent, (0..later).map(|number| 200 + number as u8).collect::<Vec<_>>(), "{case}");
@@ -284,7 +284,7 @@ fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
                     for number in 10..30 {
                         let id = put_frame(&guest, &mut driver, number, direct);
                         driver.publish(&guest);
-                        let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                        let sent = collect(&mut queue, &guest).expect("no fault");
                         assert_eq!(
                             sent.frames.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(),
                             [frame(number)]
@@ -313,11 +313,11 @@ fn a_ring_that_is_full_again_when_the_end_comes_is_sent_whole() {
         };
         for _ in 0..before {
             put(&mut driver, 1);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
             driver.all_used(&guest);
         }
         put(&mut driver, SIZE);
-        let once = super::testing::collect_some(&mut queue, &guest, 256).expect("nothing is wrong");
+        let once = super::testing::collect_some(&mut queue, &guest, 256).expect("no fault");
         assert_eq!((once.frames.len(), driver.all_used(&guest).len()), (16, 16));
         put(&mut driver, SIZE);
         drop(queue);
@@ -325,7 +325,7 @@ fn a_ring_that_is_full_again_when_the_end_comes_is_sent_whole() {
         let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
         let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
         queue.set_noted(&guest.memory, taken(&record));
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        let sent = collect(&mut queue, &guest).expect("no fault").frames;
         let sent: Vec<u8> = sent.iter().map(|(bytes, _)| bytes[0]).collect();
         assert_eq!(sent, (0..SIZE as u8).collect::<Vec<_>>(), "{before} before");
     }
@@ -348,7 +348,7 @@ fn a_chain_that_is_longer_than_the_ring_leads_nowhere() {
     place.hold(AVAIL | USED);
     let mut queue = super::Receive::new(driver.device_at(&guest, driver.base(0)).expect("a ring"), HEADER, false);
     queue.set_noted(&guest.memory, taken(&record));
-    let noted = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
+    let noted = taken(&record).and_then(|taken| taken.noted()).expect("a record of the chains in flight");
     assert!(noted.from & 0x7fff < SIZE.into(), "{:x}", noted.from);
 }
 
@@ -363,7 +363,7 @@ fn an_id_that_is_used_again_is_not_taken_for_a_part_of_the_chain_before() {
         for number in 0..before {
             put_frame(&guest, &mut driver, number, 0);
             driver.publish(&guest);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
             driver.all_used(&guest);
         }
         let position = driver.taken_back();
@@ -378,7 +378,7 @@ fn an_id_that_is_used_again_is_not_taken_for_a_part_of_the_chain_before() {
         let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
         let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
         queue.set_noted(&guest.memory, taken(&record));
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        let sent = collect(&mut queue, &guest).expect("no fault").frames;
         assert_eq!(sent.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(), [frame(2)], "{before} before");
     }
 }
@@ -394,7 +394,7 @@ fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
         for number in 0..before {
             put_frame(&guest, &mut driver, number, 0);
             driver.publish(&guest);
-            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1);
             driver.all_used(&guest);
         }
         // The next ring has the same address, and is cleared.
@@ -405,6 +405,6 @@ fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
         let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
         let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
         queue.set_noted(&guest.memory, taken(&record));
-        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1, "{before} before");
+        assert_eq!(collect(&mut queue, &guest).expect("no fault").frames.len(), 1, "{before} before");
     }
 }

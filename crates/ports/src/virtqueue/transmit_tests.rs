@@ -1,4 +1,4 @@
-//! A driver's frames arrive as they were sent, in whatever descriptors they are.
+//! A driver's frames arrive unchanged, for every way of dividing them into descriptors.
 
 use ringway_switch::{Accepts, Gso, Offload};
 
@@ -51,9 +51,9 @@ fn expect<D: Driver>(guest: &Guest, features: u64, pieces: &[Piece], direct: usi
     let mut driver = D::new(guest, 512, features);
     let mut queue = transmit_queue(guest, &driver);
     let id = driver.put(guest, pieces, direct).expect("room");
-    assert_eq!(collect(&mut queue, guest).expect("nothing is wrong").frames, [], "not published yet");
+    assert_eq!(collect(&mut queue, guest).expect("no fault").frames, [], "not published yet");
     driver.publish(guest);
-    let sent = collect(&mut queue, guest).expect("nothing is wrong");
+    let sent = collect(&mut queue, guest).expect("no fault");
     assert_eq!(sent.frames.len(), 1);
     assert!(sent.frames[0] == (frame.to_vec(), None), "{} bytes in {} pieces", frame.len(), pieces.len());
     assert_eq!(driver.all_used(guest), [(id, 0)]);
@@ -133,7 +133,7 @@ fn frames_come_in_order_and_their_buffers_go_back_in_order<D: Driver>() {
                 number += 1;
             }
             driver.publish(&guest);
-            assert!(collect(&mut queue, &guest).expect("nothing is wrong").frames == frames, "round {round}");
+            assert!(collect(&mut queue, &guest).expect("no fault").frames == frames, "round {round}");
             assert_eq!(driver.all_used(&guest), ids, "round {round}");
         }
     }
@@ -151,9 +151,9 @@ fn no_more_than_a_batch_is_taken_and_nothing_is_lost<D: Driver>() {
     driver.publish(&guest);
     let mut taken = Vec::new();
     for limit in [1, 2, 33, 64, 90, 256] {
-        let sent = collect_some(&mut queue, &guest, limit).expect("nothing is wrong");
+        let sent = collect_some(&mut queue, &guest, limit).expect("no fault");
         assert_eq!(sent.frames.len(), limit.min(200 - taken.len()));
-        assert_eq!(driver.all_used(&guest).len(), sent.frames.len(), "what was taken is given back, and no more");
+        assert_eq!(driver.all_used(&guest).len(), sent.frames.len(), "exactly the taken chains are given back");
         taken.extend(sent.frames);
     }
     assert!(taken == frames);
@@ -168,7 +168,7 @@ fn chained_frames_fill_a_batch<D: Driver>() {
         driver.put(&guest, &pieces, pieces.len()).expect("room");
     }
     driver.publish(&guest);
-    assert_eq!(collect_some(&mut queue, &guest, 256).expect("nothing is wrong").frames.len(), 80);
+    assert_eq!(collect_some(&mut queue, &guest, 256).expect("no fault").frames.len(), 80);
 }
 
 fn the_longest_frame_passes_and_a_longer_one_is_counted<D: Driver>() {
@@ -182,7 +182,7 @@ fn the_longest_frame_passes_and_a_longer_one_is_counted<D: Driver>() {
             let bytes = frame(len, 5);
             let pieces = chain(&guest, PLAIN, &bytes, cuts.clone());
             let id = driver.send(&guest, &pieces);
-            let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+            let sent = collect(&mut queue, &guest).expect("no fault");
             assert_eq!((sent.frames.len(), sent.refused), (arrives.into(), (!arrives).into()), "{len} bytes");
             assert!(sent.frames.iter().all(|(got, _)| *got == bytes), "{len} bytes");
             assert_eq!(driver.all_used(&guest), [(id, 0)]);
@@ -200,14 +200,14 @@ fn frames_above_the_mtu_are_counted_unless_segmented<D: Driver>() {
         let bytes = frame(len, 6);
         let pieces = chain(&guest, PLAIN, &bytes, cuts);
         driver.send(&guest, &pieces);
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+        let sent = collect(&mut queue, &guest).expect("no fault");
         assert_eq!((sent.frames.len(), sent.refused), (arrives, 1 - arrives), "{len} bytes");
     }
     let (header, bytes) = segmented(4000);
     for cuts in [vec![], vec![12, 60]] {
         let pieces = chain(&guest, header, &bytes, cuts);
         driver.send(&guest, &pieces);
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+        let sent = collect(&mut queue, &guest).expect("no fault");
         assert_eq!(sent.frames.len(), 1);
         assert_eq!(sent.frames[0].1.expect("an offload").gso, Gso::Tcp4);
     }
@@ -240,20 +240,20 @@ fn offloads_arrive_as_asked_for_and_nonsense_is_counted<D: Driver>() {
     };
     let cases = [
         (tso, Some(Some(wanted)), "TSO4"),
-        (with(2, 255), Some(Some(wanted)), "hdr_len is not to be trusted"),
-        (with(10, 255), Some(Some(wanted)), "num_buffers means nothing here"),
-        ([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Some(None), "DATA_VALID asks for nothing"),
-        ([0x80, 0, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0], Some(None), "unknown flags ask for nothing"),
+        (with(2, 255), Some(Some(wanted)), "hdr_len is ignored"),
+        (with(10, 255), Some(Some(wanted)), "num_buffers is ignored"),
+        ([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Some(None), "DATA_VALID requests no offload"),
+        ([0x80, 0, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0], Some(None), "unknown flags request no offload"),
         (with(0, 0), None, "segmentation without checksum"),
         (with(1, 2), None, "an unknown kind"),
         (with(1, 0x81 ^ 0xff), None, "an unknown kind"),
         ([1, 1, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0], None, "gso_size 0"),
         ([1, 1, 0, 0, 1, 0, 34, 0, 16, 0, 0, 0], None, "gso_size 1: too many segments"),
         ([1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0], None, "csum_start beyond the frame"),
-        ([1, 0, 0, 0, 0, 0, 0xb7, 0x0b, 0, 0, 0, 0], None, "the sum's second byte beyond the frame"),
+        ([1, 0, 0, 0, 0, 0, 0xb7, 0x0b, 0, 0, 0, 0], None, "the checksum's second byte beyond the frame"),
         (with(1, 4), None, "TSO6 over IPv4"),
         (with(1, 5), None, "USO over TCP"),
-        (with(6, 35), None, "a sum that is not TCP's"),
+        (with(6, 35), None, "a checksum at an offset that is not TCP's"),
     ];
     for cuts in [vec![], vec![12], vec![1; 40]] {
         let guest = Guest::new();
@@ -262,7 +262,7 @@ fn offloads_arrive_as_asked_for_and_nonsense_is_counted<D: Driver>() {
         for (header, result, why) in cases {
             let pieces = chain(&guest, header, &bytes, cuts.clone());
             let id = driver.send(&guest, &pieces);
-            let sent = collect(&mut queue, &guest).expect("nothing is wrong with the ring");
+            let sent = collect(&mut queue, &guest).expect("no fault");
             match result {
                 Some(offload) => assert!(sent.frames == [(bytes.clone(), offload)], "{why}"),
                 None => assert_eq!((sent.frames.len(), sent.refused), (0, 1), "{why}"),
@@ -271,7 +271,7 @@ fn offloads_arrive_as_asked_for_and_nonsense_is_counted<D: Driver>() {
         }
         // An offload that was not negotiated is refused, too.
         let mut queue = Transmit::new(driver_of::<D>(&guest, tso, &bytes), HEADER, usize::MAX, Accepts::CSUM);
-        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").refused, 1);
+        assert_eq!(collect(&mut queue, &guest).expect("no fault").refused, 1);
     }
 }
 
@@ -291,7 +291,7 @@ fn frames_too_short_for_ethernet_are_counted<D: Driver>() {
     for len in 0..=14 {
         let pieces = chain(&guest, PLAIN, &frame(len, 8), if len % 2 == 0 { vec![] } else { vec![5] });
         driver.send(&guest, &pieces);
-        let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+        let sent = collect(&mut queue, &guest).expect("no fault");
         assert_eq!((sent.frames.len(), sent.refused), if len < 14 { (0, 1) } else { (1, 0) }, "{len} bytes");
         assert_eq!(driver.all_used(&guest).len(), 1);
     }
@@ -307,7 +307,7 @@ fn a_disabled_queue_takes_frames_and_forgets_them<D: Driver>() {
         driver.put(&guest, &pieces, pieces.len()).expect("room");
     }
     driver.publish(&guest);
-    let sent = collect_some(&mut queue, &guest, 64).expect("nothing is wrong");
+    let sent = collect_some(&mut queue, &guest, 64).expect("no fault");
     assert_eq!((sent.frames.len(), sent.refused), (0, 0));
     assert_eq!(driver.all_used(&guest).len(), 40);
 }
@@ -322,7 +322,7 @@ fn many_frames_in_very_many_pieces_all_arrive<D: Driver>() {
         driver.put(&guest, &pieces, pieces.len()).expect("room");
     }
     driver.publish(&guest);
-    assert!(collect(&mut queue, &guest).expect("nothing is wrong").frames == frames);
+    assert!(collect(&mut queue, &guest).expect("no fault").frames == frames);
     assert_eq!(driver.all_used(&guest).len(), 20);
 }
 
@@ -333,9 +333,9 @@ fn a_batch_takes_half_of_a_ring_and_the_next_the_other_half<D: Driver>() {
     let pieces = chain(&guest, PLAIN, &frame(60, 1), []);
     let ids: Vec<u16> = (0..256).map(|_| driver.send(&guest, &pieces)).collect();
     for half in ids.chunks(128) {
-        assert_eq!(collect_some(&mut queue, &guest, 1024).expect("nothing is wrong").frames.len(), 128);
+        assert_eq!(collect_some(&mut queue, &guest, 1024).expect("no fault").frames.len(), 128);
         // The driver owns these buffers again, and may fill them, before the device takes the others.
         assert_eq!(driver.all_used(&guest), half.iter().map(|&id| (id, 0)).collect::<Vec<_>>());
     }
-    assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames, []);
+    assert_eq!(collect(&mut queue, &guest).expect("no fault").frames, []);
 }

@@ -21,7 +21,7 @@ fn every_frame_arrives_as_it_was_sent_in_every_mode() {
             sent += 3000;
             for number in [0, 1] {
                 // Drivers that poll see a frame before it is counted.
-                until("all are counted", || lan.counters(number).out_frames >= sent);
+                until("all frames are counted", || lan.counters(number).out_frames >= sent);
                 let counters = lan.counters(number);
                 assert_eq!((counters.in_frames, counters.out_frames), (sent, sent), "{way:?}");
             }
@@ -33,7 +33,7 @@ fn every_frame_arrives_as_it_was_sent_in_every_mode() {
 fn rings_go_round_and_frames_may_take_several_buffers() {
     for way in Way::all() {
         let lan = Lan::of(way.model);
-        // Four or five buffers for a frame, and few of them.
+        // A frame takes four or five buffers, and the ring has few buffers.
         let options = E1000Options {
             mode: way.mode,
             tx_ring: 8,
@@ -42,7 +42,7 @@ fn rings_go_round_and_frames_may_take_several_buffers() {
             interval: Duration::from_micros(20),
             ..E1000Options::default()
         };
-        // A transmit buffer holds as much as one for receiving.
+        // A transmit buffer is as long as a receive buffer.
         let sender = E1000Options { buffer_size: 2048, ..options.clone() };
         let mut lanes = [Lane::new(&lan, 0, 1100, &sender), Lane::new(&lan, 1, 250, &options)];
         exchange(&mut lanes, 2000);
@@ -110,7 +110,7 @@ fn only_frames_for_its_address_and_for_all_reach_a_driver_that_wants_no_others()
         }
         near.tx_flush();
         let mut came = Vec::new();
-        // Frames come in order: the one for its own address is the last.
+        // Frames come in order: the last one is the frame for the NIC's own address.
         while came.last() != Some(&mac(1).0) {
             far.wait(true, PATIENCE).unwrap();
             far.rx_batch(9, |frame| came.push(<[u8; 6]>::try_from(&frame[..6]).unwrap()));

@@ -1,35 +1,36 @@
-//! A switch with e1000 ports in this process, polled by an engine, and drivers at them.
+//! A switch with e1000 ports in this process, an engine that polls them, and their drivers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
 use ringway_ports::e1000::{self, Accesses, E1000, Model, Settings};
 use ringway_ports::vfio_user::Observer;
-use ringway_switch::{CountersReading, Learning, MacTable, Member, Owner, Port, Spreads, Switch};
+use ringway_switch::{CountersReading, FloodPolicy, Learning, MacTable, Member, Owner, Port, Switch};
 use ringway_traffic::{Checker, E1000Endpoint, E1000Mode, E1000Options, Endpoint, FrameSpec, Frames, Level, Origin};
 
 pub use ringway_testing::PATIENCE;
 
-/// Notes what it is told.
+/// Records the port's events.
 #[derive(Default)]
 pub struct Notes(Mutex<Vec<String>>);
 
 impl Observer for Notes {
     fn connected(&self, on: bool) {
-        self.0.lock().unwrap().push(format!("connected {on}"));
+        self.0.lock().push(format!("connected {on}"));
     }
 
     fn fault(&self, reason: &'static str, words: String) {
-        self.0.lock().unwrap().push(format!("fault {reason}: {words}"));
+        self.0.lock().push(format!("fault {reason}: {words}"));
     }
 
     fn refused(&self, reason: &'static str, words: String) {
-        self.0.lock().unwrap().push(format!("refused {reason}: {words}"));
+        self.0.lock().push(format!("refused {reason}: {words}"));
     }
 }
 
-/// What a mode is tried with.
+/// A mode and the model of the NIC that it is tested with.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub model: Model,
@@ -37,7 +38,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Each mode with the device that has it; those that both have with both.
+    /// Returns each mode with each model that supports it.
     pub fn all() -> Vec<Way> {
         let both = [E1000Mode::Base, E1000Mode::Each, E1000Mode::Moderated, E1000Mode::Combining];
         let of = |model, mode| Way { model, mode };
@@ -86,7 +87,7 @@ impl Lan {
             notes.push(noted);
         }
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
-        let switch = Arc::new(Switch::new("lan0", members.clone(), table, Box::new(Learning), Spreads::default()));
+        let switch = Arc::new(Switch::new("lan0", members.clone(), table, Box::new(Learning), FloodPolicy::default()));
         let attached = sources.into_iter().enumerate().map(|(index, source)| Attached {
             switch: Arc::clone(&switch),
             index: index as u16,
@@ -98,19 +99,19 @@ impl Lan {
         Lan { ports, notes, members, folder, _engine: engine }
     }
 
-    /// A driver at port `number`.
+    /// Attaches a driver to port `number`.
     pub fn driver(&self, number: u8, options: &E1000Options) -> E1000Endpoint {
         let socket = self.folder.path().join(format!("vm{number}.sock"));
         let options = E1000Options { within: PATIENCE, ..options.clone() };
         E1000Endpoint::attach(&socket, &options).unwrap_or_else(|error| panic!("{error}; {:?}", self.said(number)))
     }
 
-    /// What port `number` had to say.
+    /// Returns the events that port `number` reported.
     pub fn said(&self, number: u8) -> Vec<String> {
-        self.notes[usize::from(number)].0.lock().unwrap().clone()
+        self.notes[usize::from(number)].0.lock().clone()
     }
 
-    /// What port `number` counts of its driver.
+    /// Returns the driver's accesses as port `number` counts them.
     pub fn accesses(&self, number: u8) -> Accesses {
         self.ports[usize::from(number)].status().accesses
     }
@@ -120,12 +121,12 @@ impl Lan {
     }
 }
 
-/// The address of port `number`.
+/// Returns the MAC address of port `number`.
 pub fn mac(number: u8) -> ringway_traffic::Mac {
     ringway_traffic::Mac([0x52, 0x54, 0, 0, 0x77, number])
 }
 
-/// One driver's part.
+/// One driver and its progress.
 pub struct Lane {
     pub endpoint: E1000Endpoint,
     pub frames: Frames,
@@ -141,7 +142,7 @@ impl Lane {
         Lane { endpoint: lan.driver(number, options), frames, checker, sent: 0, received: 0 }
     }
 
-    /// Queues up to `most` frames of those that are still to be sent.
+    /// Queues up to `most` of the frames that were not sent yet.
     fn send(&mut self, count: u64, most: u64) {
         let size = self.frames.size();
         for _ in 0..most.min(count - self.sent) {
@@ -158,8 +159,8 @@ impl Lane {
     }
 }
 
-/// Sends `count` frames each way, no more than a quarter of a ring ahead of what has come, so that none is lost; every one is
-/// looked at.
+/// Sends `count` frames each way, and checks each received frame. A sender stays within a quarter of a ring ahead of
+/// its receiver, so that no frame is lost.
 pub fn exchange(lanes: &mut [Lane; 2], count: u64) {
     let goal = lanes.each_ref().map(|lane| lane.sent + count);
     let from = lanes.each_ref().map(|lane| lane.received);

@@ -12,10 +12,10 @@ use ringway_ports::vfio_user::Observer;
 use ringway_switch::{Input, Port};
 use ringway_traffic::e1000::{VfioUser, register as r};
 
-use crate::stations::{Given, Station};
+use crate::stations::{ReceivedFrame, Station};
 use crate::vhost::{PATIENCE, memfd};
 
-/// Where the guest's memory is for the device, and in it the rings and the buffers.
+/// Address of the guest's memory on the bus, and places of the rings and buffers in it.
 const MEMORY: u64 = 0x10_0000;
 const BYTES: usize = 2 << 20;
 const RINGS: [usize; 2] = [0, 0x1_0000];
@@ -23,14 +23,14 @@ const BUFFERS: [usize; 2] = [0x4_0000, 0x10_0000];
 const BUFFER: usize = 2048;
 const SLOTS: usize = 256;
 
-/// In a transmit descriptor's second word.
+/// Bits of a transmit descriptor's second word.
 const CONTEXT: u64 = 1 << 29;
 const DATA: u64 = 1 << 29 | 1 << 20;
 const LAST: u64 = 3 << 24;
 const TSE: u64 = 1 << 26;
 const IXSM: u64 = 1 << 40;
 const TXSM: u64 = 1 << 41;
-/// In a received frame's status.
+/// Bits of a received frame's status.
 const DONE: u8 = 1;
 const END: u8 = 2;
 
@@ -52,7 +52,7 @@ struct Nic {
     _port: E1000,
 }
 
-/// Opens such a port with a driver whose rings are started.
+/// Opens an e1000 port and a driver whose rings are started.
 pub fn open(label: String, socket: &Path, index: u16) -> (Port, Box<dyn Station>) {
     let settings = Settings {
         label: label.clone(),
@@ -69,8 +69,8 @@ pub fn open(label: String, socket: &Path, index: u16) -> (Port, Box<dyn Station>
     let (sides, port) = e1000::open(&settings, Arc::new(Silent)).expect("a port");
     let mut client = VfioUser::connect(socket, PATIENCE).expect("connected");
     let file = memfd(BYTES);
-    client.map(MEMORY, file.as_fd(), 0, BYTES as u64).expect("memory is taken");
-    // Memory space and bus mastering.
+    client.map(MEMORY, file.as_fd(), 0, BYTES as u64).expect("the device maps the memory");
+    // Enables memory space and bus mastering.
     client.write(7, 4, &[6, 0]).expect("a command");
     let memory = Mapping::shared(file.as_fd(), BYTES).expect("mapped");
     let mut nic = Nic { client, memory, sent: 0, received: 0, input: sides.input, _port: port };
@@ -132,7 +132,7 @@ impl Station for Nic {
         self.set(r::TDT, tail);
     }
 
-    fn receive(&mut self) -> Vec<Given> {
+    fn receive(&mut self) -> Vec<ReceivedFrame> {
         let (mut frames, mut whole) = (Vec::new(), Vec::new());
         let first = self.received;
         loop {

@@ -1,10 +1,10 @@
-//! Frames of senders with arbitrary claims, and the work that the senders leave undone.
+//! Frames with arbitrary addresses and protocol fields, and the offload work that their senders leave undone.
 
 use ringway_abi::offload::{Gso, Offload};
 
 use crate::judge::Settings;
 
-/// Numbers that follow from a seed (splitmix64).
+/// A random generator with a seed (splitmix64).
 pub struct Dice(u64);
 
 impl Dice {
@@ -20,12 +20,12 @@ impl Dice {
         word ^ word >> 31
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.word() % end.max(1) as u64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -35,9 +35,9 @@ impl Dice {
     }
 }
 
-/// A frame of port `own` on a switch with these ports.
+/// Returns a frame from port `own` on a switch with these ports.
 pub fn frame(dice: &mut Dice, own: &Settings, all: &[Settings]) -> (Vec<u8>, Option<Offload>) {
-    // Most claim what their port may, so that the judge is asked about frames that arrive.
+    // Most frames have addresses that their port may use, so that enough frames arrive for the judge.
     let other = dice.of(all);
     let who = |dice: &mut Dice| if dice.one_in(12) { other.clone() } else { own.clone() };
     let to = match dice.below(4) {
@@ -104,7 +104,8 @@ pub fn frame(dice: &mut Dice, own: &Settings, all: &[Settings]) -> (Vec<u8>, Opt
     (bytes, offload)
 }
 
-/// What is left undone: mostly where it belongs, or where it would change what was judged.
+/// Returns the offload work that is left undone: mostly at the right place, else at a place that would change the
+/// fields that policies check.
 fn offload(dice: &mut Dice, bytes: &[u8], ip: usize) -> Offload {
     let v6 = bytes.get(ip).is_some_and(|byte| byte >> 4 == 6);
     let start = match v6 {
@@ -115,7 +116,8 @@ fn offload(dice: &mut Dice, bytes: &[u8], ip: usize) -> Offload {
     let offset = if tcp { 16 } else { 6 };
     let (csum_start, csum_offset) = match dice.below(4) {
         0 | 1 => (start, offset),
-        // Any byte between the Ethernet header and the transport header's end, from a place before it.
+        // The checksum is stored anywhere between the Ethernet header and the transport header's end, and starts
+        // before its field.
         2 => {
             let from = 14 + dice.below(start.saturating_sub(13).min(60));
             (from, dice.below((start + 8).saturating_sub(from)))
@@ -146,7 +148,7 @@ fn offload(dice: &mut Dice, bytes: &[u8], ip: usize) -> Offload {
     }
 }
 
-/// A TCP or UDP header or another, and payload.
+/// Returns a TCP, UDP or other header, and payload.
 fn transport(dice: &mut Dice, protocol: u8) -> Vec<u8> {
     let payload = dice.of(&[0, 1, 30, 200, 1200]);
     let ports = [0; 2].map(|_| dice.of(&[9u16, 9, 9, 1000, 53, 67, 68, 546, 547])).map(u16::to_be_bytes);
@@ -164,7 +166,7 @@ fn transport(dice: &mut Dice, protocol: u8) -> Vec<u8> {
     bytes
 }
 
-/// A message of ICMPv6.
+/// Returns an ICMPv6 message.
 fn discovery(dice: &mut Dice, own: &Settings, other: &Settings) -> Vec<u8> {
     let kind = dice.of(&[128u8, 128, 133, 134, 135, 135, 136, 137, 143]);
     let mut bytes = vec![kind, 0, 0, 0, 0, 0, 0, 0];

@@ -1,25 +1,25 @@
-//! Whether a frame may have reached a receiver, by the documentation of `mac`, `ip`, `guard`, `vlan`, `trunk`, `native`,
-//! `allow` and `isolated`, and by a reading of frames that is not the switch's (etherparse).
+//! Decides whether a frame may reach a receiver, by the documentation of `mac`, `ip`, `guard`, `vlan`, `trunk`,
+//! `native`, `allow` and `isolated`. Parses frames with etherparse, not with the switch's own parser.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::{LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// What is set for a port.
+/// The policy settings of a port.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Its place in the switch.
+    /// The port's index in the switch.
     pub index: u16,
     pub mac: [u8; 6],
     pub v4: u32,
     pub v6: u128,
-    /// `guard`: of "mac", "ip", "dhcp", "ra".
+    /// `guard`: some of "mac", "ip", "dhcp", "ra".
     pub checks: [bool; 4],
-    /// Its VLAN without tags, and those with.
+    /// The untagged VLAN, and the tagged VLANs.
     pub untagged: Option<u16>,
     pub tagged: Vec<u16>,
     pub isolated: bool,
-    /// Indices of the ports that it may reach; none: all.
+    /// Indices of the ports that this port may reach. Empty: all.
     pub allow: Option<Vec<u16>>,
 }
 
@@ -28,7 +28,7 @@ impl Settings {
         self.untagged == Some(vlan) || self.tagged.contains(&vlan)
     }
 
-    /// EUI-64, with the seventh bit turned round (RFC 4291, appendix A).
+    /// Returns the modified EUI-64, with the seventh bit inverted (RFC 4291, appendix A).
     fn link_local(&self) -> u128 {
         let [a, b, c, d, e, f] = self.mac;
         u128::from_be_bytes([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -43,48 +43,48 @@ impl Settings {
     }
 }
 
-/// What is wrong with `to` having received this frame from `from`, if anything.
+/// Returns the reason why `to` may not receive this frame from `from`, or `None` if `to` may.
 pub fn wrong(frame: &[u8], from: &Settings, to: &Settings, vlans: bool, all: &[Settings]) -> Option<String> {
     if from.index == to.index {
-        return Some("it came back to its sender".into());
+        return Some("the frame came back to its sender".into());
     }
     if from.isolated && to.isolated {
-        return Some("both are isolated".into());
+        return Some("both ports are isolated".into());
     }
     let allows = |one: &Settings, other: &Settings| one.allow.as_ref().is_none_or(|allow| allow.contains(&other.index));
     if !allows(from, to) || !allows(to, from) {
-        return Some("one does not allow the other".into());
+        return Some("one port does not allow the other".into());
     }
     if frame.len() < 14 {
-        return Some("it is no frame".into());
+        return Some("the bytes are no Ethernet frame".into());
     }
     if vlans {
         let tag = (frame[12..14] == [0x81, 0] && frame.len() >= 16)
             .then(|| u16::from_be_bytes([frame[14], frame[15]]) & 0xfff);
         let vlan = match tag {
             Some(tag) if to.tagged.contains(&tag) && to.untagged != Some(tag) => tag,
-            Some(tag) => return Some(format!("it has tag {tag}, which is none of its receiver's")),
+            Some(tag) => return Some(format!("the frame has tag {tag}, and the receiver does not have this VLAN")),
             None => match to.untagged {
                 Some(vlan) => vlan,
-                None => return Some("it has no tag".into()),
+                None => return Some("the frame has no tag".into()),
             },
         };
         if !from.is_in(vlan) {
-            return Some(format!("its sender is not in VLAN {vlan}"));
+            return Some(format!("the sender is not in VLAN {vlan}"));
         }
     }
     if let Some(owner) = all.iter().find(|port| port.checks[0] && frame[6..12] == port.mac && port.index != from.index)
     {
-        return Some(format!("its source is guarded at port {}", owner.index));
+        return Some(format!("the source address is bound to port {}", owner.index));
     }
     claims(frame, from).map(str::to_owned)
 }
 
-/// What a guarded port's frame claims that it may not.
+/// Returns the forbidden claim of a guarded port's frame, if it has one.
 fn claims(frame: &[u8], from: &Settings) -> Option<&'static str> {
     let [mac, ip, dhcp, ra] = from.checks;
     if mac && frame[6..12] != from.mac {
-        return Some("its Ethernet source is not its sender's");
+        return Some("the Ethernet source is not the sender's address");
     }
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     if packet.link_exts.iter().any(|extension| matches!(extension, LaxLinkExtSlice::Macsec(_))) {
@@ -93,10 +93,10 @@ fn claims(frame: &[u8], from: &Settings) -> Option<&'static str> {
     match &packet.net? {
         LaxNetSlice::Arp(arp) => {
             if mac && arp.sender_hw_addr() != from.mac {
-                return Some("ARP's sender has another's Ethernet address");
+                return Some("the ARP sender has another port's Ethernet address");
             }
             let sender = arp.sender_protocol_addr();
-            (ip && sender != [0; 4] && !from.has_v4(sender)).then_some("ARP's sender has another's IPv4 address")
+            (ip && sender != [0; 4] && !from.has_v4(sender)).then_some("the ARP sender has another port's IPv4 address")
         }
         LaxNetSlice::Ipv4(v4) => {
             let source = v4.header().source();
@@ -106,10 +106,10 @@ fn claims(frame: &[u8], from: &Settings) -> Option<&'static str> {
             };
             let asks = source == Ipv4Addr::UNSPECIFIED.octets() && ports == Some((68, 67));
             if ip && !from.has_v4(&source) && !asks {
-                return Some("its IPv4 source is another's");
+                return Some("the IPv4 source is another port's");
             }
             let answers = matches!(ports, Some((67, _) | (_, 68)));
-            (dhcp && answers && !asks).then_some("it answers DHCP clients")
+            (dhcp && answers && !asks).then_some("the frame answers DHCP clients")
         }
         LaxNetSlice::Ipv6(v6) => {
             let source = v6.header().source();
@@ -121,21 +121,21 @@ fn claims(frame: &[u8], from: &Settings) -> Option<&'static str> {
             let kind = icmp.map(|icmp| icmp[0]);
             let may_have_none = matches!(kind, Some(131 | 132 | 133 | 135 | 143));
             if ip && !from.has_v6(&source) && !(is_none && may_have_none) {
-                return Some("its IPv6 source is another's");
+                return Some("the IPv6 source is another port's");
             }
             if let Some(TransportSlice::Udp(udp)) = &packet.transport
                 && dhcp
                 && (udp.source_port() == 547 || udp.destination_port() == 546)
             {
-                return Some("it answers DHCPv6 clients");
+                return Some("the frame answers DHCPv6 clients");
             }
             if ra && matches!(kind, Some(134 | 137)) {
-                return Some("it advertises a router or redirects");
+                return Some("the frame is a router advertisement or a redirect");
             }
             let target = icmp.and_then(|icmp| icmp.get(8..24));
             let takes = kind == Some(136) || kind == Some(135) && is_none;
             if ip && takes && !target.is_some_and(|target| from.has_v6(target)) {
-                return Some("neighbour discovery takes another's address");
+                return Some("neighbour discovery claims another port's address");
             }
             let options = match kind? {
                 133 => 8,
@@ -150,7 +150,7 @@ fn claims(frame: &[u8], from: &Settings) -> Option<&'static str> {
             {
                 let Some(option) = options.get(..8 * usize::from(len)) else { break };
                 if mac && matches!(kind, 1 | 2) && option[2..8] != from.mac {
-                    return Some("neighbour discovery names another's Ethernet address");
+                    return Some("neighbour discovery has another port's Ethernet address");
                 }
                 options = &options[option.len()..];
             }

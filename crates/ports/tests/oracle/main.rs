@@ -1,7 +1,7 @@
-//! An oracle for policy: ports of all kinds with random settings, whose clients send hostile frames. Every frame that any of
-//! them receives is judged again, by the documentation and by another project's reading of frames.
+//! An oracle for policies: ports of all kinds have random settings, and their clients send hostile frames. The oracle
+//! checks each received frame again, by the documentation and with another project's parser.
 //!
-//! A failure prints its seed: `RINGWAY_ORACLE_SEED=SEED` repeats it. `RINGWAY_ORACLE_SECONDS=3600` goes on with other seeds
+//! A failure prints its seed: `RINGWAY_ORACLE_SEED=SEED` repeats it. `RINGWAY_ORACLE_SECONDS=3600` tests further seeds
 //! for 3,600 seconds.
 
 mod e1000;
@@ -24,14 +24,14 @@ use ringway_abi::offload::{Gso, Offload};
 use ringway_memory::Mapping;
 use ringway_switch::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Prefix, Reach, Rules};
 use ringway_switch::{
-    Examined, Forward, Input, Learning, Mac, MacMap, MacTable, Member, Owner, Passed, Spreads, Switch, Time, Workspace,
-    empty, pass,
+    Examined, FloodPolicy, Forward, Input, Learning, Mac, MacMap, MacTable, Member, Owner, Passed, Switch, Time,
+    Workspace, empty, pass,
 };
 use stations::{CSUM, GUEST_CSUM, Kind, SENDS, Station, TAKES};
 
-/// Seeds that are always tried.
+/// Seeds that every run tests.
 const SEEDS: u64 = 2000;
-/// Turns of one switch, and most frames of a turn.
+/// Turns of one switch, and the largest number of frames in a turn.
 const TURNS: usize = 30;
 const FRAMES: usize = 8;
 
@@ -51,22 +51,19 @@ fn whatever_reaches_a_receiver_its_sender_was_allowed_to_send() {
         seed += 1;
     }
     println!("{seed} switches: {sum:?}");
-    assert!(
-        sum.received > sum.sent / 10 && sum.unfinished > sum.received / 100,
-        "the judge has something to do: {sum:?}"
-    );
+    assert!(sum.received > sum.sent / 10 && sum.unfinished > sum.received / 100, "too few frames were judged: {sum:?}");
 }
 
-/// What moved.
+/// Counts of forwarded frames.
 #[derive(Debug, Default)]
 struct Came {
     sent: u64,
     received: u64,
-    /// Of those, with something left to do.
+    /// Frames among them with offload work left undone.
     unfinished: u64,
 }
 
-/// The settings of the ports, and whether there are VLANs.
+/// Returns random settings of the ports, and whether there are VLANs.
 fn settings(dice: &mut Dice) -> (Vec<Settings>, bool) {
     let vlans = dice.one_in(2);
     let count = 2 + dice.below(3) as u16;
@@ -96,7 +93,7 @@ fn settings(dice: &mut Dice) -> (Vec<Settings>, bool) {
     (all.collect(), vlans)
 }
 
-/// The switch's part of a port's settings.
+/// Returns the switch's configuration of a port.
 fn member(settings: &Settings, port: ringway_switch::Port) -> Member {
     let [mac, ip, dhcp, ra] = settings.checks;
     let macs = vec![Mac::new(settings.mac)];
@@ -133,7 +130,7 @@ fn try_seed(seed: u64) -> Came {
             _ => {
                 let sends = if dice.one_in(4) { CSUM } else { SENDS };
                 let takes = if dice.one_in(3) { GUEST_CSUM | TAKES & dice.word() } else { 0 };
-                // USO is taken for both versions or none, ECN with TCP.
+                // A port takes USO for both IP versions or for none, and ECN only with TCP.
                 let takes = if takes & 3 << 54 != 3 << 54 { takes & !(3 << 54) } else { takes };
                 Kind::VhostUser { features: sends | takes }
             }
@@ -145,12 +142,12 @@ fn try_seed(seed: u64) -> Came {
     }
     let forward: Box<dyn Forward> = if dice.one_in(2) { Box::new(MacMap::new(&members)) } else { Box::new(Learning) };
     let (bound, table) = (Bound::new(&members), Arc::new(MacTable::new(256, 64, [seed, 2])));
-    let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+    let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
     let switch = switch.within(Domain { bound, rules: Rules::ALLOW, vlans });
     let (mut work, mut came) = (Workspace::new(1 + dice.below(64)), Came::default());
-    // As pollers serve ports as a rule, as they do when one took too long, and as ports in quarantine are served.
-    let way = [Way::Plain, Way::Examined, Way::Plain, Way::Left][(seed % 4) as usize];
-    if way == Way::Left {
+    // The ways in which pollers serve normal ports, slow ports, and ports in quarantine.
+    let mode = [PassMode::Plain, PassMode::Examined, PassMode::Plain, PassMode::Left][(seed % 4) as usize];
+    if mode == PassMode::Left {
         assert!(switch.members().all(|member| member.port.begin_detour(Waker::noop().clone())));
     }
     for turn in 0..TURNS {
@@ -164,7 +161,7 @@ fn try_seed(seed: u64) -> Came {
         let before = taken(member);
         let deadline = Instant::now() + vhost::PATIENCE;
         while taken(member) - before < sent.len() as u64 {
-            let passed = serve(way, &switch, member, stations[from].input(), &mut work);
+            let passed = serve(mode, &switch, member, stations[from].input(), &mut work);
             assert_eq!(passed.fault, None, "seed {seed}, turn {turn}, {:?}", kinds[from]);
             assert!(Instant::now() < deadline, "seed {seed}, turn {turn}: {:?}", member.port.counters().read());
         }
@@ -193,20 +190,20 @@ fn try_seed(seed: u64) -> Came {
     came
 }
 
-/// How ports are served.
+/// The way in which a port is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PassMode {
     Plain,
-    /// Frames are copied as they are collected, and receivers told apart.
+    /// Frames are copied when they are collected, and receivers are timed separately.
     Examined,
-    /// The same, and frames are left for a thread that gives them to their receivers.
+    /// Frames are copied when they are collected, and another thread delivers them.
     Left,
 }
 
-fn serve(way: Way, switch: &Switch, member: &Member, input: &mut dyn Input, work: &mut Workspace) -> Passed {
+fn serve(mode: PassMode, switch: &Switch, member: &Member, input: &mut dyn Input, work: &mut Workspace) -> Passed {
     thread_local!(static AREA: Mapping = Mapping::private(Examined::AREA).expect("memory"));
     let now = Time::at_second(1);
-    if way == Way::Plain {
+    if mode == PassMode::Plain {
         return pass(switch, member, input, work, &now);
     }
     AREA.with(|area| {
@@ -225,7 +222,7 @@ fn taken(member: &Member) -> u64 {
     member.port.counters().read().in_frames
 }
 
-/// A checksum that was left to its receiver, as the receiver would make it.
+/// Completes a checksum that was left to the receiver.
 fn complete(frame: &mut [u8], left: &Offload) {
     let start = usize::from(left.csum_start);
     let field = start + usize::from(left.csum_offset);

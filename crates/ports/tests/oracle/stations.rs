@@ -16,35 +16,35 @@ use crate::e1000;
 use crate::support::Client;
 use crate::vhost::{Vm, Watcher};
 
-/// A frame and what is left to do with it.
-pub type Given = (Vec<u8>, Option<Offload>);
+/// A frame and its offload header.
+pub type ReceivedFrame = (Vec<u8>, Option<Offload>);
 
 /// A port's client.
 pub trait Station {
-    /// Queues a frame; one that cannot leave anything undone sends it as it is.
+    /// Queues a frame. A client without offloads sends the frame unchanged.
     fn send(&mut self, frame: &[u8], offload: Option<&Offload>);
-    /// Takes what came.
-    fn receive(&mut self) -> Vec<Given>;
+    /// Returns the received frames.
+    fn receive(&mut self) -> Vec<ReceivedFrame>;
     /// The port's side.
     fn input(&mut self) -> &mut dyn Input;
 }
 
-/// What kind of port.
+/// The kind of a port.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Process {
         offload: bool,
     },
-    /// The feature bits of offloads that the guest takes.
+    /// Feature bits of the offloads that the guest accepts.
     VhostUser {
         features: u64,
     },
     Stream,
-    /// An 82540EM, whose driver asks for sums and segments by context descriptors.
+    /// An 82540EM, whose driver asks for checksums and segmentation by context descriptors.
     E1000,
 }
 
-/// virtio's feature bits of offloads, those that a guest may use as sender and as receiver.
+/// virtio's feature bits of the offloads that a guest may use as sender and as receiver.
 pub const CSUM: u64 = 1;
 pub const SENDS: u64 = CSUM | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 56;
 pub const GUEST_CSUM: u64 = 2;
@@ -104,7 +104,7 @@ impl Station for Program {
         }
     }
 
-    fn receive(&mut self) -> Vec<Given> {
+    fn receive(&mut self) -> Vec<ReceivedFrame> {
         let split = |bytes: Vec<u8>| if self.offload { headed(&bytes) } else { (bytes, None) };
         self.client.receive(0).into_iter().map(split).collect()
     }
@@ -114,11 +114,11 @@ impl Station for Program {
     }
 }
 
-/// A frame behind its header.
-fn headed(bytes: &[u8]) -> Given {
+/// Splits a received buffer into the frame and its offload header.
+fn headed(bytes: &[u8]) -> ReceivedFrame {
     let (header, frame) = bytes.split_at(PREFIX_BYTES);
     let header = header.first_chunk().expect("a header");
-    (frame.to_vec(), Offload::decode(header).expect("a header that makes sense"))
+    (frame.to_vec(), Offload::decode(header).expect("a valid header"))
 }
 
 struct Guest {
@@ -134,7 +134,7 @@ impl Station for Guest {
         self.vm.send_behind(&header, frame);
     }
 
-    fn receive(&mut self) -> Vec<Given> {
+    fn receive(&mut self) -> Vec<ReceivedFrame> {
         let frames = self.vm.receive_with_headers().iter().map(|bytes| headed(bytes)).collect();
         self.vm.post(200 - self.vm.posted());
         frames
@@ -145,21 +145,21 @@ impl Station for Guest {
     }
 }
 
-/// Notes that somebody has connected.
+/// Records that a peer has connected.
 #[derive(Default)]
-struct Connected(std::sync::Mutex<bool>, std::sync::Condvar);
+struct Connected(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
 impl Connected {
     fn wait(&self) {
-        let on = self.0.lock().expect("not poisoned");
-        let wait = self.1.wait_timeout_while(on, crate::vhost::PATIENCE, |on| !*on).expect("not poisoned");
-        assert!(*wait.0, "the port should see its peer");
+        let mut on = self.0.lock();
+        let _ = self.1.wait_while_for(&mut on, |on| !*on, crate::vhost::PATIENCE);
+        assert!(*on, "the port does not see its peer");
     }
 }
 
 impl stream::Observer for Connected {
     fn connected(&self, on: bool) {
-        *self.0.lock().expect("not poisoned") = on;
+        *self.0.lock() = on;
         self.1.notify_all();
     }
 
@@ -179,7 +179,7 @@ impl Station for Peer {
         self.socket.write_all(&bytes).expect("room in the socket");
     }
 
-    fn receive(&mut self) -> Vec<Given> {
+    fn receive(&mut self) -> Vec<ReceivedFrame> {
         let mut buffer = [0; 1 << 16];
         loop {
             match self.socket.read(&mut buffer) {

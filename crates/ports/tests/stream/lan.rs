@@ -3,13 +3,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use ringway_ports::stream::{self, Observer, Stream};
 use ringway_ports::vhost_user::Role;
 use ringway_switch::{
-    CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time,
+    CountersReading, DropReason, FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Switch, Time,
     Workspace, pass,
 };
 use ringway_testing::PATIENCE;
@@ -17,31 +18,31 @@ use ringway_testing::frame::station;
 
 pub use ringway_testing::frame::between as frame;
 
-/// Station `n`, which is bound to port `n`.
+/// Returns the MAC address of station `n`, which is bound to port `n`.
 pub fn mac(n: usize) -> Mac {
     Mac::new(station(n as u32))
 }
 
-/// A frame behind its length.
+/// Returns the frame, preceded by its length field.
 pub fn framed(frame: &[u8]) -> Vec<u8> {
     [&(frame.len() as u32).to_be_bytes(), frame].concat()
 }
 
-/// What a port's thread says.
+/// An event that a port's thread reports.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Event {
     Connected(bool),
     Fault(&'static str, String),
 }
 
-struct Listener(Mutex<Sender<Said>>);
+struct Listener(Mutex<Sender<Event>>);
 
 impl Observer for Listener {
     fn connected(&self, on: bool) {
-        let _ = self.0.lock().unwrap().send(Said::Connected(on));
+        let _ = self.0.lock().send(Event::Connected(on));
     }
     fn fault(&self, reason: &'static str, detail: String) {
-        let _ = self.0.lock().unwrap().send(Said::Fault(reason, detail));
+        let _ = self.0.lock().send(Event::Fault(reason, detail));
     }
 }
 
@@ -57,7 +58,7 @@ impl Peer {
         Peer { socket, came: Vec::new() }
     }
 
-    /// Writes all of it; somebody has to read it.
+    /// Writes all bytes. The port must read them.
     pub fn write(&mut self, bytes: &[u8]) {
         self.socket.set_nonblocking(false).unwrap();
         self.socket.write_all(bytes).unwrap();
@@ -68,7 +69,7 @@ impl Peer {
         self.write(&framed(frame));
     }
 
-    /// Reads what is there, up to `most` bytes; gives the frames that are whole.
+    /// Reads up to `most` available bytes. Returns the complete frames.
     pub fn receive(&mut self, most: usize) -> Vec<Vec<u8>> {
         let mut left = most;
         let mut buffer = vec![0; 1 << 16];
@@ -93,7 +94,7 @@ impl Peer {
         frames
     }
 
-    /// Whether the port has closed the connection.
+    /// Returns true if the port has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         match self.socket.read(&mut [0; 64]) {
             Ok(count) => count == 0,
@@ -102,15 +103,15 @@ impl Peer {
     }
 }
 
-/// A port that frames can come from.
+/// A port with an input.
 pub struct End {
     pub input: Box<dyn Input>,
-    pub said: Receiver<Said>,
+    pub said: Receiver<Event>,
     pub path: PathBuf,
     pub stream: Option<Stream>,
 }
 
-/// A map switch of stream ports, and of one more port at its end if there is one.
+/// A switch of stream ports, with an optional further port at its end.
 pub struct Lan {
     switch: Switch,
     pub ends: Vec<End>,
@@ -144,31 +145,31 @@ impl Lan {
         }
         let forward = Box::new(MacMap::new(&members));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
-        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
         Lan { switch, ends, work: Workspace::new(256), _dir: dir }
     }
 
-    /// Connects to port `index`, which listens.
+    /// Connects to the listening port `index`.
     pub fn connect(&self, index: usize) -> Peer {
         let peer = Peer::new(UnixStream::connect(&self.ends[index].path).unwrap());
-        self.expect(index, &Said::Connected(true));
+        self.expect(index, &Event::Connected(true));
         peer
     }
 
-    /// Two ports with peers.
+    /// Returns two ports with peers.
     pub fn pair() -> (Lan, [Peer; 2]) {
         let lan = Lan::new(&[Role::Server; 2]);
         let peers = [lan.connect(0), lan.connect(1)];
         (lan, peers)
     }
 
-    /// Waits for what the port's thread says next.
-    pub fn expect(&self, index: usize, what: &Said) {
+    /// Waits for the next event of the port's thread.
+    pub fn expect(&self, index: usize, what: &Event) {
         assert_eq!(&self.next_said(index), what);
     }
 
-    pub fn next_said(&self, index: usize) -> Said {
-        self.ends[index].said.recv_timeout(PATIENCE).expect("the port's thread says something")
+    pub fn next_said(&self, index: usize) -> Event {
+        self.ends[index].said.recv_timeout(PATIENCE).expect("an event of the port's thread")
     }
 
     pub fn path(&self, index: usize) -> &Path {
@@ -180,7 +181,7 @@ impl Lan {
         pass(&self.switch, member, &mut *self.ends[from].input, &mut self.work, &Time::at_second(1))
     }
 
-    /// Passes until nothing comes any more.
+    /// Runs passes until no more frames come.
     pub fn pass_all(&mut self, from: usize) -> u64 {
         let mut frames = 0;
         loop {

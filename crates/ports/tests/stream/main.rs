@@ -6,13 +6,13 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
-use lan::{Lan, Peer, Said, frame, framed};
+use lan::{Event, Lan, Peer, frame, framed};
 use ringway_memory::Mapping;
-use ringway_ports::vhost_user::Role;
-use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
+use ringway_ports::{Role, State};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, PortFault, WakeOn};
 use ringway_testing::until;
 
-/// Lengths that a frame may have, short and long, and around the end of the private copy.
+/// Valid frame lengths: short, long, and around the end of the private copy.
 const LENGTHS: [usize; 10] = [14, 15, 60, 127, 128, 129, 1514, 9014, 65_535, 65_589];
 
 #[test]
@@ -20,12 +20,12 @@ fn frames_arrive_whole_however_the_stream_is_cut() {
     let (mut lan, [mut left, mut right]) = Lan::pair();
     let frames: Vec<Vec<u8>> = (0..).zip(LENGTHS).map(|(number, len)| frame(1, 0, len, number)).collect();
     for piece in [1, 2, 3, 5, 17, 1000, 1518, 4096, 100_000, 400_000] {
-        // One byte at a time is for the short ones.
+        // Only short frames are sent one byte at a time.
         let frames = if piece < 17 { &frames[..6] } else { &frames[..] };
         let stream: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
         let mut came = Vec::new();
         for part in stream.chunks(piece) {
-            // What one socket does not hold goes in several parts.
+            // Bytes that do not fit into the socket's buffer are sent in several parts.
             for part in part.chunks(100_000) {
                 left.write(part);
                 lan.pass_all(0);
@@ -44,10 +44,13 @@ fn a_batch_takes_what_it_has_room_for_and_the_others_stay_in_order() {
     let frames: Vec<Vec<u8>> = (0..1000).map(|number| frame(1, 0, 60, number)).collect();
     left.write(&frames.iter().flat_map(|frame| framed(frame)).collect::<Vec<_>>());
     assert_eq!(lan.pass(0).frames, 256, "a batch");
-    assert!(lan.ends[0].input.pending() && lan.ends[0].input.arm(), "nobody may sleep on what was read already");
+    assert!(
+        lan.ends[0].input.pending() && lan.ends[0].input.arm(WakeOn::Frames) == Armed::Pending,
+        "the poller must not sleep while bytes in the buffer wait"
+    );
     assert_eq!(lan.ends[0].input.discard(3).unwrap(), Discarded { frames: 3, bytes: 180 });
     assert_eq!(lan.pass_all(0), 1000 - 256 - 3);
-    assert!(!lan.ends[0].input.pending() && !lan.ends[0].input.arm());
+    assert!(!lan.ends[0].input.pending() && lan.ends[0].input.arm(WakeOn::Frames) != Armed::Pending);
     let expected = [&frames[..256], &frames[259..]].concat();
     assert!(right.receive(usize::MAX) == expected);
 }
@@ -66,16 +69,16 @@ fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_b
     }
     let delivered = lan.counters(1).out_frames as usize;
     let dropped = lan.dropped(1, DropReason::ReceiverFull) as usize;
-    assert_eq!(delivered + dropped, sent.len(), "every frame has its place");
-    // Nothing is sent any more: the port's thread sees to the frame of which a part is in the socket.
+    assert_eq!(delivered + dropped, sent.len(), "each frame is delivered or counted as dropped");
+    // No further frame is sent. The port's thread sends the rest of the partly sent frame.
     let mut came = Vec::new();
-    until("all that counts as delivered has come", || {
+    until("all delivered frames have come", || {
         came.extend(right.receive(1000));
         came.len() == delivered
     });
     let mut rest = sent.iter();
-    assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)), "whole, and in order");
-    // As if nothing had been.
+    assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)), "the frames are whole and in order");
+    // The port delivers frames as before.
     left.send(&frame(1, 0, 60, 9));
     assert_eq!(lan.pass_all(0), 1);
     assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 9)]);
@@ -102,13 +105,13 @@ fn what_cannot_be_a_length_costs_the_connection_and_the_next_peer_is_served() {
     for length in [69_633, 0x0100_0000, u32::MAX] {
         let bytes = [framed(&frame(1, 0, 60, 1)), length.to_be_bytes().to_vec(), vec![1; 1000]].concat();
         left.write(&bytes);
-        assert_eq!(lan.pass_all(0), 1, "the frame before it is delivered");
+        assert_eq!(lan.pass_all(0), 1, "the frame before the fault is delivered");
         assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 1)]);
-        let Said::Fault(reason, detail) = lan.next_said(0) else { panic!("a fault") };
+        let Event::Fault(reason, detail) = lan.next_said(0) else { panic!("a fault") };
         assert_eq!(reason, "bad_length");
         assert!(detail.contains(&format!("a frame of {length} bytes")), "{detail}");
         until("the connection is closed", || left.is_closed());
-        lan.expect(0, &Said::Connected(false));
+        lan.expect(0, &Event::Connected(false));
         left = lan.connect(0);
     }
     left.send(&frame(1, 0, 60, 2));
@@ -134,11 +137,11 @@ fn half_a_frame_is_waited_for_without_harm_and_goes_with_its_peer() {
     left.write(&[&framed(&frame(1, 0, 60, 1))[..], &4000u32.to_be_bytes(), &[1; 1000]].concat());
     assert_eq!(lan.pass_all(0), 1);
     right.send(&frame(0, 1, 60, 5));
-    assert_eq!(lan.pass_all(1), 1, "the others have their service");
+    assert_eq!(lan.pass_all(1), 1, "the other ports still exchange frames");
     assert!(left.receive(usize::MAX) == [frame(0, 1, 60, 5)]);
     drop(left);
     lan.pass_all(0);
-    lan.expect(0, &Said::Connected(false));
+    lan.expect(0, &Event::Connected(false));
     left = lan.connect(0);
     left.send(&frame(1, 0, 60, 2));
     until("the next peer's frame comes", || lan.pass(0).frames == 1);
@@ -156,10 +159,10 @@ fn a_peer_that_goes_in_the_middle_of_a_frame_leaves_nothing_for_the_next() {
     }
     drop(right);
     lan.pass_all(1);
-    lan.expect(1, &Said::Connected(false));
+    lan.expect(1, &Event::Connected(false));
     left.send(&frame(1, 0, 60, 8));
     lan.pass_all(0);
-    assert_eq!(lan.dropped(1, DropReason::ReceiverDown), 1, "nobody is there");
+    assert_eq!(lan.dropped(1, DropReason::ReceiverDown), 1, "the receiver has no peer");
     let mut right = lan.connect(1);
     left.send(&frame(1, 0, 60, 9));
     lan.pass_all(0);
@@ -170,11 +173,11 @@ fn a_peer_that_goes_in_the_middle_of_a_frame_leaves_nothing_for_the_next() {
 fn a_second_peer_is_turned_away_while_the_first_is_there() {
     let (mut lan, [mut left, mut right]) = Lan::pair();
     let mut other = Peer::new(std::os::unix::net::UnixStream::connect(lan.path(0)).unwrap());
-    until("it is turned away", || other.is_closed());
+    until("the second peer is refused", || other.is_closed());
     left.send(&frame(1, 0, 60, 1));
     lan.pass_all(0);
     assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 1)]);
-    assert!(lan.ends[0].stream.as_ref().unwrap().is_connected());
+    assert_eq!(lan.ends[0].stream.as_ref().unwrap().state(), State::Up);
 }
 
 #[test]
@@ -184,17 +187,17 @@ fn a_client_connects_when_somebody_listens_and_again_when_he_went() {
     for round in 0..3 {
         let listener = UnixListener::bind(lan.path(0)).unwrap();
         let mut left = Peer::new(listener.accept().unwrap().0);
-        lan.expect(0, &Said::Connected(true));
+        lan.expect(0, &Event::Connected(true));
         left.send(&frame(1, 0, 100, round));
-        until("its frame comes", || lan.pass(0).frames == 1);
+        until("the peer's frame comes", || lan.pass(0).frames == 1);
         assert!(right.receive(usize::MAX) == [frame(1, 0, 100, round)]);
         drop((left, listener));
         std::fs::remove_file(lan.path(0)).unwrap();
-        until("the port notices", || {
+        until("the port sees the end of the connection", || {
             lan.pass(0);
-            !lan.ends[0].stream.as_ref().unwrap().is_connected()
+            lan.ends[0].stream.as_ref().unwrap().state() == State::Waiting
         });
-        lan.expect(0, &Said::Connected(false));
+        lan.expect(0, &Event::Connected(false));
     }
 }
 
@@ -208,7 +211,7 @@ fn a_port_that_goes_closes_its_connection_and_removes_its_socket() {
     assert_eq!(lan.pass(0).frames, 0);
 }
 
-/// A source whose memory can be taken away from it.
+/// A source whose memory is truncated while the switch uses it.
 struct Takeable {
     memory: Mapping,
     file: OwnedFd,
@@ -234,7 +237,7 @@ impl Input for Takeable {
         for number in 0..std::mem::take(&mut self.frames) {
             batch.push(self.memory.view(number * STRIDE, 6000).unwrap(), 6000);
         }
-        // Between the copy of the heads and the sending of the rest, all but the first frame is taken away.
+        // Truncates the memory to the first frame, after the heads were copied and before the rest is sent.
         rustix::fs::ftruncate(&self.file, STRIDE as u64).unwrap();
         Ok(())
     }
@@ -245,8 +248,8 @@ impl Input for Takeable {
     fn pending(&mut self) -> bool {
         self.frames > 0
     }
-    fn arm(&mut self) -> bool {
-        false
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Kick
     }
     fn disarm(&mut self) {}
 }
@@ -257,14 +260,14 @@ fn a_sender_that_takes_its_memory_away_leaves_the_stream_whole() {
     let mut peer = lan.connect(0);
     assert_eq!(lan.pass(1).frames, 4);
     let mut came = Vec::new();
-    until("all four have come", || {
+    until("all four frames have come", || {
         came.extend(peer.receive(usize::MAX));
         came.len() == 4
     });
     assert!(came[0] == frame(0, 1, 6000, 0));
     for (number, frame) in came.iter().enumerate().skip(1) {
         let head = lan::frame(0, 1, 6000, number as u32);
-        assert!(frame.len() == 6000 && frame[..128] == head[..128], "frame {number}: as long as announced");
-        assert!(frame[4096..].iter().all(|&byte| byte == 0), "frame {number}: what cannot be had is zeroes");
+        assert!(frame.len() == 6000 && frame[..128] == head[..128], "frame {number} has its length and its head");
+        assert!(frame[4096..].iter().all(|&byte| byte == 0), "frame {number}: lost bytes are zeroes");
     }
 }

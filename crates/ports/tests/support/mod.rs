@@ -1,4 +1,4 @@
-//! A switch of process ports in this process, whose clients write what they like into their memory.
+//! A switch of process ports in this process, whose clients write arbitrary data into their memory.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Shape, Slot};
 use ringway_memory::View;
-use ringway_ports::process::{self, ClientEnds};
+use ringway_ports::process::{self, ClientHandles};
 use ringway_switch::{
-    CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault, Spreads, Switch,
-    Time, Watch, Workspace, pass,
+    CountersReading, DropReason, FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault,
+    Switch, Time, Watch, Workspace, pass,
 };
 use ringway_testing::frame::station;
 
 pub use ringway_testing::frame::between as frame;
 
-/// Station `n`, which is bound to port `n`.
+/// Returns the MAC address of station `n`, which is bound to port `n`.
 pub fn mac(n: u16) -> Mac {
     Mac::new(station(n))
 }
 
-/// A port and its client, who knows its memory by the published layout only.
+/// A port and its client, which uses the memory only by the published layout.
 pub struct Client {
-    pub ends: ClientEnds,
+    pub ends: ClientHandles,
     pub input: Box<dyn Input>,
     pub tx_head: Vec<u32>,
     pub rx_head: Vec<u32>,
@@ -72,18 +72,18 @@ impl Client {
         self.doorbell(ring)[RX_CLIENT + INDEX].store(head, Ordering::Release);
     }
 
-    /// Slots that may be filled.
+    /// Returns the number of slots that the client may fill.
     pub fn tx_room(&self, ring: u16) -> u32 {
         let (slots, tail) =
             (self.ends.layout.shape.tx_slots, self.doorbell(ring)[TX_SWITCH + INDEX].load(Ordering::Acquire));
         (tail + slots - self.tx_head[usize::from(ring)]) % slots
     }
 
-    /// Fills slots with the frame, `piece` bytes each, without publishing; how many slots.
+    /// Fills slots with the frame, `piece` bytes each, without publishing them. Returns the number of slots.
     pub fn queue(&mut self, ring: u16, frame: &[u8], piece: usize) -> u32 {
         let slots = self.ends.layout.shape.tx_slots;
         let count = frame.chunks(piece).count();
-        assert!(count <= self.tx_room(ring) as usize, "the test's frame has room");
+        assert!(count <= self.tx_room(ring) as usize, "no room for the test's frame");
         for (number, part) in frame.chunks(piece).enumerate() {
             let at = self.tx_head[usize::from(ring)];
             let slot = self.tx_slot(ring, at);
@@ -105,7 +105,7 @@ impl Client {
         self.publish(0);
     }
 
-    /// Takes everything that was received on a ring, and gives the slots back.
+    /// Takes all received frames of a ring, and gives the slots back.
     pub fn receive(&mut self, ring: u16) -> Vec<Vec<u8>> {
         let slots = self.ends.layout.shape.rx_slots;
         let tail = self.doorbell(ring)[RX_SWITCH + INDEX].load(Ordering::Acquire);
@@ -121,7 +121,7 @@ impl Client {
             }
             at = (at + 1) % slots;
         }
-        assert!(whole.is_empty(), "a frame has its end");
+        assert!(whole.is_empty(), "a frame without its end");
         self.rx_head[usize::from(ring)] = at;
         self.set_rx_head(ring, at);
         frames
@@ -133,7 +133,7 @@ pub struct Lan {
     switch: Switch,
     pub clients: Vec<Client>,
     work: Workspace,
-    /// Its clock.
+    /// The clock of the switch.
     pub second: u32,
 }
 
@@ -150,21 +150,21 @@ impl Lan {
         }
         let forward = Box::new(MacMap::new(&members));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
-        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
         Lan { switch, clients, work: Workspace::new(256), second: 1 }
     }
 
-    /// Ports of the same shape.
+    /// Makes a switch of ports of the same shape.
     pub fn of(ports: usize, shape: Shape) -> Lan {
         Lan::new(&vec![shape; ports])
     }
 
-    /// The same ports with other members, and watched.
+    /// Makes a switch of these ports with changed members and with watches.
     pub fn changed(self, change: impl Fn(Member) -> Member, watches: impl IntoIterator<Item = (u16, Watch)>) -> Lan {
         let members: Vec<Member> = self.switch.members().cloned().map(change).collect();
         let forward = Box::new(MacMap::new(&members));
         let table = self.switch.table().clone();
-        let switch = Switch::new("lan0", members, table, forward, Spreads::default()).with_watches(watches);
+        let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default()).with_watches(watches);
         Lan { switch, ..self }
     }
 

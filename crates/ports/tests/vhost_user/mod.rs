@@ -1,5 +1,5 @@
-//! vhost-user ports of one switch in this process, and virtual machines without a processor: their memory, their rings,
-//! and the rust-vmm project's front end.
+//! vhost-user ports of one switch in this process, and virtual machines without a processor: each has memory, rings and
+//! the rust-vmm project's front end.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
@@ -8,14 +8,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_ports::vhost_user::{self, Observer, Role, Settings, VhostUser};
 use ringway_switch::{
-    Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
+    FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Switch, Time, Workspace, pass,
 };
 use ringway_testing::frame::station;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -46,9 +47,9 @@ pub fn memfd(bytes: usize) -> OwnedFd {
     ringway_testing::file::memfd(bytes as u64)
 }
 
-/// What a port has told.
+/// An event that a port reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Event {
     Connected(bool),
     Fault(&'static str, String),
     Refused(&'static str, String),
@@ -56,59 +57,59 @@ pub enum Told {
 
 #[derive(Default)]
 pub struct Watcher {
-    told: Mutex<Vec<(Instant, Told)>>,
+    told: Mutex<Vec<(Instant, Event)>>,
     more: Condvar,
 }
 
 impl Watcher {
-    fn note(&self, told: Told) {
-        self.told.lock().expect("not poisoned").push((Instant::now(), told));
+    fn note(&self, told: Event) {
+        self.told.lock().push((Instant::now(), told));
         self.more.notify_all();
     }
 
-    /// Waits until `wanted` was told `times` times; when it was.
+    /// Waits for the `times`th event that `wanted` accepts. Returns the time of this event.
     #[track_caller]
-    pub fn wait(&self, times: usize, wanted: impl Fn(&Told) -> bool) -> Instant {
+    pub fn wait(&self, times: usize, wanted: impl Fn(&Event) -> bool) -> Instant {
         let deadline = Instant::now() + PATIENCE;
-        let mut told = self.told.lock().expect("not poisoned");
+        let mut told = self.told.lock();
         loop {
             if let Some((when, _)) = told.iter().filter(|(_, told)| wanted(told)).nth(times - 1) {
                 return *when;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "not told {times} times: {:?}", *told);
-            told = self.more.wait_timeout(told, left).expect("not poisoned").0;
+            assert!(!left.is_zero(), "the event did not come {times} times: {:?}", *told);
+            self.more.wait_for(&mut told, left);
         }
     }
 
-    /// Waits for the `times`th fault, which must have this name; its text.
+    /// Waits for the `times`th fault, which must have this name. Returns its text.
     #[track_caller]
     pub fn fault(&self, times: usize, name: &str) -> String {
-        self.wait(times, |told| matches!(told, Told::Fault(..)));
-        let told = self.told.lock().expect("not poisoned");
+        self.wait(times, |told| matches!(told, Event::Fault(..)));
+        let told = self.told.lock();
         let faults =
-            told.iter().filter_map(|(_, told)| if let Told::Fault(n, text) = told { Some((n, text)) } else { None });
-        let (found, text) = faults.clone().nth(times - 1).expect("told");
+            told.iter().filter_map(|(_, told)| if let Event::Fault(n, text) = told { Some((n, text)) } else { None });
+        let (found, text) = faults.clone().nth(times - 1).expect("a fault");
         assert_eq!(*found, name, "{text}");
         text.clone()
     }
 
-    pub fn all(&self) -> Vec<Told> {
-        self.told.lock().expect("not poisoned").iter().map(|(_, told)| told.clone()).collect()
+    pub fn all(&self) -> Vec<Event> {
+        self.told.lock().iter().map(|(_, told)| told.clone()).collect()
     }
 }
 
 impl Observer for Watcher {
     fn connected(&self, on: bool) {
-        self.note(Told::Connected(on));
+        self.note(Event::Connected(on));
     }
 
     fn fault(&self, reason: &'static str, detail: String) {
-        self.note(Told::Fault(reason, detail));
+        self.note(Event::Fault(reason, detail));
     }
 
     fn refused(&self, reason: &'static str, detail: String) {
-        self.note(Told::Refused(reason, detail));
+        self.note(Event::Refused(reason, detail));
     }
 }
 
@@ -142,7 +143,7 @@ impl Lan {
         }
         let forward = Box::new(MacMap::new(&members));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
-        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
         Lan { switch, inputs, signals, work: Workspace::new(256), ports, watchers, directory }
     }
 
@@ -150,7 +151,7 @@ impl Lan {
         self.directory.path().join(format!("{index}.sock"))
     }
 
-    /// Has a poller serve the ports until the engine is dropped.
+    /// Starts an engine with a poller that serves the ports until the engine is dropped.
     pub fn run(&mut self, idle: Idle) -> Engine {
         let settings = EngineSettings { idle, ..EngineSettings::default() };
         let engine = Engine::start(&settings).expect("an engine");
@@ -159,7 +160,7 @@ impl Lan {
             vec![],
             Arc::new(MacTable::new(64, 64, [1, 2])),
             Box::new(MacMap::new(&[])),
-            Spreads::default(),
+            FloodPolicy::default(),
         );
         let switch = Arc::new(std::mem::replace(&mut self.switch, nothing));
         let sources = self.inputs.drain(..).zip(self.signals.drain(..)).zip(0..);
@@ -194,7 +195,7 @@ pub fn settings(socket: &Path, role: Role) -> Settings {
     }
 }
 
-/// A machine: its memory with a split ring for each of two queues, and its hypervisor's connection.
+/// A virtual machine: memory with a split ring for each of two queues, and the hypervisor's connection.
 pub struct Vm {
     pub file: OwnedFd,
     pub memory: Mapping,
@@ -208,7 +209,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Connects, and does what a hypervisor does until frames flow.
+    /// Connects, negotiates and starts the queues, as a hypervisor does.
     pub fn connect(socket: &Path) -> Vm {
         let mut vm = Vm::new(Frontend::connect(socket, 4).expect("connected"));
         vm.negotiate(0);
@@ -230,7 +231,7 @@ impl Vm {
         Vm { file, memory, front, kick: event(), call: event(), error: event(), sent: 0, posted: 0, received: 0 }
     }
 
-    /// The same machine at another back end, its rings as they are.
+    /// Connects the machine to another back end. Its rings keep their contents.
     pub fn reconnect(self, front: Frontend) -> Vm {
         Vm { front, ..self }
     }
@@ -330,7 +331,7 @@ impl Vm {
         self.send_behind(&[0; HEADER], frame);
     }
 
-    /// Sends what begins with this header, or with as much of one as there is.
+    /// Sends a frame behind this header, which may be incomplete.
     pub fn send_behind(&mut self, header: &[u8], frame: &[u8]) {
         let buffer = self.describe(1, usize::from(self.sent % RING), header.len() + frame.len(), 0);
         self.put(buffer, header);
@@ -339,8 +340,8 @@ impl Vm {
         self.put(0x1_4002, &self.sent.to_le_bytes());
     }
 
-    /// Kicks the transmit queue if the port asked for that, as the specification has it (virtio 1.3, 2.7.7.1 and 2.7.10.1), and
-    /// `from` was the available index at the last time.
+    /// Kicks the transmit queue if the port asked for a kick (virtio 1.3, 2.7.7.1 and 2.7.10.1). `from` is the
+    /// available index at the previous check.
     pub fn kick_from(&self, from: u16, event_idx: bool) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let event = self.get16(0x1_8004 + 8 * usize::from(RING));
@@ -353,22 +354,22 @@ impl Vm {
         }
     }
 
-    /// Frames sent so far, and how many of them were given back.
+    /// Returns the number of sent frames, and the number of used chains among them.
     pub fn sent_and_used(&self) -> (u16, u16) {
         (self.sent, self.get16(0x1_8002))
     }
 
-    /// The available index of a queue, whatever it should be.
+    /// Sets the available index of a queue to any value.
     pub fn set_available(&self, queue: usize, index: u16) {
         self.put((queue << 16) + 0x4002, &index.to_le_bytes());
     }
 
-    /// Asks for the features: when the answer is there, everything before was followed.
+    /// Asks for the features. When the answer comes, the port has handled all earlier messages.
     pub fn front_is_done(&self) {
         self.front.get_features().expect("an answer");
     }
 
-    /// Waits for so many frames.
+    /// Waits for `count` frames.
     #[track_caller]
     pub fn receive_some(&mut self, count: usize) -> Vec<Vec<u8>> {
         let (mut frames, deadline) = (Vec::new(), Instant::now() + PATIENCE);
@@ -379,7 +380,7 @@ impl Vm {
         frames
     }
 
-    /// Receive buffers that are available and not used yet.
+    /// Returns the number of receive buffers that are available and not used yet.
     pub fn posted(&self) -> u16 {
         self.posted.wrapping_sub(self.received)
     }
@@ -402,13 +403,13 @@ impl Vm {
     }
 }
 
-/// A message's bytes.
+/// Returns the bytes of a message.
 pub fn message(request: u32, body: &[u8]) -> Vec<u8> {
     let head = [request, 1, body.len() as u32].map(u32::to_ne_bytes);
     [head.as_flattened(), body].concat()
 }
 
-/// A hypervisor that may say anything.
+/// A hypervisor that sends arbitrary messages.
 pub struct Raw(pub UnixStream);
 
 impl Raw {
@@ -416,7 +417,7 @@ impl Raw {
         Raw(UnixStream::connect(socket).expect("connected"))
     }
 
-    /// Sends bytes with descriptors beside the first.
+    /// Sends bytes, with descriptors attached to the first byte.
     pub fn say(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -426,7 +427,7 @@ impl Raw {
         Ok(sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)?)
     }
 
-    /// Sends a message; false when nobody is there any more.
+    /// Sends a message. Returns false if the connection has ended.
     pub fn tell(&self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         let bytes = message(request, body);
         self.say(&bytes, files).is_ok_and(|sent| sent == bytes.len())

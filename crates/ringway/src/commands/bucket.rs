@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_control::api::limits::BucketStatus;
-use ringway_control::config::Subject;
+use ringway_control::config::KeyScope;
 
-use super::keys::{Given, KeyValue, help};
-use super::{Context, fail, words};
+use super::keys::{KeyValue, Operation, help};
+use super::words;
+use crate::context::{Context, fail};
 use crate::out::{self, Table};
 
 /// Set, remove or list limits that ports have together
@@ -25,12 +26,12 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make a bucket, or give it other settings while its ports send
-    #[command(after_help = help(Subject::Bucket, Given::New, "ringway bucket set tenant rate=2Gbit burst=1MiB"))]
+    #[command(after_help = help(KeyScope::Bucket, Operation::Create, "ringway bucket set tenant rate=2Gbit burst=1MiB"))]
     Set {
         /// NAME
         name: String,
         /// All of the bucket's keys
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Bucket, Given::New), hide_possible_values = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Bucket, Operation::Create), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Remove a bucket that no port has
@@ -53,7 +54,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set { name, keys } => {
-            words::change("bucket set", Subject::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
+            words::change("bucket set", KeyScope::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
         }
         What::Del { name } => words::change_without_keys("bucket del", &name, |name| client.delete_bucket(name)),
         What::List { json } => match client.status() {
@@ -67,7 +68,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
 fn list(buckets: &[BucketStatus]) -> String {
     let mut table = Table::new(&["BUCKET", "RATE", "BURST", "FRAMES", "PORTS", "FILL", "PASSED", "REFUSED"]);
     for bucket in buckets {
-        // It is as full as that which is sooner used up.
+        // The emptier of both limits decides.
         let fill = bucket.fill.into_iter().chain(bucket.frames_fill).reduce(f64::min);
         table.row(vec![
             bucket.name.clone(),

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::ValueEnum;
 use ringway_control::api::capture::CaptureQuery;
 use ringway_control::client::ClientError;
-use ringway_control::daemon::PortRef;
+use ringway_control::keys::PortRef;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{Context, USAGE, complain, fail};
+use crate::context::{Context, USAGE, complain, fail};
 
 /// Capture a port's frames as pcapng, for Wireshark, tshark and tcpdump
 ///
@@ -122,7 +122,7 @@ fn refuse(what: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// A flag that SIGINT, SIGTERM and SIGHUP set. The second of them ends the process, as it may be waiting for a reader.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process, which may be blocked by a reader.
 fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

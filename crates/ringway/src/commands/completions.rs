@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap_complete::Shell;
-use ringway_control::config::Subject;
+use ringway_control::config::KeyScope;
 
-use super::keys::{self, Given};
+use super::keys::{self, Operation};
 use crate::out;
 
 /// Print what a shell needs to complete commands and keys
@@ -20,7 +20,7 @@ pub struct Args {
     shell: String,
 }
 
-/// bash ends a completed word with a space, which a key's value cannot follow.
+/// Suppresses the space that bash adds to a completed word: a key's value follows directly.
 const BASH_KEYS: &str = "
 _ringway_keys() {
     _ringway \"$@\"
@@ -45,18 +45,18 @@ pub fn run(args: &Args, mut command: clap::Command) -> ExitCode {
     out::print(&(String::from_utf8_lossy(&script).into_owned() + &more))
 }
 
-/// The keys for fish: clap_complete writes options and commands for it, but no other words.
+/// Returns the keys for fish, for which clap_complete writes options and commands only.
 fn fish_keys() -> String {
     let commands = [
-        ("port", "add", Subject::Port, Given::New),
-        ("port", "set", Subject::Port, Given::Changed),
-        ("bucket", "set", Subject::Bucket, Given::New),
-        ("switch", "set", Subject::Switch, Given::Changed),
+        ("port", "add", KeyScope::Port, Operation::Create),
+        ("port", "set", KeyScope::Port, Operation::Update),
+        ("bucket", "set", KeyScope::Bucket, Operation::Create),
+        ("switch", "set", KeyScope::Switch, Operation::Update),
     ];
     let mut lines = String::new();
-    for (command, verb, subject, given) in commands {
+    for (command, verb, scope, given) in commands {
         let when = format!("__fish_seen_subcommand_from {command}; and __fish_seen_subcommand_from {verb}");
-        for (word, about) in keys::words(subject, given) {
+        for (word, about) in keys::words(scope, given) {
             let about = about.replace('\\', "\\\\").replace('\'', "\\'");
             lines.push_str(&format!("complete -c ringway -n \"{when}\" -f -a '{word}' -d '{about}'\n"));
         }

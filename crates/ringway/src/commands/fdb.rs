@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ringway_control::api::types::FdbEntry;
 use ringway_control::config::Name;
 
-use super::{Context, USAGE, complain, fail};
+use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};
 
 /// Show which addresses are behind which ports

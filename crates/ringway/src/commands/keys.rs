@@ -1,13 +1,13 @@
-//! The keys of ports, buckets and switches: in the help of commands, and for shell completion. All of it comes from the tables of
-//! keys in ringway-control.
+//! The keys of ports, buckets and switches in the help of commands and for shell completion, from the tables of keys in
+//! ringway-control.
 
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use ringway_control::config::form::Class;
 use ringway_control::config::port::PortKey;
-use ringway_control::config::table::{Key, When};
-use ringway_control::config::{Kind, Subject};
+use ringway_control::config::{KeyScope, Kind};
+use ringway_control::keys::Class;
+use ringway_control::keys::{Key, Mutability};
 
 /// Width of the column of `KEY=VALUE`.
 const COLUMN: usize = 32;
@@ -15,32 +15,34 @@ const COLUMN: usize = 32;
 /// Width of a line.
 const WIDTH: usize = 98;
 
-/// What keys are given for.
+/// The operation that keys are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// All settings: of a new port, of a bucket.
-    New,
-    /// What is to change.
-    Changed,
+pub enum Operation {
+    /// A new port, or all settings of a bucket.
+    Create,
+    /// A change of a port or switch.
+    Update,
 }
 
-/// The keys that can be given.
-fn keys(subject: Subject, given: Given) -> Vec<PortKey> {
-    let mut keys = subject.keys();
-    keys.retain(|known| given == Given::New || known.key.when == When::Live);
+/// Returns the keys that the operation takes.
+fn keys(scope: KeyScope, operation: Operation) -> Vec<PortKey> {
+    let mut keys = scope.keys();
+    keys.retain(|known| operation == Operation::Create || known.key.mutability == Mutability::Live);
     keys
 }
 
-/// The list of keys for the help of a command, and an example.
-pub fn help(subject: Subject, given: Given, example: &str) -> String {
-    let rest = match (subject, given) {
-        (Subject::Port, Given::Changed) => "; what is left out stays as it is, all else is fixed when the port is made",
-        (_, Given::Changed) => "; what is left out stays as it is",
-        (Subject::Bucket, Given::New) => "; what is left out is the default again",
-        (_, Given::New) => "",
+/// Returns the list of keys for the help of a command, with an example.
+pub fn help(scope: KeyScope, operation: Operation, example: &str) -> String {
+    let rest = match (scope, operation) {
+        (KeyScope::Port, Operation::Update) => {
+            "; what is left out stays as it is, all else is fixed when the port is made"
+        }
+        (_, Operation::Update) => "; what is left out stays as it is",
+        (KeyScope::Bucket, Operation::Create) => "; what is left out is the default again",
+        (_, Operation::Create) => "",
     };
-    let mut text = format!("Keys, as in {} of the configuration{rest}:\n", subject.section());
-    let all = keys(subject, given);
+    let mut text = format!("Keys, as in {} of the configuration{rest}:\n", scope.section());
+    let all = keys(scope, operation);
     for known in all.iter().filter(|known| known.kinds.is_empty()) {
         line(&mut text, "", &known.key);
     }
@@ -60,7 +62,7 @@ pub fn help(subject: Subject, given: Given, example: &str) -> String {
     text + &format!("\nExample:\n  {example}")
 }
 
-/// A key, what it means, and its default; then the keys of a table.
+/// Writes a key with its meaning and default; then the keys of a table.
 fn line(text: &mut String, before: &str, key: &Key) {
     let head = format!("  {before}{}={}", key.name, key.shape.word);
     let default = key.toml().filter(|_| !matches!(key.shape.class, Class::Table(_)));
@@ -90,8 +92,8 @@ fn line(text: &mut String, before: &str, key: &Key) {
     }
 }
 
-/// `KEY=` of every key that can be given, the keys of tables with a dot, and what each means.
-pub fn words(subject: Subject, given: Given) -> Vec<(String, &'static str)> {
+/// Returns `KEY=` and the meaning of every key that the operation takes. Keys of tables have a dot.
+pub fn words(scope: KeyScope, operation: Operation) -> Vec<(String, &'static str)> {
     fn add(words: &mut Vec<(String, &'static str)>, before: &str, key: &Key) {
         words.push((format!("{before}{}=", key.name), key.about));
         if let Class::Table(inner) = &key.shape.class {
@@ -99,14 +101,13 @@ pub fn words(subject: Subject, given: Given) -> Vec<(String, &'static str)> {
         }
     }
     let mut words = Vec::new();
-    keys(subject, given).iter().for_each(|known| add(&mut words, "", &known.key));
+    keys(scope, operation).iter().for_each(|known| add(&mut words, "", &known.key));
     words
 }
 
-/// Takes every word, and completes those of keys: [`ringway_control::config::Subject::check`] says more of a wrong one than clap
-/// could.
+/// Completes the words of keys, and accepts every word: [`KeyScope::check`] reports mistakes better than clap.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyValue(pub Subject, pub Given);
+pub struct KeyValue(pub KeyScope, pub Operation);
 
 impl TypedValueParser for KeyValue {
     type Value = String;

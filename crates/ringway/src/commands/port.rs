@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_control::api::types::PortStatus;
-use ringway_control::config::Subject;
+use ringway_control::config::KeyScope;
 
-use super::keys::{Given, KeyValue, help};
-use super::{Context, fail, words};
+use super::keys::{KeyValue, Operation, help};
+use super::words;
+use crate::context::{Context, fail};
 use crate::out::{self, Table};
 
 /// Add, change, remove, enable or list ports
@@ -29,21 +30,21 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add a port, or keep one that a client made by attaching
-    #[command(after_help = help(Subject::Port, Given::New, "ringway port add tap0 switch=lan0 kind=tap weight=2"))]
+    #[command(after_help = help(KeyScope::Port, Operation::Create, "ringway port add tap0 switch=lan0 kind=tap weight=2"))]
     Add {
         /// NAME, or SWITCH:NAME
         name: String,
         /// The port's keys
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Port, Given::New), hide_possible_values = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Create), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Change a port while frames flow
-    #[command(after_help = help(Subject::Port, Given::Changed, "ringway port set vm1 ingress.rate=2Gbit weight=2"))]
+    #[command(after_help = help(KeyScope::Port, Operation::Update, "ringway port set vm1 ingress.rate=2Gbit weight=2"))]
     Set {
         /// NAME, or SWITCH:NAME where several switches have one
         name: String,
         /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Port, Given::Changed), hide_possible_values = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Update), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Remove a port; its client is told
@@ -70,13 +71,13 @@ enum What {
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
-    let subject = Subject::Port;
+    let scope = KeyScope::Port;
     match args.what {
         What::Add { name, keys } => {
-            words::change("port add", subject, &name, &keys, |port, keys| client.add_port(port, keys))
+            words::change("port add", scope, &name, &keys, |port, keys| client.add_port(port, keys))
         }
         What::Set { name, keys } => {
-            words::change("port set", subject, &name, &keys, |port, keys| client.set_port(port, keys))
+            words::change("port set", scope, &name, &keys, |port, keys| client.set_port(port, keys))
         }
         What::Del { name } => words::change_without_keys("port del", &name, |port| client.delete_port(port)),
         What::Enable { name } => words::change_without_keys("port enable", &name, |port| client.enable_port(port)),
@@ -99,22 +100,22 @@ fn list(ports: &[PortStatus]) -> String {
             port.state.clone(),
             port.weight.to_string(),
             if port.isolated { "yes" } else { "no" }.to_owned(),
-            or_dash(end(port)),
+            or_dash(device_or_socket(port)),
             or_dash(first_of(&port.mac)),
         ]);
     }
     table.text()
 }
 
-/// The first two addresses, and the number of others: a port can have thousands.
+/// Returns the first two addresses and the number of others: a port can have thousands.
 fn first_of(addresses: &[String]) -> String {
     let (shown, more) = addresses.split_at(addresses.len().min(2));
     let shown = shown.join(" ");
     if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
-/// The device or socket of a port.
-fn end(port: &PortStatus) -> String {
+/// Returns the device or socket of a port.
+fn device_or_socket(port: &PortStatus) -> String {
     let of_nic = port.e1000.as_ref().map(|nic| format!("{} ({})", nic.socket, nic.model));
     let of_vhost_user =
         port.vhost_user.as_ref().map(|vhost_user| format!("{} ({})", vhost_user.socket, vhost_user.role));

@@ -1,14 +1,15 @@
 //! `ringway run`: the daemon.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ringway_control::config::{Config, Host, LoadError, load};
-use ringway_control::daemon::serve::{Event, Options, serve};
+use ringway_control::serve::{Event, Options, serve};
 use sd_notify::NotifyState;
 
-use super::{Context, USAGE, complain};
+use crate::context::{Context, USAGE, complain};
 use crate::out;
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
@@ -30,6 +31,9 @@ pub struct Args {
     check: bool,
 }
 
+/// Longest wait for room in the service manager's socket: for the first message, which it waits for, and for others.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+const NOTIFY_WITHIN: Duration = Duration::from_millis(1);
 /// The shortest watchdog that is fed.
 const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 
@@ -42,9 +46,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     if args.check {
         return out::print(&summary(&config));
     }
-    // The file is read again later, wherever this process's directory is then.
+    // A reload reads the file again, with any working directory.
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
-    // No time is no watchdog.
+    // A time of 0 means no watchdog.
     let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
     let options = Options { runtime_dir: context.runtime_dir.clone(), file, config, watchdog };
     match serve(options, tell) {
@@ -56,7 +60,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
 }
 
-/// Mistakes stand alone, as `FILE:LINE:COLUMN: ...`, for editors.
+/// Prints mistakes as `FILE:LINE:COLUMN: ...`, without a prefix, for editors.
 fn refuse(error: &LoadError) -> ExitCode {
     match error {
         LoadError::Rejected(rejected) => eprintln!("{rejected}"),
@@ -72,7 +76,7 @@ fn summary(config: &Config) -> String {
 fn tell(event: Event) {
     match event {
         Event::Ready => {
-            notify(&[NotifyState::Ready]);
+            notify(NotifyState::Ready, READY_WITHIN);
             let _ = out::print("ready\n");
         }
         Event::Reloaded(changes) if changes.is_empty() => {
@@ -82,14 +86,21 @@ fn tell(event: Event) {
             let _ = out::print(&format!("reloaded: {}\n", changes.join(", ")));
         }
         Event::NotReloaded(refused) => complain("run", &format!("{refused}\nnot reloaded: nothing has changed")),
-        Event::Alive => notify(&[NotifyState::Watchdog]),
-        Event::Stopping => notify(&[NotifyState::Stopping]),
+        Event::Alive => notify(NotifyState::Watchdog, NOTIFY_WITHIN),
+        Event::Stopping => notify(NotifyState::Stopping, NOTIFY_WITHIN),
     }
 }
 
-/// Tells systemd, where it asked (NOTIFY_SOCKET).
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+/// Tells systemd, where it asked (NOTIFY_SOCKET). The wait for room in its socket is bounded: the control thread goes on, and ends,
+/// also while the service manager does not read.
+fn notify(state: NotifyState<'_>, within: Duration) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let send = || {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(within))?;
+        socket.send_to(format!("{state}\n").as_bytes(), &path)
+    };
+    if let Err(error) = send() {
         tracing::warn!("cannot notify the service manager: {error}");
     }
 }

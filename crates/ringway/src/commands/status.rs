@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
 
-use super::{Context, fail};
+use crate::context::{Context, fail};
 use crate::out::{self, Table, time};
 
 /// Show ports, their counters and what was dropped, pollers and faults

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_control::api::types::SwitchStatus;
-use ringway_control::config::Subject;
+use ringway_control::config::KeyScope;
 
-use super::keys::{Given, KeyValue, help};
-use super::{Context, fail, words};
+use super::keys::{KeyValue, Operation, help};
+use super::words;
+use crate::context::{Context, fail};
 use crate::out::{self, Table};
 
 /// Change or list switches
@@ -24,12 +25,12 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Change a switch while frames flow
-    #[command(after_help = help(Subject::Switch, Given::Changed, "ringway switch set lan0 unknown_unicast=drop"))]
+    #[command(after_help = help(KeyScope::Switch, Operation::Update, "ringway switch set lan0 unknown_unicast=drop"))]
     Set {
         /// NAME
         name: String,
         /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Switch, Given::Changed), hide_possible_values = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Switch, Operation::Update), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// List switches and their settings
@@ -46,7 +47,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set { name, keys } => {
-            words::change("switch set", Subject::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
+            words::change("switch set", KeyScope::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
         }
         What::List { json } => match client.status() {
             Err(error) => fail("switch list", &error),

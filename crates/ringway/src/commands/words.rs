@@ -1,4 +1,4 @@
-//! `KEY=VALUE` words, and the changes that they ask for.
+//! `KEY=VALUE` words, and the requests that they make.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use ringway_control::api::types::Done;
 use ringway_control::client::ClientError;
-use ringway_control::config::node::{Entry, Node, Value};
-use ringway_control::config::{Mistake, Subject};
+use ringway_control::config::{KeyScope, Mistake};
+use ringway_control::keys::{Entry, Node, Value};
 
-use super::{USAGE, complain, fail};
+use crate::context::{USAGE, complain, fail};
 use crate::out;
 
-/// Reads `KEY=VALUE` words as a table, and notes words of another form.
+/// Reads `KEY=VALUE` words as a table. Notes a mistake for each other word.
 pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     let wrong = |key: &str, what: &str, right: &str| {
         let mistake = Mistake { key: key.to_owned(), span: None, what: what.to_owned(), right: right.to_owned() };
@@ -21,7 +21,7 @@ pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     let mut entries: Vec<Entry> = Vec::new();
     for word in words {
         match word.split_once('=') {
-            // What bash makes of ingress={rate="1Gbit",burst="64KiB"}: ingress=rate=1Gbit ingress=burst=64KiB.
+            // bash expands ingress={rate="1Gbit",burst="64KiB"} to ingress=rate=1Gbit ingress=burst=64KiB.
             Some((key, value)) if entries.iter().any(|e| e.key == key) && value.contains('=') => {
                 wrong(key, "given twice, as the shell takes braces apart", &quoting(key));
             }
@@ -38,20 +38,20 @@ pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     Node::new(Value::Table(entries)).with_dotted_keys()
 }
 
-/// Reads `KEY=VALUE` words for this subject, as far as that can be done without the daemon.
-fn checked(subject: Subject, words: &[String]) -> Result<Node, Vec<Mistake>> {
+/// Reads `KEY=VALUE` words and checks them without the daemon.
+fn checked(scope: KeyScope, words: &[String]) -> Result<Node, Vec<Mistake>> {
     let mistakes = RefCell::default();
-    let table = subject.check(read(words, &mistakes), &mistakes);
+    let table = scope.check(read(words, &mistakes), &mistakes);
     let mistakes = mistakes.into_inner();
     if mistakes.is_empty() { Ok(table) } else { Err(mistakes) }
 }
 
-/// Returns true if a word begins like a table or a list and is none.
+/// Returns true if a value begins like a table or a list and is not valid TOML.
 fn lost_quotes(value: &str) -> bool {
     value.starts_with(['{', '[']) && matches!(Node::from_word(value).value, Value::Text(_))
 }
 
-/// How to quote a word for the shell.
+/// Returns the advice for quoting this key in a shell.
 fn quoting(key: &str) -> String {
     let value = match key.split('.').next().unwrap_or(key) {
         "ingress" | "egress" => "{rate=\"1Gbit\",burst=\"64KiB\"}",
@@ -61,33 +61,34 @@ fn quoting(key: &str) -> String {
     format!("put all of it in single quotes, and texts in it in double ones: '{key}={value}'")
 }
 
-/// Asks for a change of the port, bucket or switch that has this name, and says what was changed.
+/// Requests a change of the port, bucket or switch of this name, and prints the changes.
 pub fn change<N: FromStr<Err = String>>(
     command: &str,
-    subject: Subject,
+    scope: KeyScope,
     name: &str,
     words: &[String],
     ask: impl FnOnce(&N, &Node) -> Result<Done, ClientError>,
 ) -> ExitCode {
-    act(command, name, |name| checked(subject, words).map(|keys| ask(name, &keys)))
+    request(command, name, |name| checked(scope, words).map(|keys| ask(name, &keys)))
 }
 
-/// Asks for a change that has no keys, and says what was changed.
+/// Requests a change without keys, and prints the changes.
 pub fn change_without_keys<N: FromStr<Err = String>>(
     command: &str,
     name: &str,
     ask: impl FnOnce(&N) -> Result<Done, ClientError>,
 ) -> ExitCode {
-    act(command, name, |name| Ok(ask(name)))
+    request(command, name, |name| Ok(ask(name)))
 }
 
-fn act<N: FromStr<Err = String>>(
+/// Parses the name, sends the request and prints the result.
+fn request<N: FromStr<Err = String>>(
     command: &str,
     name: &str,
     ask: impl FnOnce(&N) -> Result<Result<Done, ClientError>, Vec<Mistake>>,
 ) -> ExitCode {
     match name.parse() {
-        Ok(name) => end(command, ask(&name)),
+        Ok(name) => print_result(command, ask(&name)),
         Err(what) => {
             complain(command, &what);
             ExitCode::from(USAGE)
@@ -95,8 +96,8 @@ fn act<N: FromStr<Err = String>>(
     }
 }
 
-/// Says what was changed, or why nothing was.
-fn end(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
+/// Prints the changes, or why there are none.
+fn print_result(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
     match asked {
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| complain(command, &mistake.to_string()));
@@ -119,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn who_forgets_single_quotes_is_told_of_them() {
+    fn missing_shell_quotes_are_diagnosed_with_a_corrected_example() {
         let right = "put all of it in single quotes, and texts in it in double ones: 'ingress={rate=\"1Gbit\",burst=\"64KiB\"}'";
-        // As bash passes ingress={rate="1Gbit",burst="64KiB"}, and ingress={rate="1Gbit"}.
+        // The words that bash makes of ingress={rate="1Gbit",burst="64KiB"} and of ingress={rate="1Gbit"}.
         let twice = format!("key \"ingress\": given twice, as the shell takes braces apart; {right}");
         assert_eq!(said(&["ingress=rate=1Gbit", "ingress=burst=64KiB"]), [twice]);
         let lost =

@@ -4,12 +4,13 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::commands::{USAGE, complain, lab};
+use crate::commands::lab;
+use crate::context::{USAGE, complain};
 use crate::out;
 use ringway_experiments::machine::Machine;
 use ringway_experiments::report::{Figure, Report};
 use ringway_experiments::session::{Options, Session};
-use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, markdown, plot};
+use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, markdown, plot, report_file};
 
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]
@@ -36,10 +37,13 @@ pub struct Args {
     /// Also write one SVG per figure
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Measure nothing: write the results of this file, which --json wrote, as Markdown; with --plots draw them again (may be
-    /// given again for further files)
+    /// Measure nothing: write the results of this file, which --json or --summary wrote, as Markdown; with --plots draw them again
+    /// (may be given again for further files)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "list", "json", "quick", "pairs", "only"])]
     report: Vec<PathBuf>,
+    /// With --report: also write the results to this file, as JSON without single windows
+    #[arg(long, value_name = "FILE", requires = "report")]
+    summary: Option<PathBuf>,
     /// Every experiment in seconds, to see that it works
     #[arg(long)]
     quick: bool,
@@ -57,7 +61,7 @@ pub fn run(args: Args) -> ExitCode {
         return out::print(&list());
     }
     if !args.report.is_empty() {
-        return match report(&args.report, args.plots.as_deref()) {
+        return match report(&args.report, args.plots.as_deref(), args.summary.as_deref()) {
             Ok(document) => out::print(&document),
             Err(error) => {
                 complain("bench", &error.to_string());
@@ -87,18 +91,27 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn list() -> String {
-    let line =
-        |experiment: &Experiment| format!("{:<18}{} ({})\n", experiment.name, experiment.about, experiment.source);
+    let width = EXPERIMENTS.iter().map(|experiment| experiment.name.len()).max().unwrap_or(0);
+    let line = |experiment: &Experiment| {
+        format!("{:<width$}  {} ({})\n", experiment.name, experiment.about, experiment.source)
+    };
     EXPERIMENTS.iter().map(line).collect()
 }
 
-/// Returns what runs measured as Markdown. Writes their plots into the folder `plots`.
-fn report(files: &[PathBuf], plots: Option<&Path>) -> io::Result<String> {
-    let read = |file: &PathBuf| Report::read(file).map_err(|error| with_path(file, &error));
-    let runs: Vec<Report> = files.iter().map(read).collect::<io::Result<_>>()?;
+/// Returns what runs measured as Markdown. Writes their plots into the folder `plots`, and their summary into the file `summary`.
+fn report(files: &[PathBuf], plots: Option<&Path>, summary: Option<&Path>) -> io::Result<String> {
+    let mut runs = Vec::new();
+    for file in files {
+        let read = report_file::read(file).map_err(|error| with_path(file, &error))?;
+        runs.extend(read.into_iter().map(report_file::summary));
+    }
     if let Some(dir) = plots {
         std::fs::create_dir_all(dir).map_err(|error| with_path(dir, &error))?;
         runs.iter().flat_map(|run| &run.figures).try_for_each(|figure| plot::write(figure, dir))?;
+    }
+    if let Some(file) = summary {
+        make_parent(file)?;
+        report_file::write(file, &runs).map_err(|error| with_path(file, &error))?;
     }
     Ok(markdown::document(&runs, plots))
 }
@@ -148,16 +161,15 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
         let json = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
         std::fs::write(file, json + "\n").map_err(|error| with_path(file, &error))?;
     }
-    if let Some(dir) = &args.plots {
-        for figure in &report.figures {
-            plot::write(figure, dir)?;
-        }
-    }
     let code = out::print(&report.text());
+    let figures = report_file::summary(report).figures;
+    if let Some(dir) = &args.plots {
+        figures.iter().try_for_each(|figure| plot::write(figure, dir))?;
+    }
     // A quick run shows that the experiments work, also on a busy machine.
     let is_excused = |figure: &Figure| args.quick && figure.was_disturbed() || !args.only.is_empty();
     let is_missing = |figure: &&Figure| !(figure.has_ours() || is_excused(figure));
-    if let Some(figure) = report.figures.iter().find(is_missing).filter(|_| !stopped) {
+    if let Some(figure) = figures.iter().find(is_missing).filter(|_| !stopped) {
         complain("bench", &format!("{}: Ringway itself could not be measured, see the table", figure.heading.name));
         return Ok(ExitCode::FAILURE);
     }

@@ -1,21 +1,24 @@
-//! The documents for users are true: every command in them parses, loads or runs, and `docs/man` is what the command line says.
+//! Checks the documents for users: every command parses, loads or runs, and `docs/man` agrees with the command line.
 //!
-//! Checked are the fenced code blocks of `README.md` and of all pages below `docs`:
+//! The tests check the fenced code blocks of `README.md` and of all pages below `docs`:
 //!
 //! - `sh`: every `ringway` command line parses with the command's own definition, and so does every `ringway ...` in running
-//!   text. The blocks of `README.md` and `docs/guide` are also run, page by page and in order, in a network, mount and process
-//!   namespace of the page's own (see [`scene`]).
+//!   text. The blocks of `README.md` and `docs/guide` also run, page by page and in order. Each page has its own
+//!   network, mount and process namespace (see [`scene`]).
 //! - `toml`: `ringway run --check` accepts it. A block without a `[switch.NAME]` is completed by `[switch.lan0]`.
 //! - `json`, `xml`: is well-formed.
-//! - `rust`: is a part of `program.rs`, which runs it.
+//! - `rust`: is a part of `program.rs`, which runs the code.
 //!
-//! An HTML comment before a block says how it is run:
+//! `manual.md` in this folder has the examples of the manual pages, and runs them as a page of the guide.
 //!
-//! - `<!-- not run: REASON -->`: it is parsed only. These exemptions are counted and printed.
-//! - `<!-- test: background -->`: it is started, and ends with the page.
-//! - `<!-- test: background until CONDITION -->`: likewise; the page goes on when the shell command CONDITION succeeds.
-//! - `<!-- test: file NAME -->`: it is not run but written to this file, which the following blocks use.
-//! - `<!-- test: setup COMMANDS -->`: a shell command that runs at this place and that readers do not see.
+//! An HTML comment before a block says how the block runs:
+//!
+//! - `<!-- not run: REASON -->`: the block is only parsed. These exemptions are counted and printed.
+//! - `<!-- test: terminal -->`: the block runs in a terminal in which a user types `q` all the time.
+//! - `<!-- test: background -->`: the block is started, and ends with the page.
+//! - `<!-- test: background until CONDITION -->`: also waits until the shell command CONDITION succeeds.
+//! - `<!-- test: file NAME -->`: the block does not run. It is written to this file, for the following blocks.
+//! - `<!-- test: setup COMMANDS -->`: a hidden shell command that runs at this place.
 
 mod man;
 mod markdown;
@@ -23,6 +26,7 @@ mod names;
 mod program;
 mod scene;
 mod shell;
+mod structure;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -39,7 +43,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Collects what is wrong, so that one run of a test names every mistake.
+/// Collects mistakes, so that one run of a test reports all of them.
 #[derive(Default)]
 struct Mistakes(Vec<String>);
 
@@ -53,7 +57,7 @@ impl Mistakes {
     }
 }
 
-/// A test for each page that is run, and the list of them.
+/// Defines a test for each page that runs, and the list of these pages.
 macro_rules! pages {
     ($($name:ident => $path:literal,)*) => {
         const RUN: &[&str] = &[$($path),*];
@@ -74,6 +78,8 @@ pages! {
     e1000_is_run => "docs/guide/e1000.md",
     streams_is_run => "docs/guide/streams.md",
     namespaces_is_run => "docs/guide/namespaces.md",
+    operation_is_run => "docs/guide/operation.md",
+    performance_is_run => "docs/guide/performance.md",
     programs_is_run => "docs/guide/programs.md",
     configuration_is_run => "docs/guide/configuration.md",
     limits_is_run => "docs/guide/limits.md",
@@ -83,6 +89,7 @@ pages! {
     security_is_run => "docs/guide/security.md",
     troubleshooting_is_run => "docs/guide/troubleshooting.md",
     benchmarks_is_run => "docs/guide/benchmarks.md",
+    manual_examples_are_run => "crates/ringway/tests/documents/manual.md",
 }
 
 #[test]
@@ -94,13 +101,7 @@ fn every_page_of_the_guide_is_run() {
     assert_eq!(pages, run, "name every page of docs/guide in `pages!`");
 }
 
-#[test]
-fn the_readme_has_at_most_150_lines() {
-    let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
-    assert!(lines <= 150, "README.md has {lines} lines");
-}
-
-/// The command line of `ringway`, with those of `bench` and `demo` as `ringway-lab` parses them.
+/// Returns the command line of `ringway`, with `bench` and `demo` as `ringway-lab` parses them.
 fn definition() -> clap::Command {
     let lab = ringway::lab::Command::command();
     ["bench", "demo"].into_iter().fold(Command::command(), |command, name| {
@@ -109,11 +110,11 @@ fn definition() -> clap::Command {
     })
 }
 
-/// What is wrong with a command line. `is_whole`: nothing may be left out.
+/// Returns the mistake in a command line, if there is one. `is_whole`: no argument may be left out.
 fn mistake(words: &[String], is_whole: bool) -> Option<String> {
     let error = definition().try_get_matches_from(words).err()?;
     let is_wrong = match error.kind() {
-        // `--help` and `--version` are errors for clap, and none here.
+        // `--help` and `--version` are errors for clap, but valid here.
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => false,
         ErrorKind::InvalidSubcommand
         | ErrorKind::UnknownArgument
@@ -138,14 +139,14 @@ fn every_ringway_command_parses() {
             }
         }
         for (line, code) in &page.spans {
-            // In running text, arguments may be left out: `ringway port set`.
+            // Running text may leave out arguments: `ringway port set`.
             for (_, words) in shell::commands(code) {
                 mistake(&words, false).into_iter().for_each(|what| mistakes.add(&format!("{path}:{line}"), what));
             }
         }
     }
     mistakes.report();
-    assert!(parsed > 80, "only {parsed} commands found: is the reader of the pages broken?");
+    assert!(parsed > 80, "only {parsed} commands found: is the parser of the pages broken?");
 }
 
 #[test]
@@ -263,16 +264,16 @@ fn exemptions_are_counted() {
         let page = Page::read(&root(), path);
         for block in page.blocks.iter().filter(|block| block.language == "sh") {
             if let Task::NotRun(reason) = &block.task {
-                assert!(reason.len() > 10, "{path}:{}: say why it is not run", block.line);
+                assert!(reason.len() > 10, "{path}:{}: give the reason why the block does not run", block.line);
                 exempt.push(format!("{path}:{}: {reason}", block.line));
             }
         }
     }
-    // Around the capture of passing tests, so that it is seen.
+    // Written directly to stderr, so that passing tests show it, too.
     let _ = writeln!(std::io::stderr(), "documents: {} blocks are not run\n  {}", exempt.len(), exempt.join("\n  "));
 }
 
-/// Every drop reason and every fault has its row, and no row is about something else.
+/// Every drop reason and every fault has its row, and there is no other row.
 #[test]
 fn every_drop_reason_and_every_fault_is_explained() {
     let page = std::fs::read_to_string(root().join("docs/guide/troubleshooting.md")).unwrap();
@@ -284,7 +285,7 @@ fn every_drop_reason_and_every_fault_is_explained() {
         let unknown: Vec<_> = rows.difference(&wanted).collect();
         assert!(
             missing.is_empty() && unknown.is_empty(),
-            "{heading}: no row for {missing:?}, rows for nothing: {unknown:?}"
+            "{heading}: no row for {missing:?}, rows for unknown names: {unknown:?}"
         );
     }
 }

@@ -1,14 +1,15 @@
-//! `docs/man`: a manual page for each command, made from the command line's definition.
+//! `docs/man`: a manual page for each command, generated from the command line's definition.
 //!
-//! `UPDATE=1 cargo test --profile tests -p ringway --test documents manual` writes them anew.
+//! `UPDATE=1 cargo test --profile tests -p ringway --test documents manual` writes the pages again.
 
 use std::collections::BTreeMap;
 use std::fs;
 
+use super::markdown::Page;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// How the pages are written anew.
+/// The command that writes the pages again.
 const UPDATE: &str = "UPDATE=1 cargo test --profile tests -p ringway --test documents manual";
 
 #[test]
@@ -33,7 +34,23 @@ fn manual_pages_say_what_the_command_line_says() {
     );
 }
 
-/// The pages that are there, without those of other sections.
+/// `manual.md` runs as a page. It has each example of the manual pages.
+#[test]
+fn every_example_of_the_manual_pages_is_run() {
+    let page = Page::read(&super::root(), "crates/ringway/tests/documents/manual.md");
+    let run: Vec<&str> = page.blocks.iter().flat_map(|block| block.text.lines()).collect();
+    let mut examples: Vec<String> = Vec::new();
+    for text in committed().values() {
+        let verbatim = text.split(".nf\n").skip(1).filter_map(|rest| rest.split(".fi\n").next());
+        let lines = verbatim.flat_map(str::lines).map(|line| line.replace("\\-", "-").replace("\\*(Aq", "'"));
+        examples.extend(lines.map(|line| line.trim().to_owned()).filter(|line| line.starts_with("ringway ")));
+    }
+    assert!(examples.len() > 50, "only {} examples found: is the parser of the pages broken?", examples.len());
+    let missing: Vec<&String> = examples.iter().filter(|example| !run.contains(&example.as_str())).collect();
+    assert!(missing.is_empty(), "not in manual.md: {missing:#?}");
+}
+
+/// Returns the existing pages, without those of other sections.
 fn committed() -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(super::root().join("docs/man")) else { return BTreeMap::new() };
     let names = entries
@@ -42,9 +59,9 @@ fn committed() -> BTreeMap<String, String> {
     names.map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())).collect()
 }
 
-/// All pages, by file name.
+/// Returns all generated pages, by file name.
 fn pages() -> BTreeMap<String, String> {
-    // What is called --version differs with every build; the manual is that of a release.
+    // The text of --version differs with every build. The manual has the version of a release.
     let mut command = super::definition().version(env!("CARGO_PKG_VERSION")).long_version(env!("CARGO_PKG_VERSION"));
     command = command.disable_help_subcommand(true);
     command.build();
@@ -82,13 +99,13 @@ fn page(command: &clap::Command, name: &str, others: &[String]) -> std::io::Resu
     }
     see_also(others).to_writer(&mut bytes)?;
     let text = String::from_utf8(bytes).expect("a page is UTF-8");
-    // Each section begins with a definition of the apostrophe; one is enough.
+    // Each section begins with a definition of the apostrophe. One definition is enough.
     let is_definition = |line: &str| line.starts_with(".ie \\n(.g") || line.starts_with(".el .ds Aq");
     let lines = text.lines().enumerate().filter(|(number, line)| *number < 2 || !is_definition(line));
     Ok(lines.map(|(_, line)| line.trim_end()).collect::<Vec<_>>().join("\n") + "\n")
 }
 
-/// What stands below the options in `--help`: sections of their own, with lines as they are written.
+/// Returns the text below the options in `--help`, as sections with unchanged lines.
 fn rest(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut section = "";

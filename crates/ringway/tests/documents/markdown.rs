@@ -1,48 +1,50 @@
-//! A reader of the pages: fenced blocks with the comments before them, code in running text, links, headings.
+//! A parser of the pages: fenced blocks with the comments before them, code in running text, links, headings.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// How a block is run.
+/// How a block runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// To its end, which must be a success.
+    /// The block runs to its end, and must succeed.
     Run,
-    /// It is started, and the page goes on when the condition, a shell command, succeeds.
+    /// The block runs to its end in a terminal in which a user types `q` all the time.
+    Terminal,
+    /// The block is started. The page continues when the condition, a shell command, succeeds.
     Background { until: Option<String> },
-    /// It is written to a file of this name.
+    /// The block is written to a file of this name.
     File(String),
-    /// The reason why it is not run.
+    /// The block does not run, for this reason.
     NotRun(String),
 }
 
 /// A fenced code block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The line of its fence, from 1.
+    /// The line number of the fence, from 1.
     pub line: usize,
-    /// The first word behind the fence.
+    /// The first word after the fence.
     pub language: String,
     pub text: String,
     pub task: Task,
-    /// Commands that run before it and that readers do not see.
+    /// Hidden commands that run before the block.
     pub setup: Vec<String>,
 }
 
-/// What is checked of a page.
+/// The checked parts of a page.
 #[derive(Debug)]
 pub struct Page {
-    /// Below the root of the repository.
+    /// The path below the root of the repository.
     pub path: String,
     pub blocks: Vec<Block>,
-    /// Code in running text, with its line.
+    /// Code in running text, with line numbers.
     pub spans: Vec<(usize, String)>,
-    /// Targets of links within the repository, with their lines.
+    /// Targets of links within the repository, with line numbers.
     pub links: Vec<(usize, String)>,
 }
 
-/// `README.md` and every page below `docs`, sorted.
+/// Returns `README.md` and every page below `docs`, sorted.
 pub fn pages(root: &Path) -> Vec<String> {
     fn below(root: &Path, dir: &str, pages: &mut Vec<String>) {
         for entry in fs::read_dir(root.join(dir)).unwrap() {
@@ -62,7 +64,7 @@ pub fn pages(root: &Path) -> Vec<String> {
 }
 
 impl Page {
-    /// Reads a page, named as below `root`.
+    /// Reads a page by its path below `root`.
     pub fn read(root: &Path, path: &str) -> Page {
         let text = fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let (mut blocks, mut spans, mut links) = (Vec::new(), Vec::new(), Vec::new());
@@ -86,6 +88,7 @@ impl Page {
                 match (comment.strip_prefix("not run: "), comment.strip_prefix("test: ")) {
                     (Some(reason), _) => task = Some(Task::NotRun(reason.to_owned())),
                     (_, Some(how)) => match how.split_once(' ').unwrap_or((how, "")) {
+                        ("terminal", "") => task = Some(Task::Terminal),
                         ("background", "") => task = Some(Task::Background { until: None }),
                         ("background", until) => {
                             let until =
@@ -96,13 +99,13 @@ impl Page {
                         ("setup", commands) => setup.push(commands.to_owned()),
                         _ => panic!("{path}:{number}: unknown instruction {how:?}"),
                     },
-                    // Any other comment is for people.
+                    // All other comments are for readers.
                     (None, None) => {}
                 }
             } else {
                 let waits = task.is_some() || !setup.is_empty();
                 assert!(!waits || line.is_empty(), "{path}:{number}: a block must follow the comment before");
-                // Code may go on in the next line of its paragraph.
+                // Code may continue in the next line of its paragraph.
                 for (at, part) in line.split('`').enumerate() {
                     match (&mut code, at) {
                         (Some((_, text)), 0) => *text = format!("{text} {part}").trim_end().to_owned(),
@@ -119,13 +122,13 @@ impl Page {
     }
 }
 
-/// Targets of `[text](target)` that are no addresses of other machines.
+/// Returns the targets of `[text](target)` that are not URLs.
 fn targets(line: &str) -> impl Iterator<Item = String> + '_ {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     targets.filter(|target| !target.contains("://")).map(str::to_owned)
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// Returns the anchors of a page's headings, in GitHub's form.
 pub fn anchors(file: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(file).unwrap();
     let headings =
@@ -134,7 +137,7 @@ pub fn anchors(file: &Path) -> BTreeSet<String> {
     headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
 }
 
-/// A configuration with a switch `lan0`, if the block has no switch.
+/// Returns the configuration, with a switch `lan0` if the block has no switch.
 pub fn whole_configuration(block: &str) -> String {
     if block.lines().any(|line| line.starts_with("[switch.")) {
         block.to_owned()
@@ -143,7 +146,7 @@ pub fn whole_configuration(block: &str) -> String {
     }
 }
 
-/// Whether every element ends, in the right order.
+/// Checks that all elements end, in the right order.
 pub fn xml(text: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! The names that status and metrics report: of drops, from the code's own list; of faults, from the sources, as they have no
-//! list.
+//! The names that status and metrics report. Drop reasons come from the code's list. Faults come from the source files,
+//! because the code has no list of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,23 +7,18 @@ use std::path::Path;
 
 use ringway_switch::DropReason;
 
-/// Types whose `name()` is a fault's name.
+/// Types whose `name()` returns a fault's name.
 const FAULTS: [&str; 4] = ["Fault", "SessionEnd", "SocketError", "Refusal"];
-/// What comes before a fault's name elsewhere.
-const BEFORE: [&str; 5] = [
-    "Ended::Fault(\"",
-    "observer.fault(\"",
-    "observer.refused(\"",
-    "SLOW_CLIENT: &str = \"",
-    "CALL_BLOCKED: &str = \"",
-];
+/// What comes before a fault's name elsewhere, white space apart.
+const BEFORE: [&str; 5] =
+    ["End::Fault(", "observer.fault(", "observer.refused(", "SLOW_CLIENT: &str =", "CALL_BLOCKED: &str ="];
 
-/// The names of all drop reasons.
+/// Returns the names of all drop reasons.
 pub fn drop_reasons() -> BTreeSet<String> {
     DropReason::ALL.iter().map(|reason| reason.name().to_owned()).collect()
 }
 
-/// The names of all faults.
+/// Returns the names of all faults.
 pub fn faults() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for crate_ in ["switch", "ports", "control"] {
@@ -34,10 +29,14 @@ pub fn faults() -> BTreeSet<String> {
 
 fn look_below(dir: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if name.contains("test") {
+            continue;
+        }
         if path.is_dir() {
             look_below(&path, names);
-        } else if path.extension().is_some_and(|end| end == "rs") && !path.to_str().unwrap().contains("test") {
+        } else if path.extension().is_some_and(|end| end == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             look_at(text.split("#[cfg(test)]").next().unwrap(), names);
         }
@@ -46,7 +45,8 @@ fn look_below(dir: &Path, names: &mut BTreeSet<String>) {
 
 fn look_at(text: &str, names: &mut BTreeSet<String>) {
     for before in BEFORE {
-        names.extend(text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+        let literals = text.split(before).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        names.extend(literals.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
     }
     for implementation in text.split("\nimpl").skip(1) {
         let of = implementation.lines().next().unwrap();

@@ -1,18 +1,20 @@
-//! Runs the shell blocks of a page, in order, in a network, mount, process and (without root) user namespace of the page's own.
+//! Runs the shell blocks of a page, in order, in new network, mount, process and (without root) user namespaces.
 //!
-//! Inside, the user is root, `/run` is an empty tmpfs, and the host's network is not there. So the commands of a page run as they
-//! are written, with `/run/ringway` as runtime directory and `ip netns add`, and leave nothing behind: all processes end with the
-//! first one. A page that starts no daemon itself (`ringway run`) gets one. `qemu-system-x86_64` is a script that runs the real
-//! one with `accel=tcg` in place of `accel=kvm`, and leaves out the `...` that stand for a guest's other devices.
+//! Inside, the user is root, `/run` is an empty tmpfs, and the host's network is not there. So the commands of a page
+//! run unchanged, with `/run/ringway` as runtime directory and `ip netns add`. They leave nothing behind: all processes
+//! end with the first one. A page that does not start a daemon (`ringway run`) gets one. Background blocks have a
+//! standard input that stays open, as a terminal's does.
+//!
+//! Scripts replace four programs that a test cannot run unchanged ([`STAND_INS`]).
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ringway_guests::Qemu;
+use ringway_testing::skip;
 
 use super::markdown::{Block, Page, Task};
 use super::shell;
@@ -26,16 +28,24 @@ set -u
 fail() { echo "$*" >&2; for log in "$WORK"/log/*; do echo "--- $log"; tail -n 40 "$log"; done >&2; exit 1; }
 # run LINE: the block of this line, to its end.
 run() { timeout -k 1 "$WITHIN" bash -e -o pipefail "$WORK/block/$1" >"$WORK/log/$1" 2>&1 </dev/null || fail "line $1: exit status $?"; }
+# type_q LINE: the block of this line, to its end, in a terminal.
+type_q() { yes q | timeout -k 1 "$WITHIN" script -qec "bash -e -o pipefail $WORK/block/$1" "$WORK/log/$1" >/dev/null 2>&1 || fail "line $1: exit status $?"; }
 # start LINE: the block of this line, beside what follows.
-start() { bash -e -o pipefail "$WORK/block/$1" >"$WORK/log/$1" 2>&1 </dev/null & }
+start() { bash -e -o pipefail "$WORK/block/$1" >"$WORK/log/$1" 2>&1 <&9 & }
 # until_ LINE CONDITION: goes on when it holds.
 until_() { timeout -k 1 "$WITHIN" bash -c "until { $2; } >/dev/null 2>&1; do sleep 0.05; done" || fail "line $1: waited in vain until $2"; }
 mount -t tmpfs tmpfs /run || fail "no tmpfs"
 ip link set lo up || fail "no loopback"
 mkdir "$HOME" && cd "$HOME" || fail "no home"
+mkfifo "$WORK/terminal" && exec 9<>"$WORK/terminal" || fail "no terminal"
 echo fail >.curlrc
 "#;
 
+/// Programs that a script replaces in a page: the name and the script.
+const STAND_INS: [(&str, &str); 4] =
+    [("qemu-system-x86_64", QEMU), ("cargo", CARGO), ("make", MAKE), ("wireshark", WIRESHARK)];
+
+/// QEMU with `accel=tcg` instead of `accel=kvm`, and without the `...` that stands for a guest's other devices.
 const QEMU: &str = r#"#!/bin/bash
 args=()
 for arg; do
@@ -44,7 +54,28 @@ done
 exec "$QEMU" -display none -serial none -monitor none -no-reboot "${args[@]}"
 "#;
 
-/// Runs every block of the page that is to be run.
+/// Cargo in the root of the repository. It resolves the package and its features, but builds and installs nothing.
+const CARGO: &str = r#"#!/bin/bash
+cd "$ROOT" || exit
+PATH=$(dirname "$REAL_CARGO"):$PATH RUSTC_BOOTSTRAP=1 CARGO_HOME=$REAL_CARGO_HOME \
+    exec "$REAL_CARGO" "$@" --dry-run -Zunstable-options --offline
+"#;
+
+/// Make in the root of the repository. It finds the target and its dependencies, but runs no recipe.
+const MAKE: &str = r#"#!/bin/bash
+exec /usr/bin/make -C "$ROOT" --dry-run "$@"
+"#;
+
+/// tshark instead of Wireshark. It ends after 10 frames.
+const WIRESHARK: &str = r#"#!/bin/bash
+[ "$1" = -k ] || exit 2
+exec tshark -l -n -c 10 "${@:2}"
+"#;
+
+/// Programs that a page may use. `make deps` installs all of them.
+const PROGRAMS: [&str; 8] = ["curl", "dpdk-testpmd", "jq", "make", "passt", "qemu-system-x86_64", "tcpdump", "tshark"];
+
+/// Runs the blocks of the page, except those marked as not run.
 pub fn run(page: &Page) {
     let is_shell =
         |block: &&Block| block.language == "sh" || matches!(block.task, Task::File(_)) || !block.setup.is_empty();
@@ -55,9 +86,11 @@ pub fn run(page: &Page) {
     let is_root = rustix::process::geteuid().is_root();
     let mut commands = blocks.iter().flat_map(|block| block.setup.iter().chain([&block.text]));
     if !is_root && commands.any(|commands| commands.contains("kind=tap")) {
-        // The kernel allows the length of a device's queue to be set only by the machine's root.
-        let _ = writeln!(std::io::stderr(), "documents: {} is not run: its TAP ports need root", page.path);
-        return;
+        // The kernel allows only the machine's root to set the length of a device's queue.
+        skip!("{} does not run: its TAP ports need root", page.path);
+    }
+    if let Some(program) = missing_program(&blocks) {
+        skip!("{} does not run: {program} is not installed", page.path);
     }
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path();
@@ -65,7 +98,9 @@ pub fn run(page: &Page) {
         fs::create_dir(work.join(folder)).unwrap();
     }
     symlink(env!("CARGO_BIN_EXE_ringway"), work.join("bin/ringway")).unwrap();
-    script(&work.join("bin/qemu-system-x86_64"), QEMU);
+    for (name, text) in STAND_INS {
+        script(&work.join("bin").join(name), text);
+    }
     script(&work.join("page"), &page_script(&blocks, work));
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -76,13 +111,32 @@ pub fn run(page: &Page) {
     command.arg("bash").arg(work.join("page"));
     command.env_clear().env("PATH", path).env("HOME", work.join("home")).env("LC_ALL", "C.UTF-8");
     command.env("WORK", work).env("WITHIN", BLOCK_WITHIN.to_string()).env("QEMU", qemu(&blocks));
+    command.env("ROOT", super::root()).env("REAL_CARGO", env!("CARGO")).env("REAL_CARGO_HOME", cargo_home());
     let output = command.output().expect("unshare is installed");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {}\n{said}", page.path, output.status);
 }
 
-/// The QEMU that the blocks need: where they use vfio-user or `reconnect-ms`, one of Debian 13 that is fetched if the host's is
-/// older.
+/// Returns a program of [`PROGRAMS`] that a block runs and that this machine does not have.
+fn missing_program(blocks: &[&Block]) -> Option<&'static str> {
+    let is_run = |program: &str| {
+        let mut run = blocks.iter().filter(|block| block.language == "sh" && !matches!(block.task, Task::NotRun(_)));
+        run.any(|block| {
+            block.text.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c)).any(|word| word == program)
+        })
+    };
+    let is_here = |program: &str| ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
+    PROGRAMS.into_iter().find(|program| is_run(program) && !is_here(program))
+}
+
+/// Returns Cargo's folder of packages, as this process uses it.
+fn cargo_home() -> PathBuf {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    of("CARGO_HOME").or_else(|| of("HOME").map(|home| home.join(".cargo"))).unwrap_or_default()
+}
+
+/// Returns the QEMU that the blocks need. Blocks with vfio-user or `reconnect-ms` need that of Debian 13, which is
+/// fetched if the host's QEMU is older.
 fn qemu(blocks: &[&Block]) -> PathBuf {
     let has = |text: &str| blocks.iter().any(|block| block.text.contains(text));
     let oldest = match (has("vfio-user-pci"), has("reconnect-ms"), has("qemu-system")) {
@@ -94,7 +148,7 @@ fn qemu(blocks: &[&Block]) -> PathBuf {
     Qemu::at_least(oldest).unwrap_or_else(|why| panic!("{why}")).path
 }
 
-/// The script that runs the blocks.
+/// Returns the script that runs the blocks.
 fn page_script(blocks: &[&Block], work: &Path) -> String {
     let mut script = PRELUDE.to_owned();
     if !blocks.iter().any(|block| starts_daemon(block)) {
@@ -112,18 +166,19 @@ fn page_script(blocks: &[&Block], work: &Path) -> String {
             Task::File(name) => writeln!(script, "cp \"$WORK/block/{line}\" '{name}'"),
             Task::Run if block.language == "sh" => writeln!(script, "run {line}"),
             Task::Run => Ok(()),
+            Task::Terminal => writeln!(script, "type_q {line}"),
             Task::Background { until: None } => writeln!(script, "start {line}"),
             Task::Background { until: Some(until) } => {
                 writeln!(script, "start {line}\nuntil_ {line} '{}'", until.replace('\'', r"'\''"))
             }
         };
     }
-    // The daemon goes on at the end of the page.
+    // The daemon still runs at the end of the page.
     script.push_str("ringway status >\"$WORK/log/status\" 2>&1 || fail 'the daemon has ended'\nexit 0\n");
     script
 }
 
-/// Whether the block runs a daemon of the page's own.
+/// Returns true if the block starts a daemon.
 fn starts_daemon(block: &Block) -> bool {
     let runs = |words: &[String]| {
         words.get(1).is_some_and(|word| word == "run") && !words.iter().any(|word| word == "--check")

@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What a shell line consists of.
+/// A token of a shell line.
 #[derive(Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -13,14 +13,14 @@ enum Token {
     Redirect,
 }
 
-/// The words of each `ringway` command, with the line it begins on, from 1.
+/// Returns the words of each `ringway` command, with the number of its first line, from 1.
 pub fn commands(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut commands = Vec::new();
     let mut line = 1;
-    // A line that ends with a backslash goes on.
+    // A line that ends with a backslash continues.
     for logical in text.replace("\\\n", "\u{b}").split('\n') {
         for words in split(&logical.replace('\u{b}', " ")) {
-            // Behind `ip netns exec NAME`, `timeout 5`, `NAME=VALUE`.
+            // The command may follow `ip netns exec NAME`, `timeout 5` or `NAME=VALUE`.
             if let Some(at) = words.iter().position(|word| word == "ringway").filter(|at| may_precede(&words[..*at])) {
                 commands.push((line, words[at..].to_vec()));
             }
@@ -37,7 +37,7 @@ fn may_precede(words: &[String]) -> bool {
     })
 }
 
-/// The words of each command of a line; redirections and comments are left out.
+/// Returns the words of each command of a line, without redirections and comments.
 fn split(line: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut to_file) = (Vec::new(), Vec::new(), false);
     for token in tokens(line) {

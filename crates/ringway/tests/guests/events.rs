@@ -1,4 +1,4 @@
-//! Events of a guest: its settings change, its driver goes and comes, it reboots, it stands still, it is killed.
+//! Events of a guest: its settings change, its driver is removed and loaded, it reboots, it is stopped, it is killed.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use crate::features::{pings, transfer};
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
 use ringway_scenes::{Daemon, frame, until};
 
-/// Addresses of the third guest (see [`mac`]) and of the program that loads it.
+/// Addresses of the third guest (see [`mac`]) and of the program that sends frames to it.
 const STOPPED: [u8; 6] = [0x52, 0x54, 0, 0, 0, 3];
 const LOADER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A switch with ports vm0, vm1, ...
+/// Returns a configuration of a switch with ports vm0, vm1, ...
 fn daemon(ports: usize) -> Daemon {
     let ports: String = (0..ports).map(|number| port(&format!("vm{number}"), "lan0", "")).collect();
     Daemon::start(&format!("[switch.lan0]\n{ports}"))
@@ -22,7 +22,7 @@ fn builder(daemon: &Daemon, number: usize) -> Builder {
     Guest::builder(&format!("vm{number}")).nic(nic(daemon, &format!("vm{number}")).mac(&mac(number, 0)))
 }
 
-/// Pings and data between the first two guests.
+/// Sends pings and data between the first two guests.
 fn talk(guests: &[Guest; 2], when: &str) {
     println!("{when}");
     for (from, to) in [(0, 1), (1, 0)] {
@@ -51,7 +51,7 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     let rebind = format!("d={device}; cd /sys/bus/virtio/drivers/virtio_net; echo $d >unbind; echo $d >bind");
     guests[0].ok(&rebind).unwrap();
     addresses(&guests[0], 0, 1);
-    talk(&guests, "after the driver was taken off and put back");
+    talk(&guests, "after the driver was unbound and bound again");
 
     guests[0].reboot().unwrap();
     addresses(&guests[0], 0, 1);
@@ -60,12 +60,12 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     addresses(&guests[1], 1, 1);
     talk(&guests, "after a reset of the receiver");
 
-    // Killed while it sends and receives.
+    // The guest is killed while it sends and receives.
     let jobs = [0, 1].map(|from: usize| guests[from].start(&bulk::send(&address(1 - from, 0), 9, 1000)).unwrap());
     drop(jobs);
     let [first, second] = guests;
     second.kill();
-    until("the port notices", || daemon.port("vm1")["state"] != "up");
+    until("the port sees the end of the connection", || daemon.port("vm1")["state"] != "up");
     let again = builder(&daemon, 1).start().unwrap();
     addresses(&again, 1, 1);
     guests = [first, again];
@@ -74,13 +74,13 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
 }
 
-/// How long a guest stands still; `make nightly` says a minute.
+/// Returns the time for which a guest is stopped. `make nightly` sets a minute.
 fn stopped_for() -> Duration {
     let seconds = std::env::var("RINGWAY_STOPPED_SECONDS").ok();
     Duration::from_secs(seconds.map_or(4, |seconds| seconds.parse().expect("RINGWAY_STOPPED_SECONDS is a number")))
 }
 
-/// More than any ring of a guest holds.
+/// More frames than any ring of a guest holds.
 const BURST: u64 = 2000;
 
 #[test]
@@ -96,7 +96,7 @@ fn a_stopped_guest_disturbs_nobody_and_goes_on() {
     talk(&pair, "at first");
     pings(&pair[0], &address(2, 0), &[64]).unwrap();
 
-    // It is loaded by a program rather than by a guest: that guest would be busy with nothing else.
+    // A program sends the frames, because a guest that sends them would have no time for anything else.
     let mut loader = daemon.attach("lan0:loader").unwrap();
     let full = || daemon.port("vm2")["drops"]["receiver_full"].as_u64().unwrap_or(0);
     let start = Instant::now();
@@ -108,9 +108,9 @@ fn a_stopped_guest_disturbs_nobody_and_goes_on() {
             until("the loader's frames are taken", || loader.tx().push(&sent));
             loader.flush();
         }
-        // Its ring may hold some.
-        until("what it cannot take is counted", || full() >= before + BURST / 2);
-        talk(&pair, "while another guest stands still");
+        // The ring may hold some of the frames.
+        until("the frames without room are counted", || full() >= before + BURST / 2);
+        talk(&pair, "while another guest is stopped");
     }
     third.thaw();
     pings(&third, &address(0, 0), &[64]).unwrap();

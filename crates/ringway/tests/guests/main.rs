@@ -1,8 +1,8 @@
-//! Linux guests on vhost-user and stream ports: stock QEMU, Debian's kernels, every feature on and off, and everything that happens to
-//! virtual machines and to switches.
+//! Linux guests on vhost-user, stream and e1000 ports: stock QEMU, Debian's kernels, every feature on and off, and the
+//! usual events of virtual machines and switches.
 //!
-//! One test at a time: guests are emulated, and two cores are few. `make guests` lets one stand still for
-//! longer. `RINGWAY_NO_QEMU=1` leaves guests out, for machines that cannot have QEMU.
+//! One test runs at a time, because emulated guests need much processor time. `make guests` stops a guest for longer.
+//! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
 mod e1000;
 mod events;

@@ -1,4 +1,4 @@
-//! A guest that moves from one QEMU to another under traffic.
+//! A guest migrates from one QEMU to another under traffic.
 
 use ringway_guests::Guest;
 use ringway_guests::bulk::{self, TRANSFER};
@@ -7,7 +7,7 @@ use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
 use ringway_scenes::{Daemon, until};
 
-/// How often the data is sent, so that it lasts for the whole move.
+/// Number of copies of the data: enough for the whole migration.
 const TIMES: u32 = 20;
 
 #[test]
@@ -37,12 +37,12 @@ fn a_guest_moves_to_another_port_under_traffic_without_a_wrong_byte() {
     assert_eq!(moved.wait(&senders[0], TRANSFER).unwrap().status, 0);
     assert_eq!(staying.wait(&senders[1], TRANSFER).unwrap().status, 0);
     let came = bulk::received(&staying, &receivers[0]).unwrap();
-    assert!(sums[0].starts_with(&came), "what the moving guest sent came altered");
+    assert!(sums[0].starts_with(&came), "data from the moving guest arrived changed");
     let came = bulk::received(&moved, &receivers[1]).unwrap();
-    assert!(sums[1].starts_with(&came), "what the moving guest got is altered");
+    assert!(sums[1].starts_with(&came), "data to the moving guest arrived changed");
     pings(&staying, &address(0, 0), &[1, 1472]).unwrap();
     assert_eq!(daemon.port("there")["state"], "up");
     assert_ne!(daemon.port("vm0")["state"], "up");
     let there = daemon.port("there");
-    assert!(there["in"]["frames"].as_u64() > Some(100), "its traffic is where it is: {there}");
+    assert!(there["in"]["frames"].as_u64() > Some(100), "the traffic does not follow the guest: {there}");
 }

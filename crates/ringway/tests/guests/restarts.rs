@@ -1,4 +1,4 @@
-//! Ringway killed and started again under traffic.
+//! Ringway is killed and started again under traffic.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -14,14 +14,14 @@ use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
 use crate::streams;
 use ringway_scenes::{Daemon, ringway, until};
 
-/// How often the data is sent in one transfer, so that it lasts for seconds.
+/// Number of copies of the data in one transfer: enough for several seconds.
 const TIMES: u32 = 8;
 
-/// A daemon in the place of one that was killed.
+/// A daemon that replaces a killed one.
 struct Successor(Ended);
 
 impl Successor {
-    /// Starts it and waits for "ready".
+    /// Starts the daemon and waits for "ready".
     fn start(dead: &Daemon) -> Successor {
         let mut command = ringway();
         command.arg("run").arg("--runtime-dir").arg(dead.runtime_dir());
@@ -33,7 +33,7 @@ impl Successor {
         Successor(child)
     }
 
-    /// Ends it as a user would.
+    /// Ends the daemon as a user would.
     fn stop(mut self) {
         self.0.signal(Signal::TERM);
         assert!(self.0.end().success());
@@ -45,7 +45,7 @@ fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again()
     resume_with("packed=off");
 }
 
-/// Neither QEMU nor the rings know then how far they are.
+/// After a kill, neither QEMU nor a packed ring shows the device's position.
 #[test]
 fn guests_with_packed_rings_do_so_too() {
     resume_with("packed=on");
@@ -57,8 +57,8 @@ fn resume_with(options: &str) {
     killed_twice(&daemon, &guests);
 }
 
-/// Two guests whose NICs have these options. vm0: QEMU connects, and tries again each second. vm1: QEMU listens, Ringway
-/// connects.
+/// Starts two guests whose NICs have these options. vm0: QEMU connects, and tries again each second. vm1: QEMU listens,
+/// and Ringway connects.
 fn pair(options: &str) -> (Daemon, [Guest; 2]) {
     let config = port("vm0", "lan0", "") + &port("vm1", "lan0", "role = \"client\"");
     let daemon = Daemon::start(&format!("[switch.lan0]\n{config}"));
@@ -70,8 +70,8 @@ fn pair(options: &str) -> (Daemon, [Guest; 2]) {
     (daemon, guests)
 }
 
-/// QEMU (7.2) throws away what a guest sends while there is no switch. Of a packed ring it does so from where it last knew
-/// the ring to be, its beginning, wherever the guest is: that is behind what the switch has not taken yet, here.
+/// QEMU (7.2) drops the frames that a guest sends while there is no switch. In a packed ring, it starts at the last
+/// position that it knows, the ring's beginning. Here, this position is behind the frames not taken yet.
 #[test]
 fn guests_with_packed_rings_go_on_when_qemu_threw_away_what_is_not_at_its_turn() {
     let Some(_turn) = turn() else { return };
@@ -81,7 +81,7 @@ fn guests_with_packed_rings_go_on_when_qemu_threw_away_what_is_not_at_its_turn()
     }
     pings(&guests[0], &address(1, 0), &[64]).unwrap();
     let status = daemon.port("vm0");
-    // The ring's beginning looks alike to QEMU every other lap.
+    // The wrap counter at the ring's beginning has the same value every other lap.
     let laps = 2 * status["vhost_user"]["ring_size"].as_u64().unwrap();
     let left = || laps - daemon.port("vm0")["in"]["frames"].as_u64().unwrap() % laps;
     let send = |frames: u64| guests[0].run(&format!("ping -q -c {frames} -i 0.003 -W 1 {}", address(1, 0))).unwrap();
@@ -98,19 +98,19 @@ fn guests_with_packed_rings_go_on_when_qemu_threw_away_what_is_not_at_its_turn()
     let _successor = Successor::start(&daemon);
     are_heard(&daemon, &guests);
 
-    // A port that comes again is where it was, too.
+    // A port that is removed and added again also continues at its position.
     daemon.ok(&["port", "del", "vm0"]);
     daemon.ok(&["port", "add", "vm0", "switch=lan0", "kind=vhost-user", "socket=vm0.sock"]);
     are_heard(&daemon, &guests);
 }
 
-/// Both guests are there again, and hear each other.
+/// Waits until both guests are connected and reach each other.
 fn are_heard(daemon: &Daemon, guests: &[Guest; 2]) {
     for name in ["vm0", "vm1"] {
         wait_for(daemon, name, "up");
     }
     let pairs = [(&guests[0], address(1, 0)), (&guests[1], address(0, 0))];
-    // A guest whose link was gone asks anew where others are, each second: until one of them is there to answer, what it sends waits.
+    // After a link loss, a guest sends ARP requests each second. Its packets wait until a request is answered.
     for (from, to) in &pairs {
         from.until(&format!("ping -q -c 1 -W 1 {to} >/tmp/heard"), TRANSFER).unwrap();
     }
@@ -119,14 +119,14 @@ fn are_heard(daemon: &Daemon, guests: &[Guest; 2]) {
     }
 }
 
-/// Until all of its threads are dead: until then it holds the lock of its folder.
+/// Kills the daemon, and waits until all its threads are dead. Until then it holds the lock of its folder.
 fn kill(daemon: &Daemon) {
     daemon.signal(Signal::KILL);
     let dead = WaitId::Pid(Pid::from_raw(daemon.pid() as i32).unwrap());
     waitid(dead, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
 }
 
-/// The same by streams, with NICs that QEMU emulates itself.
+/// Guests on stream ports, with NICs that QEMU emulates.
 #[test]
 #[ignore = "takes more than a minute: make guests"]
 fn guests_on_streams_do_so_too() {
@@ -144,7 +144,7 @@ fn guests_on_streams_do_so_too() {
     killed_twice(&daemon, &guests);
 }
 
-/// Killed twice under traffic, and ended once.
+/// Kills the daemon twice under traffic, and ends it once.
 fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
     for (number, guest) in guests.iter().enumerate() {
         addresses(guest, number, 1);
@@ -154,7 +154,7 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
 
     let mut successor = None;
     for round in 0..2 {
-        // Both ways at once.
+        // Data flows both ways at once.
         let sums = [0, 1].map(|from: usize| {
             guests[from].ok_within(&format!("{} | sha256sum", bulk::data(TIMES)), TRANSFER).unwrap()
         });
@@ -172,13 +172,13 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
             Some(running) => drop::<Successor>(running),
         }
         successor = Some(Successor::start(daemon));
-        // How soon Ringway connects, and how soon QEMU does, which tries each second, is the machine's matter.
+        // The times until Ringway and QEMU connect depend on the machine. QEMU tries once per second.
         let took = ["vm1", "vm0"].map(|name| wait_for(daemon, name, "up"));
         println!("Ringway connected after {:?}, QEMU after {:?}", took[0], took[1]);
         for (from, to, receiver, sender) in jobs {
             assert_eq!(guests[from].wait(&sender, TRANSFER).unwrap().status, 0);
             let came = bulk::received(&guests[to], &receiver).unwrap();
-            assert!(sums[from].starts_with(&came), "round {round}: what vm{from} sent came altered");
+            assert!(sums[from].starts_with(&came), "round {round}: data from vm{from} arrived changed");
         }
         pings(&guests[0], &address(1, 0), &[1, 1472]).unwrap();
         pings(&guests[1], &address(0, 0), &[1, 1472]).unwrap();

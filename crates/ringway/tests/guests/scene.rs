@@ -11,7 +11,7 @@ use ringway_scenes::Daemon;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Waits for this test's turn; nothing when guests are left out.
+/// Waits for this test's turn. Returns `None` if guests are skipped.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
     if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
         skip::note("guests are left out, as RINGWAY_NO_QEMU is set");
@@ -20,27 +20,27 @@ pub fn turn() -> Option<MutexGuard<'static, ()>> {
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// One vhost-user port's part of a configuration.
+/// Returns the configuration of a vhost-user port.
 pub fn port(name: &str, switch: &str, more: &str) -> String {
     format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n{more}\n")
 }
 
-/// A NIC on the port `name`, to which QEMU connects.
+/// Returns a NIC on the port `name`. QEMU connects to the port.
 pub fn nic(daemon: &Daemon, name: &str) -> Nic {
     Nic::vhost_user(daemon.runtime_dir().join(format!("{name}.sock")))
 }
 
-/// The address of guest `guest` on its NIC `nic`.
+/// Returns the IPv4 address of guest `guest` on its NIC `nic`.
 pub fn address(guest: usize, nic: usize) -> String {
     format!("10.77.{nic}.{}", guest + 1)
 }
 
-/// Its IPv6 address.
+/// Returns the IPv6 address of guest `guest` on its NIC `nic`.
 pub fn address6(guest: usize, nic: usize) -> String {
     format!("fd77:{nic}::{}", guest + 1)
 }
 
-/// The hardware address of guest `guest`'s NIC `nic`.
+/// Returns the MAC address of guest `guest`'s NIC `nic`.
 pub fn mac(guest: usize, nic: usize) -> String {
     format!("52:54:00:00:{nic:02x}:{:02x}", guest + 1)
 }
@@ -55,7 +55,7 @@ pub fn addresses(on: &Guest, guest: usize, nics: usize) {
     }
 }
 
-/// Waits until a port has this state; gives the time it took.
+/// Waits until a port has this state. Returns the time taken.
 pub fn wait_for(daemon: &Daemon, port: &str, state: &str) -> Duration {
     let start = Instant::now();
     daemon.until_state(port, state);

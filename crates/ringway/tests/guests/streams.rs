@@ -6,7 +6,7 @@ use crate::features::{pings, transfer};
 use crate::scene::{address, addresses, boot, mac, turn, wait_for};
 use ringway_scenes::Daemon;
 
-/// Both ways, of all sizes.
+/// Sends pings of all sizes, both ways.
 fn talk(guests: &[Guest; 2], nic: usize, when: &str) {
     println!("{when}");
     for (from, to) in [(0, 1), (1, 0)] {
@@ -16,12 +16,12 @@ fn talk(guests: &[Guest; 2], nic: usize, when: &str) {
     }
 }
 
-/// A stream port's part of a configuration.
+/// Returns the configuration of a stream port.
 pub fn port(name: &str, switch: &str, role: &str) -> String {
     format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"stream\"\nrole = \"{role}\"\n")
 }
 
-/// Names the NICs by their addresses, as they come in the order of their drivers.
+/// Renames the NICs in the order of their addresses. The kernel names them in the order of their drivers.
 fn name(guest: &Guest) {
     let number = "$((0x$(cut -d: -f5 /sys/class/net/$n/address)))";
     guest.ok(&format!("for n in $(cd /sys/class/net; echo eth*); do ip link set $n name x{number}; done")).unwrap();

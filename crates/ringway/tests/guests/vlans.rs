@@ -1,4 +1,4 @@
-//! The VLAN devices of a guest's Linux behind a trunk, and guests behind ports without tags.
+//! The VLAN devices of a Linux guest behind a trunk, and guests behind untagged ports.
 
 use ringway_guests::{Guest, bulk};
 
@@ -6,10 +6,10 @@ use crate::features::pings;
 use crate::scene::{boot, mac, nic, port, turn};
 use ringway_scenes::Daemon;
 
-/// VLANs of the trunk; the last is its native one, of which the other port says nothing.
+/// VLANs of the trunk. The last one is the native VLAN, which is also the default of the other port.
 const VLANS: [u16; 3] = [10, 20, 1];
 
-/// The VLAN device of the guest with the trunk.
+/// Returns the VLAN device of the guest with the trunk.
 fn device(vlan: u16) -> String {
     if vlan == 1 { "eth0".to_owned() } else { format!("eth0.{vlan}") }
 }

@@ -1,4 +1,4 @@
-//! A client that writes anything into its memory.
+//! A client that writes arbitrary data into its memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,14 +10,14 @@ use ringway_client::{Port, Shape};
 
 use ringway_scenes::{Daemon, PATIENCE, frame, receive};
 
-/// Which of its two rings.
+/// One of the client's two rings.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
     Tx,
     Rx,
 }
 
-/// Stations of attackers and of those who serve as their peers.
+/// Addresses of attackers and of their peers.
 pub const EVIL: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 pub const PEER: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
 
@@ -29,17 +29,17 @@ pub struct Attacker {
 impl Attacker {
     pub fn attach(daemon: &Daemon, name: &str, shape: Shape) -> Self {
         let socket = daemon.runtime_dir().join("attach.sock");
-        let port = Port::attach(socket, &format!("lan0:{name}"), shape).expect("the attacker should be let in");
+        let port = Port::attach(socket, &format!("lan0:{name}"), shape).expect("the attacker's port");
         Self { name: name.to_owned(), port }
     }
 
-    /// 32 bits of its memory.
+    /// Returns 32 bits of the client's memory.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         let view = self.port.memory().mapping().view(offset, 4).expect("inside");
         &view.words32().expect("aligned")[0]
     }
 
-    /// A word of the first doorbell.
+    /// Returns a word of the first doorbell.
     pub fn doorbell(&self, word: usize) -> &AtomicU32 {
         self.word(self.port.layout().doorbell(0) + 4 * word)
     }
@@ -51,7 +51,7 @@ impl Attacker {
         }
     }
 
-    /// A slot of the first ring.
+    /// Returns a slot of the first ring.
     pub fn slot(&self, side: Side, at: u32) -> &AtomicU64 {
         let offset = self.ring_at(side) + netmap_ring::SLOTS + at as usize * SLOT_BYTES;
         let view = self.port.memory().mapping().view(offset, 8).expect("inside");
@@ -68,18 +68,18 @@ impl Attacker {
         assert!(view.expect("inside").write(bytes));
     }
 
-    /// Makes slots up to `head` the switch's, and wakes it.
+    /// Gives slots up to `head` to the switch, and wakes it.
     pub fn publish(&self, head: u32) {
         self.doorbell(TX_CLIENT + INDEX).store(head, Ordering::SeqCst);
         self.kick();
     }
 
     pub fn kick(&self) {
-        // A full counter is as good as a write.
+        // A full counter wakes the switch as well as a write does.
         let _ = rustix::io::write(self.port.kick_fd(), &1u64.to_ne_bytes());
     }
 
-    /// Makes the switch learn where `own` is.
+    /// Makes the switch learn the address `own`.
     pub fn introduce(&mut self, own: [u8; 6]) {
         ringway_scenes::send(&mut self.port, &frame([0xff; 6], own, 0));
     }
@@ -87,7 +87,7 @@ impl Attacker {
     /// Receives the next frame that `from` sent.
     pub fn receive_from(&mut self, from: [u8; 6]) -> Vec<u8> {
         loop {
-            let frame = receive(&mut self.port, PATIENCE).expect("a frame should come");
+            let frame = receive(&mut self.port, PATIENCE).expect("a frame");
             if frame.get(6..12) == Some(&from[..]) {
                 return frame;
             }

@@ -11,16 +11,16 @@ use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, 
 
 use ringway_scenes::{Daemon, PATIENCE, until};
 
-/// Most frames under way in one direction: the receiver is never full, so that every loss is the switch's.
+/// Most frames under way in one direction. The receiver is never full, so each lost frame is the switch's fault.
 const WINDOW: u64 = 192;
 const BURST: u64 = 32;
-/// Frames under way for this long, while none comes, are given up as lost.
+/// If no frame comes for this time, the frames under way count as lost.
 const LOST_AFTER: Duration = Duration::from_secs(10);
-/// A thread that looked at its rings this often had room in them for all that came.
+/// If a thread looks at its rings at least this often, they have room for all frames.
 const HELD_UP: Duration = Duration::from_millis(20);
 const SIZES: [usize; 4] = [60, 61, 700, 1514];
 
-/// One of them.
+/// A bystander.
 struct Bystander {
     endpoint: ProcessEndpoint,
     frames: Vec<Frames>,
@@ -31,7 +31,7 @@ struct Bystander {
     received: u64,
 }
 
-/// What one of them sent, and what the other made of it.
+/// The frames that one bystander sent, and the other's checks of them.
 #[derive(Debug)]
 pub struct Kept {
     pub sent: u64,
@@ -51,7 +51,7 @@ pub struct Bystanders {
 
 impl Bystander {
     fn attach(daemon: &Daemon, name: &str, own: Mac, peer: Mac) -> Self {
-        let port = daemon.attach(name).expect("a well-behaved client should be let in");
+        let port = daemon.attach(name).expect("a well-behaved client's port");
         let frames = SIZES.map(|size| {
             // A stream is a sender with its own sequence numbers.
             let stream = Some(size as u16);
@@ -83,7 +83,7 @@ impl Bystander {
         self.endpoint.tx_flush();
     }
 
-    /// Frames of others (floods of an attacker) are no matter of the checker's.
+    /// Receives frames and checks those of the peer. Frames of other senders (an attacker's floods) are ignored.
     fn receive(&mut self) {
         let (checker, received, peer) = (&mut self.checker, &mut self.received, self.peer.0);
         self.endpoint.rx_batch(256, |frame| {
@@ -96,7 +96,7 @@ impl Bystander {
 }
 
 impl Bystanders {
-    /// Attaches them to `lan0` and lets them run.
+    /// Attaches both to `lan0` and starts their thread.
     pub fn start(daemon: &Daemon) -> Self {
         let (a, b) = (Mac::local(0x00aa_0001), Mac::local(0x00aa_0002));
         let mut pair =
@@ -104,7 +104,7 @@ impl Bystanders {
         let (stop, moved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&moved));
         let thread = std::thread::spawn(move || {
-            // Per direction: frames given up.
+            // Per direction: frames that count as lost.
             let mut lost = [0, 0];
             let mut last = (0, Instant::now());
             let (mut looked, mut held_up) = (Instant::now(), Duration::ZERO);
@@ -130,7 +130,7 @@ impl Bystanders {
                     lost = [0, 1].map(|i| pair[i].sent.saturating_sub(pair[1 - i].received));
                     last.1 = Instant::now();
                 }
-                // Leaves the core to the switch: this is a pace, not a wait.
+                // Leaves the core to the switch. The sleep sets the rate and waits for nothing.
                 std::thread::sleep(Duration::from_micros(50));
             }
             let kept = |i: usize| Kept {
@@ -147,46 +147,46 @@ impl Bystanders {
             (kept, pair)
         });
         let running = Self { stop, moved, thread };
-        // Every buffer of their rings has been used by then: the daemon's part of their memory no longer grows.
+        // All buffers of the rings have been used by then, so the memory that the daemon maps no longer grows.
         let rings = Shape::default();
         running.go_on(u64::from(8 * (rings.tx_slots + rings.rx_slots)));
         running
     }
 
-    /// Frames received so far, both together.
+    /// Returns the number of frames that both have received.
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// Waits until they have moved as many frames more.
+    /// Waits until the bystanders have received this many further frames.
     pub fn go_on(&self, frames: u64) {
         let (goal, deadline) = (self.moved() + frames, Instant::now() + 2 * PATIENCE);
         while self.moved() < goal {
-            assert!(!self.thread.is_finished(), "the bystanders' thread should go on");
-            assert!(Instant::now() < deadline, "the bystanders should go on: {} of {goal} frames", self.moved());
+            assert!(!self.thread.is_finished(), "the bystanders' thread has ended");
+            assert!(Instant::now() < deadline, "the bystanders are stuck: {} of {goal} frames", self.moved());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Stops them. Their streams must be exact, and what is missing must be counted at its receiver as `receiver_full`: the switch
-    /// loses nothing else. Where the machine held their thread up, frames of attackers may have filled their rings; else 99 % must
-    /// have arrived.
+    /// Stops the bystanders. Their streams must be exact, and lost frames must be counted at the receiver as
+    /// `receiver_full`. If the machine delayed their thread, attackers' frames may have filled their rings. Otherwise
+    /// 99 % must have arrived.
     pub fn finish(self, daemon: &Daemon) {
         self.stop.store(true, Ordering::Relaxed);
-        let (kept, pair) = self.thread.join().expect("the bystanders' thread should end by itself");
-        // Their ports are still there. The first one sends to the second.
+        let (kept, pair) = self.thread.join().expect("the bystanders' thread panicked");
+        // The ports still exist. The first one sends to the second.
         for (kept, receiver) in kept.into_iter().zip(["bystander-b", "bystander-a"]) {
             let check = &kept.check;
             let wrong = check.reordered + check.duplicated + check.stale + check.corrupted + check.foreign;
-            assert_eq!(wrong, 0, "bystanders' frames should be exact: {kept:?}");
-            assert_eq!(kept.ended, None, "bystanders should keep their ports");
+            assert_eq!(wrong, 0, "bystanders' frames are not exact: {kept:?}");
+            assert_eq!(kept.ended, None, "a bystander lost its port");
             let lost = kept.sent - kept.received;
             let full = || daemon.port(receiver)["drops"]["receiver_full"].as_u64().unwrap_or(0);
             if lost > 0 {
-                until("what is missing is counted", || full() >= lost);
+                until("the lost frames are counted", || full() >= lost);
             }
             let kept_most = kept.received * 100 >= kept.sent * 99;
-            assert!(kept_most || kept.held_up > HELD_UP, "bystanders should keep their frames: {kept:?}");
+            assert!(kept_most || kept.held_up > HELD_UP, "bystanders lost frames: {kept:?}");
         }
         drop(pair);
     }

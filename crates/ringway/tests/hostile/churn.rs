@@ -10,7 +10,7 @@ use crate::raw::Raw;
 use crate::scene::{Scene, turn};
 use ringway_scenes::{Daemon, until};
 
-/// The smallest port: what counts here is how many.
+/// The smallest port, because these tests need many ports.
 const SMALL: Shape =
     Shape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8, buffer_size: 128, extra_buffers: 0, offload: false };
 
@@ -24,14 +24,14 @@ fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     let start = Instant::now();
     for number in 0..8000 {
-        // A name is free again as soon as the switch has seen the end: two names by turns would have to wait for that.
+        // A name is free only after the switch has seen the end of its client. Two alternating names would wait.
         let name = format!("lan0:c{}", number % 64);
         let mut port = Port::attach(&socket, &name, if number % 8 == 0 { Shape::default() } else { SMALL });
         let deadline = Instant::now() + ringway_scenes::PATIENCE;
         while port.as_ref().is_err_and(|e| e.to_string().contains("is in use")) && Instant::now() < deadline {
             port = Port::attach(&socket, &name, SMALL);
         }
-        drop(port.expect("every client should be let in"));
+        drop(port.expect("a port for each client"));
     }
     println!("8000 clean ends in {:?}", start.elapsed());
     let start = Instant::now();
@@ -40,7 +40,7 @@ fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
         other.kill();
     }
     println!("2000 ports ended by 40 SIGKILLs in {:?}", start.elapsed());
-    until("all are gone", || port_count(&scene.daemon) == 2);
+    until("all ports are gone", || port_count(&scene.daemon) == 2);
     scene.end();
 }
 
@@ -48,12 +48,12 @@ fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
 fn two_thousand_ports_at_once_come_and_go() {
     let mut scene = Scene::start_with("[attach]\nmax_ports = 2002\n[switch.lan0]\n");
     let socket = scene.daemon.runtime_dir().join("attach.sock");
-    // Four descriptors each, here as there.
+    // Each client takes four descriptors, in this process and in the daemon.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     for round in 0..3 {
         let start = Instant::now();
-        let attach = |number| Port::attach(&socket, &format!("lan0:p{number}"), SMALL).expect("should be let in");
+        let attach = |number| Port::attach(&socket, &format!("lan0:p{number}"), SMALL).expect("a port");
         let ports: Vec<Port> = (0..2000).map(attach).collect();
         println!("2000 attached in {:?}", start.elapsed());
         let why = Port::attach(&socket, "lan0:more", SMALL).err().map(|e| e.to_string()).unwrap_or_default();
@@ -62,7 +62,7 @@ fn two_thousand_ports_at_once_come_and_go() {
         scene.bystanders.go_on(2000);
         let start = Instant::now();
         drop(ports);
-        until("all are gone", || port_count(&scene.daemon) == 2);
+        until("all ports are gone", || port_count(&scene.daemon) == 2);
         println!("2000 gone in {:?}", start.elapsed());
         if round == 0 {
             scene.allow_for_the_first_round(16 << 10);
@@ -85,15 +85,15 @@ fn without_descriptors_clients_are_refused_and_later_let_in_again() {
                 Err(error) => why = error.to_string(),
             }
         }
-        assert!(ports.len() > 3, "{} were let in; then {why}", ports.len());
+        assert!(ports.len() > 3, "{} clients were accepted; then {why}", ports.len());
         let clear = ["no file descriptors left", "Too many open files"];
         assert!(clear.iter().any(|words| why.contains(words)), "{why}");
-        // Connections that ask for nothing take what is left.
+        // Silent connections take the remaining descriptors.
         let silent: Vec<Raw> = (0..20).map(|_| Raw::connect(&scene.daemon)).collect();
         scene.bystanders.go_on(2000);
         drop((ports, silent));
         until("there are descriptors again", || Port::attach(&socket, "lan0:again", SMALL).is_ok());
-        until("all are gone", || port_count(&scene.daemon) == 2);
+        until("all ports are gone", || port_count(&scene.daemon) == 2);
     }
     scene.end();
 }

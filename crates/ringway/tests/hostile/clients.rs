@@ -1,4 +1,4 @@
-//! Clients that die, stop, or never read: other processes, ended by their number.
+//! Clients that die, stop, or never read. They are other processes, which are ended by their process id.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use crate::attacker::{EVIL, PEER};
 use crate::scene::Scene;
 use ringway_scenes::{Daemon, frame, send, until};
 
-/// Set in processes that a test starts to be clients.
+/// Environment variable of processes that a test starts as clients.
 const PART: &str = "RINGWAY_HOSTILE_PART";
 
-/// A client in a process of its own, killed when dropped.
+/// A client in its own process. Dropping it kills the process.
 pub struct Other(Ended);
 
 impl Other {
-    /// Starts this very program as a client with this part to play, and waits until its ports are attached.
+    /// Starts this program as a client with this role, and waits until its ports are attached.
     pub fn start(daemon: &Daemon, part: &str, name: &str, ports: usize) -> Self {
         let part = format!("{part} {} {name} {ports}", daemon.runtime_dir().join("attach.sock").display());
         let child = Command::new(std::env::current_exe().expect("this program"))
@@ -30,7 +30,7 @@ impl Other {
         let mut child = Ended(child);
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let attached = lines.map_while(Result::ok).any(|line| line.ends_with("attached"));
-        assert!(attached, "the client's process should attach");
+        assert!(attached, "the client's process did not attach");
         Self(child)
     }
 
@@ -44,7 +44,7 @@ impl Other {
     }
 }
 
-/// Not a test by itself: what the processes above do.
+/// The main function of the client processes. It is not a test by itself.
 #[test]
 #[ignore = "other tests start it as a process of its own"]
 fn play_a_part() {
@@ -53,7 +53,7 @@ fn play_a_part() {
     let [part, socket, name, ports] = words[..] else { panic!("{part}") };
     let attach = |number: usize| {
         let name = if number == 0 { format!("lan0:{name}") } else { format!("lan0:{name}{number}") };
-        Port::attach(socket, &name, Shape::default()).expect("should be let in")
+        Port::attach(socket, &name, Shape::default()).expect("a port")
     };
     let mut ports: Vec<Port> = (0..ports.parse().expect("a number")).map(attach).collect();
     println!("attached");
@@ -68,7 +68,7 @@ fn play_a_part() {
             }
             port.flush();
         }
-        // Whoever started this process has gone: so does it.
+        // The parent process has ended, so this process ends, too.
         if rustix::process::getppid().is_none_or(|parent| parent == Pid::INIT) {
             return;
         }
@@ -82,12 +82,12 @@ fn clients_killed_in_mid_batch_leave_nothing_behind() {
     peer.introduce(PEER);
     for _ in 0..20 {
         let other = Other::start(&scene.daemon, "send", "evil", 1);
-        until("it sends", || {
+        until("the client sends", || {
             peer.port.rx().drain(512, |_| {});
             scene.daemon.port("evil")["in"]["frames"].as_u64() > Some(1000)
         });
         other.kill();
-        until("its port is gone", || scene.daemon.port("evil").is_null());
+        until("the client's port is gone", || scene.daemon.port("evil").is_null());
     }
     drop(peer);
     scene.end();
@@ -99,21 +99,21 @@ fn a_stopped_client_loses_its_own_frames_only_and_goes_on_when_continued() {
     let mut peer = scene.attach("peer");
     let other = Other::start(&scene.daemon, "receive", "evil", 1);
     other.signal(Signal::STOP);
-    until("its ring is full", || {
+    until("the client's ring is full", || {
         send(&mut peer.port, &frame([0xff; 6], PEER, 0));
         scene.drops("evil", "receiver_full") >= 10
     });
     scene.bystanders.go_on(2000);
-    assert_eq!(scene.daemon.port("evil")["state"], "up", "to be slow is no fault");
+    assert_eq!(scene.daemon.port("evil")["state"], "up", "a slow client has no fault");
     other.signal(Signal::CONT);
     let given = scene.daemon.port("evil")["out"]["frames"].as_u64();
-    until("it receives again", || {
+    until("the client receives again", || {
         send(&mut peer.port, &frame([0xff; 6], PEER, 0));
         scene.daemon.port("evil")["out"]["frames"].as_u64() > given
     });
     other.signal(Signal::STOP);
     other.kill();
-    until("its port is gone", || scene.daemon.port("evil").is_null());
+    until("the client's port is gone", || scene.daemon.port("evil").is_null());
     drop(peer);
     scene.end();
 }
@@ -127,7 +127,7 @@ fn a_client_that_never_reads_is_counted_as_full_and_the_others_receive() {
         send(&mut peer.port, &frame([0xff; 6], PEER, number as u8));
         assert_eq!(reader.receive_from(PEER), frame([0xff; 6], PEER, number as u8));
     }
-    until("what does not fit is counted where it was lost", || {
+    until("lost frames are counted at the full receivers", || {
         (0..50).all(|n| {
             let port = scene.daemon.port(&format!("silent{n}"));
             port["out"]["frames"] == 511 && port["drops"]["receiver_full"] == 2000 - 511
@@ -135,6 +135,6 @@ fn a_client_that_never_reads_is_counted_as_full_and_the_others_receive() {
     });
     assert_eq!(scene.daemon.port("peer")["drops"], serde_json::json!({}));
     drop((_silent, peer, reader));
-    until("all are gone", || scene.daemon.status()["ports"].as_array().map(Vec::len) == Some(2));
+    until("all ports are gone", || scene.daemon.status()["ports"].as_array().map(Vec::len) == Some(2));
     scene.end();
 }

@@ -1,4 +1,4 @@
-//! `control.sock` and the commands: garbage, idlers, mistakes.
+//! `control.sock` and the commands: garbage, idle connections, mistakes.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,17 +13,19 @@ use ringway_scenes::{PATIENCE, until};
 fn say(scene: &Scene, bytes: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(scene.daemon.runtime_dir().join("control.sock")).expect("the daemon listens");
     stream.set_read_timeout(Some(2 * PATIENCE)).expect("a time");
-    // The daemon may have closed already.
+    // The daemon may have closed the connection already.
     let _ = stream.write_all(bytes);
     stream
 }
 
-/// Reads until the daemon closes, which it must.
+/// Reads until the daemon closes the connection.
 fn answer(mut stream: UnixStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
-        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the daemon should close"),
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the connection does not end cleanly")
+        }
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -51,7 +53,7 @@ fn garbage_half_and_huge_requests_are_refused_and_closed() {
         let said = answer(say(&scene, request));
         let start = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
         let code = said.split(' ').nth(1).unwrap_or("");
-        // The answer to more than the daemon is willing to read can be lost with the rest of the connection.
+        // If a request is longer than the daemon reads, the reset of the connection may destroy the answer.
         assert!(codes.contains(&code) || (said.is_empty() && request.len() > 8192), "{start:?}: {said:?}");
     }
     let halves: Vec<UnixStream> =
@@ -71,21 +73,21 @@ fn a_thousand_idle_connections_harm_no_port_and_go_without_a_trace() {
     for _ in 0..1000 {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket");
-        // When the kernel's queue is full it refuses, which is as good.
+        // If the kernel's queue is full, the kernel refuses the connection, which is also a valid result.
         if connect(&socket, &address).is_ok() {
             idle.push(socket);
         }
     }
     assert!(idle.len() > 100, "{}", idle.len());
     scene.bystanders.go_on(2000);
-    drop(scene.daemon.attach("lan0:x").expect("ports are no matter of this socket"));
+    drop(scene.daemon.attach("lan0:x").expect("ports can attach"));
     drop(idle);
     until("the daemon answers", || scene.daemon.ringway(&["status"]).code == Some(0));
     until("the client's port is gone", || scene.daemon.port("x").is_null());
     scene.end();
 }
 
-/// Everything of the status that is no counter.
+/// Returns the status without counters.
 fn settings(scene: &Scene) -> Value {
     let mut status = scene.daemon.status();
     for port in status["ports"].as_array_mut().expect("a list") {
@@ -121,9 +123,9 @@ fn mistaken_commands_say_what_is_right_exit_with_2_and_change_nothing() {
     for (args, words) in cases {
         let said = scene.daemon.ringway(args);
         assert_eq!(said.code, Some(2), "{args:?}: {}", said.err);
-        assert!(said.err.contains(words), "{args:?} should say {words:?}: {}", said.err);
+        assert!(said.err.contains(words), "{args:?} does not report {words:?}: {}", said.err);
         assert_eq!(said.out, "", "{args:?}");
-        assert_eq!(settings(&scene), before, "{args:?} should change nothing");
+        assert_eq!(settings(&scene), before, "{args:?} changed the settings");
     }
     scene.end();
 }

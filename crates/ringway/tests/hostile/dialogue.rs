@@ -1,4 +1,4 @@
-//! The attach dialogue: clients that say nothing, too much, or something else.
+//! The attach protocol: clients that send nothing, too much, or garbage.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::raw::{MOST_DESCRIPTORS, Raw, Said};
 use crate::scene::Scene;
 use ringway_scenes::until;
 
-/// Where the name is in a request.
+/// The place of the name in a request.
 const NAME_AT: usize = 28;
 
 fn request(name: &str) -> [u8; REQUEST_BYTES] {
     Request { switch: "lan0".into(), port: name.into(), shape: Shape::default() }.encode()
 }
 
-/// A request with these bytes in place of the name.
+/// Returns a request with these bytes as the name.
 fn named(name: &[u8]) -> [u8; REQUEST_BYTES] {
     let mut bytes = request("x");
     bytes[NAME_AT..].fill(0);
@@ -99,7 +99,7 @@ fn the_largest_port_that_is_allowed_works() {
     let large = scene.attach_as("large", shape);
     assert!(large.port.layout().bytes > 60 << 20);
     drop(large);
-    until("it is gone", || scene.daemon.port("large").is_null());
+    until("the port is gone", || scene.daemon.port("large").is_null());
     scene.end();
 }
 
@@ -109,15 +109,15 @@ fn descriptors_sent_to_the_switch_are_refused_or_closed() {
     let file = std::fs::File::open("/dev/null").expect("a file");
     for count in [1, 3, MOST_DESCRIPTORS] {
         let descriptors: Vec<BorrowedFd<'_>> = (0..count).map(|_| file.as_fd()).collect();
-        // With a request, with garbage, and from a client that is attached already.
+        // Descriptors with a request, with garbage, and from a client that is already attached.
         let raw = Raw::connect(&scene.daemon);
         if !raw.say_with(&request("x"), &descriptors) {
-            // The kernel refuses them (SO_PASSRIGHTS, Linux 6.16). The connection goes on.
+            // The kernel refuses the descriptors (SO_PASSRIGHTS, Linux 6.16). The connection stays.
             assert!(raw.say(b"garbage"));
             raw.must_be_refused("message of 7 bytes", "garbage");
             continue;
         }
-        assert!(matches!(raw.hear(), Said::Granted { .. }), "descriptors are ignored");
+        assert!(matches!(raw.next_answer(), Said::Granted { .. }), "descriptors are ignored");
         assert!(raw.say_with(b"more", &descriptors));
         raw.must_be_refused("an attached client has nothing more to say", "a second message");
         until("the port is gone", || scene.daemon.port("x").is_null());
@@ -132,19 +132,19 @@ fn descriptors_sent_to_the_switch_are_refused_or_closed() {
 fn clients_that_never_speak_are_dropped_and_keep_nobody_out() {
     let scene = Scene::start();
     let start = Instant::now();
-    // More than may be in the dialogue at once.
+    // More clients than may be in the dialogue at once.
     let silent: Vec<Raw> = (0..200).map(|_| Raw::connect(&scene.daemon)).collect();
-    drop(Port::attach(scene.daemon.runtime_dir().join("attach.sock"), "lan0:x", Shape::default()).expect("let in"));
+    drop(Port::attach(scene.daemon.runtime_dir().join("attach.sock"), "lan0:x", Shape::default()).expect("a port"));
     for (number, raw) in silent.iter().enumerate() {
-        match raw.hear() {
+        match raw.next_answer() {
             Said::Refused(why) => {
                 assert!(why.contains("too many clients") || why.contains("no request came within"), "{why}");
             }
-            other => panic!("client {number} should be told: {other:?}"),
+            other => panic!("client {number} was not refused: {other:?}"),
         }
-        assert!(matches!(raw.hear(), Said::Closed));
+        assert!(matches!(raw.next_answer(), Said::Closed));
     }
-    assert!(start.elapsed() >= Duration::from_secs(2), "the last ones had their time");
+    assert!(start.elapsed() >= Duration::from_secs(2), "the last clients were ended before their timeout");
     drop(silent);
     scene.end();
 }
@@ -174,6 +174,6 @@ fn a_client_that_does_not_read_its_answer_holds_nothing_up() {
         assert!(raw.say(&message));
         drop(raw);
     }
-    until("nothing is left", || scene.daemon.port("x").is_null());
+    until("the client's port is gone", || scene.daemon.port("x").is_null());
     scene.end();
 }

@@ -1,4 +1,4 @@
-//! e1000 ports: hypervisors that send bytes that are no message, and guests that program what no driver would.
+//! e1000 ports: hypervisors that send invalid messages, and guests that program the device unlike any driver.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,21 +18,21 @@ use crate::scene::{Scene, StopOnDrop};
 use ringway_scenes::{PATIENCE, frame, send, until};
 
 const NO_REPLY: u32 = 1 << 4;
-/// Where the guest has its memory, and how much.
+/// Address and size of the guest's memory.
 pub const MEMORY: u64 = 0x10_0000;
 pub const BYTES: usize = 1 << 20;
-/// Where in it the rings and the buffers are.
+/// Addresses of the rings and the buffers.
 pub const BUFFERS: u64 = MEMORY + 0x8_0000;
 /// End of packet, insert checksum, report status.
 pub const LAST: u8 = 0b1011;
-/// Behind the transmit ring of 256 descriptors.
+/// The place after the transmit ring of 256 descriptors.
 const RECEIVED: u64 = MEMORY + 0x1000;
-/// Good packets received: a counter that begins anew when it is read.
+/// The counter of good packets received. Reading clears it.
 const RECEIVED_FRAMES: u32 = 0x4074;
-/// How long an attacker races with the switch.
+/// The time for which an attacker races with the switch.
 pub const RACE: Duration = Duration::from_millis(1500);
 
-/// Ports `evil0` and so on, e1000s and e1000es in turn.
+/// Returns a configuration of ports `evil0` and so on, alternately 82540EMs and 82574Ls.
 pub fn config(ports: usize) -> String {
     let port = |number| {
         let model = ["e1000", "e1000e"][number % 2];
@@ -46,19 +46,19 @@ pub fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     [&7u16.to_ne_bytes()[..], &command.to_ne_bytes(), &words, body].concat()
 }
 
-/// The body of an access, with data for a write.
+/// Returns the body of an access, with data for a write.
 fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
     [&offset.to_ne_bytes()[..], &region.to_ne_bytes(), &count.to_ne_bytes(), data].concat()
 }
 
-/// A connection that can say anything.
+/// Returns a connection for arbitrary messages.
 pub fn raw(scene: &Scene, port: &str) -> UnixStream {
     let socket = UnixStream::connect(scene.daemon.runtime_dir().join(format!("{port}.sock"))).expect("a port listens");
     socket.set_read_timeout(Some(2 * PATIENCE)).expect("a time");
     socket
 }
 
-/// The port must end this connection.
+/// Checks that the port ends this connection.
 pub fn ends(mut socket: &UnixStream, what: &str) {
     let mut bytes = Vec::new();
     match socket.read_to_end(&mut bytes) {
@@ -67,7 +67,7 @@ pub fn ends(mut socket: &UnixStream, what: &str) {
     }
 }
 
-/// A guest's NIC, driven by hand.
+/// A guest's NIC, programmed directly by the tests.
 pub struct Nic {
     pub client: VfioUser,
     memory: Arc<Mapping>,
@@ -79,8 +79,8 @@ impl Nic {
         let path = scene.daemon.runtime_dir().join(format!("{port}.sock"));
         let mut client = VfioUser::connect(&path, PATIENCE).expect("a port listens");
         let file = memfd(BYTES as u64);
-        client.map(MEMORY, file.as_fd(), 0, BYTES as u64).expect("memory is taken");
-        // Memory space and bus mastering.
+        client.map(MEMORY, file.as_fd(), 0, BYTES as u64).expect("the device maps the memory");
+        // Enables memory space and bus mastering.
         client.write(7, 4, &[6, 0]).expect("a command");
         let memory = Arc::new(Mapping::shared(file.as_fd(), BYTES).expect("memory"));
         let mut nic = Nic { client, memory, file };
@@ -103,18 +103,18 @@ impl Nic {
         u32::from_le_bytes(bytes)
     }
 
-    /// A word of memory, as both see it.
+    /// Returns a word of the shared memory.
     pub fn word(&self, address: u64) -> &AtomicU32 {
         let view = self.memory.view((address - MEMORY) as usize, 4).expect("inside");
         &view.words32().expect("aligned")[0]
     }
 
-    /// A descriptor of any kind of the ring at the memory's beginning.
+    /// Writes a descriptor of any kind into the ring at the memory's beginning.
     pub fn words(&self, number: u64, words: [u64; 2]) {
         self.put(MEMORY + 16 * number, &words.map(u64::to_le_bytes).concat());
     }
 
-    /// A legacy descriptor of the ring at the memory's beginning.
+    /// Writes a legacy descriptor into the ring at the memory's beginning.
     pub fn descriptor(&self, number: u64, address: u64, len: u16, command: u8) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&address.to_le_bytes());
@@ -150,7 +150,7 @@ fn what_is_no_message_costs_a_hypervisor_its_connection() {
         ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
         ("a count of 4 GiB", message(10, 0, &access(0, 0, u32::MAX, &[0; 4]))),
         ("a size of 4 GiB", [&7u16.to_ne_bytes()[..], &[10, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]].concat()),
-        ("a size of nothing", [&7u16.to_ne_bytes()[..], &[10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat()),
+        ("a size of 0", [&7u16.to_ne_bytes()[..], &[10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat()),
         ("a reply", message(13, 1, &[])),
         ("a write cut short", message(10, 0, &access(0, 0, 8, &[0; 4]))),
         ("a posted write cut short", message(10, NO_REPLY, &access(0, 0, 8, &[0; 4]))),
@@ -158,21 +158,21 @@ fn what_is_no_message_costs_a_hypervisor_its_connection() {
         ("interrupts cut short", message(8, 0, &[0; 19])),
         ("writes without number", message(15, 0, &[0; 7])),
         ("2^64 writes", message(15, NO_REPLY, &[255; 8])),
-        ("a question cut short", message(5, 0, &[0; 8])),
-        ("a longer message than any", message(1, 0, &[b' '; 8193])),
+        ("a region query cut short", message(5, 0, &[0; 8])),
+        ("longer than the longest message", message(1, 0, &[b' '; 8193])),
     ];
     for (what, bytes) in &cases {
         let mut evil = raw(&scene, "evil0");
         evil.write_all(&message(1, 0, b"\0\0\0\0{}\0")).expect("a version");
         let mut answer = [0; 16];
         evil.read_exact(&mut answer).expect(what);
-        // The port may have ended it already.
+        // The port may have ended the connection already.
         let _ = evil.write_all(bytes);
         ends(&evil, what);
         scene.daemon.until_state("evil0", "waiting");
     }
     assert_eq!(scene.faults("evil0", "bad_message"), cases.len(), "{}", scene.daemon.status()["faults"]);
-    // Without a version first, and with another one.
+    // Without a version at first, and with an unknown version.
     for (bytes, reason) in [(message(13, 0, &[]), "out_of_order"), (message(1, 0, b"\x05\0\0\0{}\0"), "bad_message")] {
         let before = scene.faults("evil1", reason);
         let mut evil = raw(&scene, "evil1");
@@ -188,14 +188,14 @@ fn a_hypervisor_that_stops_in_the_middle_keeps_nobody_out_for_long() {
     let scene = Scene::start_with(&config(2));
     let mut slow = raw(&scene, "evil0");
     slow.write_all(&message(1, 0, b"\0\0\0\0{}\0")[..20]).expect("a part");
-    // One that asks and never reads.
+    // This hypervisor asks and never reads.
     let mut deaf = raw(&scene, "evil1");
     deaf.write_all(&message(1, 0, b"\0\0\0\0{}\0")).expect("a version");
     deaf.set_nonblocking(true).expect("an option");
     let question = message(9, 0, &access(7, 0, 256, &[]));
-    // It goes on asking, in whole messages, until the answers have filled the connection.
+    // It asks, in whole messages, until the answers have filled the connection.
     let mut left: &[u8] = &[];
-    until("the second is ended", || {
+    until("the second connection is ended", || {
         for _ in 0..1000 {
             if left.is_empty() {
                 left = &question;
@@ -207,7 +207,7 @@ fn a_hypervisor_that_stops_in_the_middle_keeps_nobody_out_for_long() {
         }
         scene.faults("evil1", "replies_unread") == 1
     });
-    until("the first is ended", || scene.faults("evil0", "message_too_slow") == 1);
+    until("the first connection is ended", || scene.faults("evil0", "message_too_slow") == 1);
     drop((slow, deaf));
     for port in ["evil0", "evil1"] {
         until_waiting(&scene, port);
@@ -228,7 +228,7 @@ fn registers_take_whatever_is_written_wherever() {
             let (region, offset, size, value) = (next() % 9, next() % (144 << 10), next() % 9 + 1, next());
             let region = if region < 6 { 0 } else { region as u32 - 5 };
             let offset = if next() % 2 == 0 { offset % 0x6000 } else { offset };
-            // Addresses in its memory, at times.
+            // Some values are addresses in the guest's memory.
             let value = if next() % 4 == 0 { MEMORY + value % BYTES as u64 } else { value };
             let data = &value.to_le_bytes()[..(size as usize).min(8)];
             match next() % 4 {
@@ -238,9 +238,9 @@ fn registers_take_whatever_is_written_wherever() {
             }
         }
         assert_eq!(scene.daemon.port(port)["state"].as_str().map(|state| state == "waiting"), Some(false));
-        nic.client.reset().expect("it still answers");
+        nic.client.reset().expect("the device answers");
         let mut ids = [0; 4];
-        nic.client.read(7, 0, &mut ids).expect("it still answers");
+        nic.client.read(7, 0, &mut ids).expect("the device answers");
         assert_eq!(ids[..2], [0x86, 0x80]);
         drop(nic);
         until_waiting(&scene, port);
@@ -313,7 +313,7 @@ fn buffers_that_are_nowhere_stop_a_receive_ring() {
         let mut nic = Nic::attach(&scene, port);
         (0..8).for_each(|number| nic.descriptor(number, address, 0, 0));
         nic.receive(MEMORY, 128, 0, 7);
-        until("it is stopped", || {
+        until("the ring is stopped", || {
             send(&mut peer.port, &frame([0xff; 6], PEER, 1));
             scene.faults(port, "ring_bad_address") > 0
         });
@@ -341,12 +341,12 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
         let whole = memory.whole();
         std::thread::scope(|threads| {
             let _end = StopOnDrop(&stop);
-            // Addresses, lengths and commands change all the time: good ones, bad ones, and halves of both.
+            // Addresses, lengths and commands change all the time: valid ones, invalid ones, and mixtures.
             threads.spawn(|| {
                 let mut number = 0u64;
                 while !stop.load(Ordering::Relaxed) {
                     number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    // Mostly such that a frame may come of it.
+                    // Most descriptors can give a frame.
                     let address = match number >> 57 {
                         0 => 0xdead_0000,
                         1 => MEMORY + BYTES as u64 - 8,
@@ -362,7 +362,7 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
             let until = Instant::now() + RACE;
             let mut tail = 0;
             while Instant::now() < until || !has_moved(port) {
-                assert!(Instant::now() < until + PATIENCE, "{port} should send and receive");
+                assert!(Instant::now() < until + PATIENCE, "{port} does not send and receive");
                 nic.receive(RECEIVED, 256 * 16, 0, 200);
                 nic.transmit(MEMORY, 256 * 16, 0, 0);
                 for _ in 0..20 {
@@ -370,13 +370,13 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
                     nic.client.post(0, r::TDT.into(), tail).expect("the port stays");
                     send(&mut peer.port, &frame([0xff; 6], PEER, 1));
                 }
-                nic.client.unmap(MEMORY, BYTES as u64).expect("memory goes");
-                nic.client.map(MEMORY, nic.file.as_fd(), 0, BYTES as u64).expect("memory comes");
+                nic.client.unmap(MEMORY, BYTES as u64).expect("the memory is unmapped");
+                nic.client.map(MEMORY, nic.file.as_fd(), 0, BYTES as u64).expect("the memory is mapped");
                 nic.set(r::TCTL, 0);
                 nic.set(r::RCTL, 0);
             }
         });
-        assert_ne!(scene.daemon.port(port)["state"], "waiting", "the connection is not to blame");
+        assert_ne!(scene.daemon.port(port)["state"], "waiting", "the connection stays");
         drop(nic);
         until_waiting(&scene, port);
     }
@@ -392,7 +392,7 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
         let mut nic = Nic::attach(&scene, port);
         nic.put(BUFFERS, &frame([0xff; 6], [2, 0xee, 0, 0, 0, 9], 1));
         const LOOPBACK: u32 = 3 << 6;
-        // Both rings are one: each frame that comes back is a frame to send.
+        // Both rings are at the same place, so each received frame becomes a frame to send.
         let begin = |nic: &mut Nic| {
             (0..256).for_each(|number| nic.descriptor(number, BUFFERS, 1000, LAST));
             nic.receive(MEMORY, 256 * 16, 0, 255);
@@ -400,17 +400,17 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
             nic.transmit(MEMORY, 256 * 16, 0, 255);
         };
         if port == "evil0" {
-            // The status block where the ring is, and nowhere.
+            // The status block overlaps the ring, and then lies outside memory.
             nic.receive(MEMORY, 256 * 16, 0, 255);
             nic.set(r::CSBAH, 0);
             nic.set(r::CSBAL, MEMORY as u32);
-            until("it is refused", || scene.faults(port, "csb_overlaps_ring") > 0);
+            until("the status block is refused", || scene.faults(port, "csb_overlaps_ring") > 0);
             nic.set(r::CSBAL, 0xdead_0000);
         }
         begin(&mut nic);
         let until = Instant::now() + RACE;
         let (mut tail, mut came_back) = (0, 0);
-        // A storm, however long it takes here.
+        // Runs until there was a storm, also on a slow machine.
         while Instant::now() < until || came_back <= 1000 {
             assert!(Instant::now() < until + PATIENCE, "{came_back} frames came back: no storm");
             tail = (tail + 101) % 256;
@@ -419,7 +419,7 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
             let now = nic.get(RECEIVED_FRAMES);
             came_back += now;
             if now == 0 {
-                // What came over a descriptor was none to send.
+                // A received frame has overwritten a descriptor, so that it no longer sends a frame.
                 nic.set(r::TCTL, 0);
                 nic.set(r::RCTL, 0);
                 begin(&mut nic);

@@ -1,4 +1,4 @@
-//! Guests with an e1000 that follow no manual, and hypervisors that pass useless descriptors and memory.
+//! Guests that program an e1000 against its manual, and hypervisors that pass useless descriptors and memory.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
@@ -16,14 +16,14 @@ use crate::e1000::{BUFFERS, BYTES, LAST, MEMORY, Nic, RACE, config, ends, messag
 use crate::scene::Scene;
 use ringway_scenes::{PATIENCE, frame, receive, send, until};
 
-/// In a transmit descriptor's second word: end of packet and frame check sequence; a context, and data, which may be cut.
+/// Bits of a transmit descriptor's second word: end of packet and checksum, context, and data with segmentation.
 const END: u64 = 3 << 24;
 const CONTEXT: u64 = 1 << 29;
 const DATA: u64 = 1 << 29 | 1 << 20;
 const CUT: u64 = 1 << 26;
 const OWN: [u8; 6] = [2, 0xee, 0, 0, 0, 9];
 
-/// A guest's frame of IPv4 and TCP.
+/// Returns a guest's frame of IPv4 and TCP.
 fn segments() -> Vec<u8> {
     let mut bytes = vec![0; 0x1_0000];
     bytes[..6].copy_from_slice(&PEER);
@@ -56,7 +56,7 @@ fn contexts_that_make_no_sense_cost_their_frame_and_nothing_else() {
                 number += 1;
             }
         }
-        // Sums of what is not there, in frames as they are: legacy ones, and with that context.
+        // Checksums beyond the frame, by legacy descriptors and by that context.
         for place in 0..=255 {
             nic.words(number, [BUFFERS, 60 | END | 1 << 26 | place << 16 | (255 - place) << 40]);
             nic.words(number + 1, [place | place << 8 | place << 32 | (255 - place) << 40, CONTEXT | 54 << 40]);
@@ -67,17 +67,17 @@ fn contexts_that_make_no_sense_cost_their_frame_and_nothing_else() {
         nic.descriptor(number, BUFFERS + 0x2_0000, 60, LAST);
         let tail = number as u32;
         nic.transmit(MEMORY, 2048 * 16, 0, tail);
-        until("all are through", || nic.get(r::TDH) == tail);
+        until("the device has used all descriptors", || nic.get(r::TDH) == tail);
         while receive(&mut peer.port, Duration::ZERO).is_some() {}
         nic.set(r::TDT, tail + 1);
-        let came = receive(&mut peer.port, PATIENCE).expect("the good one arrives");
+        let came = receive(&mut peer.port, PATIENCE).expect("the valid frame arrives");
         assert_eq!(came, frame(PEER, OWN, 7));
         assert!(scene.drops(port, "bad_offload") > 40, "{}", scene.daemon.port(port));
         let counted = |port: &serde_json::Value| -> u64 {
             let drops = port["drops"].as_object().expect("a list").values().filter_map(serde_json::Value::as_u64);
             port["in"]["frames"].as_u64().unwrap_or(0) + drops.sum::<u64>()
         };
-        until("each is counted", || counted(&scene.daemon.port(port)) > frames);
+        until("each frame is counted", || counted(&scene.daemon.port(port)) > frames);
         drop(nic);
         until_waiting(&scene, port);
     }
@@ -86,7 +86,7 @@ fn contexts_that_make_no_sense_cost_their_frame_and_nothing_else() {
     scene.end();
 }
 
-/// No port has lost its place. One whose descriptors take long may have been told so: that depends on the machine.
+/// Checks that no port was retired. A port whose descriptors take long may be marked as slow, depending on the machine.
 fn no_faults(scene: &Scene) {
     let status = scene.daemon.status();
     let faults = status["faults"].as_array().expect("a list");
@@ -99,12 +99,14 @@ fn descriptors_without_end_that_are_no_frames_keep_nobody_waiting() {
     let kinds: [(&str, Make); 6] = [
         ("contexts", |_| [14, CONTEXT | 54 << 40]),
         ("descriptors of no type", |_| [BUFFERS, 60 | END | 1 << 29 | 7 << 20]),
-        ("frames of nothing", |_| [BUFFERS, END]),
+        ("frames of 0 bytes", |_| [BUFFERS, END]),
         ("frames of a byte", |_| [BUFFERS, 1 | END]),
         ("frames of a thousand pieces", |number| {
             [BUFFERS + number % 1000, 1 | if number % 1000 == 999 { END } else { 0 }]
         }),
-        ("frames longer than any", |number| [BUFFERS, 0xf_000 | DATA | if number % 500 == 499 { END } else { 0 }]),
+        ("frames longer than the longest", |number| {
+            [BUFFERS, 0xf_000 | DATA | if number % 500 == 499 { END } else { 0 }]
+        }),
     ];
     let mut scene = Scene::start_with(&config(1));
     let mut peer = scene.attach("peer");
@@ -118,7 +120,7 @@ fn descriptors_without_end_that_are_no_frames_keep_nobody_waiting() {
         nic.set(r::CSBAL, block as u32);
         nic.word(block + 12).store(1, Ordering::Relaxed);
         nic.transmit(MEMORY, 4000 * 16, 0, 0);
-        // The tail is always just behind the head, so that there is always something to do.
+        // The tail is always just behind the head, so that the device always has work.
         let (until_then, mut laps) = (Instant::now() + RACE / 3, 0);
         let mut before = 0;
         while Instant::now() < until_then || laps < 3 {
@@ -186,7 +188,7 @@ fn the_device_s_own_memory_is_nothing_to_work_on() {
     const WINDOW: u64 = 0x8000_0000;
     let scene = Scene::start_with(&config(4));
     let mut peer = scene.attach("peer");
-    // Its window, as QEMU names it: without a file.
+    // The window of the registers as a mapping without a file, as QEMU sends it.
     for port in ["evil0", "evil1"] {
         let mut nic = Nic::attach(&scene, port);
         let map =
@@ -195,17 +197,17 @@ fn the_device_s_own_memory_is_nothing_to_work_on() {
         socket.write_all(&message(2, 0, &map)).expect("a message");
         let mut answer = [0; 16];
         socket.read_exact(&mut answer).expect("an answer");
-        assert_eq!(answer[8] & 0x20, 0, "it is taken note of");
+        assert_eq!(answer[8] & 0x20, 0, "the mapping is accepted");
         nic.descriptor(0, WINDOW + u64::from(r::TDBAL), 60, LAST);
         nic.transmit(MEMORY, 128, 0, 1);
-        until("it is stopped", || scene.faults(port, "ring_bad_address") > 0);
+        until("the ring is stopped", || scene.faults(port, "ring_bad_address") > 0);
         drop(nic);
         until_waiting(&scene, port);
     }
-    // The file behind it, as if it were the guest's memory: rings over their own registers, and buffers.
+    // The window's file mapped as guest memory: rings and buffers overlap the registers of the rings.
     let mut nic = Nic::attach(&scene, "evil3");
-    let (file, start) = nic.client.region(0).expect("registers").file.expect("those of rings can be mapped");
-    nic.client.map(WINDOW, file.as_fd(), start + 0x2000, 0x2000).expect("it is memory, too");
+    let (file, start) = nic.client.region(0).expect("registers").file.expect("the registers of rings can be mapped");
+    nic.client.map(WINDOW, file.as_fd(), start + 0x2000, 0x2000).expect("the file can be mapped as memory");
     for (ring, buffer) in [(WINDOW + 0x1800, BUFFERS), (MEMORY, WINDOW + 0x1800), (WINDOW + 0x800, WINDOW + 0x808)] {
         (0..256).for_each(|number| nic.descriptor(number, buffer, 1024, LAST));
         nic.transmit(ring, 128, 0, 7);
@@ -213,7 +215,7 @@ fn the_device_s_own_memory_is_nothing_to_work_on() {
         (0..64).for_each(|_| send(&mut peer.port, &frame([0xff; 6], PEER, 1)));
         scene.bystanders.go_on(200);
     }
-    nic.client.reset().expect("it still answers");
+    nic.client.reset().expect("the device answers");
     assert_eq!([r::TDBAL, r::RDBAL, r::TDT].map(|register| nic.get(register)), [0; 3]);
     drop((nic, file));
     until_waiting(&scene, "evil3");
@@ -259,8 +261,8 @@ fn a_status_block_that_cannot_be_is_refused_by_name_and_one_that_goes_is_missed_
     for _ in 0..200 {
         nic.word(block).store(5, Ordering::Release);
         nic.client.post(0, r::TDT.into(), 5).expect("the port stays");
-        nic.client.unmap(MEMORY, BYTES as u64).expect("memory goes");
-        nic.client.map(MEMORY, nic.file.as_fd(), 0, BYTES as u64).expect("memory comes");
+        nic.client.unmap(MEMORY, BYTES as u64).expect("the memory is unmapped");
+        nic.client.map(MEMORY, nic.file.as_fd(), 0, BYTES as u64).expect("the memory is mapped");
         nic.set(r::TCTL, 0);
         nic.transmit(MEMORY, 128, 0, 0);
     }
@@ -286,11 +288,11 @@ fn descriptors_of_the_wrong_kind_are_refused_and_closed() {
                 assert!(nic.client.trigger(kind, 0, &[file.as_fd()]).is_err(), "no eventfd: {file:?}");
             }
         }
-        nic.client.unmap(0x8000_0000, 1 << 20).expect_err("nothing is there");
+        nic.client.unmap(0x8000_0000, 1 << 20).expect_err("no mapping is there");
         drop(nic);
         until_waiting(&scene, "evil0");
     }
-    // Beside messages that have none, and more than any has.
+    // Descriptors with messages that have none, and more descriptors than any message has.
     for (count, reason) in [(1, "bad_message"), (17, "too_many_descriptors")] {
         let mut evil = raw(&scene, "evil0");
         evil.write_all(&message(1, 0, b"\0\0\0\0{}\0")).expect("a version");

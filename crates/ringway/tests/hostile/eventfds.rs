@@ -19,11 +19,11 @@ use ringway_scenes::{PATIENCE, frame, send, until};
 
 const STORM: Duration = Duration::from_secs(2);
 
-/// Fills it and makes it blocking: whoever writes it waits for somebody to read it.
+/// Fills an eventfd and makes it blocking: the next write blocks until another thread reads the eventfd.
 pub fn make_full(eventfd: &impl AsFd) {
-    // What it holds already leaves less room.
+    // Clears the counter first, so that the whole value fits.
     let _ = rustix::io::read(eventfd, &mut [0; 8]);
-    rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
+    rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).expect("the value fits into the counter");
     fcntl_setfl(eventfd, fcntl_getfl(eventfd).expect("flags") - OFlags::NONBLOCK).expect("the flags are shared");
 }
 
@@ -40,16 +40,16 @@ fn a_blocking_full_call_descriptor_holds_up_nobody() {
         scope.spawn(|| {
             let mut wish = 0u32;
             while !stop.load(Ordering::Relaxed) {
-                // A new wish at any time.
+                // The client asks for further calls all the time.
                 wish = wish.wrapping_add(1).max(1);
                 evil.doorbell(RX_CLIENT + WISH).store(wish, Ordering::SeqCst);
             }
         });
-        until("it is called again and again", || {
+        until("the client is called many times", || {
             send(&mut peer.port, &frame([0xff; 6], PEER, 0));
             calls() >= 20
         });
-        // Nobody else waits meanwhile, and the port goes on, too: there is nothing to end it for.
+        // The other ports do not wait meanwhile, and the attacker's port stays: it breaks no rule.
         scene.bystanders.go_on(5000);
     });
     assert_eq!(evil.port.ended(), None);
@@ -75,7 +75,7 @@ fn a_blocking_full_interrupt_holds_up_neither_the_control_plane_nor_neighbours()
         }
         let mut count = [0; 8];
         rustix::io::read(&call, &mut count).expect("a counter");
-        assert_eq!(u64::from_ne_bytes(count), u64::MAX, "{port}: it was signalled");
+        assert_eq!(u64::from_ne_bytes(count), u64::MAX, "{port}: the eventfd was not signalled");
         assert_eq!(scene.faults(port, "call_blocked"), 0);
         drop(nic);
         scene.daemon.until_state(port, "waiting");
@@ -87,7 +87,7 @@ fn a_blocking_full_interrupt_holds_up_neither_the_control_plane_nor_neighbours()
 fn a_full_kick_descriptor_keeps_only_its_owner_from_waking_the_switch() {
     let scene = Scene::start();
     let mut evil = scene.attach("evil");
-    rustix::io::write(evil.port.kick_fd(), &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
+    rustix::io::write(evil.port.kick_fd(), &(u64::MAX - 1).to_ne_bytes()).expect("the value fits into the counter");
     evil.introduce(EVIL);
     scene.bystanders.go_on(2000);
     assert_eq!(scene.daemon.port("evil")["state"], "up");
@@ -104,7 +104,7 @@ fn a_storm_of_kicks_takes_no_frames_from_others() {
     println!("{} frames in {:?} of quiet", scene.bystanders.moved() - before, start.elapsed());
     let (before, start) = (scene.bystanders.moved(), Instant::now());
     while start.elapsed() < STORM || scene.bystanders.moved() == before {
-        assert!(start.elapsed() < STORM + PATIENCE, "the others should go on");
+        assert!(start.elapsed() < STORM + PATIENCE, "the bystanders are stuck");
         evil.kick();
     }
     let during = scene.bystanders.moved() - before;
@@ -122,11 +122,11 @@ fn a_client_that_closes_its_descriptors_stays_attached_until_its_connection_ends
     let raw = Raw::connect(&scene.daemon);
     let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default() };
     assert!(raw.say(&request.encode()));
-    match raw.hear() {
+    match raw.next_answer() {
         Said::Granted { descriptors } => drop(descriptors),
-        other => panic!("should be granted: {other:?}"),
+        other => panic!("the attach was not granted: {other:?}"),
     }
-    // Nobody has this memory mapped or these descriptors open but the switch.
+    // Only the switch has this memory mapped and these descriptors open.
     until("the ring is full", || {
         send(&mut peer.port, &frame([0xff; 6], PEER, 0));
         scene.drops("evil", "receiver_full") > 0
@@ -134,7 +134,7 @@ fn a_client_that_closes_its_descriptors_stays_attached_until_its_connection_ends
     assert_eq!(scene.daemon.port("evil")["out"]["frames"], 511);
     assert_eq!(scene.daemon.port("evil")["state"], "up");
     drop(raw);
-    until("the port goes with its connection", || scene.daemon.port("evil").is_null());
+    until("the port is removed with its connection", || scene.daemon.port("evil").is_null());
     drop(peer);
     scene.end();
 }

@@ -1,4 +1,4 @@
-//! Files beside messages that want none: closing them lasts as long as their sender likes (SO_LINGER).
+//! Files attached to messages that take none. Their sender can make the close of a file block (SO_LINGER).
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -17,8 +17,8 @@ use rustix::net::{
 use crate::scene::Scene;
 use ringway_scenes::until;
 
-/// Sends a file whose last close waits for an hour, which is then the receiver's to do, or refused by the kernel. The peer of the
-/// file's connection.
+/// Sends a socket whose last close blocks for an hour. The receiver has to make this close, unless the kernel refuses
+/// the message. Returns the peer of the socket's connection.
 fn send_lingering(to: impl AsFd, bytes: &[u8]) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let socket = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
@@ -31,7 +31,7 @@ fn send_lingering(to: impl AsFd, bytes: &[u8]) -> TcpStream {
     assert!(beside.push(SendAncillaryMessage::ScmRights(&files)));
     let sent = sendmsg(to, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
     if sent.is_err() {
-        // Refused: closed here without waiting.
+        // The message was refused, so the socket is closed here, without waiting.
         sockopt::set_socket_linger(&socket, None).expect("an option");
     }
     peer
@@ -41,7 +41,7 @@ fn send_lingering(to: impl AsFd, bytes: &[u8]) -> TcpStream {
 fn files_beside_frames_of_a_stream_hold_up_no_poller() {
     let scene = Scene::start_with("[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"stream\"\n");
     let socket = scene.daemon.runtime_dir().join("evil.sock");
-    // Read by the poller, and never read, as the connection ends first.
+    // A message that the poller reads, and a message that is not read because the connection ends first.
     for length in [60u32, u32::MAX] {
         let stream = UnixStream::connect(&socket).expect("a port listens");
         scene.daemon.until_state("evil", "up");
@@ -65,18 +65,18 @@ fn files_beside_requests_hold_up_no_other_client() {
         socket
     };
     let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default() }.encode();
-    // With what is no request, with one, and behind one whose connection is ended for saying more.
+    // Files with an invalid request, with a valid request, and with a second message that ends the connection.
     let peers = [&b"x"[..], &request, &request].map(|bytes| {
         let socket = connection();
         let peers = [(); 3].map(|()| send_lingering(&socket, bytes));
         let attached = scene.attach("other");
         drop(attached);
-        until("it is gone", || scene.daemon.port("other").is_null());
+        until("the port is gone", || scene.daemon.port("other").is_null());
         drop(socket);
         peers
     });
     scene.bystanders.go_on(500);
     drop(peers);
-    until("all are gone", || scene.daemon.port("evil").is_null());
+    until("all ports are gone", || scene.daemon.port("evil").is_null());
     scene.end();
 }

@@ -1,4 +1,4 @@
-//! A vhost-user front end by hand, which sends whatever a test asks for.
+//! A vhost-user front end that sends arbitrary messages.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -40,7 +40,7 @@ const BUFFER: u64 = 0x4000;
 /// Bytes of the memory that `send` needs.
 pub const LEAST: usize = 0x10_000;
 
-/// `vhost-user` ports `evil0` and so on.
+/// Returns a configuration of `vhost-user` ports `evil0` and so on.
 pub fn config(ports: usize) -> String {
     let port = |number| format!("[port.evil{number}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
     "[switch.lan0]\n".to_owned() + &(0..ports).map(port).collect::<String>()
@@ -50,19 +50,19 @@ pub fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A state of a queue: its number and another.
+/// Returns a message body with a queue's number and another number.
 pub fn state(queue: u32, number: u32) -> Vec<u8> {
     [queue.to_ne_bytes(), number.to_ne_bytes()].concat()
 }
 
 pub struct FrontEnd {
     socket: UnixStream,
-    /// Kicks of queues that run.
+    /// Kick descriptors of running queues.
     kicks: Vec<OwnedFd>,
 }
 
 impl FrontEnd {
-    /// Connects and agrees on features: `more` beside the least.
+    /// Connects and negotiates features: `more` in addition to the necessary ones.
     pub fn connect(scene: &Scene, port: &str, more: u64) -> FrontEnd {
         let path = scene.daemon.runtime_dir().join(format!("{port}.sock"));
         let socket = UnixStream::connect(path).expect("a port listens");
@@ -80,24 +80,24 @@ impl FrontEnd {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         assert!(files.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(files)));
-        // The port may have ended the connection.
+        // The port may have ended the connection already.
         let _ = sendmsg(&self.socket, &[IoSlice::new(&message)], &mut ancillary, SendFlags::NOSIGNAL);
     }
 
-    /// Says it and hears whether the port followed. A connection that ends is a no.
+    /// Sends a request. Returns true if the port accepts it, and false if the port refuses it or ends the connection.
     pub fn ask(&self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         self.say(request, true, body, files);
-        self.hear().is_some_and(|number| number == 0)
+        self.next_answer().is_some_and(|number| number == 0)
     }
 
-    /// Says what is answered by something else than success or failure.
+    /// Sends a request with its own kind of answer. Returns the answer.
     pub fn ask_for_answer(&self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         self.say(request, false, body, files);
-        self.hear().is_some()
+        self.next_answer().is_some()
     }
 
-    /// The first number of an answer.
-    fn hear(&self) -> Option<u64> {
+    /// Returns the first number of an answer.
+    fn next_answer(&self) -> Option<u64> {
         let (mut header, mut body) = ([0; 12], Vec::new());
         (&self.socket).read_exact(&mut header).ok()?;
         let size = u32::from_ne_bytes(header[8..].try_into().expect("four bytes"));
@@ -106,12 +106,12 @@ impl FrontEnd {
         body.first_chunk().copied().map(u64::from_ne_bytes)
     }
 
-    /// One region of memory, at address 0.
+    /// Shares one region of memory, at address 0.
     pub fn share(&self, file: &OwnedFd, bytes: u64) -> bool {
         self.share_all(&[(file.as_fd(), 0, bytes, 0)])
     }
 
-    /// Regions: file, address (the guest's and the front end's own), bytes, place in the file.
+    /// Shares regions: file, address (of both the guest and the front end), bytes, offset in the file.
     pub fn share_all(&self, regions: &[(BorrowedFd<'_>, u64, u64, u64)]) -> bool {
         let mut body = [(regions.len() as u32).to_ne_bytes(), [0; 4]].concat();
         regions.iter().for_each(|&(_, at, bytes, offset)| body.extend(words(&[at, bytes, at, offset])));
@@ -119,7 +119,7 @@ impl FrontEnd {
         self.ask(SET_MEM_TABLE, &body, &files)
     }
 
-    /// Starts the transmit queue at the memory's beginning; false when the port ends the connection.
+    /// Starts the transmit queue at the memory's beginning. Returns false if the port ends the connection.
     pub fn start(&mut self) -> bool {
         let kick = new_eventfd();
         let address = [state(1, 0), words(&[TABLE, USED, AVAILABLE, 0])].concat();
@@ -140,8 +140,8 @@ impl FrontEnd {
     }
 }
 
-/// Writes descriptors of frames into the memory and makes them available: address and length of each, which is one buffer with
-/// its header of 12 bytes.
+/// Writes descriptors of frames into the memory and makes them available. `frames` has the address and length of each
+/// buffer, with its header of 12 bytes.
 pub fn offer(memory: &Mapping, first: u16, frames: &[(u64, u32)]) {
     let put = |at: u64, bytes: &[u8]| {
         assert!(memory.view(at as usize, bytes.len()).expect("inside").write(bytes));
@@ -155,21 +155,21 @@ pub fn offer(memory: &Mapping, first: u16, frames: &[(u64, u32)]) {
     put(AVAILABLE + 2, &first.wrapping_add(frames.len() as u16).to_le_bytes());
 }
 
-/// How many chains the device has given back.
+/// Returns the number of used chains.
 pub fn used(memory: &Mapping) -> u16 {
     let mut bytes = [0; 2];
     assert!(memory.view(USED as usize + 2, 2).expect("inside").read(&mut bytes));
     u16::from_le_bytes(bytes)
 }
 
-/// Puts a frame behind its header, and says where.
+/// Writes a frame behind its header. Returns the buffer's address.
 pub fn put_frame(memory: &Mapping, frame: &[u8]) -> (u64, u32) {
     let bytes = [&[0; 12], frame].concat();
     assert!(memory.view(BUFFER as usize, bytes.len()).expect("inside").write(&bytes));
     (BUFFER, bytes.len() as u32)
 }
 
-/// The port has ended the connection for this reason, and waits for the next.
+/// Waits until the port has ended the connection for this reason, and waits for the next one.
 pub fn must_have_ended(scene: &Scene, port: &str, reason: &str) {
     until(&format!("{port} is ended for {reason}"), || scene.faults(port, reason) > 0);
     scene.daemon.until_state(port, "waiting");

@@ -1,4 +1,4 @@
-//! Memory that front ends give: files that are cut, sparse, or of other pages than they seem.
+//! Memory of front ends: files that are truncated, sparse, or have huge pages that are missing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::front_end::{
 use crate::scene::Scene;
 use ringway_scenes::{frame, send, until};
 
-/// A file of one huge page, which there is for it; none where the kernel has none.
+/// Returns a file of one huge page, or `None` if the kernel has no free huge page.
 fn huge_page() -> Option<OwnedFd> {
     let file = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
     ftruncate(&file, 2 << 20).ok()?;
@@ -38,7 +38,7 @@ fn a_ring_that_starts_in_memory_that_is_gone_costs_the_front_end_its_port() {
     scene.end();
 }
 
-/// Whatever a ring looks like when its memory is gone: the reason is the memory.
+/// If a ring's memory is lost, the reported reason is the memory, not the contents of the ring.
 #[test]
 fn memory_that_goes_while_frames_flow_is_named_as_the_reason() {
     let scene = Scene::start_with(&config(1));
@@ -50,17 +50,17 @@ fn memory_that_goes_while_frames_flow_is_named_as_the_reason() {
         assert!(evil.share(&file, 1 << 30));
         assert!(evil.start());
         let at = put_frame(&own, &frame(PEER, [2, 0xee, 0, 0, 0, 9], 1));
-        // The index is far from 0 when it reads as 0 again.
+        // The index is far from 0 before it reads as 0.
         let mut sent = 0;
         while sent < 100 + round {
             offer(&own, sent, &[at; 50]);
             sent += 50;
             evil.kick();
-            until("they are taken", || crate::front_end::used(&own) == sent);
+            until("the frames are taken", || crate::front_end::used(&own) == sent);
         }
         ftruncate(&file, 0).expect("nothing");
         evil.kick();
-        until("the reason is named", || scene.faults("evil0", "memory_lost") == before + 1);
+        until("the reason is counted", || scene.faults("evil0", "memory_lost") == before + 1);
     }
     let status = scene.daemon.status();
     let others = status["faults"].as_array().expect("a list").iter().filter(|fault| fault["reason"] != "memory_lost");
@@ -74,12 +74,12 @@ fn a_large_piece_of_dma_memory_that_is_gone_costs_the_front_end_its_rings() {
     for port in ["evil0", "evil1"] {
         let mut nic = Nic::attach(&scene, port);
         let file = memory(1 << 40);
-        nic.client.map(1 << 40, file.as_fd(), 0, 1 << 40).expect("memory is taken");
+        nic.client.map(1 << 40, file.as_fd(), 0, 1 << 40).expect("the memory is mapped");
         nic.descriptor(0, 1 << 40, 1000, e1000::LAST);
         ftruncate(&file, 0).expect("nothing");
         nic.transmit(e1000::MEMORY, 128, 0, 1);
-        until("it is stopped", || scene.faults(port, "memory_lost") > 0);
-        // To start the rings again and again makes no more memory in the place of what was lost.
+        until("the ring is stopped", || scene.faults(port, "memory_lost") > 0);
+        // Starting the rings again and again allocates no further memory for the lost pages.
         let before = spare_bytes(&scene);
         for round in 0..20 {
             (0..200).for_each(|at| nic.descriptor(at, (1 << 40) + ((round * 200 + at) << 20), 1000, e1000::LAST));
@@ -95,7 +95,7 @@ fn a_large_piece_of_dma_memory_that_is_gone_costs_the_front_end_its_rings() {
     scene.end();
 }
 
-/// Bytes that the daemon has in the place of lost memory.
+/// Returns the bytes that the daemon has allocated for lost memory.
 fn spare_bytes(scene: &Scene) -> u64 {
     allocated_by_name(&scene.daemon.pid().to_string(), "ringway-spare")
 }
@@ -103,7 +103,7 @@ fn spare_bytes(scene: &Scene) -> u64 {
 #[test]
 fn a_log_or_notes_in_a_huge_page_that_is_gone_cost_the_front_end_its_port_at_most() {
     let scene = Scene::start_with(&config(2));
-    let more = huge_page().is_none().then(|| MoreHugePages::ask_for(2));
+    let more = MoreHugePages::ask_for(2);
     for (port, request, body) in [
         ("evil0", SET_LOG_BASE, words(&[4096, 0])),
         ("evil1", SET_INFLIGHT_FD, [words(&[4096, 0]), [2u16, 256].map(u16::to_ne_bytes).concat()].concat()),
@@ -126,7 +126,7 @@ fn a_log_or_notes_in_a_huge_page_that_is_gone_cost_the_front_end_its_port_at_mos
         offer(&own, 0, &[at; 50]);
         evil.start();
         evil.kick();
-        until("frames are taken, or the port is", || {
+        until("frames are taken, or the port has a fault", || {
             crate::front_end::used(&own) == 50 || scene.faults(port, "memory_lost") > 0
         });
         drop(evil);
@@ -141,7 +141,7 @@ const TIB: u64 = 1 << 40;
 #[test]
 fn more_address_space_than_a_port_may_have_is_refused_by_name() {
     let scene = Scene::start_with(&(config(2) + "[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\n"));
-    // As much as a process has, with all gaps filled.
+    // Uses the whole address space of a process, with all gaps filled.
     let sizes = [85 * TIB, 21 * TIB, 5 * TIB, TIB, TIB / 4, TIB / 16];
     let files: Vec<OwnedFd> = sizes.iter().map(|&bytes| memory(bytes)).collect();
     let places: Vec<u64> = (0..6).map(|number| number * 128 * TIB).collect();
@@ -152,17 +152,17 @@ fn more_address_space_than_a_port_may_have_is_refused_by_name() {
         let fits = region.2 <= 2 * TIB;
         assert_eq!(evil.share_all(&[region]), fits, "{:#x} bytes", region.2);
     }
-    until("it is named", || scene.faults("evil0", "memory_limit") > 0);
+    until("the reason is counted", || scene.faults("evil0", "memory_limit") > 0);
     let file = memory(4 * TIB);
     let mut nic = Nic::attach(&scene, "nic");
     assert!(nic.client.map(4 * TIB, file.as_fd(), 0, 4 * TIB).is_err());
-    until("it is named", || scene.faults("nic", "memory_limit") > 0);
+    until("the reason is counted", || scene.faults("nic", "memory_limit") > 0);
     nic.client.map(4 * TIB, file.as_fd(), 0, TIB).expect("room");
     assert_eq!(scene.daemon.port("nic")["memory"]["mapped"], TIB + e1000::BYTES as u64);
     assert_eq!(scene.daemon.port("nic")["memory"]["size"], 2 * TIB);
-    // Others come and go meanwhile.
+    // Other ports are made and removed meanwhile.
     drop(scene.attach("other"));
-    until("the other is gone", || scene.daemon.port("other").is_null());
+    until("the other port is gone", || scene.daemon.port("other").is_null());
     drop((evil, nic));
     for port in ["evil0", "nic"] {
         scene.daemon.until_state(port, "waiting");
@@ -181,7 +181,7 @@ fn all_ports_together_may_have_no_more_than_the_total_and_what_goes_is_free_agai
     assert!(evil[0].share(&files[0], 2 * TIB));
     assert!(evil[1].share(&files[1], 2 * TIB));
     assert!(!evil[2].share(&files[2], 2 * TIB), "5 TiB in all");
-    until("it is named", || scene.faults("evil2", "memory_limit") > 0);
+    until("the reason is counted", || scene.faults("evil2", "memory_limit") > 0);
     let small: Vec<_> = (0..3).map(|number| (files[2].as_fd(), number << 30, 1 << 30, number << 30)).collect();
     assert!(!evil[2].share_all(&small), "4 mappings in all");
     assert!(evil[2].share_all(&small[..2]));
@@ -193,7 +193,7 @@ fn all_ports_together_may_have_no_more_than_the_total_and_what_goes_is_free_agai
     scene.end();
 }
 
-/// The old table and the new one together would be too much.
+/// The old and the new memory table together would exceed the limit.
 #[test]
 fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     let scene = Scene::start_with(&(config(1) + "[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\n"));
@@ -201,7 +201,7 @@ fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     let front_end = FrontEnd::connect(&scene, "evil0", 0);
     for file in files.iter().cycle().take(6) {
         assert!(front_end.share(file, 2 * TIB));
-        // The same once more stays as it is.
+        // Sharing equal regions again changes nothing.
         assert!(front_end.share(file, 2 * TIB));
     }
     let halves = [(files[0].as_fd(), 0, TIB, 0), (files[0].as_fd(), TIB, TIB, TIB)];
@@ -211,7 +211,7 @@ fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     let most = 2 * TIB - e1000::BYTES as u64;
     for file in files.iter().cycle().take(6) {
         nic.client.map(4 * TIB, file.as_fd(), 0, most).expect("room");
-        nic.client.unmap(4 * TIB, most).expect("there is memory");
+        nic.client.unmap(4 * TIB, most).expect("the mapping exists");
     }
     drop(nic);
     for port in ["evil0", "nic"] {
@@ -220,18 +220,18 @@ fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     scene.end();
 }
 
-/// Frames from memory that nobody has ever written cost the sender its port before they cost the daemon much.
+/// A front end that sends frames from unwritten memory loses its connection before the daemon allocates much memory.
 #[test]
 fn frames_from_holes_make_no_more_memory_than_a_bound() {
     const GIB: u64 = 1 << 30;
-    if !ringway_memory::bounds_holes() {
+    if !ringway_memory::can_limit_holes() {
         skip!("needs userfaultfd(2)");
     }
     let scene = Scene::start_with(&config(2));
     for (port, most) in [("evil0", 64 << 20), ("evil1", 64 << 20)] {
         let file = memory(64 * GIB);
         let own = Mapping::shared(file.as_fd(), LEAST).expect("memory");
-        // To be ended and to come again makes no more of it.
+        // A front end that connects again does not get more memory.
         for life in 0..3 {
             let before = scene.faults(port, "memory_holes");
             let mut evil = FrontEnd::connect(&scene, port, 0);
@@ -240,8 +240,8 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
             assert!(own.view(0x2000, 8).expect("the used ring").write(&[0; 8]));
             assert!(evil.start());
             let (mut sent, mut at) = (0u16, (1 + life) * 8 * GIB);
-            until("it is ended", || {
-                // Many rounds for each look at the status, which takes long.
+            until("the connection is ended", || {
+                // Runs many rounds for each read of the status, because a read takes long.
                 let patience = Instant::now() + Duration::from_millis(500);
                 while Instant::now() < patience {
                     if crate::front_end::used(&own) == sent {
@@ -255,7 +255,7 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
                 scene.faults(port, "memory_holes") > before
             });
         }
-        // A few pages more for the time that this takes.
+        // Allows a few more pages for the time until the limit takes effect.
         let made = allocated(&file);
         assert!(made <= most + (4 << 20), "{made} bytes");
         let filled = scene.daemon.port(port)["memory"]["filled"].as_u64().expect("a number");
@@ -265,11 +265,11 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
     scene.end();
 }
 
-/// The same with frames to buffers that nobody has ever touched, within the bound that is set.
+/// Frames to buffers in untouched memory allocate at most the configured limit.
 #[test]
 fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     let bound = 8u64 << 20;
-    if !ringway_memory::bounds_holes() {
+    if !ringway_memory::can_limit_holes() {
         skip!("needs userfaultfd(2)");
     }
     let nic = "[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\nmemory = { holes = \"8MiB\" }\n";
@@ -277,8 +277,8 @@ fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     let mut peer = scene.attach("peer");
     let mut nic = Nic::attach(&scene, "nic");
     let file = memory(1 << 40);
-    nic.client.map(1 << 40, file.as_fd(), 0, 1 << 40).expect("memory is taken");
-    // Each descriptor names pages of its own; again and again others.
+    nic.client.map(1 << 40, file.as_fd(), 0, 1 << 40).expect("the memory is mapped");
+    // Each descriptor has new pages each time.
     let mut number = 0;
     let mut fill = |nic: &Nic| {
         (0..256).for_each(|at| nic.descriptor(at, (1 << 40) + ((number + at) << 12), 0, 0));
@@ -287,7 +287,7 @@ fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     fill(&nic);
     nic.receive(e1000::MEMORY, 4096, 0, 255);
     let mut tail = 255;
-    until("it is stopped", || {
+    until("the ring is stopped", || {
         (0..200).for_each(|number| send(&mut peer.port, &frame([0xff; 6], PEER, number)));
         let head = nic.get(ringway_traffic::e1000::register::RDH);
         if head == tail {

@@ -1,7 +1,8 @@
-//! Bad input: a running daemon is attacked while two well-behaved ports move checked frames beside the attack. Each attack
-//! costs the attacker a counted, named reason; the others keep their frames, and the daemon returns to its state before.
+//! Bad input: attackers harm a running daemon while two well-behaved ports exchange checked frames. Each attack is
+//! counted at the attacker's port with a named reason. The other ports keep their frames, and the daemon returns to its
+//! earlier state.
 //!
-//! One test at a time: each judges a whole daemon.
+//! One test runs at a time, because each measures a whole daemon.
 
 mod addresses;
 mod attacker;

@@ -23,7 +23,11 @@ fn the_memory_file_cannot_be_truncated_grown_or_sealed() {
         assert_eq!(ftruncate(file, size), Err(Errno::PERM), "{size}");
     }
     assert_eq!(fallocate(file, FallocateFlags::empty(), bytes, 4096), Err(Errno::PERM));
-    assert_eq!(fcntl_add_seals(file, SealFlags::WRITE), Err(Errno::PERM), "nor made read-only for the switch");
+    assert_eq!(
+        fcntl_add_seals(file, SealFlags::WRITE),
+        Err(Errno::PERM),
+        "the switch's memory must not become read-only"
+    );
     drop(evil);
     scene.end();
 }
@@ -44,7 +48,7 @@ fn under_load(scene: &Scene, from: u64, abuse: impl Fn(std::os::fd::BorrowedFd<'
         std::thread::scope(|scope| {
             let _stop = StopOnDrop(&stop);
             scope.spawn(|| {
-                // Indices and buffers have left their first values by then.
+                // Indices and buffers no longer have their first values by then.
                 until("frames flow", || flowing.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed));
                 while !stop.load(Ordering::Relaxed) {
                     abuse(std::os::fd::AsFd::as_fd(&file), from, bytes - from);
@@ -102,10 +106,10 @@ fn another_process_that_scribbles_over_the_memory_costs_the_client_its_port_at_m
             .args(["if=/dev/urandom", target.as_str(), "bs=64K", "count=34", "conv=notrunc"])
             .stderr(Stdio::null())
             .spawn()
-            .expect("dd is there");
+            .expect("dd is installed");
         let mut head = 0;
         while scribbler.try_wait().expect("a child").is_none() {
-            // By hand: the client's own library would not take what its slots hold now.
+            // The test uses the ring directly, because the client library would refuse the slots' contents.
             head = (head + 64) % 512;
             evil.publish(head);
             std::thread::yield_now();

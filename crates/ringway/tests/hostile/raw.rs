@@ -1,4 +1,4 @@
-//! The attach dialogue spoken by hand.
+//! The attach protocol without the client library.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -20,16 +20,16 @@ pub const MOST_DESCRIPTORS: usize = 253;
 /// A connection to `attach.sock`.
 pub struct Raw(pub OwnedFd);
 
-/// What the switch said.
+/// The switch's answer.
 #[derive(Debug)]
 pub enum Said {
     Granted {
         descriptors: Vec<OwnedFd>,
     },
     Refused(String),
-    /// The connection ended without a word.
+    /// The connection ended without an answer.
     Closed,
-    /// Nothing came in time.
+    /// No answer came in time.
     Nothing,
 }
 
@@ -42,7 +42,7 @@ impl Raw {
         Self(socket)
     }
 
-    /// Sends a message; false when the switch has closed the connection.
+    /// Sends a message. Returns false if the switch has closed the connection.
     pub fn say(&self, message: &[u8]) -> bool {
         rustix::net::send(&self.0, message, SendFlags::NOSIGNAL).is_ok()
     }
@@ -55,7 +55,7 @@ impl Raw {
         sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
     }
 
-    pub fn hear(&self) -> Said {
+    pub fn next_answer(&self) -> Said {
         self.hear_within(PATIENCE)
     }
 
@@ -81,18 +81,18 @@ impl Raw {
                 descriptors.extend(rights);
             }
         }
-        match Reply::decode(&message[..received.bytes]).expect("the switch speaks its own protocol") {
+        match Reply::decode(&message[..received.bytes]).expect("a valid answer") {
             Reply::Granted { .. } => Said::Granted { descriptors },
             Reply::Refused(reason) => Said::Refused(reason),
         }
     }
 
-    /// The switch must refuse with these words and close.
+    /// Checks that the switch refuses with these words and closes the connection.
     pub fn must_be_refused(&self, words: &str, why: &str) {
-        match self.hear() {
+        match self.next_answer() {
             Said::Refused(said) if said.contains(words) => {}
-            other => panic!("{why}: the switch should refuse with {words:?}: {other:?}"),
+            other => panic!("{why}: the switch does not refuse with {words:?}: {other:?}"),
         }
-        assert!(matches!(self.hear(), Said::Closed), "{why}: the switch should close");
+        assert!(matches!(self.next_answer(), Said::Closed), "{why}: the switch does not close the connection");
     }
 }

@@ -12,7 +12,7 @@ use crate::attacker::{EVIL, PEER, Side};
 use crate::scene::{Scene, StopOnDrop};
 use ringway_scenes::{PATIENCE, frame, send, until};
 
-/// How long two threads of an attacker race with the switch.
+/// The time for which two threads of an attacker race with the switch.
 const RACE: Duration = Duration::from_millis(1500);
 
 #[test]
@@ -41,7 +41,7 @@ fn a_transmit_head_beyond_the_ring_ends_the_port() {
         evil.publish(head);
         scene.must_have_ended(&evil, "tx_head_out_of_range", &format!("head {head} is not a slot"));
     }
-    assert_eq!(scene.faults("evil", "tx_head_out_of_range"), 4, "each is counted");
+    assert_eq!(scene.faults("evil", "tx_head_out_of_range"), 4, "each fault is counted");
     scene.end();
 }
 
@@ -83,7 +83,7 @@ fn slots_that_name_no_buffer_or_no_length_are_counted_and_skipped() {
     let buffers = evil.port.layout().buffer_count;
     let good = evil.port.layout().first_tx_buffer(0, 1);
     evil.write_buffer(good, &frame(PEER, EVIL, 7));
-    // One frame was sent before: the ring is at slot 1.
+    // One frame was sent before, so the ring is at slot 1.
     let slot = |buffer, len, flags| Slot { buffer, len, flags };
     let bad_buffers = [0, 1, buffers, buffers + 1, 0x8000_0000, u32::MAX].map(|buffer| slot(buffer, 60, 0));
     let bad_lengths = [0, 2113, 4096, 65535].map(|len| slot(good, len, 0));
@@ -94,21 +94,23 @@ fn slots_that_name_no_buffer_or_no_length_are_counted_and_skipped() {
     }
     evil.publish(1 + all.len() as u32);
     for _ in 0..3 {
-        assert_eq!(peer.receive_from(EVIL), frame(PEER, EVIL, 7), "a buffer may stand in several slots");
+        assert_eq!(peer.receive_from(EVIL), frame(PEER, EVIL, 7), "several slots may have one buffer");
     }
-    until("all are counted", || scene.drops("evil", "bad_buffer") == 6 && scene.drops("evil", "bad_length") == 4);
-    assert_eq!(scene.daemon.port("evil")["in"]["frames"], 1 + all.len(), "every slot counts as taken");
+    until("all frames are counted", || {
+        scene.drops("evil", "bad_buffer") == 6 && scene.drops("evil", "bad_length") == 4
+    });
+    assert_eq!(scene.daemon.port("evil")["in"]["frames"], 1 + all.len(), "each slot counts as taken");
 
-    // The same in the ring of received frames: length and flags are the switch's to write, the buffer is not there.
+    // Invalid buffers in the receive ring. The switch writes length and flags itself.
     let next = scene.daemon.port("evil")["out"]["frames"].as_u64().expect("a number") as u32;
     evil.set_slot(Side::Rx, next, slot(u32::MAX, 65535, u16::MAX));
     for number in 0..5 {
         send(&mut peer.port, &frame(EVIL, PEER, number));
     }
-    until("they are counted", || scene.drops("evil", "bad_buffer") == 6 + 5);
+    until("the frames are counted", || scene.drops("evil", "bad_buffer") == 6 + 5);
     evil.set_slot(Side::Rx, next, slot(evil.port.layout().first_rx_buffer(0, next), 65535, u16::MAX));
     send(&mut peer.port, &frame(EVIL, PEER, 9));
-    until("a good buffer is filled", || {
+    until("a valid buffer is filled", || {
         let slot = Slot::from_word(evil.slot(Side::Rx, next).load(Ordering::Relaxed));
         (slot.len, slot.flags) == (60, 0)
     });
@@ -119,13 +121,13 @@ fn slots_that_name_no_buffer_or_no_length_are_counted_and_skipped() {
 #[test]
 fn endless_bad_slots_take_no_more_than_a_turn_each() {
     let scene = Scene::start();
-    // As many slots as the memory limit allows, all of them bad, and new ones published all the time.
+    // As many slots as the memory limit allows, all of them invalid. New ones are published all the time.
     let shape = Shape { tx_rings: 8, tx_slots: 32_768, buffer_size: 128, ..Shape::default() };
     let evil = scene.attach_as("evil", shape);
     let heads: Vec<_> = (0..8).map(|ring| evil.word(evil.port.layout().doorbell(ring))).collect();
     let (end, mut head) = (Instant::now() + RACE, 0);
     let before = scene.bystanders.moved();
-    until("more bad slots are counted than a ring has", || {
+    until("more invalid slots are counted than a ring has", || {
         for _ in 0..1000 {
             head = (head + 32_767) % 32_768;
             heads.iter().for_each(|word| word.store(head, Ordering::SeqCst));
@@ -149,12 +151,12 @@ fn a_frame_without_end_ends_the_port_and_an_unfinished_one_waits() {
         evil.set_slot(Side::Tx, at, piece(at, NS_MOREFRAG));
     }
     evil.publish(4);
-    // For as long as the attacker likes, at no cost: the poller sleeps beside it (see idle.rs for how well).
+    // An unfinished frame may stay for any time and costs nothing: the poller sleeps meanwhile (idle.rs measures this).
     scene.bystanders.go_on(2000);
     assert_eq!(scene.daemon.port("evil")["state"], "up");
     evil.set_slot(Side::Tx, 4, piece(4, 0));
     evil.publish(5);
-    assert_eq!(peer.receive_from(EVIL).len(), 240, "when its end comes it is a frame");
+    assert_eq!(peer.receive_from(EVIL).len(), 240, "the frame arrives when its end comes");
 
     for at in 5..512 {
         evil.set_slot(Side::Tx, at, piece(at, NS_MOREFRAG));
@@ -165,7 +167,7 @@ fn a_frame_without_end_ends_the_port_and_an_unfinished_one_waits() {
     scene.end();
 }
 
-/// Every buffer of an attacker holds these two bytes only, so that any other byte in its frames is somebody else's.
+/// All buffers of an attacker hold only these two byte values, so any other byte in its frames comes from another port.
 const TO: u8 = 0x52;
 const FROM: u8 = 0x54;
 
@@ -176,7 +178,7 @@ fn slots_that_change_while_they_are_read_never_show_a_byte_of_others() {
     send(&mut peer.port, &frame([0xff; 6], [TO; 6], TO));
     let (end, mut rounds, mut seen) = (Instant::now() + RACE, 0, 0);
     while Instant::now() < end || seen == 0 {
-        assert!(Instant::now() < end + PATIENCE, "some frames should get through");
+        assert!(Instant::now() < end + PATIENCE, "no frames arrive");
         rounds += 1;
         let evil = scene.attach("evil");
         let layout = *evil.port.layout();
@@ -213,7 +215,7 @@ fn slots_that_change_while_they_are_read_never_show_a_byte_of_others() {
                 peer.port.rx().drain(512, |frame| {
                     if frame.starts_with(&[TO; 6]) && frame.get(6..12) == Some(&[FROM; 6]) {
                         seen += 1;
-                        assert!(frame.iter().all(|&byte| byte == TO || byte == FROM), "a byte of somebody else");
+                        assert!(frame.iter().all(|&byte| byte == TO || byte == FROM), "a byte of another port");
                     }
                 });
                 std::thread::yield_now();

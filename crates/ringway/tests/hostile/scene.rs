@@ -1,4 +1,4 @@
-//! A daemon with bystanders, and the judgement in the end.
+//! A daemon with bystanders, and the checks at the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Starts with the default configuration.
+    /// Starts a daemon with the default configuration.
     pub fn start() -> Self {
         Self::start_with("[switch.lan0]\n")
     }
@@ -37,8 +37,8 @@ impl Scene {
     }
 
     pub fn with(turn: MutexGuard<'static, ()>, daemon: Daemon) -> Self {
-        // What commands and clients make the daemon allocate once is not what an attack costs.
-        drop(daemon.attach("lan0:first").expect("a client should be let in"));
+        // Memory that the daemon allocates once for commands and clients does not count as the cost of an attack.
+        drop(daemon.attach("lan0:first").expect("a port"));
         daemon.status();
         let bystanders = Bystanders::start(&daemon);
         until("the first client's port is gone", || daemon.port("first").is_null());
@@ -54,7 +54,7 @@ impl Scene {
         Attacker::attach(&self.daemon, name, shape)
     }
 
-    /// Attaches an attacker and a peer, whose addresses the switch has learned.
+    /// Attaches an attacker and a peer, and makes the switch learn their addresses.
     pub fn attach_pair(&self) -> (Attacker, Attacker) {
         let (mut evil, mut peer) = (self.attach("evil"), self.attach("peer"));
         peer.introduce(PEER);
@@ -64,14 +64,15 @@ impl Scene {
         (evil, peer)
     }
 
-    /// How often this port was ended for this reason, as far as the daemon remembers.
+    /// Returns how often this port was ended for this reason, as far as the daemon remembers.
     pub fn faults(&self, port: &str, reason: &str) -> usize {
         let status = self.daemon.status();
         let faults = status["faults"].as_array().expect("a list");
         faults.iter().filter(|fault| fault["port"] == port && fault["reason"] == reason).count()
     }
 
-    /// The attacker must have lost its port for this reason: the client is told, the status counts it, the port is gone.
+    /// Checks that the attacker has lost its port for this reason: the client learns the reason, the status counts it,
+    /// and the port is gone.
     pub fn must_have_ended(&self, attacker: &Attacker, reason: &str, words: &str) {
         let (name, mut said) = (attacker.name.as_str(), None);
         until(&format!("{name} is ended for {reason}"), || {
@@ -79,25 +80,26 @@ impl Scene {
             said.is_some()
         });
         let said = said.unwrap_or_default();
-        assert!(said.contains(words), "{name} is told {said:?}, which should say {words:?}");
+        assert!(said.contains(words), "{name} was ended for {said:?}, without {words:?}");
         until("the port is gone", || self.daemon.port(name).is_null());
         assert!(self.faults(name, reason) > 0, "{reason}: {}", self.daemon.status()["faults"]);
     }
 
-    /// What `drops` of the status says.
+    /// Returns the count of `drops` in the status.
     pub fn drops(&self, port: &str, reason: &str) -> u64 {
         self.daemon.port(port)["drops"][reason].as_u64().unwrap_or(0)
     }
 
-    /// All attackers are gone: the daemon must be what it was, and the bystanders must have kept their frames.
+    /// Ends the test after all attackers are gone. Checks that the daemon uses no more resources than before, and that
+    /// the bystanders have kept their frames.
     pub fn end(self) {
         self.bystanders.go_on(2000);
         self.must_return();
         self.bystanders.finish(&self.daemon);
     }
 
-    /// The daemon's allocator keeps memory for what was there once: from now on it may hold that much. Everything else
-    /// must have returned. A leak shows in a second round.
+    /// Allows the memory that the daemon's allocator keeps from now on. All other resources must have returned. A leak
+    /// shows in a second round.
     pub fn allow_for_the_first_round(&mut self, kib: u64) {
         self.before.anonymous += kib;
         self.must_return();
@@ -111,13 +113,13 @@ impl Scene {
             if now.is_back_at(&self.before) {
                 return;
             }
-            assert!(Instant::now() < deadline, "the daemon should return to {:?}: {now:?}", self.before);
+            assert!(Instant::now() < deadline, "the daemon does not return to {:?}: {now:?}", self.before);
             std::thread::yield_now();
         }
     }
 }
 
-/// Stops other threads when dropped, so that a test that fails ends.
+/// Stops other threads when dropped, so that a failing test ends.
 pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -1,4 +1,5 @@
-//! Storms of broadcasts, multicasts and frames to unknown addresses: each class is held to its rate, and takes no frame of others.
+//! Storms of broadcasts, multicasts and frames to unknown addresses: each class is limited to its rate, and costs other
+//! ports no frame.
 
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use ringway_scenes::{frame, settle};
 
 /// Frames of a storm.
 const FRAMES: u64 = 250_000;
-/// What passes of it at once, which is the least burst, and each second.
+/// Frames of a storm that pass at once, which is the smallest burst, and then each second.
 const BURST: u64 = 32;
 const RATE: u64 = 100;
 

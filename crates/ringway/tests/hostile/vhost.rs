@@ -1,4 +1,4 @@
-//! vhost-user ports: a front end by hand, with arbitrary messages.
+//! vhost-user ports: a front end that sends arbitrary messages.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -18,14 +18,14 @@ use ringway_scenes::{PATIENCE, frame, send, until};
 
 /// Descriptors of a ring.
 const SIZE: u16 = 256;
-/// Where the parts of a ring are behind its beginning, and how far rings are apart.
+/// Offsets of the parts of a ring from its beginning, and the distance between rings.
 const AVAILABLE: usize = 0x1000;
 const USED: usize = 0x2000;
 const RING: usize = 0x4000;
 /// Buffers, which all rings share.
 const BUFFERS: usize = 0x8_0000;
 const BYTES: usize = 0x10_0000;
-/// Where the front end has its memory.
+/// Address of the memory in the front end.
 const USER: u64 = 0x7f00_0000_0000;
 
 const SET_FEATURES: u32 = 2;
@@ -46,7 +46,7 @@ const SEVERAL_PAIRS: u64 = 1 << 22;
 
 pub use ringway_testing::file::new_eventfd;
 
-/// A port `evil` with so many queue pairs, which has the address `EVIL`.
+/// Returns the configuration of a port `evil` with this number of queue pairs and the address `EVIL`.
 pub fn config(pairs: usize) -> String {
     let port = "[port.evil]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nmac = [\"02:ee:00:00:00:01\"]\n";
     format!("[switch.lan0]\n{port}queues = {pairs}\n")
@@ -56,13 +56,13 @@ pub fn config(pairs: usize) -> String {
 pub struct FrontEnd {
     socket: UnixStream,
     memory: Mapping,
-    /// By queue.
+    /// Indexed by queue.
     pub calls: Vec<OwnedFd>,
     kicks: Vec<OwnedFd>,
 }
 
 impl FrontEnd {
-    /// Starts all queues. Those that receive have their buffers.
+    /// Starts all queues. Receive queues have their buffers.
     pub fn attach(scene: &Scene, pairs: usize) -> FrontEnd {
         let socket = UnixStream::connect(scene.daemon.runtime_dir().join("evil.sock")).expect("a port listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -84,7 +84,7 @@ impl FrontEnd {
 
     fn start(&mut self, queue: usize) {
         let (number, base) = (queue as u32, RING * queue);
-        // Writable in a receive ring, readable in another.
+        // Buffers are writable in a receive ring and readable in a transmit ring.
         let flags = if queue.is_multiple_of(2) { 2u64 } else { 0 };
         for at in 0..usize::from(SIZE) {
             let buffer = (BUFFERS + at % 64 * 2048) as u64;
@@ -113,26 +113,26 @@ impl FrontEnd {
         assert!(self.memory.view(at, bytes.len()).expect("inside").write(bytes));
     }
 
-    /// The index of the available or used ring that begins there.
+    /// Returns the index of the available or used ring at this offset.
     fn index(&self, ring: usize) -> &AtomicU16 {
         let view = self.memory.view(ring + 2, 2).expect("inside");
         &view.words16().expect("aligned")[0]
     }
 
-    /// Gives back what receive rings have used, and sends on every other ring what there is room for.
+    /// Returns the used buffers of receive rings, and fills all transmit rings with frames.
     pub fn go_on(&self) {
         for queue in 0..self.calls.len() {
             let ring = RING * queue;
             let used = self.index(ring + USED).load(Ordering::SeqCst);
             self.index(ring + AVAILABLE).store(used.wrapping_add(SIZE / 2), Ordering::SeqCst);
             if !queue.is_multiple_of(2) {
-                // A full counter is as good as a write.
+                // A full counter wakes the switch as well as a write does.
                 let _ = rustix::io::write(&self.kicks[queue], &1u64.to_ne_bytes());
             }
         }
     }
 
-    /// Has the device find a descriptor behind the table's end.
+    /// Makes a descriptor beyond the table's end available.
     pub fn break_ring(&self, queue: usize) {
         let ring = RING * queue;
         let available = self.index(ring + AVAILABLE).load(Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl FrontEnd {
         sendmsg(&self.socket, &message, &mut beside, SendFlags::NOSIGNAL).expect("the port listens");
     }
 
-    /// Whether all that was said was followed.
+    /// Returns true if the port has accepted all messages.
     pub fn is_served(&self) -> bool {
         self.tell(GET_QUEUE_NUM, &[], &[]);
         (&self.socket).read_exact(&mut [0; 20]).is_ok()
@@ -182,15 +182,15 @@ fn eight_pairs_of_blocking_full_call_descriptors_hold_up_nobody() {
             }
         });
         let (before, mut number) = (calls(), 0u8);
-        until("it is called again and again", || {
+        until("the front end is called many times", || {
             for _ in 0..64 {
                 number = number.wrapping_add(1);
-                // Of several flows, so that they come to several queues.
+                // The frames are of several flows, so that they come to several queues.
                 send(&mut peer.port, &frame(EVIL, [2, 0xee, 0, 0, 1, number % 16], number));
             }
             calls() >= before + 2000
         });
-        // Nobody else waits meanwhile, and the port goes on, too: there is nothing to end it for.
+        // The other ports do not wait meanwhile, and the attacker's port stays: it breaks no rule.
         scene.bystanders.go_on(5000);
     });
     assert!(front.is_served());
@@ -205,7 +205,7 @@ fn eight_pairs_of_blocking_full_call_descriptors_hold_up_nobody() {
 fn an_error_descriptor_that_is_made_blocking_and_full_again_and_again_does_not_hold_its_port() {
     let scene = Scene::start_with(&config(1));
     let error = new_eventfd();
-    rustix::io::write(&error, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
+    rustix::io::write(&error, &(u64::MAX - 1).to_ne_bytes()).expect("the value fits into the counter");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);

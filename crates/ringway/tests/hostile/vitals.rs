@@ -1,16 +1,16 @@
-//! The resources of the machine that a daemon holds.
+//! The machine's resources that a daemon holds.
 
 use std::fs;
 
-/// Growth of the daemon's own memory that is no leak: allocator's slack, a larger topology once seen.
+/// Growth of the daemon's own memory that does not count as a leak: the allocator's slack, space for a larger topology.
 const SLACK_KIB: u64 = 4096;
 
-/// Read from `/proc`.
+/// The resources of a daemon, as read from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vitals {
-    /// Memory of its own in KiB.
+    /// The daemon's own memory in KiB.
     pub anonymous: u64,
-    /// Clients' memory that it has touched, in KiB.
+    /// Clients' memory that the daemon has touched, in KiB.
     pub shared: u64,
     pub descriptors: usize,
     pub threads: u64,
@@ -20,22 +20,22 @@ pub struct Vitals {
 
 impl Vitals {
     pub fn of(pid: u32) -> Self {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon should live");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon is alive");
         let field = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).expect("a field of /proc/PID/status");
             line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
         };
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the daemon should live");
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the daemon is alive");
         Self {
             anonymous: field("RssAnon:"),
             shared: field("RssShmem:"),
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).expect("the daemon should live").count(),
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).expect("the daemon is alive").count(),
             threads: field("Threads:"),
             memories: maps.lines().filter(|line| line.contains("memfd:")).count(),
         }
     }
 
-    /// Whether this is not more than `before`, but for the slack.
+    /// Returns true if this is at most `before`, with the slack.
     pub fn is_back_at(&self, before: &Self) -> bool {
         self.descriptors <= before.descriptors
             && self.threads <= before.threads
@@ -45,12 +45,12 @@ impl Vitals {
     }
 }
 
-/// Processor time of a process so far, in clock ticks of 10 ms: the whole process, or one thread.
+/// Returns the used processor time of a process or a thread, in clock ticks of 10 ms.
 pub fn ticks(path: &str) -> u64 {
-    let stat = fs::read_to_string(path).expect("the daemon should live");
-    // The name in parentheses may hold anything.
+    let stat = fs::read_to_string(path).expect("the daemon is alive");
+    // The name in parentheses may contain any characters.
     let after = stat.rsplit_once(')').expect("a name").1;
     let fields: Vec<&str> = after.split_whitespace().collect();
-    // utime and stime are fields 14 and 15, of which the first after the name is 3.
+    // utime and stime are fields 14 and 15. The first field after the name is field 3.
     [11, 12].map(|at| fields[at].parse::<u64>().expect("a number")).iter().sum()
 }

@@ -1,6 +1,6 @@
-//! Limits are exact to the frame. Between two looks at most the bucket's contents, what came in meanwhile and one frame may
-//! pass; and no less, unless the bucket was full because the limited port or the limiting poller had no processor for long:
-//! the test then looks again.
+//! Limits are exact to one frame. Between two samples, at most the bucket's tokens, the tokens added meanwhile and one
+//! frame may pass. No fewer may pass, unless the bucket was full because a sender or a poller had no processor for
+//! long. The test then samples again.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use ringway_control::client::Client;
 use ringway_scenes::flood::{address, clients_to, config};
 use ringway_scenes::{Daemon, until};
 
-/// How long a window is: at 8 kbit/s, 50 frames of 60 bytes come in.
+/// Length of a window. At 8 kbit/s, tokens for 50 frames of 60 bytes are added in it.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// The daemon at a moment between two.
+/// A sample: the daemon's status at a moment between `began` and `ended`.
 struct Look {
     began: Instant,
     ended: Instant,
@@ -33,7 +33,7 @@ impl Look {
     }
 }
 
-/// What is limited.
+/// The limited direction or bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Ingress(&'static str),
@@ -41,7 +41,7 @@ enum Of {
     Bucket,
 }
 
-/// A limit that is looked at: so many bytes or frames a second, so many at once, and the most that one frame takes.
+/// A tested limit: its bytes or frames per second, its burst, and the most tokens that one frame takes.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     of: Of,
@@ -49,9 +49,9 @@ struct Held {
     rate: f64,
     burst: f64,
     frame: f64,
-    /// It is more than this machine may be able to send.
+    /// True if this machine may be too slow to reach the limit.
     is_high: bool,
-    /// Bytes that a poller may hold of a shared bucket while it serves a port: so much less is seen in it than there is.
+    /// Tokens of a shared bucket that a poller may reserve while it serves a port. The status does not show them.
     reservation: f64,
 }
 
@@ -65,56 +65,56 @@ impl Held {
             Of::Ingress(port) | Of::Egress(port) => {
                 let port = look.port(port);
                 let limit = if matches!(self.of, Of::Ingress(_)) { &port.ingress } else { &port.egress };
-                let limit = limit.as_ref().expect("it has a limit");
+                let limit = limit.as_ref().expect("a limit");
                 (limit.tally, limit.fill, limit.frames_fill)
             }
         };
         (tally, if self.is_bytes { fill } else { frames_fill })
     }
 
-    /// Bytes or frames that have passed it.
+    /// Returns the bytes or frames that have passed the limit.
     fn passed(self, look: &Look) -> f64 {
         let passed = self.of(look).0.passed;
         if self.is_bytes { passed.bytes as f64 } else { passed.frames as f64 }
     }
 
-    /// Bytes or frames that are in it.
+    /// Returns the tokens in the bucket, in bytes or frames.
     fn left(self, look: &Look) -> f64 {
-        self.of(look).1.expect("it has a bucket") * self.burst
+        self.of(look).1.expect("a fill level") * self.burst
     }
 
-    /// Bytes or frames that come in between two moments.
+    /// Returns the tokens that are added between two moments.
     fn in_time(self, from: Instant, to: Instant) -> f64 {
         self.rate * (to - from).as_secs_f64()
     }
 
-    /// Frames were refused, or waited.
+    /// Returns true if frames were refused or had to wait.
     fn is_reached(self, look: &Look) -> bool {
         let tally = self.of(look).0;
         tally.refused.all() + tally.waits > 0
     }
 }
 
-/// How often a window's beginning is looked at: a look at which no poller holds a reservation shows what there is.
+/// Number of samples at the beginning of a window. A sample without a poller's reservation shows all tokens.
 const LOOKS: usize = 24;
-/// Most bytes that a poller reserves of a shared bucket.
+/// Most tokens, in bytes, that a poller reserves of a shared bucket.
 const RESERVATION: f64 = (4 << 20) as f64;
 
-/// Judges windows, each between several looks and three: what passed is the middle ones', and what was left at no later a moment or no
-/// earlier is the others'.
+/// Checks windows, each between several samples at its beginning and three at its end. The passed frames are those
+/// between the inner samples. The outer samples give the tokens left before and after the window.
 ///
-/// No window may have more than there was, whatever was reserved when it began. Each limit must have a window that was looked at while
-/// nothing was reserved, and that had no more than was seen then: a machine that takes the processor from a poller that holds a
-/// reservation spoils a window, and is no defect.
+/// In no window may more pass than the tokens allow, including reserved ones. Each limit must have a window that began
+/// without a reservation, and in which no more passed than the visible tokens allow. If the machine interrupts a poller
+/// that holds a reservation, the window is useless, but there is no defect.
 fn hold(daemon: &Daemon, limits: &[Held]) {
     let client = Client::new(&daemon.runtime_dir());
     let mut unseen: Vec<Held> = limits.iter().copied().filter(|limit| !limit.is_high).collect();
-    until("all are reached, and nearly empty", || {
+    until("all limits are reached, and their buckets are nearly empty", || {
         let look = look(&client);
         unseen.iter().all(|limit| limit.is_reached(&look) && limit.left(&look) < limit.burst / 2.0)
     });
     let mut unproven: Vec<Held> = limits.to_vec();
-    until("all let pass what they are to, and no more", || {
+    until("all limits are exact", || {
         let looks = [(); LOOKS].map(|()| look(&client));
         let [.., first, after] = &looks;
         std::thread::sleep(WINDOW.saturating_sub(first.ended.elapsed()));
@@ -127,7 +127,7 @@ fn hold(daemon: &Daemon, limits: &[Held]) {
             };
             let all: Vec<_> = looks.windows(2).map(|pair| since(&pair[0], &pair[1])).collect();
             let is_within = |slack: f64| all.iter().any(|(passed, most)| *passed <= most + slack);
-            assert!(is_within(limit.reservation), "{limit:?}: have passed, and may: {all:?}");
+            assert!(is_within(limit.reservation), "{limit:?}: (passed, allowed) in each window: {all:?}");
             if is_within(0.0) {
                 unproven.retain(|other| other.of != limit.of);
             }
@@ -142,7 +142,7 @@ fn hold(daemon: &Daemon, limits: &[Held]) {
     });
 }
 
-/// What is set for each of four ports, what comes of it in bytes or frames a second, and frames for it.
+/// The limit of each of four ports, its rate in bytes or frames per second, its burst, and frame lengths.
 const RATES: [(&str, f64, f64, &[usize]); 4] = [
     ("rate = \"8kbit\", burst = \"1514B\"", 1e3, 1514.0, &[60]),
     ("rate = \"100Mbit\", burst = \"12500kB\"", 12.5e6, 12.5e6, &[60, 1514, 590]),
@@ -157,7 +157,7 @@ fn held(row: usize, of: Of) -> Held {
     Held { of, is_bytes, rate, burst, frame, is_high: row == 2, reservation: 0.0 }
 }
 
-/// Ports 1 to 4 flood 5 to 8, where one of each pair is limited.
+/// Ports 1 to 4 flood ports 5 to 8. One port of each pair is limited.
 fn floods_are_held(at_ingress: bool, on_excess: &str) {
     let way = if at_ingress { "ingress" } else { "egress" };
     let limits = RATES.map(|(keys, ..)| format!("{way} = {{ {keys}, on_excess = \"{on_excess}\" }}"));
@@ -208,7 +208,7 @@ fn what_ports_have_together_is_exact_whatever_they_send_and_are_given() {
     let to = [5, 5, 5, 6, 1, 4].map(address);
     let ends: Vec<_> = (1..=6).zip(to).zip(lens).map(|((n, to), lens)| (n, to, lens)).collect();
     let _floods = clients_to(&daemon, &ends);
-    // Its frames, whoever has it, are one poller's: it owes for one at most.
+    // All ports of the bucket are on one poller, so the bucket can be in debt for at most one frame.
     let bucket = Held {
         of: Of::Bucket,
         is_bytes: true,

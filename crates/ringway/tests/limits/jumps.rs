@@ -1,5 +1,4 @@
-//! A daemon that stood still, as one whose machine was suspended: for the time that its clock jumps, no limit gives more
-//! than a burst.
+//! A daemon is stopped, as if its machine was suspended. No limit gives more than a burst for the time of the stop.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use rustix::process::Signal;
 use ringway_scenes::flood::{address, clients_to, config};
 use ringway_scenes::{Daemon, until};
 
-/// What is set, at once and a second, in bytes or frames; and what has passed of it.
+/// A limit's burst and rate per second, in bytes or frames, and the bytes or frames that have passed.
 struct Row {
     name: &'static str,
     burst: u64,
@@ -66,7 +65,7 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     ];
     let bucket = "[bucket.tenant]\nrate = \"8Mbit\"\nburst = \"20kB\"\n".to_owned();
     let daemon = Daemon::start(&(bucket + &config(&ports.each_ref().map(String::as_str))));
-    // Ports 7 and 8 are flooded by 9 and 10; 11 takes what the others send.
+    // Ports 9 and 10 flood ports 7 and 8. Port 11 receives the frames of the others.
     let to = |port: u8| match port {
         6 => [0xff; 6],
         9 => address(7),
@@ -82,7 +81,7 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     };
     let flows = || {
         let before = passed();
-        until("all flow", || {
+        until("frames of all limits flow", || {
             passed().iter().zip(before).zip(&ROWS).all(|((now, before), row)| *now > before + row.burst)
         });
     };
@@ -90,8 +89,8 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     for _ in 0..2 {
         let (looked, before) = (Instant::now(), passed());
         daemon.signal(Signal::STOP);
-        // A thread that waits for the processor stops when it has it; until then others go on.
-        until("all threads stand still", || thread_states(daemon.pid()).iter().all(|state| *state == 'T'));
+        // A thread that waits for the processor stops only when it gets it. Until then other threads continue.
+        until("all threads are stopped", || thread_states(daemon.pid()).iter().all(|state| *state == 'T'));
         let stopped = Instant::now();
         std::thread::sleep(Duration::from_secs(2));
         let goes_on = Instant::now();
@@ -100,10 +99,15 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
             let after = passed();
             let time = (stopped - looked) + goes_on.elapsed();
             for (row, (after, before)) in ROWS.iter().zip(after.into_iter().zip(before)) {
-                // Before it stood still, and after it, what it had and one frame each.
+                // Before and after the stop, a burst and one frame each may pass.
                 let frame = if row.burst > 1514 { 1514 } else { 1 };
                 let most = 2 * (row.burst + frame) + row.rate * time.as_micros() as u64 / 1_000_000;
-                assert!(after - before <= most, "{}: {} passed in {time:?}, {most} may", row.name, after - before);
+                assert!(
+                    after - before <= most,
+                    "{}: {} passed in {time:?}, at most {most} may",
+                    row.name,
+                    after - before
+                );
             }
             goes_on.elapsed() > Duration::from_millis(300)
         });

@@ -1,5 +1,5 @@
-//! Limits on ports of every kind: each frame passes or is counted as refused; where the excess waits, none is lost and all come
-//! in order.
+//! Limits on ports of every kind: each frame passes or is counted as refused. If the excess waits, no frame is lost and
+//! all frames arrive in order.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,7 +23,7 @@ const FRAMES: u32 = 200;
 /// Frames that pass at once.
 const BURST: u32 = 10;
 
-/// What sends to a port. Each keeps its connection.
+/// A sender at a port. It keeps its connection.
 enum Sender {
     Process(Box<Port>),
     Split(Box<VirtioEndpoint<Split>>),
@@ -48,14 +48,14 @@ fn numbered(number: u32) -> Vec<u8> {
     frame
 }
 
-/// The number of a frame, also when the kernel has put it into a datagram.
+/// Returns the number of a frame, also if the kernel has put the number into a datagram.
 fn number(frame: &[u8]) -> u32 {
     let at = if frame[12..14] == [8, 0] { 42 } else { 14 };
     u32::from_be_bytes(frame[at..at + 4].try_into().expect("four bytes"))
 }
 
 impl Sender {
-    /// Of port `p1`.
+    /// Attaches a sender to port `p1`.
     fn attach(daemon: &Daemon, kind: &Kind, space: Option<&Namespace>) -> Sender {
         let socket = daemon.runtime_dir().join("p1.sock");
         let virtio = VirtioOptions::default();
@@ -69,7 +69,7 @@ impl Sender {
                 Sender::E1000(Box::new(E1000Endpoint::attach(&socket, &options).expect("a front end")))
             }
             "stream" => Sender::Stream(UnixStream::connect(socket).expect("a peer")),
-            _ => Sender::Tap(socket_in(space.expect("its namespace"))),
+            _ => Sender::Tap(socket_in(space.expect("the port's namespace"))),
         }
     }
 
@@ -98,14 +98,14 @@ impl Sender {
     }
 }
 
-/// A socket that sends from 10.77.0.1 in a namespace.
+/// Returns a socket that sends from 10.77.0.1 in a namespace.
 fn socket_in(space: &Namespace) -> UdpSocket {
     space.ok("ip", &["addr", "add", "10.77.0.1/24", "dev", "p1"]);
     space.ok("ip", &["neigh", "add", "10.77.0.9", "lladdr", "02:00:00:00:00:02", "dev", "p1"]);
     let namespace = File::open(Path::new("/run/netns").join(&space.name)).expect("a namespace");
     let entered = std::thread::spawn(move || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(rustix::thread::LinkNameSpaceType::Network))
-            .expect("it can be entered");
+            .expect("the namespace can be entered");
         UdpSocket::bind("10.77.0.1:0").expect("a socket")
     });
     entered.join().expect("a socket")
@@ -113,9 +113,9 @@ fn socket_in(space: &Namespace) -> UdpSocket {
 
 struct Kind {
     name: &'static str,
-    /// What the configuration says of its port.
+    /// The configuration keys of the port.
     keys: &'static str,
-    /// Whether its frames can wait in its ring for a receiver, too.
+    /// True if frames can wait in the port's ring, also for a receiver.
     has_ring: bool,
 }
 
@@ -123,14 +123,14 @@ const fn kind(name: &'static str, keys: &'static str, has_ring: bool) -> Kind {
     Kind { name, keys, has_ring }
 }
 
-/// A frame a second passes where the excess is dropped, so that some surely are; and where it waits so many as to have all in
-/// less than a second.
+/// Returns a limit. If the excess is dropped, one frame per second passes, so that frames are surely refused. If it
+/// waits, the rate lets all frames pass in less than a second.
 fn limit(waits: bool) -> String {
     let (rate, excess) = if waits { (500, "wait") } else { (1, "drop") };
     format!("{{ frames = \"{rate}pps\", frames_burst = {BURST}, on_excess = \"{excess}\" }}")
 }
 
-/// Frames from a port of this kind, limited there or where they go.
+/// Sends frames from a port of this kind. The limit is at this port or at the receiver.
 fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
     let what = format!("{}, at ingress: {at_ingress}, waits: {waits}", kind.name);
     let space = (kind.name == "tap").then(Namespace::new);
@@ -142,7 +142,7 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
     let daemon = Daemon::start(&config);
     let mut receiver = daemon.attach("lan0:p2").expect("the port takes a client");
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
     let mut sender = Sender::attach(&daemon, kind, space.as_ref());
     daemon.until_state("p1", "up");
     let client = Client::new(&daemon.runtime_dir());
@@ -150,13 +150,13 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
         let status = client.status().expect("the daemon answers");
         let port = |name: &str| status.ports.iter().find(|port| port.name == name).expect("a port").clone();
         let limit: Option<LimitStatus> = if at_ingress { port("p1").ingress } else { port("p2").egress };
-        (port("p1").input.frames, limit.expect("it has a limit").tally)
+        (port("p1").input.frames, limit.expect("a limit").tally)
     };
 
     let began = Instant::now();
     sender.send_all();
     let mut numbers = Vec::new();
-    until("each has passed or is refused", || {
+    until("each frame has passed or is refused", || {
         receiver.rx().drain(256, |frame| numbers.push(number(frame)));
         let (taken, tally) = tally();
         let all = tally.passed.frames + tally.refused.all();
@@ -164,7 +164,7 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
         all == u64::from(FRAMES)
     });
     let (took, passed) = (began.elapsed(), tally().1.passed.frames);
-    until("what passed arrives", || {
+    until("the passed frames arrive", || {
         receiver.rx().drain(256, |frame| numbers.push(number(frame)));
         numbers.len() as u64 >= passed
     });
@@ -173,14 +173,14 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
     let refused = drops(&daemon, "p1", "rate_limited") + drops(&daemon, "p2", "egress_limited");
     assert_eq!(refused, tally().1.refused.all(), "{what}");
     if waits && (at_ingress || kind.has_ring) {
-        assert_eq!(refused, 0, "{what}: none is lost");
+        assert_eq!(refused, 0, "{what}: frames were refused");
         assert!(tally().1.waits > 0, "{what}");
-        // One passes on credit.
+        // One frame passes on credit.
         assert!(took >= Duration::from_millis(2) * (FRAMES - BURST - 1), "{what}: {took:?}");
     } else {
         let rate = if waits { 500 } else { 1 };
         let most = u64::from(BURST) + 1 + rate * took.as_millis() as u64 / 1000;
-        assert!((u64::from(BURST)..=most).contains(&passed), "{what}: {passed} passed, and {most} may");
+        assert!((u64::from(BURST)..=most).contains(&passed), "{what}: {passed} passed, at most {most} may");
     }
 }
 

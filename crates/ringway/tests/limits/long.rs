@@ -1,4 +1,4 @@
-//! Frames that take more than a bucket holds: one passes, and the next when that is paid for.
+//! Frames that need more tokens than a bucket holds: one passes on credit, and the next one when the debt is paid.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use ringway_client::{Port, Shape};
 use ringway_scenes::flood::{address, config, count, frame};
 use ringway_scenes::{Daemon, send, until};
 
-/// Has `push` send until two have passed this limit, or two where the rest waits. One passes at once; the second is paid for after
-/// `debt`, and each further one not sooner after the one before it.
+/// Sends with `push` until two frames have passed this limit. The first frame passes at once. Each further frame must
+/// pass at least `debt` after the previous one. If the excess waits, only two frames are sent.
 fn passes_on_credit(limit: &str, offload: bool, debt: Duration, push: impl Fn(&mut Port) -> bool, each: [u64; 2]) {
     for (way, excess) in [("ingress", "drop"), ("ingress", "wait"), ("egress", "drop"), ("egress", "wait")] {
         let limit = format!("{way} = {{ {limit}, on_excess = \"{excess}\" }}");
@@ -21,17 +21,17 @@ fn passes_on_credit(limit: &str, offload: bool, debt: Duration, push: impl Fn(&m
         let socket = daemon.runtime_dir().join("attach.sock");
         let mut sender = Port::attach(socket, "lan0:p1", shape).expect("the port takes a client");
         send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
-        until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+        until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
         let passed = || ["frames", "bytes"].map(|what| count(&daemon.port(name)[way], "passed", what));
         let began = Instant::now();
         let (mut sent, mut arrived) = (0, 0);
-        until("two have passed", || {
-            // Of those that wait no more than two are to.
+        until("two frames have passed", || {
+            // If the excess waits, at most two frames are sent.
             if excess == "drop" || sent < 2 {
                 sent += u32::from(push(&mut sender));
                 sender.flush();
             }
-            // The time ends after the look: no more than this could be paid for when it was taken.
+            // The time is read after the counters, so it is an upper bound for the added tokens.
             let (passed, time) = (passed(), began.elapsed());
             let most = 1 + (time.as_nanos() / debt.as_nanos()) as u64;
             assert!(passed[0] <= each[0] * most, "{limit}: {passed:?} after {time:?}");
@@ -39,7 +39,7 @@ fn passes_on_credit(limit: &str, offload: bool, debt: Duration, push: impl Fn(&m
             passed[0] >= each[0] * 2
         });
         until("frames and bytes agree", || passed()[0] * each[1] == passed()[1] * each[0]);
-        until("they arrive", || {
+        until("the frames arrive", || {
             receiver.rx().drain(512, |_| arrived += 1);
             arrived >= each[0] * 2
         });
@@ -49,7 +49,7 @@ fn passes_on_credit(limit: &str, offload: bool, debt: Duration, push: impl Fn(&m
 #[test]
 fn a_frame_longer_than_the_burst_passes_and_is_paid_for() {
     const LEN: u64 = 9000;
-    // 10,000 bytes a second, and of this frame 1,514 are there.
+    // The rate is 10,000 bytes per second, and the bucket has 1,514 of the frame's bytes.
     let debt = Duration::from_micros((LEN - 1514) * 100);
     let frame = frame(address(2), 1, LEN as usize);
     passes_on_credit("rate = \"80kbit\", burst = \"1514B\"", false, debt, |port| port.tx().push(&frame), [1, LEN]);
@@ -71,7 +71,7 @@ fn a_frame_of_more_segments_than_may_pass_at_once_passes_and_is_paid_for() {
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
     frame[20..24].copy_from_slice(&[0x40, 0, 64, 6]);
     frame[46] = 0x50;
-    // Of five, two are there.
+    // The bucket has tokens for two of five frames.
     let debt = Duration::from_secs(3) / 4;
     let push = |port: &mut Port| port.tx().push_offloaded(&frame, Some(&tcp));
     let each = [5, 5 * (54 + u64::from(SEGMENT))];

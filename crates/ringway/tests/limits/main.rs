@@ -1,5 +1,5 @@
-//! Limits and shares, with clients that send as fast as they can: settings, and their effect when they change. Rates are
-//! measured with the machine's clock, so only roughly; the switch's own counters are in `exact`.
+//! Limits and shares, with clients that send as fast as they can: settings, and the effect of changes. These tests
+//! measure rates with the machine's clock, so only roughly. `exact` uses the switch's own counters.
 
 mod exact;
 mod jumps;
@@ -19,13 +19,15 @@ fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
     let daemon = Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"100kB\" }", ""]));
     let receiver = client(&daemon, 2, address(1), &[]);
     let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
-    until("it is limited", || drops(&daemon, "p1", "rate_limited") > 0);
+    until("the port is limited", || drops(&daemon, "p1", "rate_limited") > 0);
     reaches(&daemon, "p2", 80e6);
-    // In 5 ms without frames half of it comes in.
-    until("it is nearly empty", || daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
+    // In 5 ms without frames, half of the burst is added.
+    until("the bucket is nearly empty", || daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
     drop(flooder);
     drop(receiver);
-    until("both are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting");
+    until("both clients are gone", || {
+        daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting"
+    });
 }
 
 #[test]
@@ -34,7 +36,7 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
         Daemon::start(&config(&["ingress = { frames = \"2kpps\", frames_burst = 32, on_excess = \"wait\" }", ""]));
     let (mut sender, mut receiver) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p2").unwrap());
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
     let began = Instant::now();
     for number in 0..400u32 {
         let mut frame = frame(address(2), 1, 60);
@@ -48,7 +50,7 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
         let frame = receive(&mut receiver, ringway_scenes::PATIENCE).expect("every frame arrives");
         assert_eq!(frame[14..18], number.to_be_bytes());
     }
-    // 32 pass at once, and one more on credit; not before that many could have come in.
+    // 32 frames pass at once, and one on credit. Each further frame waits for its tokens.
     assert!(began.elapsed() >= Duration::from_micros((400 - 33) * 500), "{:?}", began.elapsed());
     assert_eq!(daemon.port("p1")["drops"], serde_json::json!({}));
 }
@@ -64,16 +66,16 @@ fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
     reaches(&daemon, "p2", 160e6);
     assert_eq!(daemon.port("p1")["ingress"]["rate"], "160Mbit");
     daemon.ok(&["port", "set", "p1", "ingress={}", "egress={frames=\"1Mpps\"}", "storm={broadcast=\"10pps\"}"]);
-    until("it is not limited any more", || rate(&daemon, "p2") > 400e6);
+    until("the port is not limited any more", || rate(&daemon, "p2") > 400e6);
     assert_eq!(daemon.port("p1")["ingress"], Value::Null);
     assert_eq!(daemon.port("p1")["storm"]["broadcast"], "10pps");
     let shared = "[bucket.tenant]\nrate = \"80Mbit\"\n".to_owned();
     daemon.reload(&(shared + &config(&["ingress = { bucket = \"tenant\", ceiling = \"400Mbit\" }", ""])));
-    until("the file is in force", || daemon.status()["buckets"][0]["name"] == "tenant");
+    until("the new configuration is in force", || daemon.status()["buckets"][0]["name"] == "tenant");
     reaches(&daemon, "p2", 80e6);
     assert_eq!(daemon.status()["buckets"][0]["ports"], 1);
     daemon.reload(&limited);
-    until("the file is in force", || daemon.status()["buckets"] == serde_json::json!([]));
+    until("the new configuration is in force", || daemon.status()["buckets"] == serde_json::json!([]));
     reaches(&daemon, "p2", 40e6);
 }
 
@@ -84,7 +86,7 @@ fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
     let daemon = Daemon::start(&config(&[storm, ""]));
     let (mut sender, mut receiver) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p2").unwrap());
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
     let began = Instant::now();
     for to in [[0xff; 6], [1, 0, 0x5e, 0, 0, 9], [2, 0, 0, 0, 0xff, 0xff], address(2)] {
         for _ in 0..100 {
@@ -97,7 +99,8 @@ fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
     let storm = &daemon.port("p1")["storm"];
     let bursts = serde_json::json!({"broadcast": "20 frames", "multicast": "20 frames", "unknown_unicast": "16KiB"});
     assert_eq!(storm["bursts"], bursts);
-    // 20 frames of two classes pass at once, one on credit, and those that come in meanwhile; of the third all do.
+    // Of two classes, 20 frames pass at once, one on credit, and those for the tokens added meanwhile. All frames of
+    // the third pass.
     let passed = 20 + 1 + began.elapsed().as_secs();
     assert!((2 * (100 - passed.min(100))..=2 * (100 - 20)).contains(&dropped), "{dropped}");
     let class = |what: &str, class: &str| storm[what][class].as_u64().unwrap();
@@ -114,13 +117,13 @@ fn storm_control_comes_and_goes_under_a_storm() {
     let given = || count(&daemon.port("p2"), "out", "frames");
     for _ in 0..2 {
         let before = given();
-        until("the storm blows", || given() > before + 10_000);
+        until("the storm passes", || given() > before + 10_000);
         daemon.ok(&["port", "set", "p1", "storm={broadcast=\"100pps\",frames_burst=10}"]);
         let (began, before) = (Instant::now(), given());
         let refused = drops(&daemon, "p1", "storm_limited");
-        until("some frames may have come in", || {
+        until("tokens for some frames were added", || {
             let (passed, time) = (given() - before, began.elapsed());
-            // As many as there are at once, one on credit, and what comes in.
+            // The burst, one frame on credit, and the frames for the added tokens.
             let most = 10 + 1 + 100 * time.as_millis() as u64 / 1000;
             assert!(passed <= most, "{passed} in {time:?}, {most} may");
             passed > 10 && drops(&daemon, "p1", "storm_limited") > refused + 10_000
@@ -134,22 +137,23 @@ fn the_largest_limit_is_none_and_the_least_holds_at_once() {
     let daemon = Daemon::start(&config(&["ingress = { rate = \"400Gbit\", burst = \"1GiB\" }", ""]));
     let _receiver = client(&daemon, 2, address(1), &[]);
     let _flooder = client(&daemon, 1, address(2), &[1514]);
-    until("it is as good as none", || rate(&daemon, "p2") > 400e6);
-    // Nothing of what the bucket held passes.
+    until("the limit has no visible effect", || rate(&daemon, "p2") > 400e6);
+    // None of the bucket's earlier tokens counts.
     daemon.ok(&["port", "set", "p1", "ingress={rate=\"8kbit\",burst=\"1514B\"}"]);
     let bytes = || count(&daemon.port("p2"), "out", "bytes");
     let (began, before) = (Instant::now(), bytes());
     let passed = |before: u64| bytes() - before;
-    until("some frames were paid for", || {
+    until("tokens for some frames were added", || {
         let passed = passed(before);
         assert!(passed <= 3 * 1514 + began.elapsed().as_secs() * 1000 + 1000, "{passed} bytes");
         passed > 0 && began.elapsed() > Duration::from_secs(2)
     });
     daemon.ok(&["port", "set", "p1", "ingress={rate=\"400Gbit\",burst=\"1GiB\"}"]);
-    until("it is as good as none again", || rate(&daemon, "p2") > 400e6);
+    until("the limit again has no visible effect", || rate(&daemon, "p2") > 400e6);
 }
 
-/// What arrives at `p2` of floods from `p1`, when both come anew for each, and for how long they came.
+/// Floods `p2` from `p1` repeatedly, with new clients for each flood. Returns the bytes that arrived at `p2`, and the
+/// total time.
 fn given_again_and_again(config: &str) -> (u64, Duration) {
     const FRAMES: u64 = 40;
     let daemon = Daemon::start(config);
@@ -157,7 +161,9 @@ fn given_again_and_again(config: &str) -> (u64, Duration) {
     let storm = frame([0xff; 6], 1, 1514);
     let is_vm = daemon.port("p1")["kind"] == "vhost-user";
     for _ in 0..10 {
-        until("both are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting");
+        until("both clients are gone", || {
+            daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting"
+        });
         let _receiver = daemon.attach("lan0:p2").unwrap();
         let before = count(&daemon.port("p1"), "in", "frames");
         let _sender: Box<dyn std::any::Any> = if is_vm {
@@ -173,7 +179,7 @@ fn given_again_and_again(config: &str) -> (u64, Duration) {
             sender.flush();
             Box::new(sender)
         };
-        until("all are taken", || count(&daemon.port("p1"), "in", "frames") == before + FRAMES);
+        until("all frames are taken", || count(&daemon.port("p1"), "in", "frames") == before + FRAMES);
         until("the burst has passed", || count(&daemon.port("p2"), "out", "bytes") > 0);
         given = count(&daemon.port("p2"), "out", "bytes");
     }
@@ -195,9 +201,9 @@ fn a_client_that_comes_again_and_again_has_one_burst() {
         let config = config(&[p1, p2]).replace("kind = \"process\"\nkind", "kind");
         let buckets = "[bucket.tenant]\nrate = \"1Gbit\"\n[bucket.poor]\nrate = \"8kbit\"\n";
         let (given, time) = given_again_and_again(&format!("{buckets}{config}"));
-        // Of frames one is paid later, and of 8 kbit a second a frame has come in 1.5 s.
+        // One frame passes on credit, and at 8 kbit/s the tokens of one frame are added in 1.5 s.
         let most = burst + 1514 + time.as_millis() as u64 * 1514 / 1000;
-        assert!(given <= most, "{p1} {p2}: {given} bytes where {most} may pass");
+        assert!(given <= most, "{p1} {p2}: {given} bytes passed, at most {most} may");
     }
 }
 
@@ -236,7 +242,7 @@ fn a_wrong_limit_is_refused_with_what_would_be_right() {
         assert!(said.code == Some(2) && said.err.contains(right), "{keys}: {}", said.err);
     }
     assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
-    // The least and the largest that can be set are in force as they are written.
+    // The smallest and the largest values are in force as written.
     for (keys, limit) in [
         ("rate=\"8kbit\",burst=\"1514B\"", serde_json::json!({"rate": "8kbit", "burst": "1514B"})),
         ("rate=\"400Gbit\",burst=\"1GiB\"", serde_json::json!({"rate": "400Gbit", "burst": "1GiB"})),

@@ -1,4 +1,4 @@
-//! Several senders to one receiver: the share of each, and that none loses frames that it need not lose.
+//! Several senders to one receiver: each has its share, and none loses frames unnecessarily.
 
 use ringway_client::Port;
 use ringway_control::client::Client;
@@ -7,25 +7,25 @@ use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 use ringway_scenes::flood::{address, client, clients, config, driver, drops, frame, reaches};
 use ringway_scenes::{Daemon, send, until};
 
-/// Most windows until the shares are right. They are counted and not timed: on a busy machine each takes longer.
+/// Most windows until the shares are right. There is no time limit, as windows take longer on a busy machine.
 const WINDOWS: usize = 100;
 
-/// What two senders get comes (within a quarter) to the wanted share: in some window of so many bytes, as in others one of them, or the
-/// switch, may have waited for the processor.
+/// Checks that two senders reach the wanted share (within a quarter), in two windows of `window` bytes in a row. In
+/// other windows a sender or the switch may have waited for the processor.
 fn shared(window: usize, wanted: f64, mut take: impl FnMut(&mut [usize; 2])) {
     let mut share = 0.0;
     let is_right = (0..WINDOWS).any(|_| {
         let mut bytes = [0; 2];
         while bytes[0] + bytes[1] <= window {
             let before = bytes[0] + bytes[1];
-            until("more comes", || {
+            until("more frames come", || {
                 take(&mut bytes);
                 bytes[0] + bytes[1] > before
             });
         }
         let had = std::mem::replace(&mut share, bytes[1] as f64 / bytes[0] as f64);
         eprintln!("{share} for {wanted}");
-        // Twice in a row: not in passing from one wrong share to another.
+        // Two windows in a row, so that a change from one wrong share to another does not count.
         [had, share].iter().all(|share| (share - wanted).abs() < wanted / 4.0)
     });
     assert!(is_right, "no two of {WINDOWS} windows in a row have the share {wanted}; the last has {share}");
@@ -36,15 +36,17 @@ fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
     let daemon = Daemon::start(&config(&["egress = { rate = \"80Mbit\" }", "", "weight = 3", ""]));
     let receiver = client(&daemon, 1, address(2), &[]);
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
-    until("it is limited", || drops(&daemon, "p1", "egress_limited") > 0);
+    until("the port is limited", || drops(&daemon, "p1", "egress_limited") > 0);
     reaches(&daemon, "p1", 80e6);
-    // Receiving by hand: how much comes from whom.
+    // The test receives itself, to count the bytes of each sender.
     drop((senders, receiver));
-    until("all are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
+    until("all clients are gone", || {
+        daemon.port("p1")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting"
+    });
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
-    // The weight changes under the flood, and the shares follow.
+    // The weight changes during the flood, and the shares follow.
     for weight in [3, 1, 2] {
         daemon.ok(&["port", "set", "p3", &format!("weight={weight}")]);
         shared(2_500_000, weight.into(), |bytes| {
@@ -59,12 +61,12 @@ fn senders_to_a_slow_receiver_share_it_by_weight_without_any_limit() {
     let daemon = Daemon::start(&config(&["", "", "weight = 3"]));
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     let mut dropped = 0;
     shared(1_000_000, 3.0, |bytes| {
-        // Slow, however fast this machine is: it takes a little when it has lost some more.
-        until("more is sent than it takes", || drops(&daemon, "p1", "receiver_full") > dropped);
+        // A slow receiver on any machine: it receives a little each time that it has lost some more frames.
+        until("more frames are sent than the receiver takes", || drops(&daemon, "p1", "receiver_full") > dropped);
         receiver.rx().drain(64, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
         dropped = drops(&daemon, "p1", "receiver_full");
     });
@@ -76,7 +78,7 @@ fn who_sends_little_to_a_receiver_that_others_flood_loses_nothing() {
     let daemon = Daemon::start(&config(&["", "", "", ""]));
     let (mut receiver, mut modest) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p4").unwrap());
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let _floods = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     let client = Client::new(&daemon.runtime_dir());
     let lost = || {
@@ -84,19 +86,19 @@ fn who_sends_little_to_a_receiver_that_others_flood_loses_nothing() {
         let receiver = status.ports.iter().find(|port| port.name == "p1").expect("the receiver");
         receiver.drops.get("receiver_full").copied().unwrap_or(0)
     };
-    until("more is sent than it takes", || lost() > 0);
+    until("more frames are sent than the receiver takes", || lost() > 0);
     let (mut number, mut wanted, mut in_a_row) = (0u32, 0, 0);
-    // Who sends more seldom than every 10 ms is forgotten between its frames: where this test, or the switch, waited for the
-    // processor, some are lost.
-    until("a hundred arrive, one after the other", || {
+    // A sender that pauses for more than 10 ms loses its reserved share. So some frames are lost if the test or the
+    // switch had to wait for the processor.
+    until("a hundred frames in a row arrive", || {
         let mut frame = frame(address(1), 4, 590);
         frame[14..18].copy_from_slice(&number.to_be_bytes());
         send(&mut modest, &frame);
         number += 1;
-        // Slow, however fast this machine is: it takes a little when it has lost some more, and of that less than a share is
-        // the modest one's.
+        // A slow receiver on any machine: it receives a little each time that it has lost some more frames. The modest
+        // sender sends less than its share of that.
         let before = lost();
-        until("more is sent than it takes", || lost() > before);
+        until("more frames are sent than the receiver takes", || lost() > before);
         receiver.rx().drain(64, |frame| {
             if frame[..6] == address(1) && frame[11] == 4 {
                 let number = u32::from_be_bytes(frame[14..18].try_into().unwrap());
@@ -119,19 +121,19 @@ fn senders_to_a_virtual_machine_with_few_packed_descriptors_share_it_by_weight_w
     let hello = frame([2, 0, 0, 0, 0xff, 0xff], 1, 60);
     assert!(receiver.tx_push(hello.len(), |bytes| bytes.copy_from_slice(&hello)));
     receiver.tx_flush();
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     let mut dropped = 0;
     shared(500_000, 3.0, |bytes| {
-        // Slow, however fast this machine is: it gives a few descriptors back when it has lost some more.
-        until("more is sent than it takes", || drops(&daemon, "p1", "receiver_full") > dropped);
+        // A slow receiver on any machine: it gives a few descriptors back each time that it has lost some more frames.
+        until("more frames are sent than the receiver takes", || drops(&daemon, "p1", "receiver_full") > dropped);
         receiver.rx_batch(32, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
         dropped = drops(&daemon, "p1", "receiver_full");
     });
     drop(senders);
 }
 
-/// Numbered frames that a receiver had from `p2` and `p3`.
+/// Numbered frames that a receiver got from `p2` and `p3`.
 #[derive(Default)]
 struct Taken {
     next: [u32; 2],
@@ -141,22 +143,24 @@ struct Taken {
 impl Taken {
     fn take(&mut self, receiver: &mut Port, bytes: &mut [usize; 2]) {
         receiver.rx().drain(1024, |frame| {
-            // Not those by which they say who they are.
+            // The senders' announcements are not counted.
             if frame[..6] == address(1) {
                 let who = usize::from(frame[11] == 3);
                 let number = u32::from_be_bytes(frame[14..18].try_into().unwrap());
-                self.missing += u64::from(number.checked_sub(self.next[who]).expect("they come in order"));
+                self.missing += u64::from(number.checked_sub(self.next[who]).expect("frames come in order"));
                 (self.next[who], bytes[who]) = (number + 1, bytes[who] + frame.len());
             }
         });
     }
 
-    /// When the senders have gone.
+    /// Ends the senders, and checks that each missing frame is counted.
     fn lack_nothing<T>(&mut self, daemon: &Daemon, receiver: &mut Port, senders: T) {
         drop(senders);
-        until("both are gone", || daemon.port("p2")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
+        until("both senders are gone", || {
+            daemon.port("p2")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting"
+        });
         self.take(receiver, &mut [0; 2]);
-        // This test may not be given the processor in time.
+        // The receiver may lose frames if this test does not get the processor in time.
         assert!(self.missing <= drops(daemon, "p1", "receiver_full"), "{} are missing", self.missing);
         assert_eq!(drops(daemon, "p1", "egress_limited"), 0);
     }
@@ -169,7 +173,7 @@ fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost()
     let daemon = Daemon::start(&(config(&["egress = { rate = \"40Mbit\", on_excess = \"wait\" }"]) + vms));
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = [driver::<Split>(&daemon, 2, address(1), 60), driver::<Packed>(&daemon, 3, address(1), 1514)];
     let mut taken = Taken::default();
     shared(2_500_000, 1.0, |bytes| taken.take(&mut receiver, bytes));
@@ -181,7 +185,7 @@ fn senders_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
     let daemon = Daemon::start(&config(&["egress = { rate = \"40Mbit\", on_excess = \"wait\" }", "", ""]));
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
-    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     let mut taken = Taken::default();
     shared(2_500_000, 1.0, |bytes| taken.take(&mut receiver, bytes));

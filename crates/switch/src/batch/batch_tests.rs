@@ -1,4 +1,4 @@
-//! Which bytes of a frame arrive.
+//! Tests of which bytes of a frame arrive.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn a_frame_in_pieces_arrives_whole_wherever_it_is_cut() {
     check(65_535, &[1039; 63]);
 }
 
-/// Lets the client change all of its memory between the judgement and the delivery.
+/// Changes all of the client's memory between the judgement and the delivery.
 struct Overwriting(Arc<Mapping>);
 
 impl Forward for Overwriting {
@@ -69,7 +69,7 @@ fn the_first_128_bytes_delivered_are_those_that_were_judged() {
             let memory = lan.offers[0].memory.clone();
             let members: Vec<Member> = lan.switch.members().cloned().collect();
             let table = lan.switch.table().clone();
-            lan.switch = Switch::new("lan0", members, table, Box::new(Overwriting(memory)), *lan.switch.spreads());
+            lan.switch = Switch::new("lan0", members, table, Box::new(Overwriting(memory)), *lan.switch.flood_policy());
             let sent = frame(mac(1), mac(0), len, 1);
             lan.offers[0].put(&sent, pieces);
             lan.pass(0);
@@ -102,7 +102,7 @@ fn a_rejected_frame_is_not_forwarded_and_counts_at_its_source() {
     }
     batch.reject(1, DropReason::BadSource);
     let mut asked = 0;
-    batch.place(|_, _| {
+    batch.set_destinations(|_, _| {
         asked += 1;
         Destination::Flood
     });
@@ -149,7 +149,7 @@ fn frames_are_placed_together_as_far_as_all_of_their_addresses_agree() {
             batch.push(place, 60);
         }
         let mut asked = 0;
-        batch.place(|source, destination| {
+        batch.set_destinations(|source, destination| {
             asked += 1;
             if (source, destination) == (mac(0), mac(1)) { Destination::Port(1) } else { Destination::Flood }
         });

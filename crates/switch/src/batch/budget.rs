@@ -1,21 +1,24 @@
-//! How much more a batch takes, and what its frames cost.
+//! How many more frames fit into a batch, and what its frames cost.
 
 use super::storage::{Batch, LONGEST};
 use crate::frame::{Accepts, Cost, headers};
 
 impl Batch<'_> {
-    /// Frames that may still be collected. One that is refused takes its share of the source's turn, too.
+    /// Number of frames that may still be collected. A refused frame counts towards the source's turn, too.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        // When views of the rest run short, or there is much to copy, the batch ends early.
-        if self.rests.len() > self.parts.entries.len() * 4 || self.parts.bytes + self.parts.extra > self.parts.max_bytes
+        // The batch ends early when few views are left, or when there are many bytes to copy.
+        if self.rests.len() > self.parts.entries.len() * 4
+            || self.parts.bytes + self.parts.segmentation_cost > self.parts.max_bytes
         {
             return 0;
         }
         let room = self.parts.limit.saturating_sub(self.parts.count + self.parts.refused.total);
         let room = room.min(self.parts.max_frames.saturating_sub(self.parts.count + self.parts.segments));
-        match (self.parts.max_bytes - self.parts.bytes - self.parts.extra).checked_div(self.parts.longest) {
+        match (self.parts.max_bytes - self.parts.bytes - self.parts.segmentation_cost)
+            .checked_div(self.parts.longest_frame)
+        {
             None => room,
             Some(frames) => room.min(frames as usize + 1),
         }
@@ -24,36 +27,36 @@ impl Batch<'_> {
     /// Notes that the source may have more frames, although there is room for them.
     #[inline]
     pub fn note_more(&mut self) {
-        self.parts.more = true;
+        self.parts.source_has_more = true;
     }
 
-    /// Whether that was noted.
+    /// Returns true if the source may have more frames ([`Batch::note_more`]).
     #[inline]
     pub(crate) fn may_be_more(&self) -> bool {
-        self.parts.more
+        self.parts.source_has_more
     }
 
-    /// Notes that the source waits for a limit with most of what it sends.
+    /// Notes that most frames of the source wait for a limit.
     pub(crate) fn note_waited(&mut self) {
-        self.parts.waited = true;
+        self.parts.source_waits = true;
     }
 
-    /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames, as they are on a
-    /// wire.
+    /// Ends the batch before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames. Both count
+    /// frames as they are on a wire, after segmentation.
     pub(crate) fn bound(&mut self, bytes: u64, frames: u64) {
         let frames = usize::try_from(frames).unwrap_or(usize::MAX);
         (self.parts.limit, self.parts.max_frames) = (self.parts.limit.min(frames), self.parts.max_frames.min(frames));
         if bytes <= self.parts.limit as u64 * LONGEST {
-            (self.parts.max_bytes, self.parts.longest) = (self.parts.max_bytes.min(bytes - 1), LONGEST);
+            (self.parts.max_bytes, self.parts.longest_frame) = (self.parts.max_bytes.min(bytes - 1), LONGEST);
         }
     }
 
-    /// What frame `index` takes of a limit.
+    /// The cost of frame `index` against a limit.
     #[inline]
     #[must_use]
     pub(crate) fn cost_of(&self, index: usize) -> Cost {
         let entry = &self.parts.entries[index];
-        match entry.more.offload() {
+        match entry.extras.offload() {
             None => Cost::of_one(entry.len as usize),
             Some(place) => {
                 let (frames, headers) =
@@ -63,7 +66,7 @@ impl Batch<'_> {
         }
     }
 
-    /// What all of them take together.
+    /// The cost of all frames against a limit.
     #[inline]
     #[must_use]
     pub(crate) fn cost(&self) -> Cost {

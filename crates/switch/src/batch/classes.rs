@@ -6,12 +6,13 @@ use super::destination::Packed;
 use super::storage::Batch;
 use crate::frame::{Class, DropReason};
 
-/// Frames that are looked at together.
+/// Frames that are checked at once.
 const ROW: usize = 8;
 
 impl Batch<'_> {
-    /// Gives every frame the VLAN that `classify` finds in its first bytes, which it may change: what is delivered is what
-    /// is there then. Rejects those that have none. Frames without tags are in `untagged`, if that is one.
+    /// Sets the VLAN of every frame to the one that `classify` finds in its first bytes, and rejects frames for which
+    /// it returns an error. `classify` may change these bytes, and the changed bytes are delivered. If no frame has a
+    /// tag and `untagged` is a VLAN, all frames are in that VLAN and `classify` is not called.
     #[inline]
     pub(crate) fn classify(
         &mut self,
@@ -19,7 +20,7 @@ impl Batch<'_> {
         classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>,
     ) {
         // Most sources send no tags at all.
-        let heads = &self.parts.heads[..if self.parts.alike { 1 } else { self.parts.count }];
+        let heads = &self.parts.heads[..if self.parts.same_header { 1 } else { self.parts.count }];
         let (rows, others) = heads.as_chunks::<ROW>();
         let has_tag = |head: &Head| Class::has_tag(&head.0);
         let tagged = rows.iter().any(|row| row.iter().any(has_tag)) || others.iter().any(has_tag);
@@ -44,7 +45,7 @@ impl Batch<'_> {
             if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
                 continue;
             }
-            match classify(&mut head.0, entry.more.head_len(entry.len)) {
+            match classify(&mut head.0, entry.extras.head_len(entry.len)) {
                 Ok(class) => {
                     several |= *one.get_or_insert(class) != class;
                     *place = class;
@@ -58,13 +59,13 @@ impl Batch<'_> {
         self.parts.class = one.filter(|_| !several);
     }
 
-    /// The VLAN of every frame that is not rejected, where they are in one and alike.
+    /// The class of all frames that are not rejected, if they have the same class.
     #[inline]
     pub(crate) fn only_class(&self) -> Option<Class> {
         self.parts.class
     }
 
-    /// The VLAN of frame `index`, where the switch has any.
+    /// The class of frame `index`. Only meaningful if the switch has VLANs.
     #[inline]
     pub(crate) fn class(&self, index: usize) -> Class {
         self.parts.class.unwrap_or(self.parts.classes[index])

@@ -2,13 +2,13 @@
 
 use ringway_memory::{HEAD_BYTES, Head, View, read_heads};
 
-use super::entry::{EMPTY, Entry, More};
+use super::entry::{EMPTY, Entry, Extras};
 use super::storage::{Batch, MIN_FRAME};
 use crate::frame::{Accepts, DropReason, Offload, headers};
 
-/// Most pieces of a frame behind its first 128 bytes. Finishing it may take a few more.
+/// Most pieces of a frame behind its first 128 bytes. Software offload may add a few more.
 const MAX_RESTS: usize = 250;
-/// What a segment to be cut counts towards the bytes of a batch.
+/// Bytes that a segment counts towards the byte limit of a batch, for the work of cutting it.
 const SEGMENT_COST: u64 = 512;
 
 impl<'m> Batch<'m> {
@@ -26,23 +26,23 @@ impl<'m> Batch<'m> {
             return;
         };
         let first_rest = self.rests.len() as u32;
-        let mut more = More::NOTHING;
+        let mut extras = Extras::NOTHING;
         if len > HEAD_BYTES {
             let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES) else {
                 self.refuse(DropReason::BadLength);
                 return;
             };
             self.rests.push(rest);
-            more = More::new(HEAD_BYTES, 1, None);
+            extras = Extras::new(HEAD_BYTES, 1, None);
         }
         buffer.read_head(len, head);
-        *entry = Entry { len: len as u32, first_rest, more, ..EMPTY };
+        *entry = Entry { len: len as u32, first_rest, extras, ..EMPTY };
         self.parts.count += 1;
         self.parts.bytes += len as u64;
     }
 
-    /// Adds frames that lie in one piece each, one after the other, as long as there is room. They have 14 bytes or more: a
-    /// shorter one ends the row as if there were no more. Returns how many were added.
+    /// Adds frames that lie in one piece each, in order, while there is room. Frames must have 14 bytes or more: a
+    /// shorter one ends the row. Returns how many frames were added.
     #[inline(always)]
     pub fn fill(&mut self, frames: &[View<'m>]) -> usize {
         let (first, count) = (self.parts.count, frames.len().min(self.room()));
@@ -61,7 +61,9 @@ impl<'m> Batch<'m> {
         count
     }
 
-    /// As [`Batch::fill`], for frames that are the first bytes of a buffer: so many of them.
+    /// Adds frames that are the first bytes of a buffer each, in order, while there is room. `frames` gives each buffer
+    /// and the frame's length. A frame shorter than 14 bytes or longer than its buffer ends the row. Returns how many
+    /// frames were added.
     #[inline(always)]
     pub fn fill_from_buffers(&mut self, frames: impl Iterator<Item = (View<'m>, usize)>) -> usize {
         let (first, end) = (self.parts.count, self.parts.count + self.room());
@@ -78,7 +80,7 @@ impl<'m> Batch<'m> {
                 else {
                     break;
                 };
-                (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
+                (entry.first_rest, entry.extras) = (self.rests.len() as u32, Extras::new(HEAD_BYTES, 1, None));
                 self.rests.push(rest);
             }
             buffer.read_head(len, head);
@@ -90,7 +92,7 @@ impl<'m> Batch<'m> {
         count
     }
 
-    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 250 pieces behind the
+    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. Extras than 250 pieces behind the
     /// first 128 bytes are refused.
     pub fn push_pieces(&mut self, pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>) {
         let pieces = pieces.into_iter();
@@ -122,20 +124,22 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Oversize);
             return;
         }
-        let more = More::new(head_len, rests, None);
-        *entry = Entry { len: len as u32, first_rest: first_rest as u32, more, ..EMPTY };
+        let extras = Extras::new(head_len, rests, None);
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, extras, ..EMPTY };
         self.parts.count += 1;
         self.parts.bytes += len as u64;
     }
 
-    /// As [`Batch::push`], for a frame with work left to do. One that is not what its offload says is refused.
+    /// Adds a frame with an offload that lies in one piece: the first `len` bytes of `buffer`. The caller has checked
+    /// `room`. A frame that contradicts its offload is refused.
     pub fn push_offloaded(&mut self, buffer: View<'m>, len: usize, offload: Offload) {
         let index = self.parts.count;
         self.push(buffer, len);
         self.attach(index, offload);
     }
 
-    /// As [`Batch::push_pieces`], for a frame with work left to do.
+    /// Adds a frame with an offload that lies in several pieces, in order ([`Batch::push_pieces`]). A frame that
+    /// contradicts its offload is refused.
     pub fn push_pieces_offloaded(
         &mut self,
         pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>,
@@ -146,54 +150,56 @@ impl<'m> Batch<'m> {
         self.attach(index, offload);
     }
 
-    /// Where the next frame that is made rather than collected is drafted: its first bytes, and the others behind those of
-    /// the frames before it. The caller has checked `room`.
+    /// Returns the place for a frame that is built in the batch: its first bytes, and the list to append views of the
+    /// rest to. The caller has checked `room`.
     #[inline]
     pub fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
-        self.parts.drafted = self.rests.len();
+        self.parts.draft_first_rest = self.rests.len();
         (&mut self.parts.heads[self.parts.count], &mut self.rests)
     }
 
-    /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. What its offload says is
-    /// taken to be right.
+    /// Adds the frame that was built in the place from [`Batch::draft`]: `head_len` bytes of the head and all views
+    /// appended since. The offload is not checked.
     #[inline]
     pub fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
-        let rests = &self.rests[self.parts.drafted..];
+        let rests = &self.rests[self.parts.draft_first_rest..];
         let len = head_len + rests.iter().map(View::len).sum::<usize>();
-        let more = More::new(head_len, rests.len(), offload.map(|_| self.parts.offloads.len()));
+        let extras = Extras::new(head_len, rests.len(), offload.map(|_| self.parts.offloads.len()));
         if let Some(offload) = offload {
             self.parts.needs |= Accepts::needed_by(&offload);
             self.parts.offloads.push(offload);
         }
         self.parts.entries[self.parts.count] =
-            Entry { len: len as u32, first_rest: self.parts.drafted as u32, more, ..EMPTY };
+            Entry { len: len as u32, first_rest: self.parts.draft_first_rest as u32, extras, ..EMPTY };
         self.parts.count += 1;
         self.parts.bytes += len as u64;
     }
 
-    /// As [`Batch::seal`], for a frame whose source may be wrong about its offload: one that is not what it says is refused.
+    /// Adds the frame that was built in the place from [`Batch::draft`], with an offload from a client. A frame that
+    /// contradicts its offload is refused.
     pub fn seal_offloaded(&mut self, head_len: usize, offload: Offload) {
         let index = self.parts.count;
         self.seal(head_len, None);
         self.attach(index, offload);
     }
 
-    /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
+    /// Sets the offload of frame `index`, the last one, or removes the frame if it contradicts the offload. Does
+    /// nothing if the frame was refused before.
     fn attach(&mut self, index: usize, offload: Offload) {
         let Some(entry) = self.parts.entries[..self.parts.count].get_mut(index) else { return };
         let len = entry.len as usize;
         let head = &self.parts.heads[index].0;
-        match headers::admit(head.get(..entry.more.head_len(entry.len)).unwrap_or(head), len, offload) {
+        match headers::admit(head.get(..entry.extras.head_len(entry.len)).unwrap_or(head), len, offload) {
             Ok((offload, segments)) => {
-                let more = entry.more;
-                entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.parts.offloads.len()));
+                let extras = entry.extras;
+                entry.extras = Extras::new(extras.head_len(entry.len), extras.rests(), Some(self.parts.offloads.len()));
                 self.parts.offloads.push(offload);
                 self.parts.needs |= Accepts::needed_by(&offload);
-                self.parts.extra += segments as u64 * SEGMENT_COST;
+                self.parts.segmentation_cost += segments as u64 * SEGMENT_COST;
                 self.parts.segments += segments - 1;
             }
             Err(reason) => {
-                if entry.more.rests() > 0 {
+                if entry.extras.rests() > 0 {
                     self.rests.truncate(entry.first_rest as usize);
                 }
                 self.parts.count = index;
@@ -203,7 +209,7 @@ impl<'m> Batch<'m> {
         }
     }
 
-    /// Counts a frame that the source's port could not offer.
+    /// Counts a frame that the port could not put into the batch.
     #[cold]
     pub fn refuse(&mut self, reason: DropReason) {
         self.parts.refused.counts[reason as usize] += 1;

@@ -1,8 +1,8 @@
-//! Places in a frame behind its head.
+//! Positions in a frame behind its head.
 
 use ringway_memory::View;
 
-/// A place in the rest of a frame.
+/// A position in the rest of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     rest: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Goes on by `len` bytes, which come in one view after the other.
+    /// Advances by `len` bytes and passes the views of these bytes to `use_view`, in order.
     #[inline]
     pub(crate) fn take<'m>(&mut self, rest: &[View<'m>], mut len: usize, mut use_view: impl FnMut(View<'m>)) {
         while len > 0 {

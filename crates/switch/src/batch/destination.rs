@@ -20,7 +20,7 @@ pub(super) struct Packed(pub(super) u32);
 impl Packed {
     const FLOOD: u32 = 1 << 16;
     const DROP: u32 = 2 << 16;
-    /// Decided before forwarding.
+    /// Dropped before forwarding. The low 16 bits are the reason.
     pub(super) const REJECTED: u32 = 6 << 16;
 
     #[inline]

@@ -6,11 +6,11 @@ use std::slice;
 use ringway_memory::{Head, View};
 
 use super::cursor::Cursor;
-use super::entry::{Entry, More};
+use super::entry::{Entry, Extras};
 use super::storage::Batch;
 use crate::frame::{Class, DropReason, Offload, Sum};
 
-/// All frames of a batch, by number.
+/// All frames of a batch, by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllFrames<'b, 'm> {
     batch: &'b Batch<'m>,
@@ -26,41 +26,46 @@ impl<'b, 'm> AllFrames<'b, 'm> {
     }
 
     #[inline(always)]
+    pub(super) fn batch(&self) -> &'b Batch<'m> {
+        self.batch
+    }
+
+    #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Frame<'b, 'm> {
         Frame { batch: self.batch, entry: &self.entries[index], head: &self.heads[index] }
     }
 
-    /// The first `count` of them, which there are.
+    /// The first `count` frames. There must be that many.
     #[inline(always)]
-    pub(crate) fn in_turn(&self, count: usize) -> InTurn<'b, 'm> {
-        InTurn { batch: self.batch, parts: self.entries[..count].iter().zip(&self.heads[..count]) }
+    pub(crate) fn as_contiguous(&self, count: usize) -> Contiguous<'b, 'm> {
+        Contiguous { batch: self.batch, parts: self.entries[..count].iter().zip(&self.heads[..count]) }
     }
 
-    /// From now on it is noted which of them their receiver loses.
-    pub(crate) fn begin_losses(&self) {
+    /// Starts to record which frames their receiver loses.
+    pub(crate) fn start_recording_losses(&self) {
         self.batch.parts.losses.begin();
     }
 
-    /// It is noted no longer.
-    pub(crate) fn end_losses(&self) {
+    /// Stops recording lost frames.
+    pub(crate) fn stop_recording_losses(&self) {
         self.batch.parts.losses.end();
     }
 
-    /// The VLAN of a frame, as [`Batch::class`].
+    /// The class of frame `index`. Only meaningful if the switch has VLANs.
     #[inline]
     pub(crate) fn class(&self, index: usize) -> Class {
         self.batch.class(index)
     }
 }
 
-/// Frames of a batch from its first on, without a gap.
+/// The first frames of a batch, without a gap.
 #[derive(Clone, Debug)]
-pub struct InTurn<'b, 'm> {
+pub struct Contiguous<'b, 'm> {
     batch: &'b Batch<'m>,
     parts: Zip<slice::Iter<'b, Entry>, slice::Iter<'b, Head>>,
 }
 
-impl<'b, 'm> Iterator for InTurn<'b, 'm> {
+impl<'b, 'm> Iterator for Contiguous<'b, 'm> {
     type Item = Frame<'b, 'm>;
 
     #[inline(always)]
@@ -88,7 +93,7 @@ pub struct Frame<'b, 'm> {
 }
 
 impl<'b, 'm> Frame<'b, 'm> {
-    /// Bytes of the whole.
+    /// Length of the frame in bytes.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
@@ -96,57 +101,57 @@ impl<'b, 'm> Frame<'b, 'm> {
         self.entry.len as usize
     }
 
-    /// Begins with the first bytes, the ones that were judged.
+    /// The private copy of the frame's first bytes, which policy has judged. Bytes from `head_len` on are unspecified.
     #[inline(always)]
     #[must_use]
     pub fn head(&self) -> &'b Head {
         self.head
     }
 
-    /// Whether its sender waits for a limit with most of its frames: then neither this frame nor the buffers of its receiver are
-    /// near.
+    /// Returns true if most frames of its sender wait for a limit. Then neither this frame nor the receiver's buffers
+    /// are likely to be in the cache.
     #[inline(always)]
     #[must_use]
     pub fn has_waited(&self) -> bool {
-        self.batch.parts.waited
+        self.batch.parts.source_waits
     }
 
-    /// Notes that its receiver has lost it, for those that are shown the receiver's frames. Each output says so that says that it
-    /// does ([`crate::Output::names_losses`]), besides counting it.
+    /// Records that the receiver has lost the frame, for captures of the receiver. An output calls this if its
+    /// [`crate::OutputCapabilities::names_losses`] is set. It also counts the frame.
     #[inline]
     pub fn lose(&self, reason: DropReason) {
         self.batch.parts.losses.note(self.head, reason);
     }
 
-    /// Why its receiver has lost it, if that was noted since [`AllFrames::begin_losses`].
+    /// Why the receiver has lost the frame, if that was recorded since [`AllFrames::start_recording_losses`].
     #[inline]
     pub(crate) fn loss(&self) -> Option<DropReason> {
         self.batch.parts.losses.of(self.head)
     }
 
-    /// How many bytes of `head` are the frame's: at most 128.
+    /// Number of bytes of `head` that belong to the frame: at most 128.
     #[inline(always)]
     #[must_use]
     pub fn head_len(&self) -> usize {
-        self.entry.more.head_len(self.entry.len)
+        self.entry.extras.head_len(self.entry.len)
     }
 
-    /// These bytes of `head`.
+    /// The bytes of `head` that belong to the frame.
     #[inline]
     #[must_use]
     pub fn first_bytes(&self) -> &'b [u8] {
         self.head.0.get(..self.head_len()).unwrap_or(&self.head.0)
     }
 
-    /// The others, in the source's memory.
+    /// The frame's bytes behind the head, in the source's memory.
     #[inline(always)]
     #[must_use]
     pub fn rest(&self) -> &'b [View<'m>] {
         let first = self.entry.first_rest as usize;
-        &self.batch.rests[first..first + self.entry.more.rests()]
+        &self.batch.rests[first..first + self.entry.extras.rests()]
     }
 
-    /// The sum of the bytes from `start` on.
+    /// The ones' complement sum of the bytes from `start` on.
     pub(crate) fn sum_from(&self, start: usize) -> Sum {
         let mut sum = Sum::default();
         let head = self.first_bytes();
@@ -163,29 +168,29 @@ impl<'b, 'm> Frame<'b, 'm> {
         self.sum_from(start).checksum()
     }
 
-    /// What is left to do: only what the output [accepts](crate::Output::accepts).
+    /// The frame's offload, if it has one. It asks only for what the output [accepts](crate::OutputCapabilities::accepts).
     #[inline(always)]
     #[must_use]
     pub fn offload(&self) -> Option<&'b Offload> {
-        self.entry.more.offload().and_then(|place| self.batch.parts.offloads.get(place))
+        self.entry.extras.offload().and_then(|place| self.batch.parts.offloads.get(place))
     }
 
-    /// Whether all of it is in `head`, and nothing is left to do.
+    /// Returns true if the whole frame is in `head` and it has no offload.
     #[inline(always)]
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.entry.more == More::NOTHING
+        self.entry.extras == Extras::NOTHING
     }
 }
 
 impl<'m> Batch<'m> {
-    /// All of them, to deliver them.
+    /// All frames, for delivery.
     #[inline(always)]
     pub(crate) fn frames(&self) -> AllFrames<'_, 'm> {
         AllFrames::of(self)
     }
 
-    /// Frame `index`, to deliver it.
+    /// Frame `index`, for delivery.
     #[inline(always)]
     #[must_use]
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {

@@ -15,7 +15,7 @@ struct List {
 
 const EMPTY: List = List { first: NONE, last: NONE, count: 0 };
 
-/// A list for each port and one for the frames that are flooded. Kept between passes; only the lists that were used are reset.
+/// A list for each port and one for flooded frames. Kept between passes; only lists that were used are reset.
 #[derive(Debug)]
 pub(crate) struct Lists {
     /// The frame that follows each frame in its list.
@@ -26,13 +26,13 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// For batches of up to `batch_limit` frames.
+    /// Empty lists for batches of up to `batch_limit` frames.
     pub(crate) fn new(batch_limit: usize) -> Lists {
         let (next, used) = (vec![NONE; batch_limit], Vec::with_capacity(batch_limit));
         Lists { next, ports: vec![EMPTY; MAX_PORTS], used, flood: EMPTY }
     }
 
-    /// Appends frames `first` up to `end` to the list of a port.
+    /// Appends the frames from `first` to before `end` to the list of a port.
     #[inline]
     pub(crate) fn link(&mut self, port: u16, first: usize, end: usize) {
         let list = &mut self.ports[usize::from(port)];
@@ -42,7 +42,7 @@ impl Lists {
         link(&mut self.next, list, first, end);
     }
 
-    /// Appends frames `first` up to `end` to the list of flooded frames.
+    /// Appends the frames from `first` to before `end` to the list of flooded frames.
     #[inline]
     pub(crate) fn link_flooded(&mut self, first: usize, end: usize) {
         link(&mut self.next, &mut self.flood, first, end);
@@ -54,36 +54,36 @@ impl Lists {
         &self.used
     }
 
-    /// Whether a port has a list.
+    /// Returns true if there are frames for a port.
     #[inline]
     pub(crate) fn has(&self, port: u16) -> bool {
         self.ports[usize::from(port)].first != NONE
     }
 
-    /// How many frames the list of a port has.
+    /// Number of frames for a port.
     pub(crate) fn count(&self, port: u16) -> usize {
         self.ports[usize::from(port)].count.into()
     }
 
-    /// Whether any frames are flooded.
+    /// Returns true if there are flooded frames.
     #[inline]
     pub(crate) fn has_flood(&self) -> bool {
         self.flood.first != NONE
     }
 
-    /// The frames that are flooded.
+    /// The indices of the flooded frames.
     pub(crate) fn flooded(&self) -> impl Iterator<Item = usize> + '_ {
         let there = |index: u16| (index != NONE).then_some(index);
         std::iter::successors(there(self.flood.first), move |index| there(self.next[usize::from(*index)]))
             .map(usize::from)
     }
 
-    /// Writes the numbers of a port's frames to `order`, and with them those that are flooded if the port hears these: in the order in
-    /// which they came.
+    /// Writes the indices of a port's frames to `order`, in the order of arrival. With `receives_flood` these include the
+    /// flooded frames.
     #[inline]
-    pub(crate) fn order(&self, order: &mut Vec<u16>, port: u16, hears_flood: bool) {
+    pub(crate) fn order(&self, order: &mut Vec<u16>, port: u16, receives_flood: bool) {
         let own = self.ports[usize::from(port)];
-        let flood = if hears_flood { self.flood.first } else { NONE };
+        let flood = if receives_flood { self.flood.first } else { NONE };
         order.clear();
         if flood == NONE && own.count == own.last.wrapping_sub(own.first).wrapping_add(1) {
             order.extend(own.first..=own.last);
@@ -109,7 +109,7 @@ impl Lists {
     }
 }
 
-/// Appends frames `first` up to `end` to a list.
+/// Appends the frames from `first` to before `end` to a list.
 #[inline]
 fn link(next: &mut [u16], list: &mut List, first: usize, end: usize) {
     for (index, link) in next[first..end].iter_mut().enumerate() {

@@ -2,9 +2,9 @@
 //!
 //! - `storage`: the frames of one source, in memory that is kept between passes.
 //! - `collect`: adding frames; `budget`: how many more fit, and what they cost.
-//! - `judge`, `classes`: what is decided by the first bytes of all frames of a batch.
-//! - `destination`, `place`: where each frame goes.
-//! - `frame`, `cursor`: one frame. `frames`: those for one destination. `losses`: those that a receiver lost.
+//! - `judge`, `classes`: admission and VLANs, decided by the first bytes of each frame.
+//! - `destination`, `set_destinations`: where each frame goes.
+//! - `frame`, `cursor`: one frame. `frames`: the frames for one destination. `lost_frames`: the frames that a receiver lost.
 //! - `lists`: frames sorted by destination.
 
 mod budget;
@@ -17,8 +17,8 @@ mod frame;
 mod frames;
 mod judge;
 mod lists;
-mod losses;
-mod place;
+mod lost_frames;
+mod set_destinations;
 mod storage;
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ mod batch_tests;
 
 pub(crate) use cursor::Cursor;
 pub use destination::Destination;
-pub use frame::{Frame, InTurn};
+pub use frame::{Contiguous, Frame};
 pub use frames::Frames;
 pub(crate) use judge::{Judge, Pattern};
 pub(crate) use lists::Lists;

@@ -1,27 +1,27 @@
-//! Frames on their way through one pass.
+//! The frames of one pass, and the memory for them.
 
-use ringway_memory::{HEAD_BYTES, Head, Mapping, View, recycled};
+use ringway_memory::{HEAD_BYTES, Head, Mapping, View, recycle};
 
-use super::entry::{EMPTY, Entry, More};
-use super::losses::Losses;
+use super::entry::{EMPTY, Entry, Extras};
+use super::lost_frames::LostFrames;
 use crate::frame::{Accepts, Class, DropReason, Offload};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 pub(super) const MIN_FRAME: usize = 14;
-/// A batch with more bytes is full, so that no source's turn takes much longer than another's.
+/// A batch with more bytes is full, so that the turns of all sources take about equally long.
 const MAX_BYTES: u64 = 2 << 20;
 /// Longest frame that any port takes, in bytes.
 pub(super) const LONGEST: u64 = (64 << 10) + 128;
-/// Most bytes of all frames together: one may begin when the batch is all but full.
+/// Most bytes of all frames of a batch: the last frame may begin when the batch is nearly full.
 pub(crate) const MOST_BYTES: usize = (MAX_BYTES + LONGEST) as usize;
 
-/// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
+/// Frames collected from one port. Each has a private copy of its first 128 bytes, its length, and views of the rest,
 /// which is still in the client's memory.
 #[derive(Debug)]
 pub struct Batch<'m> {
-    /// All but the views, in a box: a batch is moved a few times a pass.
+    /// All but the views. Boxed, because a batch is moved a few times a pass.
     pub(super) parts: Box<Parts>,
     pub(super) rests: Vec<View<'m>>,
 }
@@ -30,43 +30,43 @@ pub struct Batch<'m> {
 pub(super) struct Parts {
     pub(super) heads: Box<[Head]>,
     pub(super) entries: Box<[Entry]>,
-    /// Of each, where the switch has VLANs.
+    /// The class of each frame, if the switch has VLANs.
     pub(super) classes: Box<[Class]>,
-    /// That of all, if they are alike.
+    /// The class of all frames, if it is the same.
     pub(super) class: Option<Class>,
-    /// What the offloads need, together.
+    /// The union of what the frames' offloads need.
     pub(super) needs: Accepts,
-    /// Some frame was rejected.
+    /// True if some frame was rejected.
     pub(super) rejected: bool,
-    /// All have the Ethernet header of the first.
-    pub(super) alike: bool,
-    /// All go where the first goes.
-    pub(super) together: bool,
-    /// The source may have more, although there is room.
-    pub(super) more: bool,
-    /// It waited for its limit.
-    pub(super) waited: bool,
+    /// True if all frames have the Ethernet header of the first.
+    pub(super) same_header: bool,
+    /// True if all frames have the destination of the first.
+    pub(super) same_destination: bool,
+    /// True if the source may have more frames although there is room.
+    pub(super) source_has_more: bool,
+    /// True if most frames of the source wait for a limit.
+    pub(super) source_waits: bool,
     pub(super) count: usize,
     pub(super) limit: usize,
-    /// With more frames, segments counted, it is full.
+    /// Most frames, each segment counted as a frame.
     pub(super) max_frames: usize,
-    /// Segments but for the first of each frame.
+    /// Segments, without the first of each frame.
     pub(super) segments: usize,
-    /// With more bytes it is full.
+    /// With more bytes the batch is full.
     pub(super) max_bytes: u64,
-    /// How long its frames may be, where it has to end at `max_bytes` to a frame; 0: it need not.
-    pub(super) longest: u64,
+    /// Longest possible frame, if the batch must not pass `max_bytes` by a whole frame; otherwise 0.
+    pub(super) longest_frame: u64,
     pub(super) bytes: u64,
-    /// What segmentation may cost, as bytes.
-    pub(super) extra: u64,
-    /// Where the rests of the frame that is drafted begin.
-    pub(super) drafted: usize,
+    /// The cost of segmentation, in bytes.
+    pub(super) segmentation_cost: u64,
+    /// Index of the first view of the frame that is being built.
+    pub(super) draft_first_rest: usize,
     pub(super) offloads: Vec<Offload>,
     pub(super) refused: Refused,
-    pub(super) losses: Losses,
+    pub(super) losses: LostFrames,
 }
 
-/// Frames that did not make it into the batch, by reason.
+/// Number of refused frames by reason.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) counts: [u32; DropReason::ALL.len()],
@@ -82,7 +82,7 @@ impl Refused {
 pub struct BatchStorage(Batch<'static>);
 
 impl BatchStorage {
-    /// Memory for up to `limit` frames (1 to [`MAX_BATCH`]; values outside are brought to the nearest).
+    /// Memory for up to `limit` frames. `limit` is clamped to 1..=[`MAX_BATCH`].
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, MAX_BATCH);
@@ -93,47 +93,47 @@ impl BatchStorage {
             class: None,
             needs: Accepts::NOTHING,
             rejected: false,
-            alike: false,
-            together: false,
-            more: false,
-            waited: false,
+            same_header: false,
+            same_destination: false,
+            source_has_more: false,
+            source_waits: false,
             count: 0,
             limit,
             max_frames: usize::MAX,
             segments: 0,
             max_bytes: MAX_BYTES,
-            longest: 0,
+            longest_frame: 0,
             bytes: 0,
-            extra: 0,
-            drafted: 0,
+            segmentation_cost: 0,
+            draft_first_rest: 0,
             offloads: Vec::with_capacity(limit),
             refused: Refused::NONE,
-            losses: Losses::new(limit),
+            losses: LostFrames::new(limit),
         };
-        // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
+        // `room` allows 4 views a frame. A frame with the most pieces may follow, and each frame may get one more view.
         let rests = Vec::with_capacity(limit * 5 + usize::from(u8::MAX));
         Self(Batch { parts: Box::new(parts), rests })
     }
 
-    /// An empty batch that may hold views of any life.
+    /// An empty batch for views of any lifetime.
     #[inline(always)]
     #[must_use]
     pub fn into_batch<'m>(self) -> Batch<'m> {
         let Batch { mut parts, rests } = self.0;
         parts.clear();
-        Batch { parts, rests: recycled(rests) }
+        Batch { parts, rests: recycle(rests) }
     }
 }
 
 impl Parts {
     #[inline(always)]
     fn clear(&mut self) {
-        (self.class, self.needs, self.rejected, self.more) = (None, Accepts::NOTHING, false, false);
-        (self.alike, self.together, self.waited) = (false, false, false);
+        (self.class, self.needs, self.rejected, self.source_has_more) = (None, Accepts::NOTHING, false, false);
+        (self.same_header, self.same_destination, self.source_waits) = (false, false, false);
         (self.count, self.limit) = (0, self.entries.len());
         (self.max_frames, self.segments) = (usize::MAX, 0);
-        (self.max_bytes, self.longest) = (MAX_BYTES, 0);
-        (self.bytes, self.extra, self.drafted) = (0, 0, 0);
+        (self.max_bytes, self.longest_frame) = (MAX_BYTES, 0);
+        (self.bytes, self.segmentation_cost, self.draft_first_rest) = (0, 0, 0);
         self.offloads.clear();
         if self.refused.total > 0 {
             self.refused = Refused::NONE;
@@ -142,21 +142,21 @@ impl Parts {
 }
 
 impl<'m> Batch<'m> {
-    /// Gives the memory back for the next pass.
+    /// Returns the memory for the next pass.
     #[inline(always)]
     #[must_use]
     pub fn into_storage(self) -> BatchStorage {
-        BatchStorage(Batch { parts: self.parts, rests: recycled(self.rests) })
+        BatchStorage(Batch { parts: self.parts, rests: recycle(self.rests) })
     }
 
-    /// Frames in the batch.
+    /// Number of frames in the batch.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.parts.count
     }
 
-    /// Whether there is none.
+    /// Returns true if the batch has no frames.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -170,25 +170,25 @@ impl<'m> Batch<'m> {
         self.parts.bytes
     }
 
-    /// What the offloads of all frames need, together.
+    /// What a receiver must accept to take all frames as they are.
     #[inline]
     pub(crate) fn needs(&self) -> Accepts {
         self.parts.needs
     }
 
-    /// Copies what is behind the first bytes of the frames to `area`, in one piece each, and has them lie there. What does not
-    /// fit stays where it is.
+    /// Copies the rest of each frame to `area`, in one piece each, and makes the frame refer to the copy. A rest that
+    /// does not fit stays where it is.
     #[cold]
     pub(crate) fn copy_rests_to(&mut self, area: &'m Mapping) {
         let (mut used, mut kept) = (0, 0);
         for entry in &mut self.parts.entries[..self.parts.count] {
-            let (first, count) = (entry.first_rest as usize, entry.more.rests());
-            // Also where there is no rest: it is asked for all the same, and must be inside of what is left.
+            let (first, count) = (entry.first_rest as usize, entry.extras.rests());
+            // Set even if there is no rest: `Frame::rest` takes an empty slice from here, which must be within bounds.
             entry.first_rest = kept as u32;
             if count == 0 {
                 continue;
             }
-            let head_len = entry.more.head_len(entry.len);
+            let head_len = entry.extras.head_len(entry.len);
             let copy = area.view(used, entry.len as usize - head_len);
             match copy {
                 Some(copy) => {
@@ -198,7 +198,7 @@ impl<'m> Batch<'m> {
                     }
                     used += copy.len();
                     self.rests[kept] = copy;
-                    entry.more = More::new(head_len, 1, entry.more.offload());
+                    entry.extras = Extras::new(head_len, 1, entry.extras.offload());
                     kept += 1;
                 }
                 None => {
@@ -210,7 +210,13 @@ impl<'m> Batch<'m> {
         self.rests.truncate(kept);
     }
 
-    /// What was refused while collecting.
+    /// Number of frames that were refused while collecting.
+    #[inline(always)]
+    pub(crate) fn refused_frames(&self) -> u64 {
+        self.parts.refused.total as u64
+    }
+
+    /// The number of refused frames by reason, for reasons with any.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let all: &[DropReason] = if self.parts.refused.total > 0 { DropReason::ALL } else { &[] };
         all.iter()
@@ -218,14 +224,14 @@ impl<'m> Batch<'m> {
             .filter(|&(_, n)| n > 0)
     }
 
-    /// The private copy of the beginning of frame `index`. Bytes beyond the frame are unspecified.
+    /// The private copy of the first bytes of frame `index`. Bytes beyond the frame are unspecified.
     #[inline]
     #[must_use]
     pub fn head(&self, index: usize) -> &[u8; HEAD_BYTES] {
         &self.parts.heads[index].0
     }
 
-    /// Takes the frames from `len` on out of the batch.
+    /// Removes the frames from index `len` on.
     pub fn truncate(&mut self, len: usize) {
         while self.parts.count > len {
             self.parts.count -= 1;
@@ -233,7 +239,7 @@ impl<'m> Batch<'m> {
         }
     }
 
-    /// Bytes of frame `index`.
+    /// Length of frame `index` in bytes.
     #[inline]
     #[must_use]
     pub fn frame_len(&self, index: usize) -> usize {

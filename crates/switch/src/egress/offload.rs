@@ -1,60 +1,66 @@
-//! Delivery to an output that does not take a frame as it is (VPE §4.6).
+//! Offloads in software, for outputs that do not accept them: checksums, segmentation, fragmentation (VPE §4.6).
 
 use ringway_memory::View;
 
 use super::segment::{Cut, FragmentNumbers, TAIL_BYTES, Tail};
 use crate::batch::{Batch, BatchStorage, Cursor, Frame, Frames};
 use crate::frame::{Accepts, DropReason, Gso, Offload};
-use crate::port::{Counters, Output, PortFault};
-use crate::topology::Member;
+use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
-/// Frames that are finished before they are delivered.
-const CHUNK: usize = Finisher::CHUNK;
+/// Most frames that are processed before they are delivered.
+const CHUNK: usize = 128;
 
-/// What a poller needs for finishing frames, kept between passes.
+/// Memory for offloads in software, kept between passes.
 #[derive(Debug)]
-pub(crate) struct Finisher {
+pub(super) struct OffloadScratch {
     chunk: Option<BatchStorage>,
-    /// The numbers of a chunk's frames, in order.
+    /// The indices of a chunk's frames, in order.
     order: Box<[u16]>,
     tails: Box<[Tail]>,
     numbers: FragmentNumbers,
 }
 
-impl Finisher {
-    /// Most frames that it delivers at once.
-    pub(crate) const CHUNK: usize = 128;
-
-    pub(crate) fn new() -> Self {
-        Self {
+impl OffloadScratch {
+    pub(super) fn new() -> OffloadScratch {
+        OffloadScratch {
             chunk: Some(BatchStorage::new(CHUNK)),
             order: (0..CHUNK as u16).collect(),
             tails: [[0; TAIL_BYTES]; CHUNK].into(),
             numbers: FragmentNumbers::new(),
         }
     }
+}
 
-    /// Delivers `frames`, finished as far as `output` needs it, a chunk at a time.
-    ///
-    /// # Errors
-    /// The first of the output's.
-    #[cold]
-    pub(crate) fn deliver(
-        &mut self,
-        frames: Frames<'_, '_>,
-        output: &mut dyn Output,
-        counters: &Counters,
-    ) -> Result<(), PortFault> {
-        let accepts = output.accepts();
-        let is_unfinished = |frame: Frame<'_, '_>| frame.offload().is_some_and(|offload| !accepts.covers(offload));
-        if !frames.clone().any(is_unfinished) {
-            return output.deliver(frames, counters);
+/// An output with software offloads: does the offloads that the inner output does not accept.
+pub(super) struct SoftwareOffload<'a> {
+    pub(super) output: &'a mut dyn Output,
+    pub(super) scratch: &'a mut OffloadScratch,
+}
+
+impl Output for SoftwareOffload<'_> {
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: Accepts::EVERYTHING, ..self.output.capabilities() }
+    }
+
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        self.output.queues(frames)
+    }
+
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        self.output.room(frames)
+    }
+
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        let accepts = self.output.capabilities().accepts;
+        if frames.need_only(accepts) {
+            return self.output.deliver(frames, counters);
         }
-        let mut queue = Queue { frames, accepts, cut: None, numbers: &mut self.numbers, lost: 0 };
+        let OffloadScratch { chunk: storage, order, tails, numbers } = &mut *self.scratch;
+        let mut queue = Queue { frames, accepts, cut: None, numbers, lost: 0 };
         let (mut result, mut more) = (Ok(()), true);
         while more {
-            let mut chunk = self.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
-            let mut tails = self.tails.iter_mut();
+            let mut chunk = storage.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
+            let mut tails = tails.iter_mut();
             while more
                 && chunk.room() > 0
                 && let Some(tail) = tails.next()
@@ -63,10 +69,10 @@ impl Finisher {
             }
             let count = chunk.len();
             if count > 0 {
-                // An output that failed counts what else it is given as lost.
-                result = result.and(output.deliver(Frames::of(&chunk, &self.order[..count]), counters));
+                // An output that failed counts the other chunks as lost.
+                result = result.and(self.output.deliver(Frames::of(&chunk, &order[..count]), counters));
             }
-            self.chunk = Some(chunk.into_storage());
+            *storage = Some(chunk.into_storage());
         }
         if queue.lost > 0 {
             counters.drop_out(DropReason::BadOffload, queue.lost);
@@ -75,19 +81,20 @@ impl Finisher {
     }
 }
 
-/// Frames on their way through a [`Finisher`].
+/// The input frames of one [`SoftwareOffload`] delivery.
 struct Queue<'b, 'm, 'f> {
     frames: Frames<'b, 'm>,
     accepts: Accepts,
-    /// The frame that is being cut.
+    /// The frame that is being segmented or fragmented.
     cut: Option<Cut<'b, 'm>>,
     numbers: &'f mut FragmentNumbers,
-    /// Frames that could not be finished, at least not to their end.
+    /// Number of frames whose offload failed, some of them after a few segments.
     lost: u64,
 }
 
 impl<'m> Queue<'_, 'm, '_> {
-    /// Takes the next step: adds a finished frame to `chunk`, or counts one as lost. False: there are none left.
+    /// Adds the next output frame to `chunk`, or counts an input frame as lost. Returns false if there are no frames
+    /// left.
     fn finish_one<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail) -> bool
     where
         'm: 'x,
@@ -118,7 +125,7 @@ impl<'m> Queue<'_, 'm, '_> {
     }
 }
 
-/// Adds a frame as it is.
+/// Adds an unchanged frame to `chunk`.
 fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) {
     let (head, rests) = chunk.draft();
     *head = *frame.head();
@@ -126,7 +133,8 @@ fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<
     chunk.seal(frame.head_len(), offload.copied());
 }
 
-/// Adds a frame with its checksum. `None`: it has no such field, which admission rules out.
+/// Adds a frame with its checksum computed. Returns `None` if the frame has no checksum field; admission rejects such
+/// frames before.
 fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>, tail: &'m mut Tail) -> Option<()> {
     let start = usize::from(offload.csum_start);
     let field = start + usize::from(offload.csum_offset);
@@ -143,7 +151,7 @@ fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>,
     }
     let mut cursor = Cursor::default();
     if !far.is_empty() {
-        // The source's memory is not written to: two bytes of it are replaced on the way.
+        // The source's memory is not written to: a private copy replaces the two bytes of the checksum.
         cursor.take(frame.rest(), (field + near.len()).checked_sub(head_len)?, |view| rests.push(view));
         let bytes = tail.get_mut(..far.len())?;
         bytes.copy_from_slice(far);
@@ -153,44 +161,4 @@ fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>,
     cursor.take(frame.rest(), frame.len(), |view| rests.push(view));
     chunk.seal(head_len, None);
     Some(())
-}
-
-/// Gives frames of the batch to a port whose output is `output`. True when it broke the rules.
-#[inline]
-pub(crate) fn hand_over(
-    batch: &Batch<'_>,
-    frames: Frames<'_, '_>,
-    member: &Member,
-    output: &mut dyn Output,
-    finisher: &mut Finisher,
-) -> bool {
-    match finish(batch, frames, output, finisher, member.port.counters()) {
-        Ok(()) => false,
-        Err(fault) => {
-            member.port.fail(fault);
-            true
-        }
-    }
-}
-
-/// Whether no frame of the batch has to be finished for this output.
-#[inline]
-fn output_takes_all(batch: &Batch<'_>, output: &dyn Output) -> bool {
-    batch.needs() == Accepts::NOTHING || output.accepts().contains(batch.needs())
-}
-
-/// Gives frames of the batch to `output`, finished as far as the output needs it.
-#[inline]
-pub(super) fn finish(
-    batch: &Batch<'_>,
-    frames: Frames<'_, '_>,
-    output: &mut dyn Output,
-    finisher: &mut Finisher,
-    counters: &Counters,
-) -> Result<(), PortFault> {
-    if output_takes_all(batch, output) {
-        output.deliver(frames, counters)
-    } else {
-        finisher.deliver(frames, output, counters)
-    }
 }

@@ -1,11 +1,11 @@
-//! One frame, cut into segments or fragments.
+//! Segmentation and fragmentation of a frame.
 
 use std::hash::{BuildHasher, RandomState};
 
 use ringway_memory::{HEAD_BYTES, View};
 
 use crate::batch::{Batch, Cursor, Frame};
-use crate::frame::headers::{self, Cuttable, FRAGMENT_BYTES, IPV4_BYTES, IPV6_BYTES};
+use crate::frame::headers::{self, FRAGMENT_BYTES, IPV4_BYTES, IPV6_BYTES, SegmentableHeaders};
 use crate::frame::{Accepts, Gso, Offload, Sum};
 
 const FIN: u8 = 1;
@@ -13,13 +13,14 @@ const PSH: u8 = 8;
 const CWR: u8 = 0x80;
 const MORE_FRAGMENTS: usize = 0x2000;
 const FRAGMENT: u8 = 44;
-/// What may not fit behind the headers of the first IPv6 fragment, which are longer than the frame's.
+/// Most bytes that do not fit into the head of the first IPv6 fragment, because its headers are longer than the
+/// frame's.
 pub(super) const TAIL_BYTES: usize = FRAGMENT_BYTES;
 
 /// Private memory for a few bytes of a frame.
 pub(super) type Tail = [u8; TAIL_BYTES];
 
-/// Numbers for IPv6 fragments, the same for all of a datagram (RFC 8200, 4.5).
+/// Identifications for IPv6 fragments, one for each datagram (RFC 8200, 4.5).
 #[derive(Debug)]
 pub(super) struct FragmentNumbers(u32);
 
@@ -34,28 +35,30 @@ impl FragmentNumbers {
     }
 }
 
-/// How far a frame has been cut.
+/// A frame that is being segmented or fragmented.
 #[derive(Debug)]
 pub(super) struct Cut<'b, 'm> {
     frame: Frame<'b, 'm>,
     offload: Offload,
-    headers: Cuttable,
-    /// Where the first segment's own bytes begin in the frame.
+    headers: SegmentableHeaders,
+    /// Offset in the frame of the first segment's payload.
     first: usize,
-    /// Where those of the next one do.
+    /// Offset in the frame of the next segment's payload.
     at: usize,
     size: usize,
     number: u16,
     rest: Cursor,
-    /// Of a datagram to be fragmented: its checksum and its number.
+    /// For fragmentation: the checksum of the datagram.
     checksum: [u8; 2],
+    /// For fragmentation: the identification of the datagram.
     fragment: u32,
 }
 
 impl<'b, 'm> Cut<'b, 'm> {
-    /// Of a frame that was admitted with this offload, a segmentation. `None`: it cannot be cut, which admission rules out.
+    /// Begins with a frame that was admitted with this offload. Returns `None` if the frame cannot be segmented;
+    /// admission rejects such frames before.
     pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
-        let headers = Cuttable::find(frame.first_bytes())?;
+        let headers = SegmentableHeaders::find(frame.first_bytes())?;
         let (first, size) = headers::cut(&headers, &offload);
         if size == 0 || first > frame.len() {
             return None;
@@ -68,10 +71,11 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(Self { frame, offload, headers, first, at: first, size, number: 0, rest, checksum, fragment })
     }
 
-    /// Adds the next segment to `chunk`, without checksum for a receiver that accepts that. True after the last. `None`: its
-    /// headers do not fit into a head, and nothing was added; admission rules that out.
+    /// Adds the next segment to `chunk`, without a checksum if the receiver accepts that. Returns true after the last
+    /// segment. Returns `None`, and adds nothing, if the headers do not fit into a head; admission rejects such frames
+    /// before.
     ///
-    /// Every access to a head is checked, as what is written depends on the frame.
+    /// Every access to a head is checked, because the offsets depend on the frame.
     pub(super) fn segment<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail, accepts: Accepts) -> Option<bool>
     where
         'm: 'x,
@@ -83,7 +87,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         head.get_mut(..self.first)?.copy_from_slice(frame.first_bytes().get(..self.first)?);
         let base = self.first + if is_fragment && self.headers.v6 { FRAGMENT_BYTES } else { 0 };
 
-        // Bytes that were judged come from the private copy, the others are where they were.
+        // Bytes of the frame's head come from the private copy. The others stay in the sender's memory.
         let judged = frame.first_bytes().get(self.at..).unwrap_or(&[]);
         let judged = judged.get(..bytes).unwrap_or(judged);
         let (near, far) = judged.split_at(judged.len().min(HEAD_BYTES.checked_sub(base)?));
@@ -116,7 +120,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(last)
     }
 
-    /// The IP header of a segment of `len` bytes from there on.
+    /// Updates the IP header of a segment. `len` counts from the beginning of that header.
     fn patch_ip(&self, head: &mut [u8], len: usize) -> Option<()> {
         let ip = self.headers.ip;
         if self.headers.v6 {
@@ -133,9 +137,9 @@ impl<'b, 'm> Cut<'b, 'm> {
         write(head, ip + 10, &sum.checksum())
     }
 
-    /// The TCP or UDP header of a segment with `bytes` bytes after it.
+    /// Updates the TCP or UDP header of a segment with `bytes` bytes of payload.
     fn patch_transport(&self, head: &mut [u8], bytes: usize, last: bool) -> Option<()> {
-        let Cuttable { transport, end, .. } = self.headers;
+        let SegmentableHeaders { transport, end, .. } = self.headers;
         if self.offload.gso == Gso::UdpL4 {
             return put(head, transport + 4, end.checked_sub(transport)? + bytes);
         }
@@ -152,8 +156,9 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(())
     }
 
-    /// The checksum of a segment whose transport header and payload have `len` bytes. The frame's field holds the sum of its
-    /// pseudo header (virtio 1.3, 5.1.6.2), in which only the length is another.
+    /// Updates the checksum of a segment whose transport header and payload have `len` bytes. The frame's checksum
+    /// field holds the sum of its pseudo header (virtio 1.3, 5.1.6.2). The segment's pseudo header differs in its
+    /// length only.
     fn patch_sum(&self, head: &mut [u8], rests: &[View<'_>], len: usize, partial: bool) -> Option<()> {
         let transport = self.headers.transport;
         let field = transport + usize::from(self.offload.csum_offset);
@@ -170,9 +175,10 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(())
     }
 
-    /// What makes a fragment of it (RFC 791, 3.2; RFC 8200, 4.5).
+    /// Writes the fragment offset and flags: into the IPv4 header (RFC 791, 3.2), or as an IPv6 fragment header (RFC
+    /// 8200, 4.5).
     fn patch_fragment(&self, head: &mut [u8], base: usize, last: bool) -> Option<()> {
-        let Cuttable { ip, v6, transport, protocol, next_header, .. } = self.headers;
+        let SegmentableHeaders { ip, v6, transport, protocol, next_header, .. } = self.headers;
         let offset = self.at.checked_sub(self.first)?;
         if v6 {
             *head.get_mut(next_header)? = FRAGMENT;
@@ -203,12 +209,12 @@ fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Puts a number of 16 bits.
+/// Writes a 16-bit number in network byte order.
 fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
     write(head, at, &(number as u16).to_be_bytes())
 }
 
-/// Options that belong to the first fragment only become no-operations (RFC 791, 3.1).
+/// Replaces the IPv4 options that only the first fragment carries with no-operations (RFC 791, 3.1).
 fn blank_options(mut options: &mut [u8]) {
     const NO_OPERATION: u8 = 1;
     const COPIED: u8 = 0x80;

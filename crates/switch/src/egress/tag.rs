@@ -1,53 +1,65 @@
-//! Delivery of frames whose tag a port wants and they have not, or the reverse.
+//! Adding and removing VLAN tags, as a port's VLANs require.
 
 use ringway_memory::{HEAD_BYTES, View};
 
 use crate::batch::{Batch, BatchStorage, Frame, Frames};
-use crate::forward::may_hear;
+use crate::forward::may_receive;
 use crate::frame::{Class, DropReason, Gso, Offload};
+use crate::policy::Membership;
+use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 use crate::topology::Member;
 
-/// Frames that are changed before they are delivered.
+/// Most frames that are changed before they are delivered.
 const CHUNK: usize = 128;
 const TAG_BYTES: usize = 4;
-/// Where a tag stands: behind the two addresses.
+/// Offset of a VLAN tag: behind the two addresses.
 const TAG_AT: usize = 12;
 
-/// What a poller needs for putting tags on and taking them off, kept between passes. Only private copies of heads are written;
-/// the rest of each frame stays in its sender's memory.
+/// Memory for adding and removing tags, kept between passes. Only private copies of heads are written. The rest of each
+/// frame stays in its sender's memory.
 #[derive(Debug)]
-pub(crate) struct Retagger {
+pub(super) struct TagScratch {
     chunk: Option<BatchStorage>,
-    /// The numbers of a chunk's frames, in order.
+    /// The indices of a chunk's frames, in order.
     order: Box<[u16]>,
-    /// What a tag pushes out of a full head.
+    /// The bytes that no longer fit into a full head after a tag is added.
     tails: Box<[[u8; TAG_BYTES]]>,
 }
 
-/// Whether a port wants frames of a class otherwise than they are.
+impl TagScratch {
+    pub(super) fn new() -> TagScratch {
+        TagScratch {
+            chunk: Some(BatchStorage::new(CHUNK)),
+            order: (0..CHUNK as u16).collect(),
+            tails: [[0; TAG_BYTES]; CHUNK].into(),
+        }
+    }
+}
+
+/// Returns true if frames of a class need a tag added or removed for a port.
 #[inline]
-fn is_wrong(class: Class, to: &Member) -> bool {
+fn is_retagged(class: Class, to: &Member) -> bool {
     class.is_tagged() != to.vlans.tags(class.vlan())
 }
 
-/// Leaves those frames that the port takes; of the others, those with a tag behind a tag count as lost at their source. True when
-/// the port wants any otherwise than they are.
+/// Keeps the frames that the port may get. Of the others, those with two tags count as dropped at the source. Returns
+/// true if some frames need a tag added or removed.
 #[inline]
-pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, to: &Member) -> bool {
+pub(super) fn retain_heard(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, to: &Member) -> bool {
     let mut stacked = 0;
     let retag = if let Some(class) = batch.only_class() {
-        if let Err(reason) = may_hear(to, from, Some(class)) {
+        if let Err(reason) = may_receive(to, from, Some(class)) {
             stacked = if reason == DropReason::VlanStacked { order.len() } else { 0 };
             order.clear();
         }
-        is_wrong(class, to)
+        is_retagged(class, to)
     } else {
         order.retain(|&index| {
-            let taken = may_hear(to, from, Some(batch.class(index.into())));
-            stacked += usize::from(taken == Err(DropReason::VlanStacked));
-            taken.is_ok()
+            let heard = may_receive(to, from, Some(batch.class(index.into())));
+            stacked += usize::from(heard == Err(DropReason::VlanStacked));
+            heard.is_ok()
         });
-        order.iter().any(|&index| is_wrong(batch.class(index.into()), to))
+        order.iter().any(|&index| is_retagged(batch.class(index.into()), to))
     };
     if stacked > 0 {
         from.port.counters().drop_in(DropReason::VlanStacked, stacked as u64);
@@ -55,51 +67,61 @@ pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, t
     retag
 }
 
-/// [`keep_own`] for a batch of one class, all for a port that takes it; `None`: it is not such a batch.
+/// Returns whether the frames of a batch need a tag added or removed for a port. Returns `None` if the frames are of
+/// several classes, or if the port may not get them.
 #[inline]
-pub(crate) fn keep_all(batch: &Batch<'_>, from: &Member, to: &Member) -> Option<bool> {
+pub(super) fn needs_retag(batch: &Batch<'_>, from: &Member, to: &Member) -> Option<bool> {
     let class = batch.only_class()?;
-    may_hear(to, from, Some(class)).is_ok().then(|| is_wrong(class, to))
+    may_receive(to, from, Some(class)).is_ok().then(|| is_retagged(class, to))
 }
 
-impl Retagger {
-    pub(crate) fn new() -> Self {
-        Self {
-            chunk: Some(BatchStorage::new(CHUNK)),
-            order: (0..CHUNK as u16).collect(),
-            tails: [[0; TAG_BYTES]; CHUNK].into(),
-        }
+/// An output that adds and removes tags as the port's VLANs require.
+pub(super) struct Tagged<'a> {
+    pub(super) output: &'a mut dyn Output,
+    /// The VLANs of the port.
+    pub(super) vlans: &'a Membership,
+    pub(super) scratch: &'a mut TagScratch,
+}
+
+impl Output for Tagged<'_> {
+    fn capabilities(&self) -> OutputCapabilities {
+        self.output.capabilities()
     }
 
-    /// Hands frames over with and without tags as the port wants them, a chunk at a time.
-    #[inline(never)]
-    pub(crate) fn deliver(
-        &mut self,
-        frames: Frames<'_, '_>,
-        to: &Member,
-        mut hand_over: impl FnMut(&Batch<'_>, Frames<'_, '_>),
-    ) {
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        self.output.queues(frames)
+    }
+
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        self.output.room(frames)
+    }
+
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut frames = frames.classed().peekable();
+        let mut result = Ok(());
         while frames.peek().is_some() {
-            let mut chunk = self.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
-            let mut tails = self.tails.iter_mut();
+            let mut chunk = self.scratch.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
+            let mut tails = self.scratch.tails.iter_mut();
             while chunk.room() > 0
                 && let Some(tail) = tails.next()
                 && let Some((frame, class)) = frames.next()
             {
-                match (class.is_tagged(), to.vlans.tags(class.vlan())) {
+                match (class.is_tagged(), self.vlans.tags(class.vlan())) {
                     (true, false) => untag(&frame, &mut chunk),
                     (false, true) => tag(&frame, class.vlan(), &mut chunk, tail),
                     _ => copy(&frame, &mut chunk),
                 }
             }
-            hand_over(&chunk, Frames::of(&chunk, &self.order[..chunk.len()]));
-            self.chunk = Some(chunk.into_storage());
+            let order = &self.scratch.order[..chunk.len()];
+            // An output that failed counts the other chunks as lost.
+            result = result.and(self.output.deliver(Frames::of(&chunk, order), counters));
+            self.scratch.chunk = Some(chunk.into_storage());
         }
+        result
     }
 }
 
-/// An offload whose headers have moved by a tag.
+/// Returns an offload with its header offsets moved by the length of a tag.
 fn shifted(offload: Option<&Offload>, shift: impl Fn(u16) -> u16) -> Option<Offload> {
     offload.map(|offload| Offload {
         csum_start: shift(offload.csum_start),
@@ -115,10 +137,10 @@ fn copy<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
     chunk.seal(frame.head_len(), frame.offload().copied());
 }
 
-/// Adds a frame without the tag that it has.
+/// Adds a frame to `chunk`, with its tag removed.
 fn untag<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
     let (head, rests) = chunk.draft();
-    // All these places are constants.
+    // All offsets are constants, so that the copies have fixed lengths.
     let from = &frame.head().0;
     head.0[..TAG_AT].copy_from_slice(&from[..TAG_AT]);
     head.0[TAG_AT..HEAD_BYTES - TAG_BYTES].copy_from_slice(&from[TAG_AT + TAG_BYTES..]);
@@ -129,7 +151,7 @@ fn untag<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
     );
 }
 
-/// Adds a frame with a tag.
+/// Adds a frame to `chunk`, with a tag added.
 fn tag<'m>(frame: &Frame<'_, 'm>, vlan: u16, chunk: &mut Batch<'m>, tail: &'m mut [u8; TAG_BYTES]) {
     let (head, rests) = chunk.draft();
     let from = &frame.head().0;

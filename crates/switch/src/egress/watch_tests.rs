@@ -1,4 +1,4 @@
-//! What captures and mirror ports see, and that nobody else sees anything of it.
+//! Captures and mirror ports see the right frames, and do not change what other ports get.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use crate::offload::samples::Sample;
 use crate::policy::{Bound, Bucket, Domain, Limit, Membership, Policy, Rates, Rules};
 use crate::testing::{Lan, Plan, frame, mac, number};
-use crate::{DropReason, Mac, Member, Owner, Seen, Spreads, Switch, Tap, Watch, Way};
+use crate::{DropReason, FloodPolicy, FrameDirection, Mac, Member, Owner, Switch, Tap, TappedFrame, Watch};
 
-/// The way a frame went, its bytes, and why it was lost.
-type Sight = (Way, Vec<u8>, Option<DropReason>);
+/// The direction of a frame, its bytes, and its drop reason.
+type Sight = (FrameDirection, Vec<u8>, Option<DropReason>);
 
-/// Keeps what it sees.
+/// A capture that keeps the frames it sees.
 #[derive(Default)]
 struct Eye {
     seen: Mutex<Vec<Sight>>,
@@ -20,8 +20,8 @@ struct Eye {
 }
 
 impl Tap for Eye {
-    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
-        for Seen { frame, way, dropped } in frames {
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
+        for TappedFrame { frame, way, dropped } in frames {
             let mut bytes = frame.head().0[..frame.head_len()].to_vec();
             for rest in frame.rest() {
                 let at = bytes.len();
@@ -46,13 +46,13 @@ impl Eye {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 
-    /// Way, number and fate of what was seen.
-    fn numbers(&self) -> Vec<(Way, u32, Option<DropReason>)> {
+    /// Direction, number and drop reason of the frames seen.
+    fn numbers(&self) -> Vec<(FrameDirection, u32, Option<DropReason>)> {
         self.taken().into_iter().map(|(way, bytes, dropped)| (way, number(&bytes), dropped)).collect()
     }
 }
 
-/// The same switch, watched. The addresses of the first ports are known.
+/// Returns the switch of `plan` with captures and mirrors. The addresses of the first ports are learned.
 fn watched(plan: Plan, watches: impl IntoIterator<Item = (u16, Watch)>) -> Lan {
     let ports = plan.ports;
     let mut lan = plan.learning();
@@ -62,7 +62,7 @@ fn watched(plan: Plan, watches: impl IntoIterator<Item = (u16, Watch)>) -> Lan {
         table.learn(mac(port.into()), Owner::new(port, 0), 1, |_| true);
     }
     lan.switch =
-        Switch::new("lan0", members, table, Box::new(crate::Learning), Spreads::default()).with_watches(watches);
+        Switch::new("lan0", members, table, Box::new(crate::Learning), FloodPolicy::default()).with_watches(watches);
     lan
 }
 
@@ -87,8 +87,8 @@ fn a_capture_sees_what_its_port_sends_and_is_given_and_nothing_else() {
     lan.send(0, &[frame(mac(2), mac(0), 60, 9), frame(mac(1), mac(0), 700, 2), frame(Mac::BROADCAST, mac(0), 60, 3)]);
     lan.send(2, &[frame(mac(3), mac(2), 60, 9)]);
     let seen = eye.taken();
-    assert_eq!(seen[0], (Way::In, sent.clone(), None), "byte for byte");
-    assert_eq!(seen[1], (Way::Out, frame(mac(1), mac(0), 700, 2), None));
+    assert_eq!(seen[0], (FrameDirection::In, sent.clone(), None), "byte for byte");
+    assert_eq!(seen[1], (FrameDirection::Out, frame(mac(1), mac(0), 700, 2), None));
     assert_eq!((seen.len(), number(&seen[2].1)), (3, 3));
     assert_eq!(eye.rings.load(Ordering::Relaxed), 2, "once per pass in which it saw something");
     assert_eq!(lan.received(2), [sent, frame(mac(2), mac(0), 60, 9), frame(Mac::BROADCAST, mac(0), 60, 3)]);
@@ -114,15 +114,15 @@ fn frames_that_their_source_loses_are_seen_with_the_reason() {
     assert_eq!(
         eye.numbers(),
         [
-            (Way::In, 1, lost(DropReason::Isolated)),
-            (Way::In, 2, lost(DropReason::SamePort)),
-            (Way::In, 3, None),
-            (Way::In, 4, lost(DropReason::BadSource)),
+            (FrameDirection::In, 1, lost(DropReason::Isolated)),
+            (FrameDirection::In, 2, lost(DropReason::SamePort)),
+            (FrameDirection::In, 3, None),
+            (FrameDirection::In, 4, lost(DropReason::BadSource)),
         ]
     );
     let mut alone = watched(Plan { isolated: vec![0, 1], ..Plan::new(2) }, [(0, tapped(&eye))]);
     alone.send(0, &[frame(Mac::BROADCAST, mac(0), 60, 5)]);
-    assert_eq!(eye.numbers(), [(Way::In, 5, lost(DropReason::NoDestination))], "nobody hears it");
+    assert_eq!(eye.numbers(), [(FrameDirection::In, 5, lost(DropReason::NoDestination))], "nobody hears it");
     let counted: u64 = lan.counters(0).drops().map(|(_, count)| count).sum();
     assert_eq!(counted, 3, "and each is counted once");
 }
@@ -153,7 +153,12 @@ fn frames_that_a_receiver_has_no_room_for_are_seen_with_the_reason_and_each_is_t
         let sent: Vec<_> = (1..=4).map(|n| frame(mac(1), mac(0), 60, n)).collect();
         lan.send(0, &sent);
         let full = Some(DropReason::ReceiverFull);
-        let seen = [(Way::Out, 1, None), (Way::Out, 2, None), (Way::Out, 3, full), (Way::Out, 4, full)];
+        let seen = [
+            (FrameDirection::Out, 1, None),
+            (FrameDirection::Out, 2, None),
+            (FrameDirection::Out, 3, full),
+            (FrameDirection::Out, 4, full),
+        ];
         assert_eq!(eye.numbers(), seen);
         assert_eq!((lan.counters(1).out_frames, lan.dropped(1, DropReason::ReceiverFull)), (2, 2));
         let together = lan.sink(1, |kept| (kept.deliveries.len(), kept.room = 9).0 == 1);
@@ -161,7 +166,7 @@ fn frames_that_a_receiver_has_no_room_for_are_seen_with_the_reason_and_each_is_t
         lan.send(0, &sent);
         assert_eq!(
             eye.numbers(),
-            (1..=4).map(|n| (Way::Out, n, None)).collect::<Vec<_>>(),
+            (1..=4).map(|n| (FrameDirection::Out, n, None)).collect::<Vec<_>>(),
             "what was lost before is over"
         );
     }
@@ -228,7 +233,7 @@ fn a_mirror_can_be_captured() {
     let mut lan = watched(Plan::new(3), [(2, watch), (1, mirrored(&[2], &[]))]);
     lan.send(1, &[frame(mac(0), mac(1), 60, 1)]);
     lan.send(2, &[frame(mac(0), mac(2), 60, 2)]);
-    assert_eq!(eye.numbers(), [(Way::Out, 1, None), (Way::In, 2, Some(DropReason::MirrorPort))]);
+    assert_eq!(eye.numbers(), [(FrameDirection::Out, 1, None), (FrameDirection::In, 2, Some(DropReason::MirrorPort))]);
 }
 
 #[test]
@@ -245,9 +250,9 @@ fn a_capture_that_asks_for_it_sees_what_its_port_sends_beyond_its_limit() {
         let expected = |passed: u32, numbers: std::ops::Range<u32>| -> Vec<_> {
             let end = if sees_refused { numbers.end } else { numbers.start + passed };
             let limited = |number| (number >= numbers.start + passed).then_some(DropReason::RateLimited);
-            (numbers.start..end).map(|number| (Way::In, number, limited(number))).collect()
+            (numbers.start..end).map(|number| (FrameDirection::In, number, limited(number))).collect()
         };
-        // Within a batch, and where nothing at all may pass.
+        // The limit is used up within a batch, or before the pass.
         for (passed, numbers) in [(3, 0..8), (0, 8..12)] {
             let rings = eye.rings.load(Ordering::Relaxed);
             for number in numbers.clone() {

@@ -1,32 +1,33 @@
-//! Holding back: frames for a port whose limit has its senders wait stay in their sender's ring.
+//! Holding: frames for a port whose limit makes its senders wait stay in the sender's ring.
 
-use super::hear::may_hear;
+use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
 use crate::policy::{Egress, Grant};
 use crate::topology::{Member, Switch};
 
-/// Ports that one batch is looked at for: where there is one more, it ends.
+/// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
 const MOST_PORTS: usize = 8;
 
-/// Where a batch has to end, and until when its source waits (nanoseconds).
+/// Where a batch must end, and until when its source waits, in nanoseconds.
+#[derive(Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) len: usize,
     pub(crate) until: u64,
 }
 
-/// What one port may be given, and is given of the batch so far.
+/// What one port's limit permits, and what the batch takes of it so far.
 struct Room<'a> {
     member: &'a Member,
     egress: &'a Egress,
     grant: Grant,
     cost: Cost,
-    /// Up to which frame those were counted that are flooded.
+    /// Index up to which flooded frames have been counted.
     seen: usize,
 }
 
 impl Room<'_> {
-    /// Counts what it is given of the frames before `end` that are flooded.
+    /// Adds the cost of the flooded frames before `end` that the port receives.
     #[cold]
     fn take_flooded(&mut self, batch: &Batch<'_>, end: usize, from: &Member, switch: &Switch) {
         while self.seen < end
@@ -34,7 +35,7 @@ impl Room<'_> {
         {
             for index in self.seen..run_end {
                 let class = || switch.has_vlans().then(|| batch.class(index));
-                if destination == Destination::Flood && may_hear(self.member, from, class()).is_ok() {
+                if destination == Destination::Flood && may_receive(self.member, from, class()).is_ok() {
                     self.cost += batch.cost_of(index);
                 }
             }
@@ -43,9 +44,9 @@ impl Room<'_> {
     }
 }
 
-/// The first frame of the batch that has to wait, and everything after it: order is kept. Frames that are flooded wait for
-/// nobody, but what they take of a port's limit is not there for those behind them. What it leaves is given to these ports
-/// whatever others give them meanwhile (`Egress::admit`).
+/// Returns the first frame of the batch that must wait. All frames after it wait, too, to keep the order. Flooded
+/// frames never wait, but their cost is charged before that of the frames behind them. The frames that stay in the
+/// batch are reserved: their ports accept them even if other senders use up the limit meanwhile (`Egress::admit`).
 #[inline(never)]
 pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
@@ -53,7 +54,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
     while let Some((destination, end)) = batch.run(first) {
         if let Destination::Port(port) = destination
             && let Some(member) = switch.member(port)
-            && let Some(egress) = member.egress_that_waits()
+            && let Some(egress) = member.waiting_egress()
         {
             let is_its = |room: &Room<'_>| room.member.owner.index() == port;
             let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));

@@ -1,4 +1,4 @@
-//! Frames that wait for their receiver's limit are not dropped for it, whatever else their sender has.
+//! Frames that wait for their receiver's limit are not dropped by it, whatever else their sender has.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::policy::{Bound, Bucket, Domain, Egress, Excess, Limit, Membership, Po
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{DropReason, Mac, Member, Workspace};
 
-/// A limit of a frame a second and so many at once, which has senders wait.
+/// A limit of a frame a second with this burst of frames, which makes senders wait.
 fn waits(burst: u64) -> Arc<Egress> {
     let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, burst)) });
     limit.excess = Excess::Wait;
     Arc::new(Egress::new(limit))
 }
 
-/// Ports 0 to 3, of which 1 has this limit. Where there are VLANs, 0 and 2 are in a second one.
+/// Ports 0 to 3. Port 1 has this limit. With VLANs, 0 and 2 are in a second one.
 fn lan(egress: &Arc<Egress>) -> Lan {
     let egress = Arc::clone(egress);
     let give = move |member: Member| {
@@ -81,18 +81,18 @@ fn what_follows_frames_that_could_not_wait_is_not_dropped_with_them() {
     put(&mut lan, &[mac(1); 40]);
     let (mut taken, mut given) = (0, 0);
     for _ in 0..2 {
-        // A frame of which that cannot be told is among them.
+        // One of them is a frame whose class is not known.
         lan.offers[0].refuse = vec![DropReason::Runt];
         taken += lan.pass(0).frames - 1;
         given += lan.received(1).len() as u64;
     }
     assert_eq!((lan.offers[0].dropped_alike, given, lan.dropped(1, DropReason::EgressLimited)), (0, 1, taken - 1));
-    // Those behind them wait.
+    // The frames behind them wait.
     assert_eq!(lan.pass(0).frames, 0);
     assert!(!lan.offers[0].is_empty());
 }
 
-/// Passes until the port has sent all, a second each; gives how many that took.
+/// Runs passes, one a second, until the port has sent all frames. Returns the number of passes.
 fn seconds(lan: &mut Lan) -> u32 {
     let began = lan.now;
     while !lan.offers[0].is_empty() {
@@ -115,7 +115,7 @@ fn ports_that_share_a_bucket_may_overdraw_it_by_what_each_was_found_to_have_room
     put(&mut lan, &[mac(1), mac(2), mac(3)]);
     assert_eq!(lan.pass(0).frames, 3);
     assert_eq!([1, 2, 3].map(|port| numbers(&lan, port).len()), [1; 3]);
-    // Two are owed.
+    // The bucket is two frames below zero.
     put(&mut lan, &[mac(1)]);
     assert_eq!(seconds(&mut lan), 3);
     assert_eq!([1, 2, 3].map(|port| lan.dropped(port, DropReason::EgressLimited)), [0; 3]);
@@ -129,7 +129,7 @@ fn a_frame_of_another_sender_takes_no_room_that_was_found_and_is_paid_for() {
     let member = |port| lan.switch.member(port).expect("a port");
     let costs = |frames| std::iter::repeat_n(Cost::of_one(60), frames);
     assert!(egress.room(member(0).sender(), now).covers(Cost { bytes: 180, frames: 3 }));
-    // Another sends before these do.
+    // Another port sends first.
     assert_eq!(egress.admit(member(2).sender(), costs(4), None, 4, now).given, 4);
     let admitted = egress.admit(member(0).sender(), costs(5), None, 4, now);
     assert_eq!((admitted.given, admitted.refused), (4, 1));

@@ -3,10 +3,10 @@
 use super::addresses::{admit, group, group_in, to_port, within};
 use crate::batch::{Batch, Destination};
 use crate::frame::{DropReason, Mac};
-use crate::policy::{Domain, Heard};
+use crate::policy::{Domain, SourceBinding};
 use crate::topology::{Forward, Member, Switch};
 
-/// A learning bridge: addresses are where they were last heard (VALE §3.2), but for those that are bound.
+/// A learning bridge (VALE §3.2): an address is at the port that last sent from it. Bound addresses are at their port.
 #[derive(Debug, Default)]
 pub struct Learning;
 
@@ -17,12 +17,12 @@ impl Forward for Learning {
         }
         let table = switch.table();
         let mut learned = Mac::BROADCAST;
-        batch.place(|source, destination| {
+        batch.set_destinations(|source, destination| {
             if !source.is_station() {
                 return Destination::Drop(DropReason::BadSource);
             }
             if source != learned {
-                table.hear(0, source, from.owner, now, |owner| switch.is_alive(owner), |to| switch.note_held(to));
+                table.learn_with(0, source, from.owner, now, switch);
                 learned = source;
             }
             if destination.is_group() {
@@ -31,7 +31,7 @@ impl Forward for Learning {
             match table.lookup(destination).filter(|&owner| switch.is_alive(owner)) {
                 Some(owner) if owner == from.owner => Destination::Drop(DropReason::SamePort),
                 Some(owner) => Destination::Port(owner.index()),
-                None => switch.spreads().unknown_unicast.destination(DropReason::NoDestination),
+                None => switch.flood_policy().unknown_unicast.destination(DropReason::NoDestination),
             }
         });
     }
@@ -41,23 +41,23 @@ impl Learning {
     fn forward_in(domain: &Domain, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let table = switch.table();
         let mut learned = (0, Mac::BROADCAST);
-        batch.place_in(domain.vlans, |vlan, source, destination| {
-            let heard = match admit(domain, from, source, destination) {
-                Ok(heard) => heard,
+        batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
+            let binding = match admit(domain, from, source, destination) {
+                Ok(binding) => binding,
                 Err(reason) => return Destination::Drop(reason),
             };
-            if heard == Heard::Stranger && (vlan, source) != learned {
-                table.hear(vlan, source, from.owner, now, |owner| switch.is_alive(owner), |to| switch.note_held(to));
+            if binding == SourceBinding::Learnable && (vlan, source) != learned {
+                table.learn_with(vlan, source, from.owner, now, switch);
                 learned = (vlan, source);
             }
             if destination.is_group() {
                 return group_in(domain, vlan, destination, from, switch);
             }
             let known = || table.lookup_in(vlan, destination).filter(|&owner| switch.is_alive(owner));
-            match domain.home(destination).or_else(|| known().map(|owner| owner.index())) {
+            match domain.guarded_port(destination).or_else(|| known().map(|owner| owner.index())) {
                 Some(port) => to_port(domain, vlan, port, from, switch),
                 None => {
-                    let spread = switch.spreads().unknown_unicast.destination(DropReason::NoDestination);
+                    let spread = switch.flood_policy().unknown_unicast.destination(DropReason::NoDestination);
                     within(domain, vlan, spread, from, switch)
                 }
             }

@@ -6,15 +6,15 @@ use crate::frame::DropReason;
 use crate::policy::{Bound, Domain};
 use crate::topology::{Forward, Member, Switch};
 
-/// The MAC map of the fairness paper (§4.2): frames go to the port an address is bound to, or nowhere; those from a port
-/// that has an uplink of its own go there instead.
+/// The MAC map of the fairness paper (§4.2). A frame goes to the port that its destination address is bound to. Other
+/// frames go to the source's own uplink, if it has one, and are dropped otherwise.
 #[derive(Debug)]
 pub struct MacMap {
     bound: Bound,
 }
 
 impl MacMap {
-    /// The map of these members' bound addresses. An address bound twice goes to the later one.
+    /// The map of these members' bound addresses. An address bound twice belongs to the later member.
     #[must_use]
     pub fn new<'a>(members: impl IntoIterator<Item = &'a Member>) -> MacMap {
         MacMap { bound: Bound::new(members) }
@@ -26,14 +26,14 @@ impl Forward for MacMap {
         if let Some(domain) = switch.domain() {
             return self.forward_in(domain, batch, from, switch);
         }
-        batch.place(|source, destination| {
+        batch.set_destinations(|source, destination| {
             if !source.is_station() {
                 return Destination::Drop(DropReason::BadSource);
             }
             if destination.is_group() {
                 return group(destination, switch);
             }
-            match self.bound.port(destination).or(from.reach.outlet) {
+            match self.bound.port(destination).or(from.reach.default_uplink) {
                 Some(port) if port == from.owner.index() => Destination::Drop(DropReason::SamePort),
                 Some(port) => Destination::Port(port),
                 None => Destination::Drop(DropReason::NoDestination),
@@ -44,14 +44,14 @@ impl Forward for MacMap {
 
 impl MacMap {
     fn forward_in(&self, domain: &Domain, batch: &mut Batch<'_>, from: &Member, switch: &Switch) {
-        batch.place_in(domain.vlans, |vlan, source, destination| {
+        batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
             if let Err(reason) = admit(domain, from, source, destination) {
                 return Destination::Drop(reason);
             }
             if destination.is_group() {
                 return group_in(domain, vlan, destination, from, switch);
             }
-            match self.bound.port(destination).or(from.reach.outlet) {
+            match self.bound.port(destination).or(from.reach.default_uplink) {
                 Some(port) => to_port(domain, vlan, port, from, switch),
                 None => Destination::Drop(DropReason::NoDestination),
             }

@@ -1,22 +1,22 @@
 //! Forwarding: where each frame of a batch goes (VALE §3.3.1 and §3.3.3).
 //!
-//! - `learning`, `map`: the forwarding functions; `addresses`: what both do.
-//! - `hear`: whether a port may hear a frame.
-//! - `hold`: frames that wait in their sender's ring for room at their receiver.
-//! - `show`: frames of ports that are watched.
+//! - `learning`, `map`: the forwarding functions; `addresses`: what both share.
+//! - `permission`: whether a port may receive a frame.
+//! - `hold`: frames that wait in the sender's ring for the receiver's limit.
+//! - `show`: frames for captures and mirrors.
 
 mod addresses;
-mod hear;
 mod hold;
 mod learning;
 mod map;
+mod permission;
 mod show;
 
 #[cfg(test)]
 mod hold_tests;
 
-pub(crate) use hear::{may_hear, receiver};
-pub(crate) use hold::hold;
+pub(crate) use hold::{Held, hold};
 pub use learning::Learning;
 pub use map::MacMap;
+pub(crate) use permission::{may_receive, receiver};
 pub(crate) use show::{forward_watched, show};

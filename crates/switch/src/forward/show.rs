@@ -1,26 +1,26 @@
-//! Showing a source's frames to those that watch it.
+//! Shows a source's frames to its taps.
 
-use super::hear::may_hear;
+use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::DropReason;
-use crate::port::{Seen, Watch, Way};
+use crate::port::{FrameDirection, TappedFrame, Watch};
 use crate::topology::{Member, Switch};
 
-/// Stage "forward" for frames from a port that is watched, or is a mirror.
+/// Stage "forward" for frames from a port that has taps or is a mirror.
 #[cold]
 pub(crate) fn forward_watched(watch: &Watch, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
     if watch.is_mirror {
-        batch.place(|_, _| Destination::Drop(DropReason::MirrorPort));
+        batch.set_destinations(|_, _| Destination::Drop(DropReason::MirrorPort));
     } else {
         switch.forward().forward(batch, from, switch, now);
     }
 }
 
-/// Shows the taps of `watch` frames from the port `from`, as soon as it is decided where they go.
+/// Shows the frames from port `from` to the taps of `watch`, once their destinations are set.
 #[cold]
 pub(crate) fn show(watch: &Watch, batch: &Batch<'_>, from: &Member, switch: &Switch) {
     for tap in &watch.taps {
-        // Frames of one class that follow each other to one port share their fate.
+        // Consecutive frames of one class for one port get the same result.
         let mut last = None;
         tap.see(&mut (0..batch.len()).map(|index| {
             let way = (batch.destination(index), batch.class(index));
@@ -29,24 +29,24 @@ pub(crate) fn show(watch: &Watch, batch: &Batch<'_>, from: &Member, switch: &Swi
                 _ => lost_on_the_way(batch, index, from, switch),
             };
             last = Some((way, dropped));
-            Seen { frame: batch.frame(index), way: Way::In, dropped }
+            TappedFrame { frame: batch.frame(index), way: FrameDirection::In, dropped }
         }));
     }
 }
 
-/// Why a frame from `from` will not reach any port, as [`crate::egress`] will find.
+/// Why a frame from `from` will reach no port; `None` if delivery ([`crate::egress`]) will find a receiver.
 fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Switch) -> Option<DropReason> {
     let class = switch.has_vlans().then(|| batch.class(index));
     match batch.destination(index) {
         Destination::Drop(reason) => Some(reason),
         Destination::Port(port) => match switch.member(port) {
-            Some(to) => may_hear(to, from, class).err(),
+            Some(to) => may_receive(to, from, class).err(),
             None => Some(DropReason::NoDestination),
         },
         Destination::Flood => {
             let mut reason = DropReason::NoDestination;
             for to in switch.flooded().iter().filter_map(|&port| switch.member(port)) {
-                match may_hear(to, from, class) {
+                match may_receive(to, from, class) {
                     Ok(()) => return None,
                     Err(DropReason::VlanStacked) => reason = DropReason::VlanStacked,
                     Err(_) => {}

@@ -1,17 +1,17 @@
-//! What a receiver finishes by itself.
+//! Offloads that a receiver accepts.
 
 use std::ops::{BitOr, BitOrAssign};
 
 use ringway_abi::offload::{Gso, Offload};
 
-/// The offloads that a receiver takes frames with, as a set. USO and UFO mean both IPv4 and IPv6.
+/// The set of offloads with which a receiver accepts frames. USO and UFO each cover IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts(u8);
 
 impl Accepts {
     /// Complete frames only.
     pub const NOTHING: Accepts = Accepts(0);
-    /// Frames without checksum. The others are of no use without it.
+    /// Frames without checksum. All other offloads require this one.
     pub const CSUM: Accepts = Accepts(1);
     /// Unsegmented TCP over IPv4.
     pub const TSO4: Accepts = Accepts(2);
@@ -23,33 +23,33 @@ impl Accepts {
     pub const UFO: Accepts = Accepts(16);
     /// Unsegmented UDP.
     pub const USO: Accepts = Accepts(32);
-    /// Whatever there is.
+    /// All offloads.
     pub const EVERYTHING: Accepts = Accepts(63);
 
-    /// The set but for `other`.
+    /// The set without the members of `other`.
     #[must_use]
     pub const fn without(self, other: Accepts) -> Accepts {
         Accepts(self.0 & !other.0)
     }
 
-    /// All that is to be segmented.
+    /// All offloads that require segmentation.
     pub(crate) const SEGMENTED: Accepts = Accepts(Self::TSO4.0 | Self::TSO6.0 | Self::UFO.0 | Self::USO.0);
 
-    /// Whether any of `other` is in the set.
+    /// Returns true if the sets have a member in common.
     #[inline]
     #[must_use]
     pub(crate) const fn meets(self, other: Accepts) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether all of `other` is in the set.
+    /// Returns true if all members of `other` are in the set.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Accepts) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What a receiver must accept to be given a frame with this offload as it is.
+    /// What a receiver must accept to take a frame with this offload unchanged.
     #[inline]
     #[must_use]
     pub fn needed_by(offload: &Offload) -> Accepts {
@@ -65,7 +65,7 @@ impl Accepts {
             }
     }
 
-    /// Whether a frame with this offload may be given as it is.
+    /// Returns true if the receiver takes a frame with this offload unchanged.
     #[inline]
     #[must_use]
     pub fn covers(self, offload: &Offload) -> bool {

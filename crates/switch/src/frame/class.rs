@@ -1,18 +1,18 @@
 //! The VLAN of a frame (IEEE 802.1Q).
 
-/// VLANs that there may be.
+/// Number of VLAN IDs.
 pub(crate) const VLANS: u16 = 4096;
-/// The type of a VLAN tag, as frames have it.
+/// The TPID of a VLAN tag, in wire order.
 const TAG: [u8; 2] = [0x81, 0x00];
 
-/// Whether a type is that of a VLAN tag, by the standards or by the habits from before them.
+/// Returns true if an EtherType is the TPID of a VLAN tag: of IEEE 802.1Q and 802.1ad, or an older one in use.
 #[inline]
 pub(crate) fn is_tag(kind: u16) -> bool {
     matches!(kind, 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300)
 }
 
-/// The VLAN of a frame, whether it has the tag to show it, and whether another is behind that, in one word; 0 where there are no
-/// VLANs.
+/// The VLAN of a frame, whether the frame has a tag, and whether a second tag follows, in one word. 0 in switches
+/// without VLANs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class(u16);
 
@@ -30,7 +30,7 @@ impl Class {
         Class(vlan | Self::TAGGED | if stacked { Self::STACKED } else { 0 })
     }
 
-    /// Whether a frame that begins so has a tag.
+    /// Returns true if the frame that begins with `head` has a VLAN tag.
     #[inline]
     pub(crate) fn has_tag(head: &[u8; 128]) -> bool {
         head[12..14] == TAG

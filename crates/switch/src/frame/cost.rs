@@ -3,8 +3,8 @@
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// What frames take of a limit: as many and as long as they are on a wire, where one that is to be segmented is several, each
-/// with headers of its own.
+/// What frames cost against a limit: their number and bytes on a wire. A frame that needs segmentation counts as its
+/// segments, each with its own headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) bytes: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Of a frame of `len` bytes as it is.
+    /// The cost of a frame of `len` bytes that needs no segmentation.
     #[inline]
     pub(crate) fn of_one(len: usize) -> Cost {
         Cost { bytes: len as u64, frames: 1 }

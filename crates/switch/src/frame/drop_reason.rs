@@ -1,14 +1,14 @@
-//! Why frames are lost.
+//! Reasons for dropped frames.
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a frame was not delivered. Counted at the port that caused it.
+        /// Why a frame was not delivered. Each is counted at the port that caused the loss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason { $($(#[$doc])* $name,)* }
 
         impl DropReason {
-            /// All of them, in order.
+            /// All reasons, in order.
             pub const ALL: &[DropReason] = &[$(DropReason::$name,)*];
 
             /// The name in `status --json` and in metrics.
@@ -21,40 +21,40 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// Source: shorter than an Ethernet header (14 bytes), or than the header that its port has before each frame.
+    /// Source: the frame is shorter than an Ethernet header (14 bytes), or than the header that its port has before
+    /// each frame.
     Runt = "runt",
-    /// Source: longer than a frame may be, or spread over more slots.
+    /// Source: the frame is longer than the maximum, or uses more slots.
     Oversize = "oversize",
-    /// Source or receiver: a slot names a buffer that is not there.
+    /// Source or receiver: a slot names a buffer that does not exist.
     BadBuffer = "bad_buffer",
     /// Source: a slot's length is zero or more than a buffer.
     BadLength = "bad_length",
-    /// Source: it asks for a checksum or segmentation that its frame contradicts, or for whose headers the private copy has no
-    /// room.
+    /// Source: the frame contradicts its offload, or its headers do not fit into the private copy.
     BadOffload = "bad_offload",
     /// Source: the source address is a group address or zero.
     BadSource = "bad_source",
     /// Source: the Ethernet source is not one of the port's addresses, or is bound to another port.
     SpoofedMac = "spoofed_mac",
-    /// Source: ARP or RARP names a sender that the port is not.
+    /// Source: ARP or RARP names a sender address that is not the port's.
     SpoofedArp = "spoofed_arp",
     /// Source: the IPv4 or IPv6 source is not one of the port's addresses.
     SpoofedIp = "spoofed_ip",
-    /// Source: neighbour discovery speaks for an address that is not the port's.
+    /// Source: neighbour discovery names an address that is not the port's.
     SpoofedNd = "spoofed_nd",
-    /// Source: it answers DHCP clients, which the guard of the port forbids.
+    /// Source: the frame answers DHCP clients, and the port's guard forbids that.
     DhcpServer = "dhcp_server",
-    /// Source: it advertises a router, or redirects, which the guard of the port forbids.
+    /// Source: the frame advertises a router or redirects, and the port's guard forbids that.
     RouterAdvertised = "router_advertised",
-    /// Source: what the guard has to look at is malformed, or not within the frame's first 128 bytes.
+    /// Source: a header that the guard must check is malformed, or not within the frame's first 128 bytes.
     GuardUnreadable = "guard_unreadable",
-    /// Source: the destination is known to be on the port the frame came from.
+    /// Source: the destination is at the port that the frame came from.
     SamePort = "same_port",
     /// Source: no port has this destination, and the switch does not flood such frames.
     NoDestination = "no_destination",
     /// Source: group traffic of a class that the switch is set to drop.
     GroupDropped = "group_dropped",
-    /// Source: addressed to bridges themselves (01:80:c2:00:00:0x).
+    /// Source: the destination is an address of bridges themselves (01:80:c2:00:00:0x).
     BridgeReserved = "bridge_reserved",
     /// Source: both ports are isolated.
     Isolated = "isolated",
@@ -62,39 +62,40 @@ drop_reasons! {
     PairDenied = "pair_denied",
     /// Source: one of the two ports is an uplink that the other may not use.
     UplinkDenied = "uplink_denied",
-    /// Source: source and destination are known, and the rules of the switch keep such frames apart.
+    /// Source: source and destination are bound, and the rule `local` drops such frames.
     LocalDenied = "local_denied",
-    /// Source: only the source address is known, and the rules of the switch do not let such frames out.
+    /// Source: only the source address is bound, and the rule `outbound` drops such frames.
     OutboundDenied = "outbound_denied",
-    /// Source: only the destination address is known, and the rules of the switch do not let such frames in.
+    /// Source: only the destination address is bound, and the rule `inbound` drops such frames.
     InboundDenied = "inbound_denied",
-    /// Source: neither address is known, and the rules of the switch do not let such frames through.
+    /// Source: neither address is bound, and the rule `transit` drops such frames.
     TransitDenied = "transit_denied",
-    /// Source: the frame's VLAN is not the port's, or not the destination's; or it has no tag where it needs one.
+    /// Source: the frame's VLAN is not the port's or not the destination's, or the frame lacks a required tag.
     VlanDenied = "vlan_denied",
-    /// Source: a tag behind a tag, on a port without a trunk or where the first would be taken off.
+    /// Source: a tag behind a tag, on a port without a trunk or where the first tag would be removed.
     VlanStacked = "vlan_stacked",
-    /// Source: more than it may send.
+    /// Source: the frame exceeds the port's ingress limit.
     RateLimited = "rate_limited",
-    /// Source: more broadcast, multicast or unknown unicast than it may send.
+    /// Source: the frame exceeds the port's limit on broadcast, multicast or unknown unicast.
     StormLimited = "storm_limited",
-    /// Receiver: more than it may be given, or than its sender's share of that.
+    /// Receiver: the frame exceeds the port's egress limit, or its sender's share of it.
     EgressLimited = "egress_limited",
-    /// Source: it is a mirror port, which is given copies and may send nothing.
+    /// Source: the port is a mirror, which receives copies and may not send.
     MirrorPort = "mirror_port",
     /// Receiver: no room in its ring or device queue.
     ReceiverFull = "receiver_full",
-    /// Receiver: delivering to it took its poller too long, so that it is set aside for a while.
+    /// Receiver: delivery to the port took too long, so the port is set aside for a while.
     ReceiverSlow = "receiver_slow",
-    /// Receiver: too long for its buffers or its device.
+    /// Receiver: the frame is too long for its buffers or its device.
     ReceiverTooSmall = "receiver_too_small",
-    /// Receiver: its device's filters do not let it in (addresses, VLANs), as its client has set them.
+    /// Receiver: the filters of its device (addresses, VLANs), which its client sets, reject the frame.
     ReceiverFiltered = "receiver_filtered",
-    /// Receiver: counted as delivered when its NIC's packet buffer took it, and lost there: the guest reset the NIC, turned
-    /// receiving off, did not want the frame any more or has not the buffers for it.
+    /// Receiver: the NIC's packet buffer took the frame, which counted as delivered, and lost it: the guest reset the
+    /// NIC, disabled reception, changed its filters or posted too small buffers.
     BufferLost = "buffer_lost",
     /// Receiver: its device is down or refused the frame.
     ReceiverDown = "receiver_down",
-    /// Source or receiver: Ringway itself failed while it served the port or gave it frames, and the port is being replaced.
+    /// Source or receiver: Ringway panicked while it served the port or delivered to it, and the port is being
+    /// replaced.
     InternalError = "internal_error",
 }

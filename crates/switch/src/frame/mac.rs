@@ -76,7 +76,7 @@ impl Mac {
         self.0 & 0xf0ff_ffff_ffff == 0x0000_00c2_8001
     }
 
-    /// An address that a single station may have: not a group, not zero.
+    /// An individual address of a station: not a group address, not zero.
     #[inline]
     #[must_use]
     pub fn is_station(self) -> bool {
@@ -97,7 +97,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// The text was not six two-digit hexadecimal numbers with colons between them.
+/// Error: the text is not six two-digit hexadecimal numbers with colons between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAMac;
 

@@ -1,4 +1,4 @@
-//! Plain values: what a frame is, what is read from its first bytes, and who sends it.
+//! Plain values: addresses, VLAN classes, costs, drop reasons, offloads and headers of frames, and their senders.
 
 mod accepts;
 mod class;

@@ -1,4 +1,4 @@
-//! Who a port is, as the tables and the policies know it.
+//! The identity of a port in tables and policies.
 
 /// Most ports of one switch.
 pub const MAX_PORTS: usize = 4096;
@@ -30,7 +30,7 @@ impl Owner {
         (self.0 >> INDEX_BITS) as u8
     }
 
-    /// Generation and index, as they stand in an entry.
+    /// Generation and index, as stored in a table entry.
     pub(crate) const fn bits(self) -> u16 {
         self.0
     }
@@ -40,11 +40,11 @@ impl Owner {
     }
 }
 
-/// A port that sends to another, and its weight among others that do.
+/// A port that sends to another, and its weight among the senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     /// The port.
     pub(crate) owner: Owner,
-    /// Its share of what several senders draw on, relative to theirs; at least 1.
+    /// Its share of a bucket or a port's limit, relative to other senders; at least 1.
     pub(crate) weight: u32,
 }

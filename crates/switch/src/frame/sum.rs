@@ -1,12 +1,12 @@
-//! Checksums put together from pieces.
+//! Internet checksums over several pieces.
 
 use ringway_memory::{View, ones_sum};
 
-/// A ones' complement sum that grows; numbers in this machine's order (RFC 1071).
+/// A running ones' complement sum, in the byte order of this machine (RFC 1071).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     total: u64,
-    /// An odd number of bytes was added.
+    /// True if an odd number of bytes was added.
     odd: bool,
 }
 
@@ -24,7 +24,7 @@ impl Sum {
         self.piece(view.ones_sum(), view.len());
     }
 
-    /// Puts `new` in the place of `old` in what was summed, both as numbers on the wire.
+    /// Replaces `old` by `new` in the sum, both as 32-bit numbers in network byte order.
     pub(crate) fn replace(&mut self, old: usize, new: usize) {
         let halves = |number: usize| [(number >> 16) as u16, number as u16];
         let negative = halves(old).map(|half| !half);
@@ -33,7 +33,7 @@ impl Sum {
         }
     }
 
-    /// The sum so far, as it stands in a checksum field that is still to be finished.
+    /// The sum so far, as a partial checksum (not inverted) in wire order.
     pub(crate) fn field(self) -> [u8; 2] {
         let mut sum = self.total;
         while sum > 0xffff {
@@ -42,7 +42,7 @@ impl Sum {
         (sum as u16).to_ne_bytes()
     }
 
-    /// The checksum of what was summed. Never zero, which in UDP means that there is none (RFC 768).
+    /// The checksum of all bytes added. Never zero, which in UDP means no checksum (RFC 768).
     pub(crate) fn checksum(self) -> [u8; 2] {
         match self.field().map(|byte| !byte) {
             [0, 0] => [0xff, 0xff],

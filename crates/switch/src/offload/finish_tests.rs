@@ -1,4 +1,4 @@
-//! What arrives at ports that accept an offload, or some, or none.
+//! Tests of what arrives at ports that accept all offloads, some or none.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn samples() -> impl Strategy<Value = Sample> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// Whatever is accepted of them and however they lie in memory.
+    /// For any set of accepted offloads and any division into pieces.
     #[test]
     fn frames_arrive_complete_or_as_they_were(
         sample in samples(),
@@ -76,7 +76,7 @@ proptest! {
         }
     }
 
-    /// Neither panics nor changes what it does not understand.
+    /// Software offload neither panics nor changes frames that it does not understand.
     #[test]
     fn any_header_with_any_frame_is_delivered_or_counted(
         sample in samples(),
@@ -89,7 +89,7 @@ proptest! {
         for (at, byte) in changes {
             if let Some(place) = bytes.get_mut(at) { *place = byte }
         }
-        // Some fields right and others not, so that the later checks are met, too.
+        // Some fields are correct and others not, so that the later checks are reached, too.
         let mut given = Offload::encode(Some(&offload));
         for (field, right) in [0..2, 4..6, 6..8, 8..10].into_iter().zip(keep) {
             if !right { given[field.clone()].copy_from_slice(&header[field]); }
@@ -187,7 +187,7 @@ fn a_receiver_without_room_loses_segments_and_no_others() {
 #[test]
 fn a_checksum_is_filled_in_wherever_the_headers_put_its_field() {
     for bytes in (0..60).step_by(2) {
-        // Its UDP header begins behind an extension header more and more to the right, at last behind the private copy.
+        // The UDP header begins behind an extension header, at growing offsets, at last beyond the private copy.
         for pieces in [&[][..], &[128], &[129], &[127, 1, 1, 1], &[200, 30]] {
             let extensions = Some(vec![(60, bytes)]);
             let (mut sent, offload) = Hostile { extensions, protocol: 17, payload: 333, ..Hostile::default() }.build();

@@ -1,4 +1,4 @@
-//! Which headers are taken, and which frames with them.
+//! Tests of which headers and which frames are accepted.
 
 use ringway_memory::Mapping;
 
@@ -35,7 +35,7 @@ fn tcp4(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What becomes of a frame with this offload.
+/// The result for a frame with this offload.
 fn pushed(bytes: &[u8], offload: Offload) -> Result<Offload, DropReason> {
     let memory = Mapping::private(bytes.len().max(1)).expect("memory");
     assert!(memory.whole().write(bytes));
@@ -82,7 +82,7 @@ fn a_frame_that_is_not_what_its_offload_says_is_refused_by_name() {
     refused(&tcp4(1514), Offload { gso_size: 1, ..TCP4 });
     refused(&tcp4(1514), Offload { needs_csum: false, ..TCP4 });
     refused(&tcp4(53), TCP4);
-    // A segment longer than its IP header can say.
+    // A segment longer than the IP header's length field can hold.
     refused(&tcp4(65_589), Offload { gso_size: 65_535, ..TCP4 });
     assert_eq!(pushed(&tcp4(65_589), TCP4), Ok(TCP4));
     for gso in [Gso::Tcp6, Gso::Udp4Frag, Gso::UdpL4] {

@@ -1,11 +1,11 @@
-//! Frames of senders that break every rule they can: headers of all lengths, and offloads that fit them, or almost.
+//! Generated frames of hostile senders: headers of all lengths, with offloads that match them or nearly match them.
 
 use proptest::prelude::*;
 
 use super::{Accepts, Gso, Offload};
 use crate::testing::mac;
 
-/// A frame and what it asks for, by its parts.
+/// A frame and its offload, by parts.
 #[derive(Clone, Debug)]
 pub(crate) struct Hostile {
     /// Types and contents of its VLAN tags.
@@ -15,16 +15,16 @@ pub(crate) struct Hostile {
     /// Words of IPv4 options.
     pub(crate) options: usize,
     pub(crate) protocol: u8,
-    /// ARP in the place of IP.
+    /// ARP instead of IP.
     pub(crate) arp: bool,
     /// Words of a TCP header.
     pub(crate) words: u8,
     pub(crate) payload: usize,
     pub(crate) gso: Gso,
     pub(crate) gso_size: u16,
-    /// Where the sum begins and goes, when not where it should.
+    /// `csum_start` and `csum_offset`, if they are wrong.
     pub(crate) places: Option<(u16, u16)>,
-    /// Bytes that are changed after all: where, into what.
+    /// Bytes that are overwritten at the end: offset and value.
     pub(crate) changes: Vec<(usize, u8)>,
     pub(crate) fill: u8,
 }
@@ -131,7 +131,7 @@ impl Hostile {
     }
 }
 
-/// What a receiver may accept.
+/// Any set of offloads that a receiver may accept.
 pub(crate) fn accepts() -> impl Strategy<Value = Accepts> {
     const ALL: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];
     any::<u8>().prop_map(|bits| {
@@ -140,7 +140,7 @@ pub(crate) fn accepts() -> impl Strategy<Value = Accepts> {
     })
 }
 
-/// Frames, of which most are as their offload says but for the length of their headers.
+/// Frames that mostly match their offload, except for the length of their headers.
 pub(crate) fn hostile() -> impl Strategy<Value = Hostile> {
     let tag = (prop_oneof![6 => Just(0x8100u16), 2 => Just(0x88a8), 1 => Just(0x9100), 1 => Just(0x9300)], 0..4096u16);
     let tags = proptest::collection::vec(tag, 0..4);
@@ -161,7 +161,7 @@ pub(crate) fn hostile() -> impl Strategy<Value = Hostile> {
     let changes = prop_oneof![4 => Just(Vec::new()), 1 => changes];
     (ip, sizes, places, changes, any::<u8>()).prop_map(
         |((tags, extensions, options, protocol, words), (payload, gso, gso_size), places, changes, fill)| {
-            // The kind of segmentation that is this protocol's, mostly.
+            // Mostly the kind of segmentation that matches the protocol.
             let gso = match (gso, protocol, extensions.is_some()) {
                 (Gso::Tcp4 | Gso::Tcp6, 6, v6) => {
                     if v6 {

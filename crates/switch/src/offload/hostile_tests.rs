@@ -1,4 +1,4 @@
-//! Frames of hostile senders, to receivers that accept any part of their offloads, in VLANs of all kinds.
+//! Frames of hostile senders for receivers that accept any set of offloads, in all kinds of VLANs.
 
 use proptest::prelude::*;
 
@@ -6,18 +6,18 @@ use super::hostile::{Hostile, accepts, hostile};
 use super::reading::Reading;
 use super::samples::complete;
 use super::{Accepts, Gso};
-use crate::policy::{Bound, Domain, Membership, Rules};
+use crate::policy::{Bound, Claims, Domain, Membership, Rules};
 use crate::testing::{Lan, Plan};
 use crate::{DropReason, Member};
 
 /// How tags change on the way from port 0 to port 1.
 #[derive(Clone, Copy, Debug)]
 enum Tags {
-    /// There are no VLANs.
+    /// The switch has no VLANs.
     Kept,
-    /// Put on.
+    /// A tag is added.
     Added,
-    /// Taken off, where there is one.
+    /// A tag is removed, if there is one.
     Removed,
 }
 
@@ -28,7 +28,7 @@ fn lan(tags: Tags, accepts: Accepts) -> Lan {
             (Tags::Added, 0) => all(),
             (Tags::Added, _) => Membership::trunk(1..4095, None),
             (_, 0) => Membership::trunk(1..4095, None),
-            // What is not untagged is told apart from the others.
+            // Frames of VLAN 9 leave without a tag, all others with one.
             _ => all(),
         };
         Member { vlans, ..member }
@@ -41,7 +41,7 @@ fn lan(tags: Tags, accepts: Accepts) -> Lan {
     lan
 }
 
-/// Every frame that was taken reached its receiver, in a piece at least, or was counted.
+/// Checks that every collected frame reached its receiver, in one piece at least, or was counted as dropped.
 fn conserve(lan: &Lan, sent: u64, received: usize) {
     let drops = |port: u16| lan.counters(port).drops().map(|(_, count)| count).sum::<u64>();
     assert_eq!(lan.counters(0).in_frames, sent);
@@ -50,7 +50,7 @@ fn conserve(lan: &Lan, sent: u64, received: usize) {
     assert!(received as u64 + drops(0) + drops(1) >= sent, "{sent} frames, {received} received");
 }
 
-/// No header is too long for the code that cuts it, or gets too long by a tag.
+/// Segmentation handles headers of all lengths, also with a tag added.
 #[test]
 fn frames_with_headers_of_any_length_are_cut_or_refused() {
     let mut all = Vec::new();
@@ -90,7 +90,7 @@ fn frames_with_headers_of_any_length_are_cut_or_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// Whatever is sent, and whatever the receiver accepts.
+    /// For any frame, and any set of offloads that the receiver accepts.
     #[test]
     fn no_frame_ends_a_pass_or_is_lost_without_being_counted(
         sent in proptest::collection::vec((hostile(), proptest::collection::vec(1..300usize, 0..4)), 1..40),
@@ -114,8 +114,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// Of what policy judges no byte is another when a frame is delivered, whatever its sender left undone; of one that is not cut
-    /// only the own checksum field of its transport header may be.
+    /// A delivered frame has the bytes that policy has judged, for any offload of the sender. In a frame that is not
+    /// segmented, only the checksum field of its own transport header may differ.
     #[test]
     fn what_was_judged_is_what_is_delivered(
         one in hostile(),
@@ -127,11 +127,12 @@ proptest! {
         let (bytes, offload) = one.build();
         lan.offers[0].put_offloaded(&bytes, &pieces, Some(offload));
         lan.pass(0);
-        let judged = Reading::of(&bytes);
+        let read = |frame: &[u8], gso: Gso| if gso == Gso::None { Reading::of(frame) } else { Reading::of_uncut(frame) };
+        let judged = read(&bytes, offload.gso);
         for (mut frame, left) in lan.received_offloaded(1) {
-            // What the receiver will make of it itself.
-            if let Some(left) = left.filter(|left| left.needs_csum) {
-                complete(&mut frame, &left);
+            // The receiver completes the checksum itself.
+            if let Some(left) = left.as_ref().filter(|left| left.needs_csum) {
+                complete(&mut frame, left);
             }
             let tag = |frame: &[u8]| frame.get(12..14) == Some(&[0x81, 0]);
             let told = match way {
@@ -141,12 +142,12 @@ proptest! {
                 }
                 _ => frame.clone(),
             };
-            let mut found = Reading::of(&told);
-            // A fragment but the first has no transport header.
+            let mut found = read(&told, left.map_or(Gso::None, |left| left.gso));
+            // Only the first fragment has a transport header.
             if offload.gso == Gso::Udp4Frag && found.transport.is_none() {
                 found.transport = judged.transport;
             }
-            // A tag without a number gets one.
+            // A priority tag gets a VLAN ID.
             if judged.tags.first().is_some_and(|tag| tag & 0xfff == 0) && !found.tags.is_empty() {
                 found.tags[0] = judged.tags[0];
             }
@@ -165,13 +166,38 @@ proptest! {
     }
 }
 
-/// Whether a frame still has the tag that it was sent with.
+/// Returns true if a frame still has the tag that it was sent with.
 fn same_tag(frame: &[u8], sent: &[u8]) -> bool {
     frame.get(12..14) == sent.get(12..14)
         && frame.get(14..16).is_some_and(|tag| tag[0] & 0x0f == sent[14] & 0x0f && tag[1] == sent[15])
 }
 
-/// Of 200 frames the first 150 cannot be cut any more once they have a tag.
+/// A length in the IP header that says that no transport header is there hides none: the pieces have it, and policy reads it in
+/// the frame.
+#[test]
+fn a_false_length_in_a_frame_that_is_cut_hides_nothing_from_policy() {
+    // One piece each, as etherparse looks for no transport header in one of several fragments.
+    let whole = Hostile { gso_size: 2000, ..Hostile::default() };
+    let v4 = Hostile { protocol: 6, gso: Gso::Tcp4, changes: vec![(16, 0), (17, 20)], ..whole.clone() };
+    let extensions = Some(vec![(0, 0)]);
+    let v6 = Hostile { extensions, gso: Gso::Udp4Frag, changes: vec![(18, 0), (19, 8)], ..whole };
+    for one in [v4, v6] {
+        let (bytes, offload) = one.build();
+        assert_eq!(Reading::of(&bytes).transport, None, "by its length there is none");
+        let mut lan = lan(Tags::Kept, Accepts::NOTHING);
+        lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
+        lan.pass(0);
+        let received = lan.received(1);
+        assert_eq!(received.len(), 1);
+        assert_eq!(Reading::of(&received[0]), Reading::of_uncut(&bytes));
+        assert!(Reading::of_uncut(&bytes).transport.is_some());
+        // What the guard makes of it does not depend on the length.
+        let (judged, given) = (Claims::read(&bytes[..128]), Claims::read(&received[0][..128.min(received[0].len())]));
+        assert_eq!(judged, given);
+    }
+}
+
+/// Of 200 frames, the first 150 cannot be segmented once they have a tag.
 #[test]
 fn frames_behind_many_that_cannot_be_finished_arrive() {
     let bad = Hostile { gso: Gso::Udp4Frag, ..Hostile::default() };

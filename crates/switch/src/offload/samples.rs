@@ -1,4 +1,4 @@
-//! Frames with offloads, and what must come of them, by an implementation of the protocols that is not ours (etherparse).
+//! Frames with offloads, and a check of the results by an independent implementation of the protocols (etherparse).
 
 use etherparse::{
     IpNumber, IpSlice, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header, Ipv6RawExtHeader, TcpHeader, TcpSlice,
@@ -19,10 +19,10 @@ pub(crate) struct Sample {
     /// Words of IPv4 options, or pairs of words of IPv6 extension headers.
     pub(crate) ip_options: usize,
     pub(crate) tcp_options: usize,
-    /// All flags of the TCP header but the reserved ones.
+    /// All flags of the TCP header except the reserved ones.
     pub(crate) flags: u8,
     pub(crate) gso: Gso,
-    /// TCP, where `gso` leaves that open.
+    /// TCP or UDP, if `gso` is `None`.
     pub(crate) tcp: bool,
     pub(crate) gso_size: u16,
     pub(crate) payload: Vec<u8>,
@@ -114,7 +114,7 @@ impl Sample {
         sum as u16
     }
 
-    /// The frame as its sender would leave it, and what it asks for.
+    /// The frame as its sender passes it on, and its offload.
     pub(crate) fn build(&self) -> (Vec<u8>, Offload) {
         let transport = if self.is_tcp() {
             let mut tcp = TcpHeader::new(1000, 2000, self.sequence, 512);
@@ -149,7 +149,7 @@ impl Sample {
         (frame, Offload { needs_csum: true, gso: self.gso, ecn, hdr_len, gso_size, csum_start, csum_offset })
     }
 
-    /// Whether these frames are the sample's, complete: every length, number and checksum.
+    /// Asserts that these frames are the complete segments of the sample: every length, number and checksum.
     pub(crate) fn check(&self, frames: &[Vec<u8>]) {
         let (whole, _) = self.build();
         let ip_at = ETHERNET + 4 * self.tags;
@@ -252,7 +252,7 @@ impl Sample {
     }
 }
 
-/// A frame's checksum as its receiver would make it.
+/// Completes a frame's checksum as its receiver would.
 pub(crate) fn complete(frame: &mut [u8], offload: &Offload) {
     let mut sum = 0u32;
     for pair in frame[offload.csum_start.into()..].chunks(2) {

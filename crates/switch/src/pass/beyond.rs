@@ -2,65 +2,62 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::notify::see_news;
+use super::notify::handle_event;
 use super::passed::Passed;
 use super::workspace::Workspace;
-use crate::batch::BatchStorage;
 use crate::frame::DropReason;
-use crate::policy::Beyond;
-use crate::port::{Discarded, Input, News, PortFault};
-use crate::time::Time;
-use crate::topology::{Member, Switch};
+use crate::policy::OverLimit;
+use crate::port::{CallReason, Discarded, Input, PortFault};
+use crate::topology::Context;
 
-/// Frames of a pass, when some of them are beyond a limit and dropped: while more were, the poller's other ports would wait.
+/// Most frames of a pass in which frames beyond the source's limit are dropped. More would delay the poller's other
+/// ports.
 const MOST_DROPPED: usize = 128;
 
-/// A pass of a source of which nothing may pass.
+/// A pass whose source has nothing left of its limit: drops the source's frames, or notes that they wait.
 #[inline(never)]
 pub(super) fn refuse(
-    beyond: &Beyond<'_>,
-    from: &Member,
-    switch: &Switch,
+    context: Context<'_>,
+    beyond: &OverLimit<'_>,
     input: &mut dyn Input,
     work: &mut Workspace,
-    now: &Time,
 ) -> Passed {
-    let mut passed = exceed(beyond, Passed::default(), from, switch, input, work, now);
+    let Context { from, switch, now } = context;
+    let mut passed = exceed(context, beyond, Passed::default(), input, work);
     if passed.frames > 0 {
         fence(Ordering::SeqCst);
         switch.watch(from.owner.index()).inspect(|watch| watch.ring());
-        passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+        passed.receiver_fault |= work.calls.ring(&from.port, CallReason::Room, now);
     } else if passed.fault.is_none() {
-        passed.receiver_fault = see_news(from, input, work, now);
+        passed.receiver_fault = handle_event(from, input, work, now);
     }
     passed
 }
 
-/// After what may pass has passed: drops the rest of a batch's frames, or says how long they wait.
+/// Drops frames in the source's ring that are beyond its limit, up to the size of a batch, or notes until when they
+/// wait.
 #[inline(never)]
-#[allow(clippy::too_many_arguments)]
 pub(super) fn exceed(
-    beyond: &Beyond<'_>,
+    context: Context<'_>,
+    beyond: &OverLimit<'_>,
     mut passed: Passed,
-    from: &Member,
-    switch: &Switch,
     input: &mut dyn Input,
     work: &mut Workspace,
-    now: &Time,
 ) -> Passed {
     let most = work.limit.min(MOST_DROPPED).saturating_sub(passed.frames as usize);
     if let Some(until) = beyond.until {
         passed.until = Some(until);
         if input.has_frames() {
-            beyond.begin_wait(now.nanoseconds, until);
+            beyond.begin_wait(context.now.nanoseconds, until);
         }
         return passed;
     }
-    match discard(most, from, switch, input, work) {
+    match discard(context, most, input, work) {
         Ok(discarded) => {
-            from.port.counters().add_in(discarded.frames, discarded.bytes);
+            let counters = context.from.port.counters();
+            counters.add_in(discarded.frames, discarded.bytes);
             if discarded.frames > 0 {
-                from.port.counters().drop_in(DropReason::RateLimited, discarded.frames);
+                counters.drop_in(DropReason::RateLimited, discarded.frames);
                 beyond.refuse(discarded.frames);
             }
             passed.frames += discarded.frames;
@@ -70,27 +67,26 @@ pub(super) fn exceed(
     passed
 }
 
-/// Takes up to `most` frames that are dropped: unseen, unless somebody wants to see them.
+/// Drops up to `most` frames. They are read only if a capture needs them.
 fn discard(
+    context: Context<'_>,
     most: usize,
-    from: &Member,
-    switch: &Switch,
     input: &mut dyn Input,
     work: &mut Workspace,
 ) -> Result<Discarded, PortFault> {
-    match switch.watch(from.owner.index()).filter(|watch| watch.sees_refused()) {
+    let watch = context.switch.watch(context.from.owner.index());
+    match watch.filter(|watch| watch.sees_refused()) {
         None => input.discard(most),
         Some(_) if most == 0 => Ok(Discarded::default()),
         Some(watch) => {
-            let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
-            let mut batch = storage.into_batch();
+            let mut batch = work.begin_batch();
             batch.bound(u64::MAX, most as u64);
             let collected = input.collect(&mut batch);
-            watch.show_refused(&batch, 0);
-            // What could not be taken has no bytes to show.
-            let frames = batch.len() as u64 + batch.refused().map(|(_, frames)| frames).sum::<u64>();
+            watch.show_refused_frames(&batch, 0);
+            // Frames that could not be taken have no bytes to show.
+            let frames = batch.len() as u64 + batch.refused_frames();
             let bytes = batch.bytes();
-            work.batch = Some(batch.into_storage());
+            work.end_batch(batch);
             input.release();
             collected.map(|()| Discarded { frames, bytes })
         }

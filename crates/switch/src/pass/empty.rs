@@ -1,44 +1,45 @@
-//! Ports with a detour: they are given what others left for them.
+//! Delivery from a detour: a port in quarantine is given the frames in its backlog.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::workspace::Workspace;
 use crate::batch::BatchStorage;
 use crate::defect::giving;
-use crate::port::News;
+use crate::port::CallReason;
 use crate::time::Time;
 use crate::topology::Member;
 
-/// What came of [`empty`].
+/// Result of [`empty`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Emptied {
-    /// Frames that were left, and their bytes.
+pub struct DetourDelivery {
+    /// Number of frames taken from the backlog.
     pub frames: u64,
-    /// See `frames`.
+    /// Number of bytes in these frames.
     pub bytes: u64,
     /// The port broke the rules and must end: [`crate::Port::fault`] says how.
     pub fault: bool,
 }
 
-/// Gives a port what others left for it ([`crate::Port::begin_detour`]), for the one thread that does.
+/// Empties the backlog of a port's detour ([`crate::Port::begin_detour`]): delivers the frames and makes the calls.
+/// Only one thread may call this for a port.
 #[cold]
-pub fn empty(member: &Member, work: &mut Workspace, now: &Time) -> Emptied {
-    giving(|| give_left(member, work, now))
+pub fn empty(member: &Member, work: &mut Workspace, now: &Time) -> DetourDelivery {
+    giving(|| empty_backlog(member, work, now))
 }
 
-fn give_left(member: &Member, work: &mut Workspace, now: &Time) -> Emptied {
-    if !member.port.detour().has_something() {
-        return Emptied::default();
+fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDelivery {
+    if !member.port.detour().has_backlog() {
+        return DetourDelivery::default();
     }
-    let Some(taken) = member.port.detour().take() else { return Emptied::default() };
-    let mut emptied = Emptied { frames: taken.frames() as u64, bytes: taken.bytes() as u64, fault: false };
-    for &(news, call) in &taken.calls {
-        work.calls.take_over(&member.port, news, call);
+    let Some(taken) = member.port.detour().take() else { return DetourDelivery::default() };
+    let mut emptied = DetourDelivery { frames: taken.frames() as u64, bytes: taken.bytes() as u64, fault: false };
+    for &(reason, call) in &taken.calls {
+        work.calls.take_over(&member.port, reason, call);
     }
     if taken.frames() > 0 {
         let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
         let mut output = member.port.output();
-        let (storage, given) = work.delivery.give_taken(&taken, storage, &mut **output, member.port.counters());
+        let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, member.port.counters());
         drop(output);
         work.batch = Some(storage);
         if let Err(fault) = given {
@@ -49,7 +50,7 @@ fn give_left(member: &Member, work: &mut Workspace, now: &Time) -> Emptied {
     member.port.detour().give_back(taken);
     if emptied.frames > 0 {
         fence(Ordering::SeqCst);
-        emptied.fault |= work.calls.ring(&member.port, News::Frames, now);
+        emptied.fault |= work.calls.ring(&member.port, CallReason::Frames, now);
     }
     emptied
 }

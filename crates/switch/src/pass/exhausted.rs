@@ -1,38 +1,40 @@
-//! What floods a port that may be given no more is dropped in its sender's ring: a few frames of each batch are taken as ever, which
-//! shows that the port still refuses them, and those behind them that have the same addresses go back without being looked at
-//! any further.
+//! Cheap drops of a flood beyond the receiver's limit. A sender that floods a port beyond that port's limit gets a
+//! small batch: a few frames take the whole path, and show whether the limit still refuses them. The frames behind them
+//! with the same addresses are dropped in the sender's ring without being read further.
 //!
-//! They would be refused one by one: where a frame goes depends on its addresses alone, and what the port may be given does not
-//! grow within a pass. Every policy is asked whether that is so for it (`policy/rule.rs`). Where somebody watches, nothing is done.
+//! The result equals that of the whole path: the destination depends on the addresses alone, and the grant of the limit
+//! does not grow within a pass. Each policy tells whether this holds for it (`policy/rule.rs`). Not used while the
+//! switch has captures or mirrors.
 
 use super::passed::Passed;
 use crate::egress::Exhausted;
 use crate::frame::DropReason;
 use crate::policy::Rule;
 use crate::port::Input;
-use crate::topology::{Member, Switch};
+use crate::topology::Context;
 
-/// Frames that are taken as ever, besides twice as many as were given last.
+/// Frames of a small batch, in addition to twice the number that the limit let pass last.
 const PROBE: usize = 4;
-/// One of so many frames, or fewer, is given where this is worth it.
+/// Small batches are worth it if the limit lets at most one in this many frames pass.
 const WORTH: usize = 8;
 
-/// After a pass, drops what is like its last frames, as much as fits into a batch of `limit`.
+/// After a pass, drops frames in the source's ring that have the addresses of the last frame. A pass takes or drops
+/// `limit` frames at most.
 #[inline(never)]
 pub(super) fn drop_alike(
+    context: Context<'_>,
     exhausted: &Exhausted,
     mut passed: Passed,
-    from: &Member,
-    switch: &Switch,
     input: &mut dyn Input,
     limit: usize,
 ) -> Passed {
+    let Context { from, switch, .. } = context;
     let (taken, probed) = (passed.frames as usize, from.port.probe() > 0);
     from.port.set_probe(0);
     let domain_allows = switch.domain().is_none_or(Rule::may_drop_unread);
-    let allowed = from.sent_may_drop_unread() && domain_allows && !switch.is_watched();
-    let may_drop = allowed && passed.fault.is_none() && passed.until.is_none() && input.discards_like();
-    let to = switch.member(exhausted.port).filter(|to| may_drop && exhausted.alike && to.given_may_drop_unread());
+    let allowed = from.ingress_may_drop_unread() && domain_allows && !switch.is_watched();
+    let may_drop = allowed && passed.fault.is_none() && passed.until.is_none() && input.capabilities().discard_like;
+    let to = switch.member(exhausted.port).filter(|to| may_drop && exhausted.is_uniform && to.egress_may_drop_unread());
     let Some(to) = to else { return passed };
     match input.discard_like(&exhausted.addresses, limit.saturating_sub(taken)) {
         Ok(discarded) => {
@@ -40,14 +42,14 @@ pub(super) fn drop_alike(
             let counting = to.port.output();
             to.port.counters().drop_out(DropReason::EgressLimited, discarded.frames);
             drop(counting);
-            if let Some(egress) = to.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
+            if let Some(egress) = to.egress() {
                 egress.limit().refuse(exhausted.cause, discarded.frames);
             }
             passed.frames += discarded.frames;
         }
         Err(fault) => passed.fault = Some(fault),
     }
-    // Where nothing like them followed, small batches are no gain.
+    // Without further frames of these addresses, small batches gain nothing.
     let is_worth = exhausted.given * WORTH <= passed.frames as usize;
     if is_worth && (!probed || passed.frames as usize > taken) {
         from.port.set_probe((PROBE + 2 * exhausted.given).min(limit) as u16);

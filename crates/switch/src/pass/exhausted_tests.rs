@@ -1,4 +1,4 @@
-//! What floods a port that may be given no more is dropped cheaply, and comes to the same.
+//! A flood beyond the receiver's limit is dropped cheaply, with results equal to those of the whole path.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use crate::policy::{Bucket, Checks, Egress, Guard, Limit, Policy, Rates, Storm};
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{CountersReading, DropReason, Member};
 
-/// Port 1 is given 40 frames a second, 50 at once; port 0 has this policy.
+/// Returns a switch where port 1 has an egress limit of 40 frames a second and a burst of 50, and port 0 has the policy
+/// `sender`.
 fn lan(sender: Option<Policy>, alike: bool) -> Lan {
     let rates = Rates { bits: None, frames: Some(Bucket::new(40, 50)) };
     let egress = Policy { egress: Some(Arc::new(Egress::new(Limit::new(rates)))), ..Policy::default() };
@@ -23,13 +24,14 @@ fn lan(sender: Option<Policy>, alike: bool) -> Lan {
     lan
 }
 
-/// Guards its Ethernet address.
+/// Returns a policy that guards the port's Ethernet address.
 fn guarded() -> Policy {
     let checks = Checks { mac: true, ..Checks::NONE };
     Policy { guard: Some(Arc::new(Guard::new(checks, &[mac(0)], &[]))), ..Policy::default() }
 }
 
-/// Sends what a second brings: so many frames to port 1, of which the `odd`th is in pieces, a few to port 2, and more to port 1.
+/// Sends the frames of one second from port 0: `flood` frames to port 1, frame `odd` of them in several pieces, then a
+/// few to port 2, and then more to port 1.
 fn send(lan: &mut Lan, flood: u32, odd: u32) {
     for count in 0..flood + 20 {
         let to = if (flood..flood + 5).contains(&count) { 2 } else { 1 };

@@ -1,14 +1,17 @@
 //! The path of a frame (DESIGN §2).
 //!
-//! - `stages`: collect, admit, forward, deliver, release.
-//! - `beyond`: frames beyond their source's limit. `exhausted`: what floods a port that may be given no more.
-//! - `notify`: waking clients. `passed`: what came of a pass.
-//! - `workspace`: what a poller keeps between passes, and whose a panic is.
-//! - `empty`: ports that are given what others left for them.
+//! - `stages`: the path on one page. `collect`, `admit`, `forward`: its first stages. Delivery is in `egress`.
+//! - `beyond`: frames beyond their source's limit. `exhausted`: frames that flood a port beyond its limit.
+//! - `notify`: calls to clients. `passed`: the result of a pass.
+//! - `workspace`: a poller's memory between passes, and the ports to retire after a panic.
+//! - `empty`: ports in quarantine are given the frames in their backlogs.
 
+mod admit;
 mod beyond;
+mod collect;
 mod empty;
 mod exhausted;
+mod forward;
 mod notify;
 mod passed;
 mod stages;
@@ -21,8 +24,8 @@ mod exhausted_tests;
 #[cfg(test)]
 mod pass_tests;
 
-pub use empty::{Emptied, empty};
-pub use notify::see_news;
+pub use empty::{DetourDelivery, empty};
+pub use notify::handle_event;
 pub use passed::Passed;
 pub use stages::pass;
 pub use workspace::Workspace;

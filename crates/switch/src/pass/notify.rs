@@ -1,48 +1,75 @@
-//! Waking the clients of the ports that a pass has served.
+//! Calls to the clients of the ports that a pass has served.
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::workspace::Workspace;
-use crate::port::{Input, News};
+use super::workspace::{NO_PORT, Workspace};
+use crate::port::{CallReason, Input, Watch};
 use crate::time::Time;
-use crate::topology::{Member, Switch};
+use crate::topology::{Context, Member};
 
-/// Rings at the ports that were given frames, and notes how long each took.
-#[cold]
-pub(super) fn ring_examined(switch: &Switch, work: &mut Workspace, now: &Time) -> bool {
+/// Calls the clients that were given frames and want a call, and the source's client if it waits for room. To be called
+/// after all stores of the pass to client memory. Returns true if a port must end because of a fault.
+#[inline(always)]
+pub(super) fn notify(context: Context<'_>, work: &mut Workspace) -> bool {
+    let Context { from, switch, now } = context;
+    fence(Ordering::SeqCst);
     let mut fault = false;
-    for place in 0..work.delivery.served.len() {
-        let port = work.delivery.served[place];
+    if work.delivery.examined().is_some() {
+        fault |= notify_examined(context, work);
+    } else {
+        for &port in work.delivery.served() {
+            if let Some(member) = switch.member(port) {
+                work.calling = port;
+                fault |= work.calls.ring(&member.port, CallReason::Frames, now);
+            }
+        }
+        work.calling = NO_PORT;
+        fault |= work.calls.ring(&from.port, CallReason::Room, now);
+    }
+    if switch.is_watched() {
+        wake_watchers(context, work);
+    }
+    fault
+}
+
+/// Calls the clients, and notes how long each call took.
+#[cold]
+fn notify_examined(context: Context<'_>, work: &mut Workspace) -> bool {
+    let Context { from, switch, now } = context;
+    let mut fault = false;
+    for place in 0..work.delivery.served().len() {
+        let port = work.delivery.served()[place];
         if let Some(member) = switch.member(port) {
             work.calling = port;
-            let began = (now.read)();
-            fault |= work.calls.ring(&member.port, News::Frames, now);
-            work.delivery.note_given(member.owner.index(), began, 0, 0, now);
+            fault |= ring_examined(member, CallReason::Frames, work, now);
         }
     }
-    fault
+    work.calling = NO_PORT;
+    fault | ring_examined(from, CallReason::Room, work, now)
 }
 
-/// Rings at the port that frames came from; where receivers' times are noted, so is this one's.
-#[inline(always)]
-pub(super) fn ring_source(from: &Member, work: &mut Workspace, now: &Time) -> bool {
-    if work.delivery.given.is_none() {
-        return work.calls.ring(&from.port, News::Room, now);
-    }
+fn ring_examined(member: &Member, reason: CallReason, work: &mut Workspace, now: &Time) -> bool {
     let began = (now.read)();
-    let fault = work.calls.ring(&from.port, News::Room, now);
-    work.delivery.note_given(from.owner.index(), began, 0, 0, now);
+    let fault = work.calls.ring(&member.port, reason, now);
+    work.delivery.note_called(member.owner.index(), began, now);
     fault
 }
 
-/// Of a port whose frames may not pass, or that has none: tells its client what else came up. True when that cost the port its
-/// place, as [`crate::Passed::receiver_fault`].
-pub fn see_news(from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> bool {
-    if !input.has_news() {
+/// Wakes the readers of the captures that saw frames in this pass.
+#[cold]
+fn wake_watchers(context: Context<'_>, work: &Workspace) {
+    let seen = work.delivery.served().iter().copied().chain([context.from.owner.index()]);
+    seen.filter_map(|port| context.switch.watch(port)).for_each(Watch::ring);
+}
+
+/// Handles an event of a port that has no frames, or whose frames wait for a limit: calls the port's client, which may
+/// be waiting for the event. Returns true if the port must end because of a fault.
+pub fn handle_event(from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> bool {
+    if !input.take_event() {
         return false;
     }
     fence(Ordering::SeqCst);
-    let fault = work.calls.ring(&from.port, News::Room, now);
+    let fault = work.calls.ring(&from.port, CallReason::Room, now);
     from.port.output().count_late(from.port.counters());
     fault
 }

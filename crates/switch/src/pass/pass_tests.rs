@@ -1,9 +1,9 @@
-//! Where frames go, and how many.
+//! Destinations and counts of frames.
 
 use crate::testing::{Lan, Plan, frame, group, mac, number};
-use crate::{DropReason, Mac, MacTable, Member, Owner, PortFault, Spread, Spreads, Switch};
+use crate::{DropReason, FloodAction, FloodPolicy, Mac, MacTable, Member, Owner, PortFault, Switch};
 
-/// Ports 0..n have each sent a frame, so that the switch knows station `n` at port `n`.
+/// Returns a switch whose ports have each sent a frame, so that station `n` is learned at port `n`.
 fn acquainted(plan: Plan) -> Lan {
     let ports = plan.ports;
     let mut lan = plan.learning();
@@ -67,7 +67,7 @@ fn a_port_in_its_next_generation_does_not_inherit_the_addresses_of_the_one_befor
         member
     });
     let table = lan.switch.table().clone();
-    lan.switch = Switch::new("lan0", renewed, table, Box::new(crate::Learning), Spreads::default());
+    lan.switch = Switch::new("lan0", renewed, table, Box::new(crate::Learning), FloodPolicy::default());
     lan.send(0, &[frame(mac(3), mac(0), 60, 0)]);
     assert_eq!(lan.hearers(), [1, 2, 3], "unknown again, so flooded");
     lan.send(1, &[frame(mac(0), mac(3), 60, 1)]);
@@ -100,21 +100,21 @@ fn each_class_of_frames_without_a_single_destination_follows_its_own_setting() {
         (mac(99), DropReason::NoDestination),
     ];
     for chosen in 0..classes.len() {
-        for spread in [Spread::Drop, Spread::Port(3)] {
-            let of = |class| if class == chosen { spread } else { Spread::Flood };
-            let spreads = Spreads { broadcast: of(0), multicast: of(1), unknown_unicast: of(2) };
-            let mut lan = Plan { spreads, ..Plan::new(5) }.learning();
+        for spread in [FloodAction::Drop, FloodAction::Port(3)] {
+            let of = |class| if class == chosen { spread } else { FloodAction::Flood };
+            let flood_policy = FloodPolicy { broadcast: of(0), multicast: of(1), unknown_unicast: of(2) };
+            let mut lan = Plan { flood_policy, ..Plan::new(5) }.learning();
             for (class, (to, reason)) in classes.into_iter().enumerate() {
                 lan.send(1, &[frame(to, mac(1), 60, 0)]);
                 let expected: &[u16] = match of(class) {
-                    Spread::Flood => &[0, 2, 3, 4],
-                    Spread::Drop => &[],
-                    Spread::Port(_) => &[3],
+                    FloodAction::Flood => &[0, 2, 3, 4],
+                    FloodAction::Drop => &[],
+                    FloodAction::Port(_) => &[3],
                 };
-                assert_eq!(lan.hearers(), expected, "{to} with {spreads:?}");
-                let dropped = u64::from(of(class) == Spread::Drop);
+                assert_eq!(lan.hearers(), expected, "{to} with {flood_policy:?}");
+                let dropped = u64::from(of(class) == FloodAction::Drop);
                 if class == chosen {
-                    assert_eq!(lan.dropped(1, reason), dropped, "{to} with {spreads:?}");
+                    assert_eq!(lan.dropped(1, reason), dropped, "{to} with {flood_policy:?}");
                 }
             }
         }
@@ -123,13 +123,13 @@ fn each_class_of_frames_without_a_single_destination_follows_its_own_setting() {
 
 #[test]
 fn the_port_that_answers_a_class_can_send_such_frames_without_hearing_itself() {
-    let spreads = Spreads { multicast: Spread::Port(1), ..Spreads::default() };
-    let mut lan = Plan { spreads, ..Plan::new(3) }.learning();
+    let flood_policy = FloodPolicy { multicast: FloodAction::Port(1), ..FloodPolicy::default() };
+    let mut lan = Plan { flood_policy, ..Plan::new(3) }.learning();
     lan.send(1, &[frame(group(1), mac(1), 60, 0)]);
     assert_eq!(lan.hearers(), []);
     assert_eq!(lan.dropped(1, DropReason::SamePort), 1);
-    let spreads = Spreads { multicast: Spread::Port(9), ..Spreads::default() };
-    let mut lan = Plan { spreads, ..Plan::new(3) }.learning();
+    let flood_policy = FloodPolicy { multicast: FloodAction::Port(9), ..FloodPolicy::default() };
+    let mut lan = Plan { flood_policy, ..Plan::new(3) }.learning();
     lan.send(1, &[frame(group(1), mac(1), 60, 0)]);
     assert_eq!(lan.dropped(1, DropReason::NoDestination), 1, "the port that answers is not there");
 }
@@ -253,8 +253,8 @@ fn a_switch_of_thousands_of_ports_reaches_each() {
 
 #[test]
 fn a_dropped_frame_is_counted_by_its_reason_at_the_port_that_caused_it() {
-    let spreads = Spreads { unknown_unicast: Spread::Drop, ..Spreads::default() };
-    let mut lan = acquainted(Plan { spreads, isolated: vec![1, 2], ..Plan::new(4) });
+    let flood_policy = FloodPolicy { unknown_unicast: FloodAction::Drop, ..FloodPolicy::default() };
+    let mut lan = acquainted(Plan { flood_policy, isolated: vec![1, 2], ..Plan::new(4) });
     let before = lan.counters(1);
     let reserved: Mac = "01:80:c2:00:00:0e".parse().expect("an address");
     let zero = Mac::new([0; 6]);

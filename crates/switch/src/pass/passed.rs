@@ -1,18 +1,19 @@
-//! What came of a pass.
+//! The result of a pass.
 
 use crate::port::PortFault;
 
-/// What came of a pass.
+/// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Frames taken from the source.
+    /// Number of frames taken from the source.
     pub frames: u64,
-    /// The source may have more, although the batch was not full.
+    /// The source may have more frames, although the batch was not full.
     pub more: bool,
-    /// The source is not to be served before this time (nanoseconds): what it has may not pass yet.
+    /// Do not serve the source before this time, in nanoseconds: its frames wait for a limit.
     pub until: Option<u64>,
     /// The source broke the rules and must end.
     pub fault: Option<PortFault>,
-    /// A receiver broke the rules, or waking a port blocked; [`crate::Port::fault`] says which.
+    /// A port other than the source must end, or a call blocked. [`crate::Port::fault`] of each port tells which and
+    /// why.
     pub receiver_fault: bool,
 }

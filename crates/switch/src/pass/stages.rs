@@ -1,131 +1,77 @@
 //! The path of a frame.
 
-use std::sync::atomic::{Ordering, fence};
-
+use super::admit::admit;
 use super::beyond::{exceed, refuse};
+use super::collect::collect;
 use super::exhausted::drop_alike;
-use super::notify::{ring_examined, ring_source, see_news};
+use super::forward::forward;
+use super::notify::{handle_event, notify};
 use super::passed::Passed;
-use super::workspace::{NOBODY, Workspace};
-use crate::batch::BatchStorage;
-use crate::forward::{forward_watched, hold, show};
-use crate::frame::DropReason;
+use super::workspace::Workspace;
+use crate::egress::Outgoing;
 use crate::policy::Turn;
-use crate::port::{Input, News};
+use crate::port::Input;
 use crate::time::Time;
-use crate::topology::{Member, Switch};
+use crate::topology::{Context, Member, Switch};
 
-/// Moves one batch of frames from a port to wherever they go.
+/// Moves one batch of frames from a port to the ports of their destinations.
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
-    let ingress = from.policy.as_ref().and_then(|policy| policy.ingress.as_deref());
-    let turn = match ingress.map(|limit| Turn::begin(limit, now.nanoseconds)).transpose() {
-        Ok(turn) => turn,
-        Err(beyond) => return refuse(&beyond, from, switch, input, work, now),
-    };
+    let context = Context { from, switch, now };
+    // The turn at the source's limit begins before frames are collected, and ends after they are released.
+    let mut turn = Turn::without_limit();
+    if let Err(beyond) = turn.begin(from.ingress(), now.nanoseconds) {
+        return refuse(context, &beyond, input, work);
+    }
 
     // Collect.
-    let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
-    let may_hold = switch.holds() && input.keeps();
-    let mut batch = storage.into_batch();
-    if let Some(turn) = &turn {
-        turn.bound(&mut batch, may_hold);
-    }
-    let probe = from.port.probe();
-    if probe > 0 {
-        batch.bound(u64::MAX, probe.into());
-    }
-    let fault = input.collect(&mut batch).err();
+    let mut batch = work.begin_batch();
+    let collected = collect(context, &turn, input, &mut batch);
 
-    // Admit: what could not be taken is counted.
-    let (collected, mut bytes, mut refused) = (batch.len(), batch.bytes(), 0);
-    for (reason, frames) in batch.refused() {
-        from.port.counters().drop_in(reason, frames);
-        refused += frames;
-    }
-    let (mut taken, more) = (collected as u64 + refused, batch.may_be_more());
-    let watch = switch.watch(from.owner.index());
-    if let Some(policy) = &from.policy {
-        policy.admit(&mut batch);
-    }
-    if let Some(kept) = turn.as_ref().and_then(|turn| turn.cut(&batch)) {
-        from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
-        watch.inspect(|watch| watch.show_refused(&batch, kept));
-        batch.truncate(kept);
-    }
-    if taken == 0 {
-        let _ = turn.is_some_and(|turn| turn.charge(batch.cost()));
-        work.batch = Some(batch.into_storage());
+    // Admit.
+    admit(context, &turn, &mut batch);
+    if collected.frames == 0 {
+        turn.charge(&batch);
+        work.end_batch(batch);
         input.release();
-        let receiver_fault = see_news(from, input, work, now);
-        return Passed { fault, receiver_fault, ..Passed::default() };
+        let receiver_fault = handle_event(from, input, work, now);
+        return Passed { fault: collected.fault, receiver_fault, ..Passed::default() };
     }
 
-    // Forward. What has to wait for its receiver is left where it is.
-    if switch.has_vlans() {
-        from.vlans.classify_all(&mut batch);
-    }
-    match watch {
-        None => switch.forward().forward(&mut batch, from, switch, now.seconds),
-        Some(watch) => forward_watched(watch, &mut batch, from, switch, now.seconds),
-    }
-    let mut held = None;
-    work.delivery.room_found = may_hold && fault.is_none() && refused == 0 && batch.len() == collected;
-    if work.delivery.room_found {
-        held = hold(&batch, from, switch, now.nanoseconds);
-        if let Some(held) = &held {
-            batch.truncate(held.len);
-            (taken, bytes) = (held.len as u64, batch.bytes());
-        }
-    }
-    from.port.counters().add_in(taken, bytes);
-    let is_used_up = turn.is_some_and(|turn| turn.charge(batch.cost()));
-    if let Some(storm) = from.policy.as_ref().and_then(|policy| policy.storm.as_ref()) {
-        storm.limit(&mut batch, switch.spreads().direct_groups(), now);
-    }
-    if let Some(watch) = watch {
-        show(watch, &batch, from, switch);
-    }
+    // Forward.
+    let forwarded = forward(context, &turn, &collected, &mut batch);
 
     // Deliver.
-    let receiver_fault = work.delivery.deliver(&batch, from, switch, now);
+    let out = Outgoing { context: &context, batch: &batch, is_reserved: forwarded.is_reserved };
+    let delivered = work.delivery.deliver(out);
 
-    // Release.
-    work.batch = Some(batch.into_storage());
-    if let Some(held) = &held {
-        input.keep(held.len);
+    // Release. Frames that wait for their receiver stay with the client.
+    work.end_batch(batch);
+    if let Some(held) = &forwarded.held {
+        input.rewind(held.len);
     }
     input.release();
 
-    let mut passed = Passed { frames: taken, more, until: held.map(|held| held.until), fault, receiver_fault };
-    if is_used_up
-        && let (Some(turn), None, None) = (&turn, fault, passed.until)
+    // Frames that are still in the client's ring may be beyond a limit as well.
+    let mut passed = Passed {
+        frames: forwarded.frames,
+        more: collected.more,
+        until: forwarded.held.map(|held| held.until),
+        fault: collected.fault,
+        receiver_fault: delivered.fault,
+    };
+    if forwarded.is_used_up
+        && let (None, None) = (passed.fault, passed.until)
         && let Some(beyond) = turn.end(now.nanoseconds)
     {
-        passed = exceed(&beyond, passed, from, switch, input, work, now);
+        passed = exceed(context, &beyond, passed, input, work);
+    }
+    if let Some(exhausted) = &delivered.exhausted {
+        passed = drop_alike(context, exhausted, passed, input, work.limit);
+    } else if collected.probe > 0 {
+        from.port.set_probe(0);
     }
 
-    match &work.delivery.exhausted {
-        None if probe == 0 => {}
-        None => from.port.set_probe(0),
-        Some(exhausted) => passed = drop_alike(exhausted, passed, from, switch, input, work.limit),
-    }
-
-    // Everything is published; now see who asked to be told, and may be told yet.
-    fence(Ordering::SeqCst);
-    if work.delivery.given.is_some() {
-        passed.receiver_fault |= ring_examined(switch, work, now);
-    } else {
-        for &port in &work.delivery.served {
-            if let Some(member) = switch.member(port) {
-                work.calling = port;
-                passed.receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
-            }
-        }
-    }
-    work.calling = NOBODY;
-    passed.receiver_fault |= ring_source(from, work, now);
-    if switch.is_watched() {
-        work.delivery.ring_watchers(from, switch);
-    }
+    // All stores are done. Call the clients that want a call.
+    passed.receiver_fault |= notify(context, work);
     passed
 }

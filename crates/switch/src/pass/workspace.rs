@@ -1,122 +1,136 @@
-//! What a poller keeps between passes, and whose a panic is.
+//! A poller's memory between passes, and the ports to retire after a panic.
 
 use std::sync::atomic::{Ordering, fence};
 
-use crate::batch::{BatchStorage, MAX_BATCH};
-use crate::defect::{Defect, Place, Role, take_giving};
+use crate::batch::{Batch, BatchStorage, MAX_BATCH};
+use crate::defect::{Defect, PanicLocation, Role, take_receiving};
 use crate::egress::Delivery;
 use crate::frame::DropReason;
-use crate::port::{Given, News, PendingCalls, Port};
+use crate::port::{CallReason, DeliveryTime, PendingCalls, Port};
 use crate::time::Time;
 use crate::topology::{Member, Switch};
 
-/// No port of a switch.
-pub(super) const NOBODY: u16 = u16::MAX;
+/// Instead of a port index: no port.
+pub(super) const NO_PORT: u16 = u16::MAX;
 
-/// What a poller needs for passing frames, allocated once, and the calls that its passes left pending.
+/// A poller's memory for passes, allocated once, and its pending calls.
 #[derive(Debug)]
 pub struct Workspace {
     pub(super) batch: Option<BatchStorage>,
     pub(super) delivery: Delivery,
     pub(super) limit: usize,
-    /// The port that is being called, after a batch was delivered; [`NOBODY`].
+    /// The port whose client is being called after a batch was delivered, or [`NO_PORT`].
     pub(super) calling: u16,
-    /// After a panic: ports with news of which they were not told.
-    untold: Vec<(u16, News)>,
-    /// Memory for [`Workspace::given`], while no pass is examined.
-    spare: Vec<Given>,
-    /// To be made when they are due, by whoever has the workspace.
+    /// After a panic: ports whose clients were not called yet, and for which event.
+    to_notify: Vec<(u16, CallReason)>,
+    /// Memory for [`Workspace::given`], kept here while no pass is examined.
+    spare: Vec<DeliveryTime>,
+    /// The pending calls. The owner of the workspace makes them when they are due.
     pub calls: PendingCalls,
 }
 
-/// Receivers of a pass whose times are noted without an allocation.
+/// Number of receivers whose times are noted without an allocation.
 const USUAL_RECEIVERS: usize = 64;
 
 impl Workspace {
-    /// For batches of up to `batch` frames (1 to [`crate::MAX_BATCH`]).
+    /// Returns a workspace for batches of up to `batch` frames (1 to [`crate::MAX_BATCH`]).
     #[must_use]
     pub fn new(batch: usize) -> Workspace {
         let limit = batch.clamp(1, MAX_BATCH);
         let (batch, delivery) = (Some(BatchStorage::new(limit)), Delivery::new(limit));
-        let (untold, spare, calls) = (Vec::new(), Vec::with_capacity(USUAL_RECEIVERS), PendingCalls::new());
-        Workspace { batch, delivery, limit, calling: NOBODY, untold, spare, calls }
+        let (to_notify, spare, calls) = (Vec::new(), Vec::with_capacity(USUAL_RECEIVERS), PendingCalls::new());
+        Workspace { batch, delivery, limit, calling: NO_PORT, to_notify, spare, calls }
     }
 
-    /// After a panic in [`crate::pass`], [`crate::see_news`], [`crate::empty`] or [`Workspace::tell_rest`] for `from`: what was half done is thrown
-    /// away, and whose it was is retired: the port that was being called, or else `from` and every port that was being given
-    /// frames. Their frames of the batch are counted as lost. True when `from` is retired: its input is of no use any more.
+    /// Returns an empty batch.
+    #[inline(always)]
+    pub(super) fn begin_batch<'m>(&mut self) -> Batch<'m> {
+        self.batch.take().unwrap_or_else(|| BatchStorage::new(self.limit)).into_batch()
+    }
+
+    /// Keeps the memory of a batch for the next one.
+    #[inline(always)]
+    pub(super) fn end_batch(&mut self, batch: Batch<'_>) {
+        self.batch = Some(batch.into_storage());
+    }
+
+    /// Cleans up after a panic in [`crate::pass()`], [`crate::handle_event`], [`crate::empty`] or
+    /// [`Workspace::make_remaining_calls`] for `from`. Discards the interrupted batch, and retires the ports that were being
+    /// served: the port whose client was being called, or otherwise `from` and every port that was being given frames.
+    /// Frames of the batch that were not delivered count as dropped. Returns true if `from` is retired: its input must
+    /// not be used any more.
     ///
-    /// `from` is a [`Role::Source`] only where nobody else chose what was read: while frames are delivered it is a
-    /// [`Role::Sender`], and while it is given what others left for it, a [`Role::Receiver`].
+    /// `from` is retired as [`Role::Source`] only if no other port took part. It is retired as [`Role::Sender`] if
+    /// frames were being delivered, and as [`Role::Receiver`] if it was being given the frames in its backlog.
     ///
-    /// Ports that have their frames of the batch are to be told by [`Workspace::tell_rest`].
+    /// Afterwards, call [`Workspace::make_remaining_calls`] for the ports that got their frames of the batch before the panic.
     #[cold]
-    pub fn blame(&mut self, switch: &Switch, from: &Member, place: Place) -> bool {
+    pub fn blame(&mut self, switch: &Switch, from: &Member, place: PanicLocation) -> bool {
         let delivery = std::mem::replace(&mut self.delivery, Delivery::new(self.limit));
         self.batch = None;
-        let is_given = take_giving();
+        let is_given = take_receiving();
         let retire = |port: &Port, role, lost| port.retire(Defect { role, place }, lost);
-        let calling = std::mem::replace(&mut self.calling, NOBODY);
-        self.untold.push((from.owner.index(), News::Room));
+        let calling = std::mem::replace(&mut self.calling, NO_PORT);
+        self.to_notify.push((from.owner.index(), CallReason::Room));
         if let Some(called) = switch.member(calling).filter(|called| called.owner != from.owner) {
-            // All frames are where they belong, and the input has its own back.
-            let served = delivery.served.iter().skip_while(|&&port| port != calling).skip(1);
-            self.untold.extend(served.map(|&port| (port, News::Frames)));
+            // All frames of the batch are delivered and released.
+            let served = delivery.served().iter().skip_while(|&&port| port != calling).skip(1);
+            self.to_notify.extend(served.map(|&port| (port, CallReason::Frames)));
             retire(&called.port, Role::Receiver, 0);
             return false;
         }
         let mut filled = None;
         for to in switch.members().filter(|to| to.owner != from.owner && to.port.is_output_broken()) {
-            retire(&to.port, Role::Receiver, delivery.lost(Some(to)).0);
+            retire(&to.port, Role::Receiver, delivery.lost(Some(to)).of_filled);
             filled = Some(to);
         }
-        from.port.counters().drop_in(DropReason::InternalError, delivery.lost(filled).1);
+        from.port.counters().drop_in(DropReason::InternalError, delivery.lost(filled).of_others);
         let role = match (is_given, delivery.is_delivering()) {
             (true, _) => Role::Receiver,
             (false, true) => Role::Sender,
             (false, false) => Role::Source,
         };
-        retire(&from.port, role, delivery.lost_of_left(from));
+        retire(&from.port, role, delivery.lost_of_backlog(from));
         if is_given {
-            // Nobody empties it any more.
+            // No thread empties the backlog any more.
             from.port.abandon_detour();
         }
-        self.untold.extend({ delivery }.take_served().into_iter().map(|port| (port, News::Frames)));
+        self.to_notify.extend({ delivery }.take_served().into_iter().map(|port| (port, CallReason::Frames)));
         true
     }
 
-    /// After [`Workspace::blame`]: calls the clients of the ports that have news since the batch. True when that cost a port its
-    /// place, as [`crate::Passed::receiver_fault`].
+    /// After [`Workspace::blame`]: calls the clients of the ports that got frames of the interrupted batch. Returns
+    /// true if a port must end, with a fault.
     #[cold]
-    pub fn tell_rest(&mut self, switch: &Switch, now: &Time) -> bool {
+    pub fn make_remaining_calls(&mut self, switch: &Switch, now: &Time) -> bool {
         fence(Ordering::SeqCst);
         let mut fault = false;
-        while let Some((port, news)) = self.untold.pop() {
+        while let Some((port, reason)) = self.to_notify.pop() {
             let Some(member) = switch.member(port) else { continue };
             self.calling = port;
-            fault |= self.calls.ring(&member.port, news, now);
+            fault |= self.calls.ring(&member.port, reason, now);
             switch.watch(port).inspect(|watch| watch.ring());
-            self.calling = NOBODY;
+            self.calling = NO_PORT;
         }
         fault
     }
 }
 
 impl Workspace {
-    /// Starts to note what each receiver takes of the passes, from nothing, or ends it.
+    /// Starts or stops measuring how much time each receiver takes. Starting clears earlier results.
     pub fn examine(&mut self, on: bool) {
-        if let Some(mut given) = self.delivery.given.take() {
+        if let Some(mut given) = self.delivery.examined().take() {
             given.clear();
             self.spare = given;
         }
         if on {
-            self.delivery.given = Some(std::mem::take(&mut self.spare));
+            *self.delivery.examined() = Some(std::mem::take(&mut self.spare));
         }
     }
 
-    /// What receivers took since [`Workspace::examine`] was called.
+    /// Time that each receiver took since [`Workspace::examine`] was called.
     #[must_use]
-    pub fn given(&self) -> &[Given] {
-        self.delivery.given.as_deref().unwrap_or_default()
+    pub fn given(&self) -> &[DeliveryTime] {
+        self.delivery.given()
     }
 }

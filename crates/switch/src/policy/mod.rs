@@ -1,14 +1,15 @@
-//! Policy: what a port may send, and how much (DESIGN §6). Judged on the private copies only.
+//! Policy: what a port may send and receive, and how much (DESIGN §6). Policies read only the private copies of first
+//! bytes.
 //!
-//! - `guard`: the source guard. A port's frames speak in its own name only.
-//! - `rules`: which addresses are bound to ports, and which known stations may reach each other.
+//! - `guard`: the source guard, which drops frames whose source addresses are not the port's own.
+//! - `rules`: bound addresses, and rules about frames between bound and other addresses.
 //! - `reach`: which ports may exchange frames.
 //! - `vlan`: broadcast domains.
-//! - `limit`: token buckets, shares of them, and limits on what a port sends and is given.
-//! - `storm`: limits on what goes to many.
-//! - `congestion`: shares of a receiver that is too slow.
+//! - `limit`: token buckets, shares of them, and ingress and egress limits.
+//! - `storm`: limits on broadcast, multicast and unknown unicast.
+//! - `congestion`: shares of a receiver that is slower than its senders.
 //!
-//! `rule` is what every policy answers. [`Policy`] and [`Domain`] are where policies are registered.
+//! `rule` is the trait that every policy implements. Policies are registered in [`Policy`] and [`Domain`].
 
 pub(crate) mod congestion;
 mod guard;
@@ -28,34 +29,33 @@ use crate::batch::Batch;
 
 pub(crate) use congestion::Room;
 pub use guard::{Checks, Claims, Guard, Prefix, Protocol, Role, Unreadable};
-pub(crate) use limit::{Beyond, Cause, Grant, Turn, first};
 pub use limit::{Bucket, Egress, Excess, Limit, MAX_BURST, Rates, Shared, Tally, TallyReading};
+pub(crate) use limit::{Cause, Grant, OverLimit, Turn, first};
 pub use reach::Reach;
 pub(crate) use rule::Rule;
-pub(crate) use rules::Heard;
+pub(crate) use rules::SourceBinding;
 pub use rules::{Bound, Domain, Rules};
 pub use storm::Storm;
 pub use vlan::Membership;
 
-/// What the configuration says of one port's frames. A clone shares what must last over changes of the topology: buckets,
-/// counters.
+/// The policies of one port. A clone shares the state that outlives changes of the topology: buckets and counters.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Whose name it may speak in; none: anybody's.
+    /// The source guard. `None`: any source addresses.
     pub guard: Option<Arc<Guard>>,
-    /// How much it may send.
+    /// The ingress limit.
     pub ingress: Option<Arc<Limit>>,
-    /// How much it may be given.
+    /// The egress limit.
     pub egress: Option<Arc<Egress>>,
-    /// How much of what it sends may go to many.
+    /// Storm control.
     pub storm: Option<Arc<Storm>>,
 }
 
-/// Policies of a port; `None` for each that the port does not have.
-type Asked<'p, const N: usize> = [Option<&'p dyn Rule>; N];
+/// Policies of a port; `None` for each policy that the port does not have.
+type RuleRefs<'p, const N: usize> = [Option<&'p dyn Rule>; N];
 
 impl Policy {
-    /// `None` where it asks for nothing.
+    /// The policies, or `None` if there are none.
     #[must_use]
     pub fn in_use(self) -> Option<Policy> {
         let (sender, receiver) = self.rules();
@@ -63,30 +63,30 @@ impl Policy {
         is_some.then_some(self)
     }
 
-    /// Every policy of the port: those that judge what it sends, in this order, and those that judge what it is given.
+    /// All policies of the port: those for frames that it sends, in order, and those for frames that it receives.
     #[inline(always)]
-    fn rules(&self) -> (Asked<'_, 3>, Asked<'_, 1>) {
+    fn rules(&self) -> (RuleRefs<'_, 3>, RuleRefs<'_, 1>) {
         fn rule<R: Rule>(policy: &Option<Arc<R>>) -> Option<&dyn Rule> {
             policy.as_deref().map(|policy| policy as &dyn Rule)
         }
-        // All fields by name: a policy that is added does not compile until it stands here.
+        // All fields are named, so that a new policy does not compile until it is listed here.
         let Policy { guard, ingress, egress, storm } = self;
         ([rule(guard), rule(ingress), rule(storm)], [rule(egress)])
     }
 
-    /// Rejects what the port may not send.
+    /// Rejects frames that the port may not send.
     #[inline]
     pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
         self.rules().0.into_iter().flatten().for_each(|rule| rule.admit(batch));
     }
 
-    /// Whether frames that the port sends may be dropped unread, as [`Rule::may_drop_unread`].
-    pub(crate) fn sent_may_drop_unread(&self) -> bool {
+    /// Returns true if all policies allow dropping the port's frames unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn ingress_may_drop_unread(&self) -> bool {
         self.rules().0.into_iter().flatten().all(Rule::may_drop_unread)
     }
 
-    /// Whether frames for the port may be dropped unread, as [`Rule::may_drop_unread`].
-    pub(crate) fn given_may_drop_unread(&self) -> bool {
+    /// Returns true if all policies allow dropping frames for the port unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn egress_may_drop_unread(&self) -> bool {
         self.rules().1.into_iter().flatten().all(Rule::may_drop_unread)
     }
 }

@@ -1,12 +1,12 @@
-//! What limits make of frames on their way.
+//! Tests of limits in a pass.
 
 use std::sync::Arc;
 
 use super::{Bucket, Checks, Egress, Excess, Guard, Limit, Policy, Rates, Shared, Storm};
 use crate::testing::{Lan, Plan, frame, group, mac, number};
-use crate::{DropReason, Mac, Member, Spread, Spreads};
+use crate::{DropReason, FloodAction, FloodPolicy, Mac, Member};
 
-/// A limit of a frame a second (not before the second `Bucket::new` was asked in) and so many at once.
+/// A limit of a frame a second with this burst of frames. Filling begins in the second of `Bucket::new`.
 fn frames(burst: u64, excess: Excess) -> Limit {
     let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, burst)) });
     limit.excess = excess;
@@ -19,7 +19,7 @@ fn bytes(burst: u64, excess: Excess) -> Limit {
     limit
 }
 
-/// Ports 0 to 3, of which one has this policy.
+/// Ports 0 to 3. One of them has this policy.
 fn lan(port: u16, policy: Policy) -> Lan {
     let give = move |member: Member| {
         let policy = (member.owner.index() == port).then(|| policy.clone());
@@ -52,7 +52,7 @@ fn what_is_more_than_a_port_may_send_is_dropped_and_counted_at_it() {
     put(&mut lan, mac(1), 1000, 0..10);
     let passed = lan.pass(0);
     assert_eq!((passed.frames, passed.until), (10, None));
-    // The third uses up what there is, to the byte.
+    // The third frame uses up the tokens exactly.
     assert_eq!(numbers(&lan, 1), [0, 1, 2]);
     assert_eq!(lan.dropped(0, DropReason::RateLimited), 7);
     assert_eq!((lan.counters(0).in_frames, lan.counters(0).in_bytes), (10, 10_000));
@@ -102,7 +102,7 @@ fn receivers_are_told_of_batches_whose_sender_has_waited_and_of_no_others() {
     let waited = |excess| {
         let mut lan = ingress(bytes(3000, excess));
         let mut passes = Vec::new();
-        // Three pass at once, one a second later and the last with one that comes then; nothing waits any more.
+        // Three pass at once, one a second later, and the last together with a new one. Then no frame waits.
         for (numbers, seconds) in [(0..5, 0), (5..5, 1), (5..6, 9), (6..7, 9)] {
             put(&mut lan, mac(1), 1001, numbers);
             lan.now += seconds;
@@ -141,7 +141,7 @@ fn what_else_came_up_is_told_while_nothing_may_pass() {
         lan.offers[0].news = true;
         assert_eq!(lan.pass(0).frames, 0);
         assert_eq!((lan.sink(0, |kept| kept.rings), lan.offers[0].news), (1, false), "{excess:?}");
-        // Nothing came up since.
+        // There was no event since.
         lan.pass(0);
         assert_eq!(lan.sink(0, |kept| kept.rings), 1);
     }
@@ -198,7 +198,7 @@ fn what_cannot_wait_is_dropped() {
     put(&mut lan, mac(1), 60, 0..3);
     assert_eq!(lan.pass(0).until, None);
     assert_eq!(lan.dropped(1, DropReason::EgressLimited), 1);
-    // Nor can what follows a frame that was refused, as places in the ring are not known then.
+    // Frames behind a refused one cannot wait either, because their positions in the ring are not known.
     lan.offers[0].keeps = true;
     lan.offers[0].refuse = vec![DropReason::Runt];
     put(&mut lan, mac(1), 60, 3..4);
@@ -215,7 +215,7 @@ fn frames_to_any_number_of_ports_that_have_them_wait_are_never_dropped() {
         Member { policy: Policy { egress, ..Policy::default() }.in_use(), ..member }
     };
     let mut lan = Plan { change: Box::new(give), ..Plan::new(PORTS + 1) }.map();
-    // The last have a second frame before the first do.
+    // The last ports have a second frame before the first ones.
     let second = (1..=PORTS).rev().map(|port| (port, 1));
     for (port, number) in (1..=PORTS).map(|port| (port, 0)).chain(second) {
         put(&mut lan, mac(port.into()), 60, number..number + 1);
@@ -226,7 +226,7 @@ fn frames_to_any_number_of_ports_that_have_them_wait_are_never_dropped() {
         assert!(passed.frames > 0 && passed.until.is_some());
         given += passed.frames;
     }
-    // All have had their first now, and all wait for the second.
+    // All ports have had their first frame, and all wait for the second.
     assert_eq!(lan.pass(0).frames, 0);
     lan.now += 1;
     while !lan.offers[0].is_empty() {
@@ -259,7 +259,7 @@ fn frames_that_are_held_back_are_charged_to_their_sender_once() {
     lan.now += 1;
     assert_eq!(lan.pass(0).frames, 1);
     assert_eq!(numbers(&lan, 1), [0, 1, 2]);
-    // Four and two seconds' worth less three: one may still pass, and a second's.
+    // Tokens of four and of two seconds, less three: one frame may still pass, and one for each second.
     put(&mut lan, mac(1), 60, 3..5);
     lan.now += 1;
     lan.pass(0);
@@ -286,7 +286,7 @@ fn what_was_reserved_of_a_shared_bucket_and_could_not_be_used_is_given_back() {
     assert_eq!(lan.pass(0).frames, 1);
     assert_eq!(full - level(), 1000 * 8 * 1_000_000_000);
     for _ in 0..100 {
-        // Nothing may be given; then there is nothing to send.
+        // The limit allows no frame; then there are no frames to send.
         assert_eq!(lan.pass(0).frames, 0);
     }
     lan.offers[0] = crate::testing::Offer::new(4096);
@@ -326,8 +326,8 @@ fn a_storm_to_a_group_that_one_port_gets_is_limited_too() {
         let policy = Policy { storm: Some(Arc::new(storm.clone())), ..Policy::default() };
         Member { policy: (member.owner.index() == 0).then_some(policy), ..member }
     };
-    let spreads = Spreads { multicast: Spread::Port(2), ..Spreads::default() };
-    let mut lan = Plan { change: Box::new(give), spreads, ..Plan::new(3) }.learning();
+    let flood_policy = FloodPolicy { multicast: FloodAction::Port(2), ..FloodPolicy::default() };
+    let mut lan = Plan { change: Box::new(give), flood_policy, ..Plan::new(3) }.learning();
     for number in 0..10 {
         put(&mut lan, group(1), 60, number..number + 1);
     }
@@ -352,14 +352,14 @@ fn what_is_beyond_a_receivers_limit_waits_although_its_sender_has_one_that_drops
         Member { policy, ..member }
     };
     let mut lan = Plan { change: Box::new(give), ..Plan::new(2) }.map();
-    // Short ones first: how long a frame is on the whole says little of the next ones.
+    // Short frames first, so that the mean length says little about the next ones.
     for number in 0..40 {
         lan.offers[0].put(&frame(mac(1), mac(0), if number < 20 { 60 } else { 1514 }, number), &[]);
     }
     for _ in 0..4 {
         lan.pass(0);
     }
-    // 20 * 60 and 2 * 1514 bytes, the last of which begins within the limit.
+    // 20 * 60 and 2 * 1514 bytes; the last frame begins within the limit.
     assert_eq!(lan.received(1).len(), 22);
     assert_eq!(lan.dropped(1, DropReason::EgressLimited), 0);
     assert_eq!(lan.dropped(0, DropReason::RateLimited), 0);

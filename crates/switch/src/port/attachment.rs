@@ -1,29 +1,30 @@
-//! What the switch knows of a port.
+//! A port of the switch: its output, bell, counters and state, shared by all pollers.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use super::bell::{Asked, Bell};
+use super::bell::{Bell, CallResult};
 use super::counters::Counters;
 use super::detour::Detour;
-use super::event::News;
+use super::event::CallReason;
 use super::fault::PortFault;
-use super::moderation::{Entry, Moderated, Moderation};
+use super::moderation::{Entry, Moderated, Moderation, due_after};
 use super::output::Output;
-use super::ring::{Pending, Rung};
+use super::ring::{CallOutcome, Pending};
 use crate::batch::Frames;
 use crate::defect::{Defect, contain};
 use crate::frame::DropReason;
 use crate::policy::congestion::Congestion;
 use crate::time::Time;
 
-/// How often [`Port::retire`] tries to get an output that another poller has.
-const TRIES: usize = 1000;
-/// After this many nanoseconds, a client that could not be asked is asked again.
-const ASK_AGAIN: u64 = 10_000;
+/// How often [`Port::retire`] tries to lock an output that another poller has locked.
+const RETIRE_TRIES: usize = 1000;
+/// After this many nanoseconds, the bell is rung again if it answered [`CallResult::Busy`].
+const RETRY_AFTER: u64 = 10_000;
 
-/// One port: what any poller may reach.
+/// One port: the part that all pollers share. The input is not part of it, because an input belongs to one poller at a
+/// time.
 pub struct Port {
     name: String,
     counters: Counters,
@@ -31,26 +32,27 @@ pub struct Port {
     bell: Box<dyn Bell>,
     moderation: Moderated,
     congestion: Congestion,
-    /// Most frames of its next batch; 0: as many as fit.
+    /// Most frames in the next batch from this port. 0: as many as fit.
     probe: AtomicU16,
     fault: Mutex<Option<PortFault>>,
-    /// A panic cost it its place: nothing of it is called any more.
+    /// The port was retired after a panic: neither its output nor its bell is called any more.
     is_retired: AtomicBool,
-    /// Its output was replaced by one that refuses everything.
-    is_aside: AtomicBool,
-    /// Where its frames and calls are left while one thread alone touches its memory.
+    /// The output was replaced with a [`RefusingOutput`].
+    is_output_replaced: AtomicBool,
+    /// Backlog of frames and calls while the port is in quarantine: then only one thread touches the client's memory.
     detour: Detour,
 }
 
 impl Port {
-    /// A port of any kind.
+    /// Returns a new port. The kind of port is given by its output and its bell.
     #[must_use]
     pub fn new(name: impl Into<String>, output: Box<dyn Output>, bell: Box<dyn Bell>) -> Self {
         let (name, output) = (name.into(), Mutex::new(output));
         let (counters, moderation) = (Counters::default(), Moderated::default());
         let congestion = Congestion::default();
         let probe = AtomicU16::new(0);
-        let (fault, is_retired, is_aside) = (Mutex::new(None), AtomicBool::new(false), AtomicBool::new(false));
+        let (fault, is_retired, is_output_replaced) =
+            (Mutex::new(None), AtomicBool::new(false), AtomicBool::new(false));
         Self {
             name,
             counters,
@@ -61,37 +63,39 @@ impl Port {
             probe,
             fault,
             is_retired,
-            is_aside,
+            is_output_replaced,
             detour: Detour::default(),
         }
     }
 
-    /// Its name.
+    /// The port's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its counters.
+    /// The port's counters.
     #[inline]
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Who shares it while it is too slow.
+    /// The senders' shares of this port while it is congested.
     #[inline]
     pub(crate) fn congestion(&self) -> &Congestion {
         &self.congestion
     }
 
-    /// Delivers nothing to it before `until`: frames for it are lost as `receiver_slow`. In nanoseconds of the pollers' clock.
+    /// Stops deliveries to this port until the time `until`, in nanoseconds of the pollers' clock. Until then, frames
+    /// for the port are dropped as `receiver_slow`.
     pub fn set_aside(&self, until: u64) {
         self.congestion.set_aside(until);
     }
 
-    /// Has frames and calls for it left for one thread, which [empties](crate::empty) the detour and is woken by `waker`. False
-    /// when there is no memory for one more.
+    /// Begins the port's detour. From now on, pollers leave frames and calls for this port in a backlog, and wake one
+    /// thread through `waker`. That thread delivers them with [`crate::empty`]. Returns true if the detour has begun,
+    /// and false if the port has a detour already or there is no memory for another one.
     pub fn begin_detour(&self, waker: Waker) -> bool {
         let begun = self.detour.begin(waker);
         if begun {
@@ -100,7 +104,8 @@ impl Port {
         begun
     }
 
-    /// Has it served by everybody again, if nothing is left. For the thread that empties the detour.
+    /// Ends the port's detour if its backlog is empty: all pollers deliver to the port again. Returns true if the
+    /// detour has ended. To be called by the thread that empties the backlog.
     pub fn end_detour(&self) -> bool {
         let ended = self.detour.end();
         if ended {
@@ -109,7 +114,8 @@ impl Port {
         ended
     }
 
-    /// The same whatever is left, when no poller runs: that is lost.
+    /// Ends the port's detour even if its backlog is not empty. Frames in the backlog are dropped as `receiver_slow`.
+    /// To be called while no poller runs.
     pub fn abandon_detour(&self) {
         if self.detour.is_on() {
             self.counters.drop_out(DropReason::ReceiverSlow, self.detour.abandon());
@@ -117,25 +123,26 @@ impl Port {
         }
     }
 
-    /// Where frames for it are left, if they are.
+    /// The port's detour. It is off unless the port is in quarantine.
     #[inline]
     pub(crate) fn detour(&self) -> &Detour {
         &self.detour
     }
 
-    /// Whether something is left for it.
+    /// Returns true if there are frames or calls in the detour's backlog.
     #[must_use]
-    pub fn has_left(&self) -> bool {
-        self.detour.has_something()
+    pub fn has_detoured_frames(&self) -> bool {
+        self.detour.has_backlog()
     }
 
-    /// Asks to be woken when something is left for it; false when something is already.
+    /// Asks for a wake-up when frames or calls enter the detour's backlog. Returns true if the backlog is empty, so
+    /// that the calling thread may sleep.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.detour.may_sleep()
     }
 
-    /// Most frames of its next batch; 0: as many as fit.
+    /// Most frames in the next batch from this port. 0: as many as fit.
     #[inline]
     pub(crate) fn probe(&self) -> u16 {
         self.probe.load(Ordering::Relaxed)
@@ -145,30 +152,32 @@ impl Port {
         self.probe.store(frames, Ordering::Relaxed);
     }
 
-    /// Its output, locked. One that somebody had in a panic is not used any more: frames for it are counted and dropped.
+    /// Locks the output. If a thread panicked while it held the lock, the output is replaced with a [`RefusingOutput`],
+    /// so that frames for it are counted and dropped.
     #[inline]
     pub(crate) fn output(&self) -> MutexGuard<'_, Box<dyn Output>> {
-        self.output.lock().unwrap_or_else(|poisoned| self.put_aside(poisoned.into_inner()))
+        self.output.lock().unwrap_or_else(|poisoned| self.replace_output(poisoned.into_inner()))
     }
 
-    /// Whether somebody had the output in a panic, and nobody was blamed for it yet.
+    /// Returns true if a thread panicked while it held the output, and the port was not retired since.
     pub(crate) fn is_output_broken(&self) -> bool {
         self.output.is_poisoned()
     }
 
-    /// Replaces an output that may be half done with anything. It stays poisoned until somebody is blamed.
+    /// Replaces an output whose state may be inconsistent after a panic. The lock stays poisoned until
+    /// [`Port::retire`].
     #[cold]
-    fn put_aside<'a>(&self, mut output: MutexGuard<'a, Box<dyn Output>>) -> MutexGuard<'a, Box<dyn Output>> {
-        if !self.is_aside.swap(true, Ordering::Relaxed) {
-            let broken = std::mem::replace(&mut *output, Box::new(Refusing(None)));
-            // It goes with the port: dropping it here could take long.
-            *output = Box::new(Refusing(Some(broken)));
+    fn replace_output<'a>(&self, mut output: MutexGuard<'a, Box<dyn Output>>) -> MutexGuard<'a, Box<dyn Output>> {
+        if !self.is_output_replaced.swap(true, Ordering::Relaxed) {
+            let broken = std::mem::replace(&mut *output, Box::new(RefusingOutput(None)));
+            // The broken output is dropped together with the port: dropping it here could take long.
+            *output = Box::new(RefusingOutput(Some(broken)));
         }
         output
     }
 
-    /// After a panic that cost the port its place: it is given nothing and called no more until it is replaced. `lost` frames
-    /// that it was being given are counted.
+    /// Retires the port after a panic: until it is replaced, it gets no frames and no calls. `lost` is the number of
+    /// frames of the interrupted delivery, which count as dropped.
     #[cold]
     pub fn retire(&self, defect: Defect, lost: u64) {
         self.fail(PortFault::InternalError(defect));
@@ -176,30 +185,32 @@ impl Port {
             return;
         }
         self.moderation.set(NEVER);
-        for _ in 0..TRIES {
+        for _ in 0..RETIRE_TRIES {
             let output = match self.output.try_lock() {
                 Ok(output) => output,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => {
-                    // Another poller gives it frames. Where that lasts, the port is replaced all the same.
+                    // Another poller delivers to the port. If this takes too long, the output stays as it is. The port
+                    // ends anyway.
                     std::hint::spin_loop();
                     continue;
                 }
             };
             self.counters.drop_out(DropReason::InternalError, lost);
-            let _output = self.put_aside(output);
+            let _output = self.replace_output(output);
             self.output.clear_poison();
             return;
         }
     }
 
-    /// Whether a panic cost it its place.
+    /// Returns true if the port was retired after a panic.
     #[inline]
     fn is_retired(&self) -> bool {
         self.is_retired.load(Ordering::Relaxed)
     }
 
-    /// Moderates its calls from now on. Pollers look at calls that are pending already when they adopt a topology.
+    /// Sets the moderation of this port's calls. Pollers apply it to calls that are already pending when they adopt the
+    /// next topology.
     pub fn set_moderation(&self, moderation: Moderation) {
         if self.is_retired() {
             return;
@@ -208,131 +219,135 @@ impl Port {
         self.moderation.set(if by_bell { Moderation::default() } else { moderation });
     }
 
-    /// Wakes the client if it asked for this. None: its calls are moderated, and [`Port::ring`] goes on.
+    /// Rings the bell, unless the port's calls are moderated. Returns `None` if they are moderated. The caller passes
+    /// the result to [`Port::ring`].
     #[inline(always)]
-    pub(crate) fn ring_at_once(&self, news: News) -> Option<Asked> {
-        (self.moderation.interval() == 0).then(|| self.bell.ring(news))
+    pub(crate) fn ring_at_once(&self, reason: CallReason) -> Option<CallResult> {
+        (self.moderation.interval() == 0).then(|| self.bell.ring(reason))
     }
 
-    /// Wakes the client if it asked for this, now or when moderation allows, after [`Port::ring_at_once`] has `asked`.
-    pub(crate) fn ring(&self, asked: Option<Asked>, news: News, time: &Time) -> Rung {
-        let Some(asked) = asked else { return self.ring_moderated(news, time) };
+    /// Wakes the client if it wants a call, now or as soon as moderation allows. `asked` is the result of
+    /// [`Port::ring_at_once`].
+    pub(crate) fn ring(&self, asked: Option<CallResult>, reason: CallReason, time: &Time) -> CallOutcome {
+        let Some(asked) = asked else { return self.ring_moderated(reason, time) };
         match asked {
-            Asked::Unwanted => Rung::Done,
-            Asked::Called => self.called(),
-            Asked::Later { due, called } => self.later(due, called),
-            Asked::Busy => match self.moderation.gate(news).postpone() {
-                Some(last) => self.pending(last, time.nanoseconds + ASK_AGAIN),
-                None => Rung::Done,
+            CallResult::Unwanted => CallOutcome::Done,
+            CallResult::Called => self.called(),
+            CallResult::Later { due, called } => self.later(due, called),
+            CallResult::Busy => match self.moderation.gate(reason).postpone() {
+                Some(last) => self.pending(last, time.nanoseconds + RETRY_AFTER),
+                None => CallOutcome::Done,
             },
         }
     }
 
-    fn ring_moderated(&self, news: News, time: &Time) -> Rung {
+    fn ring_moderated(&self, reason: CallReason, time: &Time) -> CallOutcome {
         if self.is_retired() {
-            return Rung::Done;
+            return CallOutcome::Done;
         }
         let interval = self.moderation.interval();
-        let frames = match news {
-            News::Frames => self.counters.out_frames(),
-            News::Room => self.counters.in_frames(),
+        let frames = match reason {
+            CallReason::Frames => self.counters.out_frames(),
+            CallReason::Room => self.counters.in_frames(),
         };
-        let gate = self.moderation.gate(news);
-        let entry = match self.moderation.applies(news, frames, time.nanoseconds, interval) {
-            true => gate.enter(time.nanoseconds, interval),
-            false => gate.enter(time.nanoseconds, 0),
-        };
-        self.follow(entry, news, time)
+        let gate = self.moderation.gate(reason);
+        let applies = self.moderation.applies(reason, frames, time.nanoseconds, interval);
+        let interval = if applies { interval } else { 0 };
+        self.follow(gate.enter(time.nanoseconds, interval), reason, time, interval)
     }
 
     /// Makes a pending call.
-    pub(crate) fn ring_pending(&self, news: News, call: Pending, time: &Time) -> Rung {
-        self.ring_pending_within(news, call, time, self.moderation.interval())
+    pub(crate) fn ring_pending(&self, reason: CallReason, call: Pending, time: &Time) -> CallOutcome {
+        self.ring_pending_within(reason, call, time, self.moderation.interval())
     }
 
-    /// As [`Port::ring_pending`], whatever the time.
-    pub(crate) fn ring_early(&self, news: News, call: Pending, time: &Time) -> Rung {
-        self.ring_pending_within(news, call, time, 0)
+    /// Makes a pending call without waiting for the end of the moderation interval.
+    pub(crate) fn ring_early(&self, reason: CallReason, call: Pending, time: &Time) -> CallOutcome {
+        self.ring_pending_within(reason, call, time, 0)
     }
 
-    fn ring_pending_within(&self, news: News, call: Pending, time: &Time, interval: u64) -> Rung {
+    fn ring_pending_within(&self, reason: CallReason, call: Pending, time: &Time, interval: u64) -> CallOutcome {
         if self.is_retired() {
-            return Rung::Done;
+            return CallOutcome::Done;
         }
         match call {
             Pending::After(last) => {
-                let entry = self.moderation.gate(news).enter_pending(last, time.nanoseconds, interval);
-                self.follow(entry, news, time)
+                let entry = self.moderation.gate(reason).enter_pending(last, time.nanoseconds, interval);
+                self.follow(entry, reason, time, interval)
             }
-            Pending::Asked(due) => {
+            Pending::CallResult(due) => {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-                self.ring(Some(self.bell.ring_due(news, due)), news, time)
+                self.ring(Some(self.bell.ring_due(reason, due)), reason, time)
             }
         }
     }
 
-    /// When a pending call is due; what a client's side asked for may be due at any time by now.
+    /// Returns when a pending call is due, in nanoseconds. A call that the bell asked for ([`CallResult::Later`]) is due at
+    /// once, because the bell's own time may have changed since.
     pub(crate) fn due(&self, call: Pending) -> u64 {
         match call {
-            Pending::After(last) => last.saturating_add(self.moderation.interval()),
-            Pending::Asked(_) => 0,
+            Pending::After(last) => due_after(last, self.moderation.interval()),
+            Pending::CallResult(_) => 0,
         }
     }
 
-    fn follow(&self, entry: Entry, news: News, time: &Time) -> Rung {
-        let gate = self.moderation.gate(news);
+    fn follow(&self, entry: Entry, reason: CallReason, time: &Time, interval: u64) -> CallOutcome {
+        let gate = self.moderation.gate(reason);
         match entry {
-            Entry::Covered => Rung::Done,
+            Entry::Covered => CallOutcome::Done,
             Entry::Pending(last) => self.pending(last, 0),
             Entry::Ask => {
-                let called = match self.bell.ring(news) {
-                    Asked::Unwanted => None,
-                    // The time after the call, so that no two are ever closer than the interval.
-                    Asked::Called => Some((time.read)()),
-                    Asked::Busy => return self.pending(gate.give_up(), time.nanoseconds + ASK_AGAIN),
-                    // Bells that name times are not behind a gate: see `Asked::Later`.
-                    Asked::Later { due, called } => {
-                        let pending = gate.leave(None);
+                let called = match self.bell.ring(reason) {
+                    CallResult::Unwanted => None,
+                    // The clock is read after the call, so that two calls are never closer than the interval.
+                    CallResult::Called => Some((time.read)()),
+                    CallResult::Busy => return self.pending(gate.give_up(), time.nanoseconds + RETRY_AFTER),
+                    // Only bells that moderate themselves return `CallResult::Later`, and the port does not moderate their
+                    // calls.
+                    CallResult::Later { due, called } => {
+                        let pending = gate.leave(None, interval);
                         return pending.map_or_else(|| self.later(due, called), |last| self.pending(last, 0));
                     }
                 };
-                let pending = gate.leave(called);
-                match called.map_or(Rung::Done, |_| self.called()) {
-                    Rung::Done => pending.map_or(Rung::Done, |last| self.pending(last, time.nanoseconds + 1)),
+                let pending = gate.leave(called, interval);
+                match called.map_or(CallOutcome::Done, |_| self.called()) {
+                    CallOutcome::Done => {
+                        pending.map_or(CallOutcome::Done, |last| self.pending(last, time.nanoseconds + 1))
+                    }
                     rung => rung,
                 }
             }
         }
     }
 
-    fn pending(&self, last: u64, soonest: u64) -> Rung {
+    fn pending(&self, last: u64, soonest: u64) -> CallOutcome {
         let call = Pending::After(last);
-        Rung::Pending { call, due: self.due(call).max(soonest) }
+        CallOutcome::Pending { call, due: self.due(call).max(soonest) }
     }
 
-    fn later(&self, due: u64, called: bool) -> Rung {
-        match if called { self.called() } else { Rung::Done } {
-            Rung::Done => Rung::Pending { call: Pending::Asked(due), due },
+    fn later(&self, due: u64, called: bool) -> CallOutcome {
+        match if called { self.called() } else { CallOutcome::Done } {
+            CallOutcome::Done => CallOutcome::Pending { call: Pending::CallResult(due), due },
             rung => rung,
         }
     }
 
-    fn called(&self) -> Rung {
+    fn called(&self) -> CallOutcome {
         self.counters.add_call();
         if self.bell.is_blocked() {
             self.fail(PortFault::CallBlocked);
-            return Rung::Fault;
+            return CallOutcome::Fault;
         }
-        Rung::Done
+        CallOutcome::Done
     }
 
-    /// Notes why the port must end; the first reason stays.
+    /// Notes why the port must end. A later fault does not replace the first one.
     #[cold]
     pub fn fail(&self, fault: PortFault) {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
-    /// Why the port must end, if it must.
+    /// Returns why the port must end, or `None` if it need not.
     #[must_use]
     pub fn fault(&self) -> Option<PortFault> {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
@@ -342,33 +357,34 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         let output = self.output.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let output = std::mem::replace(output, Box::new(Refusing(None)));
-        let bell = std::mem::replace(&mut self.bell, Box::new(Silent));
-        // A port that goes costs nobody anything. What a panic of theirs left half done is theirs.
+        let output = std::mem::replace(output, Box::new(RefusingOutput(None)));
+        let bell = std::mem::replace(&mut self.bell, Box::new(SilentBell));
+        // A panic while the output or the bell is dropped is contained: it must not harm other ports.
         let _ = contain(|| drop(output));
         let _ = contain(|| drop(bell));
     }
 }
 
-/// Calls are never made at once.
+/// Moderation that holds every call back.
 const NEVER: Moderation = Moderation { interval: std::time::Duration::MAX, above: None };
 
-/// Instead of the output of a port that a panic cost its place: refuses everything. Keeps what was there, unused.
-struct Refusing(#[allow(dead_code, reason = "it is kept")] Option<Box<dyn Output>>);
+/// The output of a port that was retired after a panic: drops all frames. Keeps the broken output unused, to be dropped
+/// with the port.
+struct RefusingOutput(#[allow(dead_code, reason = "it is kept")] Option<Box<dyn Output>>);
 
-impl Output for Refusing {
+impl Output for RefusingOutput {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         counters.drop_out(DropReason::InternalError, frames.len() as u64);
         Ok(())
     }
 }
 
-/// Instead of the bell of a port that ends.
-struct Silent;
+/// The bell of a port that is being dropped: never makes a call.
+struct SilentBell;
 
-impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+impl Bell for SilentBell {
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 

@@ -1,45 +1,98 @@
 //! Waking a port's client.
 
-use super::event::News;
+use super::event::CallReason;
 use super::moderation::Moderation;
 
-/// What came of asking a client whether it wants a call.
+/// Result of ringing a port's bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// It does not.
+pub enum CallResult {
+    /// The client does not want a call.
     Unwanted,
-    /// It did, and was called.
+    /// The client wanted a call, and was called.
     Called,
-    /// It could not be asked: somebody has what that takes. It is asked again soon.
+    /// The bell could not tell, because another thread holds a lock that it needs. The bell is rung again soon.
     Busy,
-    /// It wants a call at a time to come: [`Bell::ring_due`] then, whatever else there is. Only bells that moderate
-    /// themselves ([`Bell::moderate`]) say so.
+    /// A call may be due at a later time. A poller calls [`Bell::ring_due`] then, even if there are no further frames.
+    /// Only bells that moderate themselves ([`Bell::moderate`]) return this.
     Later {
-        /// Nanoseconds of the pollers' clock.
+        /// The time, in nanoseconds of the pollers' clock.
         due: u64,
-        /// It was called now, too.
+        /// True if the client was also called now.
         called: bool,
     },
 }
 
-/// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
+/// Wakes a port's client. Several pollers may call it at the same time.
+///
+/// A pass rings the bells of the ports that it served after all its stores to client memory, and after a full fence. A
+/// bell may also be rung when there is no event, so a client must check for events after each call.
+///
+/// # Example
+/// A client that is a thread in this process. Before it parks, it sets the flag of the event that it waits for, and then checks
+/// once more: an event that comes in between must not be missed. The bell clears the flag, so that each wait gets one call.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::thread::{self, Thread};
+///
+/// use ringway_switch::{CallResult, Bell, CallReason};
+///
+/// #[derive(Default)]
+/// struct Waiting {
+///     for_frames: AtomicBool,
+///     for_room: AtomicBool,
+/// }
+///
+/// struct Unpark {
+///     client: Thread,
+///     waiting: Arc<Waiting>,
+/// }
+///
+/// impl Bell for Unpark {
+///     fn ring(&self, reason: CallReason) -> CallResult {
+///         let flag = match reason {
+///             CallReason::Frames => &self.waiting.for_frames,
+///             CallReason::Room => &self.waiting.for_room,
+///         };
+///         // The load alone is cheap while the client is awake. The swap lets one of several pollers make the call.
+///         if !flag.load(Ordering::SeqCst) || !flag.swap(false, Ordering::SeqCst) {
+///             return CallResult::Unwanted;
+///         }
+///         self.client.unpark();
+///         CallResult::Called
+///     }
+/// }
+///
+/// let waiting = Arc::new(Waiting::default());
+/// let bell = Unpark { client: thread::current(), waiting: waiting.clone() };
+/// assert_eq!(bell.ring(CallReason::Frames), CallResult::Unwanted);
+/// waiting.for_frames.store(true, Ordering::SeqCst);
+/// assert_eq!(bell.ring(CallReason::Room), CallResult::Unwanted);
+/// assert_eq!(bell.ring(CallReason::Frames), CallResult::Called);
+/// thread::park(); // Returns at once.
+/// assert_eq!(bell.ring(CallReason::Frames), CallResult::Unwanted);
+/// ```
 pub trait Bell: Send + Sync {
-    /// Wakes the client if it asked for that. A client that waits for something else sleeps on.
-    fn ring(&self, news: News) -> Asked;
+    /// Wakes the client if it waits for this event. A client that waits for another event is not woken.
+    fn ring(&self, reason: CallReason) -> CallResult;
 
-    /// Rings as [`Asked::Later`] asked for, `due` being what it said; at times early.
-    fn ring_due(&self, news: News, due: u64) -> Asked {
+    /// Rings at the time that the bell named in [`CallResult::Later`]. `due` is that time. The poller may call this before
+    /// that time.
+    fn ring_due(&self, reason: CallReason, due: u64) -> CallResult {
         let _ = due;
-        self.ring(news)
+        self.ring(reason)
     }
 
-    /// Sees to moderation itself, if true: the port does not hold its calls back.
+    /// Sets the moderation of this port's calls. Returns true if the bell moderates its calls itself. Then the port
+    /// does not hold them back.
     fn moderate(&self, moderation: Moderation) -> bool {
         let _ = moderation;
         false
     }
 
-    /// Whether a call lasted. The client goes then ([`super::PortFault::CallBlocked`]), and is not called again.
+    /// Returns true if a call blocked for too long. The port ends then ([`super::PortFault::CallBlocked`]), and its
+    /// client is not called again.
     fn is_blocked(&self) -> bool {
         false
     }

@@ -5,26 +5,26 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
 use super::attachment::Port;
-use super::bell::Asked;
-use super::event::News;
-use super::ring::{Pending, Rung};
-use crate::defect::{Defect, Place, Role, take_giving};
+use super::bell::CallResult;
+use super::event::CallReason;
+use super::ring::{CallOutcome, Pending};
+use crate::defect::{Defect, PanicLocation, Role, take_receiving};
 use crate::time::Time;
 
-/// Places there is memory for from the beginning.
-const CAPACITY: usize = 256;
+/// Number of calls that memory is allocated for at first.
+const INITIAL_CAPACITY: usize = 256;
 
-/// Calls to make when their time comes, earliest first. A port that ends meanwhile takes its calls along.
+/// Calls that a poller has to make later, earliest first. Calls to a port that has ended are discarded.
 #[derive(Debug)]
 pub struct PendingCalls {
     calls: BinaryHeap<Reverse<PendingCall>>,
-    /// The one that is being made.
-    making: Option<(Weak<Port>, News)>,
-    /// Those that [`PendingCalls::make_all`] has still to make.
-    ending: Vec<Reverse<PendingCall>>,
-    /// Also those of ports that have a detour.
+    /// The call that is being made.
+    current: Option<(Weak<Port>, CallReason)>,
+    /// Calls that [`PendingCalls::make_all`] has still to make.
+    remaining: Vec<Reverse<PendingCall>>,
+    /// This list also makes the calls of ports that have a detour.
     of_detours: bool,
-    /// Calls are timed: the port whose call took longest, and how long.
+    /// True while the duration of each call is measured.
     timed: bool,
     longest: Option<(Weak<Port>, u64)>,
 }
@@ -33,65 +33,66 @@ pub struct PendingCalls {
 struct PendingCall {
     due: u64,
     port: Weak<Port>,
-    news: News,
+    reason: CallReason,
     call: Pending,
 }
 
 impl PendingCalls {
     pub(crate) fn new() -> PendingCalls {
-        let calls = BinaryHeap::with_capacity(CAPACITY);
-        PendingCalls { calls, making: None, ending: Vec::new(), of_detours: false, timed: false, longest: None }
+        let calls = BinaryHeap::with_capacity(INITIAL_CAPACITY);
+        PendingCalls { calls, current: None, remaining: Vec::new(), of_detours: false, timed: false, longest: None }
     }
 
-    /// When the earliest is due, in nanoseconds.
+    /// Returns when the earliest call is due, in nanoseconds.
     #[inline]
     #[must_use]
     pub fn due(&self) -> Option<u64> {
         self.calls.peek().map(|Reverse(call)| call.due)
     }
 
-    /// How many there are, counting those that another poller has taken over.
+    /// Number of calls in the list.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Rings, and keeps what becomes pending. True when that cost the port its place.
+    /// Rings the port's bell, and keeps the call if it becomes pending. Returns true if the port must end because of a
+    /// fault.
     #[inline(always)]
-    pub(crate) fn ring(&mut self, port: &Arc<Port>, news: News, time: &Time) -> bool {
-        let asked = port.ring_at_once(news);
-        asked != Some(Asked::Unwanted) && self.ring_on(asked, port, news, time)
+    pub(crate) fn ring(&mut self, port: &Arc<Port>, reason: CallReason, time: &Time) -> bool {
+        let asked = port.ring_at_once(reason);
+        asked != Some(CallResult::Unwanted) && self.ring_on(asked, port, reason, time)
     }
 
     #[inline(never)]
-    fn ring_on(&mut self, asked: Option<Asked>, port: &Arc<Port>, news: News, time: &Time) -> bool {
-        match port.ring(asked, news, time) {
-            Rung::Done => false,
-            rung => self.keep(rung, Arc::downgrade(port), news),
+    fn ring_on(&mut self, asked: Option<CallResult>, port: &Arc<Port>, reason: CallReason, time: &Time) -> bool {
+        match port.ring(asked, reason, time) {
+            CallOutcome::Done => false,
+            rung => self.keep(rung, Arc::downgrade(port), reason),
         }
     }
 
-    fn keep(&mut self, rung: Rung, port: Weak<Port>, news: News) -> bool {
-        if let Rung::Pending { call, due } = rung {
-            self.calls.push(Reverse(PendingCall { due, port, news, call }));
+    fn keep(&mut self, rung: CallOutcome, port: Weak<Port>, reason: CallReason) -> bool {
+        if let CallOutcome::Pending { call, due } = rung {
+            self.calls.push(Reverse(PendingCall { due, port, reason, call }));
         }
-        rung == Rung::Fault
+        rung == CallOutcome::Fault
     }
 
-    /// Makes the calls that are due. True when some port broke the rules, as [`crate::Passed::receiver_fault`].
+    /// Makes the calls that are due. Returns true if a port must end because of a fault ([`crate::Port::fault`]).
     pub fn make(&mut self, time: &Time) -> bool {
         let mut fault = false;
-        // What becomes pending again is due later than `time`.
+        // The loop ends: a call that becomes pending again is due later than `time`.
         while self.due().is_some_and(|due| due <= time.nanoseconds) {
             let Some(Reverse(call)) = self.calls.pop() else { break };
             if !self.of_detours
                 && let Some(port) = call.port.upgrade().filter(|port| port.detour().is_on())
-                && port.detour().leave_call(call.news, call.call)
+                && port.detour().leave_call(call.reason, call.call)
             {
                 continue;
             }
             let began = self.timed.then(|| (call.port.clone(), (time.read)()));
-            fault |= self.make_one(call, |port, news, call| port.ring_pending(news, call, time));
+            fault |= self.make_call(call, |port, reason, call| port.ring_pending(reason, call, time));
             if let Some((port, began)) = began {
                 let took = (time.read)().saturating_sub(began);
                 if self.longest.as_ref().is_none_or(|(_, longest)| took > *longest) {
@@ -102,58 +103,60 @@ impl PendingCalls {
         fault
     }
 
-    /// From now on notes how long calls take, or does not.
+    /// Starts or stops measuring how long calls take.
     pub fn time(&mut self, on: bool) {
         self.timed = on;
     }
 
-    /// The port whose call took longest since this was asked last, and how long in nanoseconds.
+    /// Returns the port with the longest call since the last use of this function, and that call's duration in
+    /// nanoseconds.
     pub fn take_longest(&mut self) -> Option<(Weak<Port>, u64)> {
         self.longest.take()
     }
 
-    fn make_one(&mut self, call: PendingCall, ring: impl FnOnce(&Port, News, Pending) -> Rung) -> bool {
-        let PendingCall { port: weak, news, call, .. } = call;
+    fn make_call(&mut self, call: PendingCall, ring: impl FnOnce(&Port, CallReason, Pending) -> CallOutcome) -> bool {
+        let PendingCall { port: weak, reason, call, .. } = call;
         let Some(port) = weak.upgrade() else { return false };
-        self.making = Some((weak, news));
-        let rung = ring(&port, news, call);
-        self.making.take().is_some_and(|(weak, news)| self.keep(rung, weak, news))
+        self.current = Some((weak, reason));
+        let rung = ring(&port, reason, call);
+        self.current.take().is_some_and(|(weak, reason)| self.keep(rung, weak, reason))
     }
 
-    /// After a panic in [`PendingCalls::make`] or [`PendingCalls::make_all`]: retires the port whose call was being made. The
-    /// others' stay. False when there is none.
+    /// After a panic in [`PendingCalls::make`] or [`PendingCalls::make_all`]: retires the port whose call was being
+    /// made. Calls to other ports stay pending. Returns true if a port was retired.
     #[cold]
-    pub fn blame(&mut self, place: Place) -> bool {
-        self.calls.extend(self.ending.drain(..));
-        // Whatever the call was for: frames that others left may be given with it.
-        let is_given = take_giving();
-        let Some((port, news)) = self.making.take() else { return false };
-        let role = if is_given || news == News::Frames { Role::Receiver } else { Role::Source };
+    pub fn blame(&mut self, place: PanicLocation) -> bool {
+        self.calls.extend(self.remaining.drain(..));
+        // A bell may deliver frames: then the port is a receiver, even if the call was for room.
+        let is_given = take_receiving();
+        let Some((port, reason)) = self.current.take() else { return false };
+        let role = if is_given || reason == CallReason::Frames { Role::Receiver } else { Role::Source };
         port.upgrade().inspect(|port| port.retire(Defect { role, place }, 0));
         true
     }
 
-    /// Makes every call now, whatever its time: this list ends. What could not be asked stays.
+    /// Makes all pending calls now, even if they are not due, because this list ends. Calls whose bell answers
+    /// [`CallResult::Busy`] stay pending. Returns true if a port must end because of a fault.
     pub fn make_all(&mut self, time: &Time) -> bool {
         let mut fault = false;
-        self.ending.extend(self.calls.drain());
-        while let Some(Reverse(call)) = self.ending.pop() {
-            fault |= self.make_one(call, |port, news, call| port.ring_early(news, call, time));
+        self.remaining.extend(self.calls.drain());
+        while let Some(Reverse(call)) = self.remaining.pop() {
+            fault |= self.make_call(call, |port, reason, call| port.ring_early(reason, call, time));
         }
         fault
     }
 
-    /// Makes calls also of ports that have a detour, as whoever empties it does.
+    /// Makes this list also call ports that have a detour. For the thread that empties a detour's backlog.
     pub fn serve_detours(&mut self) {
         self.of_detours = true;
     }
 
-    /// Makes a call soon that became due elsewhere.
-    pub(crate) fn take_over(&mut self, port: &Arc<Port>, news: News, call: Pending) {
-        self.calls.push(Reverse(PendingCall { due: 0, port: Arc::downgrade(port), news, call }));
+    /// Adds a call that became due on another poller's list. It is due at once.
+    pub(crate) fn take_over(&mut self, port: &Arc<Port>, reason: CallReason, call: Pending) {
+        self.calls.push(Reverse(PendingCall { due: 0, port: Arc::downgrade(port), reason, call }));
     }
 
-    /// Settings may have changed: when each call is due is asked anew.
+    /// Computes again when each call is due, after the moderation may have changed.
     pub fn reconsider(&mut self) {
         let mut calls = std::mem::take(&mut self.calls).into_vec();
         calls.retain_mut(|Reverse(call)| {

@@ -1,4 +1,4 @@
-//! What is counted, per port.
+//! The counters of a port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub struct Counters {
     output: OutputCounters,
 }
 
-/// A counter for each reason.
+/// A counter for each drop reason.
 #[derive(Debug)]
 struct PerReason([AtomicU64; REASONS]);
 
@@ -45,96 +45,99 @@ struct OutputCounters {
 }
 
 impl Counters {
-    /// Frames taken from the client. Writer: the owner of the input.
+    /// Counts frames taken from the client. Writer: the owner of the input.
     #[inline]
     pub fn add_in(&self, frames: u64, bytes: u64) {
         add(&self.input.frames, frames);
         add(&self.input.bytes, bytes);
     }
 
-    /// Frames given to the client. Writer: the holder of the output.
+    /// Counts frames given to the client. Writer: the holder of the output.
     #[inline]
     pub fn add_out(&self, frames: u64, bytes: u64) {
         add(&self.output.frames, frames);
         add(&self.output.bytes, bytes);
     }
 
-    /// Frames lost by this port as their source. Writer: the owner of the input.
+    /// Counts frames that were dropped at this port as their source. Writer: the owner of the input.
     #[inline]
     pub fn drop_in(&self, reason: DropReason, frames: u64) {
         add(&self.input.drops.0[reason as usize], frames);
     }
 
-    /// Frames lost by this port as their receiver. Writer: the holder of the output.
+    /// Counts frames that were dropped at this port as their receiver. Writer: the holder of the output.
     #[inline]
     pub fn drop_out(&self, reason: DropReason, frames: u64) {
         add(&self.output.drops.0[reason as usize], frames);
     }
 
-    /// A wake-up by the client. Writer: the owner of the input.
+    /// Counts a wake-up by the client. Writer: the owner of the input.
     #[inline]
     pub fn add_kick(&self) {
         add(&self.input.kicks, 1);
     }
 
-    /// An address that did not move to this port, as it had moved shortly before. Writer: the owner of the input.
+    /// Counts an address that did not move to this port because it had moved shortly before. Writer: the owner of the
+    /// input.
     #[inline]
     pub fn add_move_held(&self) {
         add(&self.input.moves_held, 1);
     }
 
-    /// A wake-up of the client. Writers may be several pollers.
+    /// Counts a wake-up of the client. Several pollers may write at the same time.
     #[inline]
     pub fn add_call(&self) {
         self.output.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Frames taken from the client so far.
+    /// Number of frames taken from the client.
     #[inline]
     #[must_use]
     pub fn in_frames(&self) -> u64 {
         self.input.frames.load(Ordering::Relaxed)
     }
 
-    /// Their bytes.
+    /// Number of bytes taken from the client.
     #[inline]
     #[must_use]
     pub fn in_bytes(&self) -> u64 {
         self.input.bytes.load(Ordering::Relaxed)
     }
 
-    /// Frames given to the client so far.
+    /// Number of frames given to the client.
     #[inline]
     #[must_use]
     pub fn out_frames(&self) -> u64 {
         self.output.frames.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were given to the client, and frames lost for want of room. For the holder of the output.
+    /// Number of bytes given to the client, and number of frames dropped because the client had no room. For the holder
+    /// of the output.
     #[inline]
-    pub(crate) fn given_and_lost(&self) -> (u64, u64) {
+    pub(crate) fn delivered_and_lost(&self) -> (u64, u64) {
         let full = &self.output.drops.0[DropReason::ReceiverFull as usize];
         (self.output.bytes.load(Ordering::Relaxed), full.load(Ordering::Relaxed))
     }
 
-    /// What was lost by this port as a receiver. For the holder of the output.
+    /// Number of frames dropped at this port as their receiver, by reason. For the holder of the output.
     pub(crate) fn lost_out(&self) -> [u64; REASONS] {
         std::array::from_fn(|reason| self.output.drops.0[reason].load(Ordering::Relaxed))
     }
 
-    /// Frames that the client was given or that this port lost as a receiver. For the holder of the output.
-    pub(crate) fn given_or_lost(&self) -> u64 {
+    /// Number of frames that were given to the client or dropped at this port as their receiver. For the holder of the
+    /// output.
+    pub(crate) fn delivered_or_lost(&self) -> u64 {
         self.lost_out().iter().fold(self.out_frames(), |sum, lost| sum.wrapping_add(*lost))
     }
 
-    /// The reason that was counted since `before` was read, which is brought up to date.
+    /// Returns the first drop reason whose counter has changed since `before` was read, and updates `before`.
     pub(crate) fn lost_since(&self, before: &mut [u64; REASONS]) -> Option<DropReason> {
         let now = self.lost_out();
         let before = std::mem::replace(before, now);
         DropReason::ALL.iter().copied().find(|&reason| now[reason as usize] != before[reason as usize])
     }
 
-    /// All counters at about the same moment.
+    /// Reads all counters at about the same moment.
     #[must_use]
     pub fn read(&self) -> CountersReading {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -151,22 +154,22 @@ impl Counters {
     }
 }
 
-/// Counters since the port was made.
+/// A reading of a port's counters, counted from the creation of the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountersReading {
     /// Frames taken from the client.
     pub in_frames: u64,
-    /// Their bytes.
+    /// Bytes taken from the client.
     pub in_bytes: u64,
     /// Frames given to the client.
     pub out_frames: u64,
-    /// Their bytes.
+    /// Bytes given to the client.
     pub out_bytes: u64,
     /// Wake-ups by the client.
     pub kicks: u64,
     /// Wake-ups of the client.
     pub calls: u64,
-    /// Times that an address did not move to this port, as it had moved shortly before.
+    /// Number of times an address did not move to this port because it had moved shortly before.
     pub moves_held: u64,
     drops: [u64; REASONS],
 }
@@ -178,7 +181,7 @@ impl Default for CountersReading {
 }
 
 impl CountersReading {
-    /// Both together.
+    /// Returns the sum of two readings.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
@@ -193,13 +196,13 @@ impl CountersReading {
         }
     }
 
-    /// Frames lost for `reason`.
+    /// Number of frames dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// Every reason that has been counted, with its count.
+    /// The drop reasons with a count above zero, with their counts.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason))).filter(|&(_, count)| count > 0)
     }

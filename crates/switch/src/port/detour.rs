@@ -1,11 +1,12 @@
-//! What others leave for a port that a thread of its own serves.
+//! The detour of a port in quarantine: frames and calls wait in a backlog for the port's own thread.
 //!
-//! Whoever delivers to a port whose memory stalls waits for that memory. So while such a port is in quarantine, pollers copy its
-//! frames into a parcel of bounded size instead, and the one thread that serves the port gives it the parcel's frames. What does
-//! not fit is lost as `receiver_slow`. Calls that become due elsewhere are left in the same place.
+//! A poller that delivers to a port waits if an access to the client's memory stalls. While such a port is in
+//! quarantine, pollers therefore copy its frames into a buffer of bounded size, and one thread alone delivers the
+//! frames of the buffer to the client. Frames that do not fit are dropped as `receiver_slow`. Calls that become due on
+//! a poller's list wait in the backlog as well.
 //!
-//! The switch of ways is safe at any time: `on` is changed while the parcel is locked, and whoever has locked it looks again. A
-//! poller that found the detour off just before it began delivers as before, once.
+//! A detour can begin and end at any time: `on` changes while the backlog is locked, and pollers check again after they
+//! have locked it. A poller that found the detour off just before it began makes one more delivery directly.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,34 +15,39 @@ use std::task::Waker;
 use ringway_memory::{HEAD_BYTES, Mapping, View};
 
 use super::counters::Counters;
-use super::event::News;
+use super::event::CallReason;
 use super::fault::PortFault;
-use super::output::Output;
+use super::output::{Output, OutputCapabilities};
 use super::ring::Pending;
 use crate::batch::{Batch, Frames};
 use crate::frame::{Accepts, DropReason, MAX_FRAME, Offload};
 
-/// Bytes and frames of a parcel.
-const BYTES: usize = 3 * (64 << 10);
-const FRAMES: usize = 256;
-/// Calls that are left; more are not made.
-const CALLS: usize = 64;
-/// Ports that may have a detour at the same time: each takes the memory of two parcels.
-const MOST: usize = 256;
+/// Capacity of a buffer in bytes and in frames.
+const BUFFER_BYTES: usize = 3 * (64 << 10);
+const BUFFER_FRAMES: usize = 256;
+/// Most calls in a backlog. Further calls are not made.
+const MAX_CALLS: usize = 64;
+/// Most ports with a detour at the same time. Each detour takes the memory of two buffers.
+const MAX_DETOURS: usize = 256;
 
-static THERE_ARE: AtomicUsize = AtomicUsize::new(0);
+/// Number of ports with a detour.
+static DETOURS: AtomicUsize = AtomicUsize::new(0);
 
-/// Frames, one behind the other.
+/// Copies of frames, one after the other. For each frame: offset in the memory, length, and offload.
 #[derive(Debug)]
-struct Parcel {
+struct FrameBuffer {
     area: Mapping,
     used: usize,
     frames: Vec<(usize, usize, Option<Offload>)>,
 }
 
-impl Parcel {
-    fn new() -> Option<Parcel> {
-        Some(Parcel { area: Mapping::private(BYTES).ok()?, used: 0, frames: Vec::with_capacity(FRAMES) })
+impl FrameBuffer {
+    fn new() -> Option<FrameBuffer> {
+        Some(FrameBuffer {
+            area: Mapping::private(BUFFER_BYTES).ok()?,
+            used: 0,
+            frames: Vec::with_capacity(BUFFER_FRAMES),
+        })
     }
 
     fn clear(&mut self) {
@@ -50,21 +56,21 @@ impl Parcel {
     }
 }
 
-/// What is left, while the detour is on.
+/// The frames and calls that wait for the port's own thread while the detour is on.
 #[derive(Debug)]
-struct Left {
-    filling: Parcel,
-    /// The other one, unless it is being emptied.
-    empty: Option<Parcel>,
-    calls: Vec<(News, Pending)>,
+struct Backlog {
+    filling: FrameBuffer,
+    /// The second buffer; `None` while the port's own thread is emptying it.
+    empty: Option<FrameBuffer>,
+    calls: Vec<(CallReason, Pending)>,
     waker: Waker,
-    /// Wants to be woken.
+    /// The port's own thread sleeps, and wants to be woken.
     asleep: bool,
 }
 
-impl Drop for Left {
+impl Drop for Backlog {
     fn drop(&mut self) {
-        THERE_ARE.fetch_sub(1, Ordering::Relaxed);
+        DETOURS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -72,147 +78,153 @@ impl Drop for Left {
 #[derive(Debug, Default)]
 pub(crate) struct Detour {
     on: AtomicBool,
-    left: Mutex<Option<Left>>,
+    backlog: Mutex<Option<Backlog>>,
 }
 
 impl Detour {
-    /// Whether frames and calls are to be left here.
+    /// Returns true while the detour is on: pollers must leave the port's frames and calls here.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Left>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Backlog>> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins, if there is memory for one more. `waker` wakes the thread that empties it.
+    /// Begins the detour. `waker` wakes the thread that empties the backlog. Returns false if the detour is on already
+    /// or there is no memory for another one.
     pub(crate) fn begin(&self, waker: Waker) -> bool {
-        let mut left = self.lock();
-        if left.is_some() {
+        let mut backlog = self.lock();
+        if backlog.is_some() {
             return false;
         }
-        if THERE_ARE.fetch_add(1, Ordering::Relaxed) >= MOST {
-            THERE_ARE.fetch_sub(1, Ordering::Relaxed);
+        if DETOURS.fetch_add(1, Ordering::Relaxed) >= MAX_DETOURS {
+            DETOURS.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
-        let (Some(filling), Some(empty)) = (Parcel::new(), Parcel::new()) else {
-            THERE_ARE.fetch_sub(1, Ordering::Relaxed);
+        let (Some(filling), Some(empty)) = (FrameBuffer::new(), FrameBuffer::new()) else {
+            DETOURS.fetch_sub(1, Ordering::Relaxed);
             return false;
         };
-        let calls = Vec::with_capacity(CALLS);
-        *left = Some(Left { filling, empty: Some(empty), calls, waker, asleep: false });
+        let calls = Vec::with_capacity(MAX_CALLS);
+        *backlog = Some(Backlog { filling, empty: Some(empty), calls, waker, asleep: false });
         self.on.store(true, Ordering::Release);
         true
     }
 
-    /// Ends, whatever is left: so many frames.
+    /// Ends the detour even if the backlog is not empty. Returns the number of frames that are lost.
     pub(crate) fn abandon(&self) -> u64 {
-        let mut left = self.lock();
+        let mut backlog = self.lock();
         self.on.store(false, Ordering::Release);
-        left.take().map_or(0, |left| left.filling.frames.len() as u64)
+        backlog.take().map_or(0, |backlog| backlog.filling.frames.len() as u64)
     }
 
-    /// Ends, if nothing is left here. False when something is.
+    /// Ends the detour if the backlog is empty. Returns true if the detour has ended.
     pub(crate) fn end(&self) -> bool {
-        let mut left = self.lock();
-        if left.as_ref().is_some_and(|left| !left.filling.frames.is_empty() || !left.calls.is_empty()) {
+        let mut backlog = self.lock();
+        if backlog.as_ref().is_some_and(|backlog| !backlog.filling.frames.is_empty() || !backlog.calls.is_empty()) {
             return false;
         }
         self.on.store(false, Ordering::Release);
-        *left = None;
+        *backlog = None;
         true
     }
 
-    /// Somebody is to be woken by what is left from now on; false when there is something already.
+    /// Asks for a wake-up when frames or calls enter the backlog. Returns true if the backlog is empty or the detour is
+    /// off.
     pub(crate) fn may_sleep(&self) -> bool {
-        let mut left = self.lock();
-        let Some(left) = left.as_mut() else { return true };
-        left.asleep = left.filling.frames.is_empty() && left.calls.is_empty();
-        left.asleep
+        let mut backlog = self.lock();
+        let Some(backlog) = backlog.as_mut() else { return true };
+        backlog.asleep = backlog.filling.frames.is_empty() && backlog.calls.is_empty();
+        backlog.asleep
     }
 
-    /// Whether something is left.
-    pub(crate) fn has_something(&self) -> bool {
+    /// Returns true if the backlog has frames or calls.
+    pub(crate) fn has_backlog(&self) -> bool {
         self.is_on()
-            && self.lock().as_ref().is_some_and(|left| !left.filling.frames.is_empty() || !left.calls.is_empty())
+            && self
+                .lock()
+                .as_ref()
+                .is_some_and(|backlog| !backlog.filling.frames.is_empty() || !backlog.calls.is_empty())
     }
 
-    /// Leaves a call that is due. False when the detour is off.
-    pub(crate) fn leave_call(&self, news: News, call: Pending) -> bool {
-        let mut left = self.lock();
-        let Some(left) = left.as_mut() else { return false };
-        if left.calls.len() < CALLS {
-            left.calls.push((news, call));
+    /// Adds a call that is due to the backlog. Returns false if the detour is off.
+    pub(crate) fn leave_call(&self, reason: CallReason, call: Pending) -> bool {
+        let mut backlog = self.lock();
+        let Some(backlog) = backlog.as_mut() else { return false };
+        if backlog.calls.len() < MAX_CALLS {
+            backlog.calls.push((reason, call));
         }
-        wake(left);
+        wake(backlog);
         true
     }
 
-    /// Has frames left, by the output that `deliver` is given. False when the detour is off.
+    /// Calls `deliver` with an output that adds frames to the backlog. Returns false if the detour is off.
     pub(crate) fn leave(&self, deliver: impl FnOnce(&mut dyn Output)) -> bool {
-        let mut left = self.lock();
-        let Some(left) = left.as_mut() else { return false };
-        deliver(&mut Leaving(left));
-        wake(left);
+        let mut backlog = self.lock();
+        let Some(backlog) = backlog.as_mut() else { return false };
+        deliver(&mut BacklogOutput(backlog));
+        wake(backlog);
         true
     }
 
-    /// Takes what is left, unless something is being emptied already.
+    /// Takes all frames and calls out of the backlog. Returns `None` if the last ones taken were not given back yet, or
+    /// if the detour is off.
     pub(crate) fn take(&self) -> Option<Taken> {
-        let mut left = self.lock();
-        let left = left.as_mut()?;
-        let empty = left.empty.take()?;
-        let parcel = std::mem::replace(&mut left.filling, empty);
-        Some(Taken { parcel, calls: std::mem::take(&mut left.calls) })
+        let mut backlog = self.lock();
+        let backlog = backlog.as_mut()?;
+        let empty = backlog.empty.take()?;
+        let buffer = std::mem::replace(&mut backlog.filling, empty);
+        Some(Taken { buffer, calls: std::mem::take(&mut backlog.calls) })
     }
 
-    /// Gives back what was taken.
+    /// Gives the memory of the frames and calls taken back to the backlog.
     pub(crate) fn give_back(&self, taken: Taken) {
-        let Taken { mut parcel, mut calls } = taken;
-        parcel.clear();
+        let Taken { mut buffer, mut calls } = taken;
+        buffer.clear();
         calls.clear();
-        if let Some(left) = self.lock().as_mut() {
-            left.empty = Some(parcel);
-            if left.calls.capacity() == 0 {
-                left.calls = calls;
+        if let Some(backlog) = self.lock().as_mut() {
+            backlog.empty = Some(buffer);
+            if backlog.calls.capacity() == 0 {
+                backlog.calls = calls;
             }
         }
     }
 }
 
-fn wake(left: &mut Left) {
-    if std::mem::take(&mut left.asleep) {
-        left.waker.wake_by_ref();
+fn wake(backlog: &mut Backlog) {
+    if std::mem::take(&mut backlog.asleep) {
+        backlog.waker.wake_by_ref();
     }
 }
 
-/// What was left.
+/// Frames and calls taken out of the backlog.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    parcel: Parcel,
-    pub(crate) calls: Vec<(News, Pending)>,
+    buffer: FrameBuffer,
+    pub(crate) calls: Vec<(CallReason, Pending)>,
 }
 
 impl Taken {
     pub(crate) fn frames(&self) -> usize {
-        self.parcel.frames.len()
+        self.buffer.frames.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.parcel.used
+        self.buffer.used
     }
 
-    /// Adds frames to a batch from frame `first` of those that were left on, as many as fit and `most` at most. Returns the number of
-    /// the first frame that was not added.
+    /// Adds frames to a batch, beginning with the one at index `first`: as many as fit, and `most` at most. Returns the
+    /// index of the first frame that was not added.
     pub(crate) fn fill<'m>(&'m self, first: usize, most: usize, batch: &mut Batch<'m>) -> usize {
         let mut next = first;
         while batch.room() > 0
             && batch.len() < most
-            && let Some((at, len, offload)) = self.parcel.frames.get(next)
+            && let Some((at, len, offload)) = self.buffer.frames.get(next)
         {
             next += 1;
-            let Some(frame) = self.parcel.area.view(*at, *len) else { continue };
+            let Some(frame) = self.buffer.area.view(*at, *len) else { continue };
             let (head, rests) = batch.draft();
             let head_len = frame.read_head((*len).min(HEAD_BYTES), head).min(*len);
             rests.extend(frame.behind(head_len));
@@ -222,19 +234,19 @@ impl Taken {
     }
 }
 
-/// The parcel as an output: takes every frame as it is, as far as there is room.
-struct Leaving<'a>(&'a mut Left);
+/// An output that copies frames into the backlog, with their offloads, and drops those that do not fit.
+struct BacklogOutput<'a>(&'a mut Backlog);
 
-impl Output for Leaving<'_> {
-    fn accepts(&self) -> Accepts {
-        Accepts::EVERYTHING
+impl Output for BacklogOutput<'_> {
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: Accepts::EVERYTHING, names_losses: true }
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let parcel = &mut self.0.filling;
+        let buffer = &mut self.0.filling;
         for frame in frames {
-            let place = parcel.area.view(parcel.used, frame.len());
-            let Some(place) = place.filter(|_| parcel.frames.len() < FRAMES && frame.len() <= MAX_FRAME) else {
+            let place = buffer.area.view(buffer.used, frame.len());
+            let Some(place) = place.filter(|_| buffer.frames.len() < BUFFER_FRAMES && frame.len() <= MAX_FRAME) else {
                 counters.drop_out(DropReason::ReceiverSlow, 1);
                 frame.lose(DropReason::ReceiverSlow);
                 continue;
@@ -246,13 +258,9 @@ impl Output for Leaving<'_> {
                 at += rest.len();
             }
             debug_assert!(whole && at == frame.len());
-            parcel.frames.push((parcel.used, frame.len(), frame.offload().copied()));
-            parcel.used += frame.len();
+            buffer.frames.push((buffer.used, frame.len(), frame.offload().copied()));
+            buffer.used += frame.len();
         }
         Ok(())
-    }
-
-    fn names_losses(&self) -> bool {
-        true
     }
 }

@@ -1,4 +1,4 @@
-//! Frames and calls that are left for a port that one thread alone serves.
+//! Frames and calls in the backlog of a port in quarantine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn detoured(plan: Plan) -> (Lan, Arc<Port>, Arc<Woken>) {
     (lan, port, woken)
 }
 
-/// What the thread does that serves port 1.
+/// Empties the backlog of port 1, as the port's own thread does.
 fn empty_it(lan: &Lan, work: &mut Workspace) -> u64 {
     work.calls.serve_detours();
     let emptied = empty(lan.switch.member(1).expect("a port"), work, &Time::at_second(1));
@@ -39,8 +39,8 @@ fn empty_it(lan: &Lan, work: &mut Workspace) -> u64 {
 #[test]
 fn nobody_waits_for_the_output_of_a_port_that_has_a_detour() {
     let (mut lan, port, woken) = detoured(Plan::new(3));
-    assert!(port.may_sleep() && !port.has_left());
-    // Whoever wanted the output now would wait for ever.
+    assert!(port.may_sleep() && !port.has_detoured_frames());
+    // The output is locked: a thread that wanted it now would wait for ever.
     let output = port.output();
     let lengths = [60, 127, 128, 129, 1514, 9000, 65_000];
     let sent: Vec<Vec<u8>> = (0..).zip(lengths).map(|(n, len)| frame(mac(1), mac(0), len, n)).collect();
@@ -49,7 +49,7 @@ fn nobody_waits_for_the_output_of_a_port_that_has_a_detour() {
     lan.send(2, std::slice::from_ref(&flooded));
     drop(output);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1, "woken once, and not again before it sleeps again");
-    assert!(port.has_left() && !port.may_sleep() && !port.end_detour());
+    assert!(port.has_detoured_frames() && !port.may_sleep() && !port.end_detour());
     assert_eq!(lan.received(1), Vec::<Vec<u8>>::new());
     assert_eq!(lan.sink(1, |kept| kept.rings), 0, "its memory is not touched");
 
@@ -84,7 +84,7 @@ fn each_frame_that_has_no_room_is_counted() {
         assert_eq!(lan.dropped(1, DropReason::ReceiverSlow) + emptied, 600);
         let numbers: Vec<u32> = lan.received(1).iter().map(|frame| number(frame)).collect();
         assert_eq!(numbers, (0..emptied as u32).collect::<Vec<u32>>(), "the first ones, in order");
-        // There is room again; what is left when all ends is counted, too.
+        // There is room again. Frames in the backlog when the detour is abandoned are counted as well.
         lan.send(0, &sent[..2]);
         port.abandon_detour();
         assert_eq!(lan.dropped(1, DropReason::ReceiverSlow) + emptied, 602);
@@ -125,7 +125,7 @@ fn memory_for_detours_is_bounded() {
     let begin = |port: &Arc<Port>| port.begin_detour(Waker::noop().clone());
     let ports: Vec<Arc<Port>> = (0..300).map(|index| port(&lan, index)).collect();
     let begun = ports.iter().filter(|port| begin(port)).count();
-    // Other tests may have some at the same time.
+    // Other tests may have detours at the same time.
     assert!((200..=256).contains(&begun), "{begun}");
     assert!(ports.iter().filter(|port| port.end_detour()).count() >= begun);
     assert!(begin(&ports[299]) && !begin(&ports[299]));

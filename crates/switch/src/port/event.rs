@@ -1,8 +1,8 @@
-//! What a port's client may wait for.
+//! The events that a port's client can wait for.
 
-/// What there is now that a client may be waiting for.
+/// An event that a port's client can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum CallReason {
     /// Frames to receive.
     Frames,
     /// Room to send.

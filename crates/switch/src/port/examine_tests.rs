@@ -1,4 +1,4 @@
-//! Whose time a pass takes.
+//! Time of a pass, by port.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use ringway_memory::Mapping;
 
 use crate::testing::{Lan, Offer, Plan, frame, mac};
 use crate::{
-    Asked, Batch, Bell, Counters, Discarded, Examined, Frames, Given, Input, Mac, Member, News, Output, Port,
-    PortFault, Spent, Time, pass,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Mac,
+    Member, Output, Port, PortFault, Time, TimeSpent, WakeOn, Watch, pass,
 };
 
 thread_local! {
@@ -23,7 +23,7 @@ fn spend(nanoseconds: u64) {
     NOW.set(NOW.get() + nanoseconds);
 }
 
-/// A source whose memory takes time, and changes as soon as it was collected from.
+/// A source whose memory takes time to read, and changes as soon as frames were collected.
 struct Costly<'a> {
     offer: &'a mut Offer,
     collect: u64,
@@ -50,14 +50,14 @@ impl Input for Costly<'_> {
         self.offer.pending()
     }
 
-    fn arm(&mut self) -> bool {
-        self.offer.arm()
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        self.offer.arm(wake_on)
     }
 
     fn disarm(&mut self) {}
 }
 
-/// A receiver whose memory takes time: `.0` to deliver to, `.1` to be asked whether it wants a call.
+/// A receiver that takes time: `.0` nanoseconds for each delivery, `.1` for each ring of its bell.
 struct CostlyTo(u64, u64);
 
 impl Output for CostlyTo {
@@ -69,13 +69,13 @@ impl Output for CostlyTo {
 }
 
 impl Bell for CostlyTo {
-    fn ring(&self, _: News) -> Asked {
+    fn ring(&self, _: CallReason) -> CallResult {
         spend(self.1);
-        Asked::Unwanted
+        CallResult::Unwanted
     }
 }
 
-/// A switch whose port `n` takes 100 * n ns to be delivered to, and n to be rung at.
+/// Returns a switch whose port `n` takes 100 * n ns for each delivery, and n ns for each ring of its bell.
 fn lan(ports: u16) -> Lan {
     let change = |member: Member| {
         let cost = u64::from(member.owner.index());
@@ -97,11 +97,12 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(0).expect("a port");
     assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &time).frames, 3);
-    assert_eq!(input.spent(), Spent { nanoseconds: 7050, frames: 3, bytes: 60 + 1514 + 700 });
-    let given = |port, nanoseconds, frames, bytes| Given { port, spent: Spent { nanoseconds, frames, bytes } };
+    assert_eq!(input.spent(), TimeSpent { nanoseconds: 7050, frames: 3, bytes: 60 + 1514 + 700 });
+    let given =
+        |port, nanoseconds, frames, bytes| DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes } };
     assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 1, 1514), given(0, 0, 0, 0)]);
 
-    // A visit begins anew; a pass that is not examined notes nothing.
+    // Examining again clears the results. A pass that is not examined is not measured.
     lan.work.examine(true);
     assert_eq!(lan.work.given(), []);
     lan.work.examine(false);
@@ -129,16 +130,16 @@ fn what_a_client_does_to_its_memory_meanwhile_does_not_reach_who_is_delivered_to
         fn pending(&mut self) -> bool {
             self.0.pending()
         }
-        fn arm(&mut self) -> bool {
-            self.0.arm()
+        fn arm(&mut self, wake_on: WakeOn) -> Armed {
+            self.0.arm(wake_on)
         }
         fn disarm(&mut self) {}
     }
 
     let (mut lan, area) = (Plan::new(2).map(), Mapping::private(Examined::AREA).expect("memory"));
-    // In one piece and in many; the head alone, and more.
+    // Frames in one piece and in several, and frames no longer than the head and longer ones.
     let pieces: [&[usize]; 6] = [&[], &[14, 50], &[128], &[1, 1, 1, 1, 1, 1, 200], &[200, 300, 1], &[127, 2]];
-    // Short ones behind long ones, too.
+    // Short frames behind long ones as well.
     let lengths = [60, 127, 128, 129, 700, 1514, 9000, 700, 129, 128, 60];
     let sent: Vec<Vec<u8>> = lengths
         .iter()
@@ -186,6 +187,23 @@ fn flooded_frames_are_told_apart_by_receiver() {
     let member = lan.switch.member(1).expect("a port");
     pass(&lan.switch, member, &mut lan.offers[1], &mut lan.work, &time);
     let given: Vec<(u16, u64)> = lan.work.given().iter().map(|given| (given.port, given.spent.nanoseconds)).collect();
-    // The last is the source, of which is asked whether it wants a call, too.
+    // The last entry is the source: its bell is rung as well.
     assert_eq!(given, [(0, 0), (2, 202), (3, 303), (4, 404), (1, 1)]);
+}
+
+#[test]
+fn a_mirrored_port_is_told_its_own_frames_and_time_and_its_mirror_is_told_its_own() {
+    let mut lan = lan(4);
+    let watch = Watch { mirrors_out: vec![3], ..Watch::default() };
+    lan.switch = lan.switch.with_watches([(2, watch), (3, Watch { is_mirror: true, ..Watch::default() })]);
+    lan.work.examine(true);
+    for len in [60, 700] {
+        lan.offers[0].put(&frame(mac(2), mac(0), len, 0), &[]);
+    }
+    let time = Time { read: now, ..Time::at_second(1) };
+    let member = lan.switch.member(0).expect("a port");
+    pass(&lan.switch, member, &mut lan.offers[0], &mut lan.work, &time);
+    let given =
+        |port, nanoseconds, frames, bytes| DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes } };
+    assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 2, 760), given(0, 0, 0, 0)]);
 }

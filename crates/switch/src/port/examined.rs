@@ -1,30 +1,31 @@
-//! Passes whose time is told apart: what the source took of it, and what each receiver.
+//! Measured passes: how much time the source took of a pass, and how much each receiver.
 //!
-//! A client decides how long an access to its memory takes: the kernel lets whoever touches a page that is being punched, or
-//! read from a disk, wait. A copy touches the memory of two clients, so its time says nothing about either. A pass that is
-//! examined therefore copies what it collected into memory of its own first. The time of collecting, copying and releasing is
-//! the source's; the time of delivering is the receiver's. What the copy costs besides is that nobody waits for the source while
-//! a receiver's output is locked.
+//! A client can delay every access to its memory: the kernel blocks a thread that touches a page while the client
+//! punches a hole there or the page is read from a disk. A direct copy from one client's memory to another's touches
+//! both, so that its duration does not tell which of them is slow. An examined pass therefore first copies the
+//! collected frames into private memory. The time of collecting, copying and releasing counts for the source, and the
+//! time of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
+//! receiver's output locked.
 
 use ringway_memory::Mapping;
 
 use super::fault::PortFault;
-use super::input::{Discarded, Input};
+use super::input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
 use crate::batch::{Batch, MOST_BYTES};
 
-/// What one port took of a pass that was examined.
+/// Time that one port took in examined passes, and the frames moved in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// How long it took.
+pub struct TimeSpent {
+    /// Duration in nanoseconds.
     pub nanoseconds: u64,
-    /// For so many frames.
+    /// Number of frames.
     pub frames: u64,
-    /// And their bytes.
+    /// Number of bytes in these frames.
     pub bytes: u64,
 }
 
-impl Spent {
-    /// Adds what was spent from `began` on, by the clock `read`.
+impl TimeSpent {
+    /// Adds the time since `began`, by the clock `read`, and the frames moved in it.
     pub(crate) fn add(&mut self, read: fn() -> u64, began: u64, frames: u64, bytes: u64) {
         self.nanoseconds = self.nanoseconds.saturating_add(read().saturating_sub(began));
         self.frames = self.frames.saturating_add(frames);
@@ -32,35 +33,36 @@ impl Spent {
     }
 }
 
-/// What a receiver took.
+/// Time that one receiver took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
-    /// Its index.
+pub struct DeliveryTime {
+    /// The receiver's port index.
     pub port: u16,
-    /// Waiting for others that fill the port is not in it.
-    pub spent: Spent,
+    /// The time and the frames. Does not include waiting for other threads that deliver to the port.
+    pub spent: TimeSpent,
 }
 
-/// A source whose frames are copied as they are collected, and whose time is taken.
+/// An input whose frames are copied as they are collected, and whose time is measured.
 pub struct Examined<'a> {
     input: &'a mut dyn Input,
     area: &'a Mapping,
     read: fn() -> u64,
-    spent: Spent,
+    spent: TimeSpent,
 }
 
 impl<'a> Examined<'a> {
     /// Bytes of the memory that the frames of a batch are copied to.
     pub const AREA: usize = MOST_BYTES;
 
-    /// `area` has [`Examined::AREA`] bytes; frames that do not fit are not copied. `read` tells the time.
+    /// Returns an input that measures the time of `input`. Frames are copied into `area`, which has [`Examined::AREA`]
+    /// bytes. Frames that do not fit are not copied. `read` returns the time in nanoseconds.
     pub fn new(input: &'a mut dyn Input, area: &'a Mapping, read: fn() -> u64) -> Examined<'a> {
-        Examined { input, area, read, spent: Spent::default() }
+        Examined { input, area, read, spent: TimeSpent::default() }
     }
 
-    /// What it took so far.
+    /// Time that the source took until now.
     #[must_use]
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> TimeSpent {
         self.spent
     }
 
@@ -96,12 +98,12 @@ impl Input for Examined<'_> {
         self.time(|input| input.release());
     }
 
-    fn keeps(&self) -> bool {
-        self.input.keeps()
+    fn capabilities(&self) -> InputCapabilities {
+        self.input.capabilities()
     }
 
-    fn keep(&mut self, frames: usize) {
-        self.time(|input| input.keep(frames));
+    fn rewind(&mut self, frames: usize) {
+        self.time(|input| input.rewind(frames));
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -112,10 +114,6 @@ impl Input for Examined<'_> {
         self.time_discarding(|input| input.discard_like(addresses, most))
     }
 
-    fn discards_like(&self) -> bool {
-        self.input.discards_like()
-    }
-
     fn pending(&mut self) -> bool {
         self.time(|input| input.pending())
     }
@@ -124,23 +122,15 @@ impl Input for Examined<'_> {
         self.time(|input| input.has_frames())
     }
 
-    fn arm(&mut self) -> bool {
-        self.time(|input| input.arm())
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        self.time(|input| input.arm(wake_on))
     }
 
     fn disarm(&mut self) {
         self.time(|input| input.disarm());
     }
 
-    fn has_news(&mut self) -> bool {
-        self.time(|input| input.has_news())
-    }
-
-    fn arm_for_news(&mut self) -> bool {
-        self.time(|input| input.arm_for_news())
-    }
-
-    fn needs_looks(&mut self) -> bool {
-        self.time(|input| input.needs_looks())
+    fn take_event(&mut self) -> bool {
+        self.time(|input| input.take_event())
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::defect::Defect;
 
-/// A client broke the rules in a way that ends its port, or Ringway itself failed. Its display text is for the client and the log.
+/// Why a port must end: the client broke the rules, or Ringway itself failed. The display text is for the client and
+/// for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortFault {
     /// `head` is not a slot of the transmit ring.
@@ -17,7 +18,7 @@ pub enum PortFault {
     DeviceLost,
     /// Waking the client takes too long.
     CallBlocked,
-    /// Not the client: Ringway panicked while it served the port.
+    /// Ringway panicked while it served the port. This is not the client's fault.
     InternalError(Defect),
 }
 

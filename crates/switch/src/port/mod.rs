@@ -4,8 +4,8 @@
 //! - `event`, `ring`, `moderation`, `calls`: when a client is woken.
 //! - `counters`: what is counted.
 //! - `attachment`: one port, as all pollers see it.
-//! - `detour`: frames that wait for a port with a thread of its own.
-//! - `tap`: who is shown a port's frames. `examined`: inputs whose time is measured.
+//! - `detour`: frames and calls that wait for a port in quarantine.
+//! - `tap`: captures and mirror ports of a port. `examined`: inputs whose time is measured.
 
 mod attachment;
 mod bell;
@@ -29,14 +29,14 @@ mod examine_tests;
 mod moderation_tests;
 
 pub use attachment::Port;
-pub use bell::{Asked, Bell};
+pub use bell::{Bell, CallResult};
 pub use calls::PendingCalls;
 pub use counters::{Counters, CountersReading};
 pub(crate) use detour::Taken;
-pub use event::News;
-pub use examined::{Examined, Given, Spent};
+pub use event::CallReason;
+pub use examined::{DeliveryTime, Examined, TimeSpent};
 pub use fault::PortFault;
-pub use input::{Discarded, Input};
-pub use moderation::{Entry, Gate, Moderation, Pace};
-pub use output::Output;
-pub use tap::{Seen, Tap, Watch, Way};
+pub use input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
+pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
+pub use output::{Output, OutputCapabilities};
+pub use tap::{FrameDirection, Tap, TappedFrame, Watch};

@@ -1,10 +1,10 @@
 //! Call moderation: a lower bound on the time between two calls (DESIGN §7; thesis §3.2, and §4.3.4 for virtio, which has
 //! none of its own).
 //!
-//! A call is made at once when the last one is long enough ago. News that come earlier are *pending*: no question is put
-//! to the client's memory, and whoever brought them asks when the interval ends, without needing further traffic.
-//! Frames to receive and room to send are moderated apart, as NICs do, so that a busy sender does not delay what it
-//! receives; a port may therefore be called twice per interval, once for each.
+//! A port is called at once if its last call is long enough ago. Otherwise the call is *pending*: the poller that has a reason to
+//! call does not read the client's memory, and asks the client when the interval ends, without further traffic. The two reasons,
+//! frames to receive and room to send, are moderated separately, as in NICs, so that a busy sender does not delay what it receives.
+//! So a port may be called twice in an interval, once for each reason.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,55 +12,62 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use super::event::News;
+use super::event::CallReason;
 
 /// A port's moderation. No interval: every call is made at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
-    /// Least time between two calls for the same [`crate::News`].
+    /// Least time between two calls for the same [`crate::CallReason`].
     pub interval: Duration,
     /// Frames per second, in the call's direction, up to which calls are made at once all the same.
     pub above: Option<u64>,
 }
 
-/// One kind of call of one port: when the last was made, and whether one is pending.
+/// The calls of one port for one reason: the time of the last call, and whether a call is pending.
 ///
 /// One word: the time of the last call in nanoseconds, and a bit for "pending". Exactly one poller has each pending call in
-/// its list: the one that set the bit, or, where it was set while somebody asked, the one that asked.
+/// its list: the poller that set the bit, or, if the bit was set while a poller asked the client, the poller that asked.
 #[derive(Debug, Default)]
-pub struct Gate(AtomicU64);
+pub struct CallGate(AtomicU64);
 
-/// What to do with news.
+/// What a poller with a reason to call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Ask the client now, and then [`Gate::leave`].
+    /// Ask the client now, and then [`CallGate::leave`].
     Ask,
-    /// Somebody will ask after this.
+    /// Another poller will ask after this.
     Covered,
-    /// A call is pending now: `interval` after this time of the last call, [`Gate::enter_pending`].
+    /// A call is pending now: `interval` after this time of the last call, [`CallGate::enter_pending`].
     Pending(u64),
 }
 
 const PENDING: u64 = 1;
-/// No call that matters: the next may be made at once.
+/// There was no call that matters: the next may be made at once.
 const LONG_AGO: u64 = 0;
-/// Instead of a time: somebody is asking.
+/// Instead of a time: a poller is asking the client.
 const ASKING: u64 = u64::MAX >> 1;
 
-/// Whether a call after one at `last` has to wait at `now`.
+/// Returns true if a call after one at `last` has to wait at `now`. Without an interval no call waits: `now` may be older than
+/// `last`, as pollers read the clock once a pass and the time of a call is read after it.
 #[inline]
 fn is_held(last: u64, interval: u64, now: u64) -> bool {
-    last != LONG_AGO && now < last.saturating_add(interval)
+    interval != 0 && last != LONG_AGO && now < last.saturating_add(interval)
 }
 
-impl Gate {
-    /// There are news at about `now`, published before a full fence. Times are in nanoseconds.
+/// Time at which a call that is pending after one at `last` is due.
+#[inline]
+pub(super) fn due_after(last: u64, interval: u64) -> u64 {
+    if last == LONG_AGO { 0 } else { last.saturating_add(interval) }
+}
+
+impl CallGate {
+    /// There is a reason to call at about `now`: it was published before a full fence. Times are in nanoseconds.
     pub fn enter(&self, now: u64, interval: u64) -> Entry {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let last = seen >> 1;
             let held = last == ASKING || is_held(last, interval, now);
-            // What is pending without a call before it is asked for soon.
+            // A pending call without a call before it is due at once.
             if seen & PENDING != 0 && (held || last == LONG_AGO) {
                 return Entry::Covered;
             }
@@ -70,7 +77,7 @@ impl Gate {
                 Ok(_) if last == ASKING => return Entry::Covered,
                 Ok(_) if held => return Entry::Pending(last),
                 Ok(_) => {
-                    // Who found the pending bit set does nothing more: its news were before this.
+                    // A poller that found the pending bit set does nothing more: it published its reason before this fence.
                     fence(Ordering::SeqCst);
                     return Entry::Ask;
                 }
@@ -78,7 +85,7 @@ impl Gate {
         }
     }
 
-    /// The call that became pending after the one at `last` is due. [`Entry::Covered`] when somebody else saw to it.
+    /// The call that became pending after the one at `last` is due. Returns [`Entry::Covered`] if another poller made it.
     pub fn enter_pending(&self, last: u64, now: u64, interval: u64) -> Entry {
         let pending = last << 1 | PENDING;
         if is_held(last, interval, now) {
@@ -94,13 +101,15 @@ impl Gate {
         }
     }
 
-    /// After [`Entry::Ask`]: the client was called, at the latest at the time `called`, or did not want it. A time of the
-    /// last call when there were news meanwhile: a call is pending, as with [`Entry::Pending`].
-    pub fn leave(&self, called: Option<u64>) -> Option<u64> {
+    /// After [`Entry::Ask`]: the client was called, at the latest at the time `called`, or wanted no call. Returns a time of
+    /// the last call if another reason came meanwhile: a call is pending, as with [`Entry::Pending`]. `interval` is the one of
+    /// [`CallGate::enter`]: without one, the pending call is due at once.
+    pub fn leave(&self, called: Option<u64>, interval: u64) -> Option<u64> {
         let last = called.unwrap_or(LONG_AGO);
-        // While somebody asks, others only set the bit.
+        // While a poller asks, others only set the bit.
         let before = self.0.compare_exchange(ASKING << 1, last << 1, Ordering::AcqRel, Ordering::Relaxed);
         before.is_err().then(|| {
+            let last = if interval == 0 { LONG_AGO } else { last };
             self.0.store(last << 1 | PENDING, Ordering::Release);
             last
         })
@@ -112,8 +121,8 @@ impl Gate {
         LONG_AGO
     }
 
-    /// Without having entered: the client could not be asked. When nobody will ask after this, a call is pending, after
-    /// this time of the last call.
+    /// Without [`CallGate::enter`] before: the client could not be asked. Returns the time of the last call if a call is pending
+    /// now, after that time; `None` if another poller will ask.
     pub fn postpone(&self) -> Option<u64> {
         let before = self.0.fetch_or(PENDING, Ordering::AcqRel);
         (before & PENDING == 0 && before >> 1 != ASKING).then_some(before >> 1)
@@ -125,7 +134,7 @@ impl Gate {
 pub(crate) struct Moderated {
     interval: AtomicU64,
     above: AtomicU64,
-    gates: [(Gate, Pace); 2],
+    gates: [(CallGate, FrameRateMeter); 2],
 }
 
 impl Moderated {
@@ -135,32 +144,32 @@ impl Moderated {
         self.interval.store(interval, Ordering::Relaxed);
     }
 
-    /// In nanoseconds; 0: none.
+    /// The interval in nanoseconds; 0: none.
     #[inline]
     pub(crate) fn interval(&self) -> u64 {
         self.interval.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn gate(&self, news: News) -> &Gate {
-        &self.gates[news as usize].0
+    pub(crate) fn gate(&self, reason: CallReason) -> &CallGate {
+        &self.gates[reason as usize].0
     }
 
-    /// Whether a port whose counter of the direction stands at `frames` is fast enough to be moderated.
-    pub(crate) fn applies(&self, news: News, frames: u64, now: u64, interval: u64) -> bool {
+    /// Returns true if a port with this count of frames in the call's direction is fast enough to be moderated.
+    pub(crate) fn applies(&self, reason: CallReason, frames: u64, now: u64, interval: u64) -> bool {
         let above = self.above.load(Ordering::Relaxed);
-        above == 0 || self.gates[news as usize].1.is_above(above, frames, now, interval)
+        above == 0 || self.gates[reason as usize].1.is_above(above, frames, now, interval)
     }
 }
 
-/// Whether frames come faster than a rate, judged once per interval.
+/// Tells whether frames come faster than a rate, once per interval.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct FrameRateMeter {
     since: AtomicU64,
     frames: AtomicU64,
     fast: AtomicU64,
 }
 
-impl Pace {
+impl FrameRateMeter {
     /// `frames` is a counter's reading at about `now` nanoseconds.
     pub fn is_above(&self, rate: u64, frames: u64, now: u64, interval: u64) -> bool {
         let since = self.since.load(Ordering::Relaxed);

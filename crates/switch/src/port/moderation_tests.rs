@@ -1,12 +1,12 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use crate::testing::{Plan, frame, mac};
-use crate::{Asked, Bell, Counters, Frames, Moderation, News, Output, PendingCalls, Port, PortFault, Time};
+use crate::{Bell, CallReason, CallResult, Counters, Frames, Moderation, Output, PendingCalls, Port, PortFault, Time};
 
 const START: u64 = 1_000_000_000;
 const INTERVAL: u64 = 1_000_000;
@@ -15,7 +15,7 @@ thread_local! {
     static CLOCK: Cell<u64> = const { Cell::new(START) };
 }
 
-/// The test's clock as a poller reads it.
+/// The time of the test's clock, as a poller reads it.
 fn now() -> Time {
     let nanoseconds = CLOCK.get();
     Time { nanoseconds, seconds: (nanoseconds / 1_000_000_000) as u32, read: || CLOCK.get() }
@@ -25,7 +25,7 @@ fn pass_time(nanoseconds: u64) {
     CLOCK.set(CLOCK.get() + nanoseconds);
 }
 
-/// What a client wants, and when it was called.
+/// A client: the events that it waits for, and the times of its calls.
 #[derive(Clone, Default)]
 struct Client(Arc<ClientState>);
 
@@ -33,20 +33,20 @@ struct Client(Arc<ClientState>);
 struct ClientState {
     awake: AtomicU32,
     busy: AtomicU32,
-    calls: Mutex<Vec<(News, u64)>>,
+    calls: Mutex<Vec<(CallReason, u64)>>,
 }
 
 impl Bell for Client {
-    fn ring(&self, news: News) -> Asked {
+    fn ring(&self, reason: CallReason) -> CallResult {
         if self.0.busy.load(Ordering::Relaxed) > 0 {
             self.0.busy.fetch_sub(1, Ordering::Relaxed);
-            return Asked::Busy;
+            return CallResult::Busy;
         }
         if self.0.awake.load(Ordering::Relaxed) > 0 {
-            return Asked::Unwanted;
+            return CallResult::Unwanted;
         }
-        self.0.calls.lock().expect("no panics").push((news, CLOCK.get()));
-        Asked::Called
+        self.0.calls.lock().expect("no panics").push((reason, CLOCK.get()));
+        CallResult::Called
     }
 }
 
@@ -63,7 +63,7 @@ impl Client {
         port
     }
 
-    /// Times of the calls so far, since the start.
+    /// Times of the calls until now, since the start of the test.
     fn calls(&self) -> Vec<u64> {
         self.0.calls.lock().expect("no panics").iter().map(|&(_, at)| at - START).collect()
     }
@@ -78,7 +78,7 @@ fn without_moderation_nothing_is_ever_pending() {
     let (client, mut calls) = (Client::default(), PendingCalls::new());
     let port = client.port(0, Some(5));
     for _ in 0..3 {
-        assert!(!calls.ring(&port, News::Frames, &now()));
+        assert!(!calls.ring(&port, CallReason::Frames, &now()));
     }
     assert_eq!((client.calls(), calls.due()), (vec![0, 0, 0], None));
 }
@@ -88,7 +88,7 @@ fn the_first_call_is_made_at_once_and_one_more_when_the_interval_ends() {
     let (client, mut calls) = (Client::default(), PendingCalls::new());
     let port = client.port(INTERVAL, None);
     for _ in 0..10 {
-        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
         pass_time(10);
     }
     assert_eq!((client.calls(), calls.due()), (vec![0], Some(START + INTERVAL)));
@@ -106,8 +106,8 @@ fn the_interval_begins_when_the_call_was_made_not_when_the_batch_began() {
     let port = client.port(INTERVAL, None);
     let batch = now();
     pass_time(INTERVAL / 2);
-    calls.ring(&port, News::Frames, &batch);
-    calls.ring(&port, News::Frames, &batch);
+    calls.ring(&port, CallReason::Frames, &batch);
+    calls.ring(&port, CallReason::Frames, &batch);
     assert_eq!(calls.due(), Some(START + INTERVAL / 2 + INTERVAL));
 }
 
@@ -117,12 +117,12 @@ fn a_client_that_is_awake_is_asked_every_time_and_called_as_soon_as_it_sleeps() 
     let port = client.port(INTERVAL, None);
     client.0.awake.store(1, Ordering::Relaxed);
     for _ in 0..5 {
-        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
         pass_time(10);
     }
     assert_eq!((client.calls(), calls.due()), (vec![], None));
     client.0.awake.store(0, Ordering::Relaxed);
-    calls.ring(&port, News::Frames, &now());
+    calls.ring(&port, CallReason::Frames, &now());
     assert_eq!(client.calls(), [50]);
 }
 
@@ -130,8 +130,8 @@ fn a_client_that_is_awake_is_asked_every_time_and_called_as_soon_as_it_sleeps() 
 fn room_and_frames_are_moderated_apart() {
     let (client, mut calls) = (Client::default(), PendingCalls::new());
     let port = client.port(INTERVAL, None);
-    for news in [News::Room, News::Frames, News::Room, News::Frames] {
-        calls.ring(&port, news, &now());
+    for reason in [CallReason::Room, CallReason::Frames, CallReason::Room, CallReason::Frames] {
+        calls.ring(&port, reason, &now());
         pass_time(100);
     }
     assert_eq!((client.calls(), calls.due()), (vec![0, 100], Some(START + INTERVAL)));
@@ -149,7 +149,7 @@ fn moderation_begins_above_its_rate_and_ends_below() {
         let before = client.calls().len();
         for _ in 0..intervals * frames_per_interval {
             port.counters().add_out(1, 60);
-            calls.ring(&port, News::Frames, &now());
+            calls.ring(&port, CallReason::Frames, &now());
             pass_time(INTERVAL / frames_per_interval);
             calls.make(&now());
         }
@@ -161,16 +161,65 @@ fn moderation_begins_above_its_rate_and_ends_below() {
 }
 
 #[test]
+fn a_quiet_port_is_called_at_once_though_the_pollers_reading_of_the_clock_is_older_than_its_last_call() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(INTERVAL, Some(10_000));
+    let batch = now();
+    pass_time(10);
+    for called in 1..=3 {
+        calls.ring(&port, CallReason::Frames, &batch);
+        assert_eq!((client.calls().len(), calls.due()), (called, None));
+    }
+}
+
+/// A bell that another poller has a reason to ring while it is rung for the first time.
+#[derive(Default)]
+struct Overlapped {
+    port: Mutex<Weak<Port>>,
+    other: Mutex<Option<PendingCalls>>,
+    calls: AtomicU32,
+}
+
+impl Bell for Arc<Overlapped> {
+    fn ring(&self, reason: CallReason) -> CallResult {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Some(mut other) = self.other.lock().expect("no panics").take() {
+            let port = self.port.lock().expect("no panics").upgrade().expect("is rung");
+            other.ring(&port, reason, &now());
+            assert_eq!(other.due(), None, "the poller that is asking sees to it");
+        }
+        CallResult::Called
+    }
+}
+
+#[test]
+fn news_for_a_quiet_port_that_is_being_called_are_told_without_waiting_for_an_interval() {
+    for (above, due) in [(None, INTERVAL), (Some(10_000), 1)] {
+        CLOCK.set(START);
+        let (bell, mut calls) = (Arc::new(Overlapped::default()), PendingCalls::new());
+        let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+        moderate(&port, INTERVAL, above);
+        *bell.port.lock().expect("no panics") = Arc::downgrade(&port);
+        *bell.other.lock().expect("no panics") = Some(PendingCalls::new());
+        calls.ring(&port, CallReason::Frames, &now());
+        assert_eq!(calls.due(), Some(START + due), "{above:?}");
+        pass_time(due);
+        calls.make(&now());
+        assert_eq!((bell.calls.load(Ordering::Relaxed), calls.due()), (2, None));
+    }
+}
+
+#[test]
 fn other_settings_hold_for_what_is_pending_already() {
     for (interval, due) in [(INTERVAL / 2, INTERVAL / 2), (0, 0), (3 * INTERVAL, 3 * INTERVAL)] {
         CLOCK.set(START);
         let (client, mut calls) = (Client::default(), PendingCalls::new());
         let port = client.port(INTERVAL, None);
-        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
         pass_time(10);
-        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
         moderate(&port, interval, None);
-        // Not reconsidered, it is never early.
+        // Without `reconsider`, the call is never made early.
         CLOCK.set(START + INTERVAL);
         if interval > INTERVAL {
             calls.make(&now());
@@ -190,8 +239,8 @@ fn a_client_that_cannot_be_asked_is_asked_again_soon() {
         let (client, mut calls) = (Client::default(), PendingCalls::new());
         let port = client.port(interval, None);
         client.0.busy.store(3, Ordering::Relaxed);
-        calls.ring(&port, News::Frames, &now());
-        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
+        calls.ring(&port, CallReason::Frames, &now());
         while let Some(due) = calls.due() {
             assert!(due > CLOCK.get() && due <= CLOCK.get() + 100_000);
             assert_eq!(calls.len(), 1, "listed once");
@@ -207,7 +256,7 @@ fn all_calls_can_be_made_early_and_a_port_takes_its_own_along() {
     let (client, mut calls) = (Client::default(), PendingCalls::new());
     let (stays, goes) = (client.port(INTERVAL, None), client.port(INTERVAL, None));
     for port in [&stays, &goes, &stays, &goes] {
-        calls.ring(port, News::Frames, &now());
+        calls.ring(port, CallReason::Frames, &now());
     }
     drop(goes);
     calls.make_all(&now());
@@ -223,7 +272,7 @@ fn a_pass_moderates_its_source_and_its_receivers() {
     for number in 0..4 {
         lan.send(0, &[frame(mac(1), mac(0), 60, number), frame(mac(2), mac(0), 60, number)]);
     }
-    // These bells want no call, so that all of them are asked each time.
+    // These bells want no call, so that the port rings each of them every time.
     assert_eq!([0, 1, 2].map(|port| lan.sink(port, |kept| kept.rings)), [4, 4, 4]);
     assert_eq!(lan.work.calls.due(), None);
 }
@@ -231,7 +280,7 @@ fn a_pass_moderates_its_source_and_its_receivers() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Pass(u64),
-    Ring(usize, News),
+    Ring(usize, CallReason),
     Make(usize),
     Busy,
     Moderate(u64),
@@ -240,10 +289,10 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let news = prop_oneof![Just(News::Frames), Just(News::Room)];
+    let reason = prop_oneof![Just(CallReason::Frames), Just(CallReason::Room)];
     prop_oneof![
         3 => (0..INTERVAL).prop_map(Step::Pass),
-        4 => (0..2usize, news).prop_map(|(poller, news)| Step::Ring(poller, news)),
+        4 => (0..2usize, reason).prop_map(|(poller, reason)| Step::Ring(poller, reason)),
         3 => (0..2usize).prop_map(Step::Make),
         1 => Just(Step::Busy),
         1 => (0..2 * INTERVAL).prop_map(Step::Moderate),
@@ -253,8 +302,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever two pollers and the settings do in whatever order: news that a sleeping client was not told of are on
-    /// some poller's list, due at the latest an interval after the last call, and each call is listed once.
+    /// Two pollers bring events and the settings change, in any order: an event without a call to the sleeping client
+    /// is on some poller's list, due one interval after the last call at the latest, and each call is listed once.
     #[test]
     fn news_are_told_of_or_listed(steps in prop::collection::vec(step(), 1..60)) {
         CLOCK.set(START);
@@ -267,9 +316,9 @@ proptest! {
             let before = client.calls().len();
             match step {
                 Step::Pass(time) => pass_time(time),
-                Step::Ring(poller, news) => {
-                    untold[news as usize] = true;
-                    pollers[poller].ring(&port, news, &now());
+                Step::Ring(poller, reason) => {
+                    untold[reason as usize] = true;
+                    pollers[poller].ring(&port, reason, &now());
                 }
                 Step::Make(poller) => drop(pollers[poller].make(&now())),
                 Step::Busy => client.0.busy.store(1, Ordering::Relaxed),
@@ -281,8 +330,8 @@ proptest! {
                 Step::Reconsider => pollers.iter_mut().for_each(PendingCalls::reconsider),
                 Step::End(poller) => drop(pollers[poller].make_all(&now())),
             }
-            for &(news, _) in &client.0.calls.lock().expect("no panics")[before..] {
-                untold[news as usize] = false;
+            for &(reason, _) in &client.0.calls.lock().expect("no panics")[before..] {
+                untold[reason as usize] = false;
             }
             let soonest = pollers.iter().filter_map(PendingCalls::due).min();
             if untold.contains(&true) {
@@ -298,22 +347,22 @@ proptest! {
             pass_time(10 * INTERVAL);
         }
         let told = client.0.calls.lock().expect("no panics").clone();
-        for news in [News::Frames, News::Room] {
-            if untold[news as usize] {
-                prop_assert!(told.iter().any(|&(what, at)| what == news && at > CLOCK.get() - 21 * INTERVAL));
+        for reason in [CallReason::Frames, CallReason::Room] {
+            if untold[reason as usize] {
+                prop_assert!(told.iter().any(|&(what, at)| what == reason && at > CLOCK.get() - 21 * INTERVAL));
             }
         }
         prop_assert_eq!(pollers.iter().map(PendingCalls::len).sum::<usize>(), 0);
     }
 }
 
-/// A bell that moderates itself: it wants a call when something it knows of is due.
+/// A bell that moderates its calls itself: it has a list of due times of its own.
 #[derive(Clone, Default)]
 struct Moderating(Arc<Mutex<(Vec<u64>, Vec<u64>)>>);
 
 impl Moderating {
-    /// Calls for everything due; when to look again.
-    fn look(&self) -> Asked {
+    /// Makes the calls that are due, and returns when the next one is.
+    fn look(&self) -> CallResult {
         let (events, calls) = &mut *self.0.lock().expect("no panics");
         let due = events.iter().any(|&at| at <= CLOCK.get());
         if due {
@@ -321,15 +370,15 @@ impl Moderating {
         }
         events.retain(|&at| at > CLOCK.get());
         match events.iter().min() {
-            Some(&at) => Asked::Later { due: at, called: due },
-            None if due => Asked::Called,
-            None => Asked::Unwanted,
+            Some(&at) => CallResult::Later { due: at, called: due },
+            None if due => CallResult::Called,
+            None => CallResult::Unwanted,
         }
     }
 }
 
 impl Bell for Moderating {
-    fn ring(&self, _: News) -> Asked {
+    fn ring(&self, _: CallReason) -> CallResult {
         self.look()
     }
 
@@ -344,7 +393,7 @@ fn a_bell_is_rung_when_it_asked_for_it_and_not_held_back() {
     let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
     moderate(&port, INTERVAL, None);
     bell.0.lock().expect("no panics").0.extend([START, START + 10, START + 30]);
-    calls.ring(&port, News::Frames, &now());
+    calls.ring(&port, CallReason::Frames, &now());
     assert_eq!(calls.due(), Some(START + 10));
     for _ in 0..4 {
         pass_time(10);
@@ -359,7 +408,7 @@ fn what_a_bell_asked_for_is_looked_at_again_when_settings_change() {
     let (bell, mut calls) = (Moderating::default(), PendingCalls::new());
     let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
     bell.0.lock().expect("no panics").0.push(START + 1_000);
-    calls.ring(&port, News::Frames, &now());
+    calls.ring(&port, CallReason::Frames, &now());
     bell.0.lock().expect("no panics").0[0] = START + 5;
     calls.reconsider();
     calls.make(&now());

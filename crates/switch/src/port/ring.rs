@@ -1,26 +1,27 @@
-//! What came of waking a client.
+//! Result of waking a client.
 
-/// What came of news for a port.
+/// Result of waking the client of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
-    /// Whoever waits for them is told, or will be.
+pub(crate) enum CallOutcome {
+    /// The client was called, does not want a call, or will be called by another thread.
     Done,
-    /// A call is pending: [`Port::ring_pending`] is to be called when it is due.
+    /// A call is pending: a poller must call [`super::Port::ring_pending`] when it is due.
     Pending {
-        /// Which one.
+        /// The pending call.
         call: Pending,
-        /// In nanoseconds.
+        /// When the call is due, in nanoseconds.
         due: u64,
     },
-    /// That cost the port its place: [`Port::fault`].
+    /// The port must end: see [`super::Port::fault`].
     Fault,
 }
 
-/// What tells a pending call from others.
+/// Why a call is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pending {
-    /// The port holds it back: the time of the last call in nanoseconds.
+    /// Moderation holds the call back. The value is the time of the last call, in nanoseconds.
     After(u64),
-    /// The client's side asked for it: the time it named.
-    Asked(u64),
+    /// The bell asked for the call ([`super::CallResult::Later`]). The value is the time that the bell named, in
+    /// nanoseconds.
+    CallResult(u64),
 }

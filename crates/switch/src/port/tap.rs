@@ -1,4 +1,4 @@
-//! Who is shown a port's frames: captures and mirror ports.
+//! Captures and mirror ports, which are shown the frames of a port.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -6,84 +6,92 @@ use std::sync::atomic::{Ordering, fence};
 use crate::batch::{Batch, Frame};
 use crate::frame::DropReason;
 
-/// Which way a frame went at the port where it was seen.
+/// The direction of a frame at the port where it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FrameDirection {
     /// From the port's client into the switch.
     In,
     /// From the switch to the port's client.
     Out,
 }
 
-/// A frame as a watcher sees it: the head is what was judged and delivered; the rest is read from the sender's memory once
-/// more, and a sender that changes it meanwhile shows something else than it sent.
+/// A frame as a capture sees it. The head is the private copy that was checked and delivered. The rest is read from the
+/// sender's memory a second time, so that a sender that changes it meanwhile can make the capture differ from the frame
+/// delivered.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'b, 'm> {
-    /// The frame; out, as it was delivered: finished for a port that does not accept its offload.
+pub struct TappedFrame<'b, 'm> {
+    /// The frame. In direction [`FrameDirection::Out`], it is the frame as delivered: software did the offloads that the port does
+    /// not accept.
     pub frame: Frame<'b, 'm>,
-    /// Which way it went.
-    pub way: Way,
-    /// Why it went no further.
+    /// The direction of the frame.
+    pub way: FrameDirection,
+    /// Why the frame was dropped, if it was.
     pub dropped: Option<DropReason>,
 }
 
-/// Is shown the frames of a port, those that were lost included.
+/// A capture: sees the frames of a port, including the dropped ones.
 pub trait Tap: Send + Sync {
-    /// Sees frames of one batch, in order. Called by pollers in the midst of their work, by several at the same time:
-    /// must neither wait nor allocate.
-    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>);
+    /// Sees frames of one batch, in order. Several pollers may call this at the same time, while they have frames to
+    /// move: it must neither block nor allocate.
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>);
 
-    /// Whether it wants to see what a port sends beyond its limit, which is otherwise given back without being read.
+    /// Returns true if the capture needs the frames that a port sends beyond its limit. Otherwise these frames are
+    /// dropped unread.
     fn sees_refused(&self) -> bool {
         false
     }
 
-    /// Wakes whoever waits for what was seen. Called after everything of a pass is published and fenced.
+    /// Wakes the reader of the capture if it waits for frames. Called after all stores of a pass are published and
+    /// fenced.
     fn ring(&self);
 }
 
-/// Who watches a port, and whether it is itself a watcher.
+/// The captures and mirrors of a port, and whether the port is itself a mirror.
 #[derive(Clone, Default)]
 pub struct Watch {
-    /// Those that see what the port sends and is given.
+    /// Captures that see the frames that the port sends and receives.
     pub taps: Vec<Arc<dyn Tap>>,
-    /// Ports that are given a copy of every frame taken from the port, whatever becomes of it.
+    /// Mirror ports that get a copy of every frame taken from the port, including dropped frames.
     pub mirrors_in: Vec<u16>,
-    /// Ports that are given a copy of every frame sent to the port, also of those that it has no room for.
+    /// Mirror ports that get a copy of every frame sent to the port, including frames that the port has no room for.
     pub mirrors_out: Vec<u16>,
-    /// The port is a mirror: it is given copies, and nothing else; what it sends is dropped.
+    /// True if the port is a mirror: it gets copies and no other frames, and frames that it sends are dropped.
     pub is_mirror: bool,
 }
 
 impl Watch {
-    /// Whether somebody wants to see what the port sends beyond its limit.
+    /// Returns true if a capture needs the frames that the port sends beyond its limit.
     #[cold]
     pub(crate) fn sees_refused(&self) -> bool {
         self.taps.iter().any(|tap| tap.sees_refused())
     }
 
-    /// Shows the taps the frames of the batch from `first` on, which the port sent beyond its limit.
+    /// Shows the captures the frames of the batch from index `first` on. The port sent them beyond its limit.
     #[cold]
-    pub(crate) fn show_refused(&self, batch: &Batch<'_>, first: usize) {
+    pub(crate) fn show_refused_frames(&self, batch: &Batch<'_>, first: usize) {
         let dropped = Some(DropReason::RateLimited);
         for tap in self.taps.iter().filter(|tap| tap.sees_refused()) {
             let frames = (first..batch.len()).map(|index| batch.frame(index));
-            tap.see(&mut frames.map(|frame| Seen { frame, way: Way::In, dropped }));
+            tap.see(&mut frames.map(|frame| TappedFrame { frame, way: FrameDirection::In, dropped }));
         }
     }
 
-    /// Shows the taps frames that the port is not given.
+    /// Shows the captures frames that were dropped before the port got them.
     #[cold]
     pub(crate) fn lose<'b, 'm: 'b>(&self, frames: impl Iterator<Item = Frame<'b, 'm>> + Clone, reason: DropReason) {
         for tap in &self.taps {
-            tap.see(&mut frames.clone().map(|frame| Seen { frame, way: Way::Out, dropped: Some(reason) }));
+            tap.see(&mut frames.clone().map(|frame| TappedFrame {
+                frame,
+                way: FrameDirection::Out,
+                dropped: Some(reason),
+            }));
         }
-        // The port may not be given anything in this pass, and so not be one of those whose readers are woken at its end.
+        // The readers are woken here, because the end of a pass wakes only the readers at ports that got frames.
         fence(Ordering::SeqCst);
         self.ring();
     }
 
-    /// Wakes the readers of what was seen at this port.
+    /// Wakes the readers of this port's captures.
     #[cold]
     pub(crate) fn ring(&self) {
         self.taps.iter().for_each(|tap| tap.ring());

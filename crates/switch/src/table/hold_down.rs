@@ -1,4 +1,5 @@
-//! Hold-down of addresses that move: an address that two ports use by turns moves a few times a minute, not with each frame.
+//! Hold-down of moved addresses: an address that two ports use in alternation moves a few times a minute, not with each
+//! frame.
 //!
 //! ```text
 //! record, 64 bits:  tag (21) | hold-downs (3) | home (16) | second (24)   0 = empty
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! An address moves at once the first time. Then it does not move again until its hold-down has ended: a second after the first
-//! move, twice as long after each further move, [`LONGEST`] at most. A clock of whole seconds shortens a hold-down by up to a
+//! move, twice as long after each further move, [`LONGEST_SECONDS`] at most. A clock of whole seconds shortens a hold-down by up to a
 //! second and never lengthens it.
 //!
 //! The port that an address was at before its first move is its *home*, and the address may return there at any time. So one frame
@@ -14,9 +15,9 @@
 //! sends its next frame, not until the hold-down has ended. A return changes nothing of the hold-down, so there are two moves at
 //! most for each hold-down.
 //!
-//! The record of an address is forgotten when its last hold-down has ended [`MEMORY`] ago, or for another address when its bucket is
-//! full: the record that would be forgotten first. A full bucket therefore never refuses a move. Records of addresses that moved
-//! often stay longest, so a flood of addresses that move once displaces its own records.
+//! A record expires [`MEMORY_SECONDS`] seconds after the end of its last hold-down. If a bucket is full, a new record replaces
+//! the one that would expire first. A full bucket therefore never refuses a move. Records of addresses that moved often
+//! stay longest, so a flood of addresses that move once displaces its own records.
 //!
 //! All operations are lock-free. The tag and the bucket are 27 bits of a keyed hash that clients cannot compute. Two addresses that
 //! share them share a hold-down.
@@ -26,13 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::frame::Owner;
 
 /// Longest hold-down, in seconds.
-pub(crate) const LONGEST: u32 = 60;
-/// Seconds after the end of a hold-down until it is forgotten.
-pub(crate) const MEMORY: u32 = 60;
+pub(crate) const LONGEST_SECONDS: u32 = 60;
+/// Seconds from the end of a hold-down until its record expires.
+pub(crate) const MEMORY_SECONDS: u32 = 60;
 
 const WAYS: usize = 8;
 const BUCKETS: usize = 64;
-/// Addresses that are remembered at most.
+/// Most addresses with a record.
 #[cfg(test)]
 pub(crate) const MOST: usize = BUCKETS * WAYS;
 
@@ -45,7 +46,7 @@ const NUMBER_AT: u32 = HOME_AT + 16;
 const MOST_NUMBER: u8 = 7;
 const TAG_AT: u32 = NUMBER_AT + 3;
 
-/// What is remembered of an address.
+/// The record of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     tag: u32,
@@ -83,7 +84,7 @@ impl Record {
 
     /// Seconds that the hold-down lasts.
     fn hold(self) -> u32 {
-        (1 << (self.number - 1)).min(LONGEST)
+        (1 << (self.number - 1)).min(LONGEST_SECONDS)
     }
 
     /// Seconds since it began; 0 where another poller's clock was ahead.
@@ -96,9 +97,9 @@ impl Record {
         self.age(now) < self.hold()
     }
 
-    /// Seconds until it is forgotten.
+    /// Seconds until the record expires.
     fn memory(self, now: u32) -> u32 {
-        (self.hold() + MEMORY).saturating_sub(self.age(now))
+        (self.hold() + MEMORY_SECONDS).saturating_sub(self.age(now))
     }
 }
 
@@ -106,11 +107,11 @@ impl Record {
 #[repr(align(64))]
 struct Bucket([AtomicU64; WAYS]);
 
-/// See the module's description.
+/// Hold-down records of all addresses (see the module's comment).
 #[derive(Debug)]
 pub(crate) struct HoldDown {
     records: Box<[Bucket]>,
-    /// Moves refused, for each record.
+    /// Refused moves of each record.
     refused: Box<[Bucket]>,
     all_refused: AtomicU64,
 }
@@ -121,10 +122,11 @@ impl HoldDown {
         HoldDown { records: buckets(), refused: buckets(), all_refused: AtomicU64::new(0) }
     }
 
-    /// Whether the address with this hash may move. If it may, its hold-down begins; if not, the refusal is counted.
+    /// Returns true if the address with this hash may move, and begins its hold-down. Otherwise counts the refusal.
     pub(crate) fn admits(&self, hash: u64, from: Owner, to: Owner, now: u32) -> bool {
         let (bucket, tag) = place(hash);
-        // Tried again when another poller changed the record meanwhile. After a few times in a row the address moves without one.
+        // Retried if another poller changed the record meanwhile. After a few failures the address moves without a
+        // record.
         for _ in 0..WAYS {
             let (way, found) = self.find(bucket, tag, now);
             let known = Record::from_word(found).filter(|record| record.tag == tag && record.memory(now) > 0);
@@ -149,7 +151,7 @@ impl HoldDown {
         true
     }
 
-    /// The place of a tag's record, or else of the record that is forgotten first, and what is there.
+    /// The index of a tag's record, or of the record that expires first, and the word at that index.
     fn find(&self, bucket: usize, tag: u32, now: u32) -> (usize, u64) {
         let mut oldest = (u32::MAX, (0, 0));
         for (way, word) in self.records[bucket].0.iter().enumerate() {
@@ -166,7 +168,7 @@ impl HoldDown {
         oldest.1
     }
 
-    /// Moves of the address with this hash that were refused since it is remembered.
+    /// Refused moves of the address with this hash since its record began.
     pub(crate) fn refused(&self, hash: u64) -> u64 {
         let (bucket, tag) = place(hash);
         let (way, found) = self.find(bucket, tag, 0);
@@ -176,7 +178,7 @@ impl HoldDown {
         }
     }
 
-    /// Moves of all addresses that were refused.
+    /// Refused moves of all addresses.
     pub(crate) fn all_refused(&self) -> u64 {
         self.all_refused.load(Ordering::Relaxed)
     }

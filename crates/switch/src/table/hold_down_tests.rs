@@ -1,9 +1,9 @@
-//! Addresses that two ports use by turns, machines that move, and floods of moves.
+//! Addresses that two ports use in alternation, machines that move, and floods of moves.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::hold_down::{HoldDown, LONGEST, MEMORY, MOST};
+use super::hold_down::{HoldDown, LONGEST_SECONDS, MEMORY_SECONDS, MOST};
 use crate::testing::{Plan, frame, mac};
 use crate::{Learned, Mac, MacTable, Owner};
 
@@ -19,8 +19,8 @@ fn learn(table: &MacTable, mac: Mac, owner: Owner, now: u32) -> Learned {
     table.learn(mac, owner, now, |_| true)
 }
 
-/// The address is taken from its home as often as that succeeds within so many seconds, and comes back at once. Seconds from each time
-/// it was taken to the next.
+/// Moves the address away from its home as often as the hold-down allows within a number of seconds; it returns at once
+/// each time. Returns the seconds from each move to the next.
 fn intervals(table: &MacTable, mac: Mac, seconds: std::ops::Range<u32>) -> Vec<u32> {
     let mut taken = Vec::new();
     for now in seconds {
@@ -41,7 +41,7 @@ fn ten_thousand_frames_of_one_address_from_two_ports_by_turns_move_it_a_few_time
         lan.send((number % 2) as u16, &[frame(mac(2), mac(50), 60, number)]);
         assert_eq!(lan.received(2).len(), 1, "frame {number} is forwarded all the same");
     }
-    // From port 0 in seconds 1, 2, 4 and 8, and each time back.
+    // Away from port 0 in seconds 1, 2, 4 and 8, and back each time.
     let (moved, held) = (lan.switch.table().moved(), lan.switch.table().moves_held());
     assert_eq!((moved, held), (8, 5000 - 4));
     assert_eq!(
@@ -63,7 +63,7 @@ fn a_machine_that_moves_is_found_at_its_new_port_at_once_and_at_the_next_after_a
     assert_eq!(learn(&table, mac(1), THIRD, 11), Learned::Moved(OTHER));
     assert_eq!(table.lookup(mac(1)), Some(THIRD));
     assert_eq!((table.moved(), table.moves_held()), (2, 1));
-    // Others are not held for that, nor is the same address in a VLAN.
+    // Other addresses are not held for that, nor is the same address in a VLAN.
     for n in 2..100 {
         learn(&table, mac(n), HOME, 11);
         assert_eq!(learn(&table, mac(n), OTHER, 11), Learned::Moved(HOME), "station {n}");
@@ -85,12 +85,21 @@ fn an_address_that_is_taken_from_its_home_by_one_frame_comes_back_with_its_next_
 
 #[test]
 fn a_hold_down_doubles_up_to_a_minute_and_is_forgotten_after_a_minute_without_moves() {
-    for (quiet, next) in [(LONGEST + MEMORY - 1, LONGEST), (LONGEST + MEMORY, 1)] {
+    for (quiet, next) in
+        [(LONGEST_SECONDS + MEMORY_SECONDS - 1, LONGEST_SECONDS), (LONGEST_SECONDS + MEMORY_SECONDS, 1)]
+    {
         let table = table();
         learn(&table, mac(1), HOME, 1);
-        assert_eq!(intervals(&table, mac(1), 1..250), [1, 2, 4, 8, 16, 32, LONGEST, LONGEST, LONGEST]);
-        let last = 1 + 63 + 3 * LONGEST;
-        assert_eq!(intervals(&table, mac(1), last + quiet..last + quiet + LONGEST + 1)[0], next, "after {quiet} s");
+        assert_eq!(
+            intervals(&table, mac(1), 1..250),
+            [1, 2, 4, 8, 16, 32, LONGEST_SECONDS, LONGEST_SECONDS, LONGEST_SECONDS]
+        );
+        let last = 1 + 63 + 3 * LONGEST_SECONDS;
+        assert_eq!(
+            intervals(&table, mac(1), last + quiet..last + quiet + LONGEST_SECONDS + 1)[0],
+            next,
+            "after {quiet} s"
+        );
     }
 }
 
@@ -100,7 +109,7 @@ fn an_address_that_moves_once_a_minute_is_never_held() {
     learn(&table, mac(1), HOME, 1);
     for round in 0..100 {
         let to = [OTHER, THIRD][round as usize % 2];
-        assert!(matches!(learn(&table, mac(1), to, 1 + round * LONGEST), Learned::Moved(_)), "move {round}");
+        assert!(matches!(learn(&table, mac(1), to, 1 + round * LONGEST_SECONDS), Learned::Moved(_)), "move {round}");
     }
 }
 
@@ -121,7 +130,7 @@ fn many_addresses_that_move_neither_hold_down_others_nor_free_one_that_moves_all
     let table = table();
     learn(&table, mac(1), HOME, 1);
     assert_eq!(intervals(&table, mac(1), 1..100).len(), 6);
-    // It was taken in second 64, and is held until second 124.
+    // It moved in second 64, and is held until second 124.
     let many = 10 * MOST as u32;
     for n in 0..many {
         learn(&table, mac(1000 + n), HOME, 100);

@@ -4,22 +4,23 @@
 //! entry, 64 bits:   address (48) | owner (16)          0 = empty
 //! beside it:        VLAN (32) | second last heard (32)
 //! bucket:           8 entries = one cache line         an address can be in two buckets, so 16 probes at most
-//! owner, 16 bits:   generation (4) | port index (12)   a port that is flushed takes its next generation
+//! owner, 16 bits:   generation (4) | port index (12)   a flushed port takes its next generation
 //! ```
 //!
-//! A flush is O(1): the port's next generation makes its old entries mean nobody. They are cleared later by
-//! [`MacTable::sweep`], which must run before a generation comes round again (after 15 flushes of one index).
+//! A flush is O(1): with the port's next generation its old entries are invalid. [`MacTable::sweep`] clears them later.
+//! It must run before a generation repeats (after 15 flushes of one index).
 //!
-//! The seed is secret, so a client cannot choose addresses that meet in one bucket; what it learns is bounded by a limit
-//! per port. All operations are lock-free. When two pollers learn one new address at the same moment it may stand
-//! twice until it ages; whichever is found first decides.
+//! The seed is secret, so a client cannot choose addresses that collide in one bucket. The addresses of a port are
+//! limited. All operations are lock-free. If two pollers learn a new address at the same moment, it may have two
+//! entries until one ages; a lookup returns the first of them.
 //!
-//! An address that moved to another port moves again only when its hold-down has ended (`hold_down.rs`). Only addresses that are heard
-//! from another port than before come there.
+//! An address that moved to another port moves again only when its hold-down has ended (`hold_down.rs`). Addresses that
+//! stay at their port never reach that code.
 //!
-//! An address is learned once for each VLAN. Tables of switches without VLANs have all in VLAN 0 and never look at the word
-//! beside an entry to find it; those with VLANs do. The two words are not written at once, so for a moment an entry can be
-//! found under the VLAN of the one before it: whoever delivers checks that the port is in the frame's VLAN.
+//! An address is learned once for each VLAN. In switches without VLANs all entries are in VLAN 0, and a lookup does not
+//! read the word beside an entry; in switches with VLANs it does. The two words are not written atomically, so for a
+//! moment an entry can be found under the VLAN of its predecessor. Delivery therefore checks that the port is in the
+//! frame's VLAN.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,41 +30,62 @@ use crate::frame::{MAX_PORTS, Mac, Owner};
 
 const WAYS: usize = 8;
 
-/// What came of learning.
+/// The result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Known, at this port.
+    /// The address was at this port already.
     Known,
     /// New.
     New,
-    /// Was at another port until now.
+    /// The address moved here from the port of this owner.
     Moved(Owner),
-    /// Not learned: it moved shortly before, and stays at its port until its hold-down has ended.
+    /// Not learned: the address stays at its port until its hold-down has ended.
     Held,
-    /// Not learned: both buckets are full of living entries.
+    /// Not learned: both buckets are full of valid entries.
     TableFull,
-    /// Not learned: the port has as many addresses as it may.
+    /// Not learned: the port has reached its limit of addresses.
     PortLimit,
 }
 
 /// An entry as listed by `ringway fdb`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntry {
-    /// The VLAN; 0 where there are none.
+    /// The VLAN; 0 in switches without VLANs.
     pub vlan: u16,
     /// The address.
     pub mac: Mac,
-    /// Where it is.
+    /// The port that it is at.
     pub owner: Owner,
-    /// Second it was last heard.
+    /// The second in which it was last a source address.
     pub heard: u32,
+}
+
+/// What the table has to know of the owners of its entries, and has to tell them.
+pub(crate) trait Owners {
+    /// Returns true if the entries of an owner are valid; other entries may be overwritten.
+    fn is_alive(&self, owner: Owner) -> bool;
+
+    /// Counts an address whose move to `owner` the hold-down refused.
+    fn count_held_move(&self, owner: Owner);
+}
+
+/// Owners that do not count refused moves.
+struct Alive<F: Fn(Owner) -> bool>(F);
+
+impl<F: Fn(Owner) -> bool> Owners for Alive<F> {
+    #[inline]
+    fn is_alive(&self, owner: Owner) -> bool {
+        (self.0)(owner)
+    }
+
+    fn count_held_move(&self, _: Owner) {}
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU64; WAYS]);
 
-/// See the module's description.
+/// A MAC table (see the module's comment).
 #[derive(Debug)]
 pub struct MacTable {
     buckets: Box<[Bucket]>,
@@ -92,8 +114,8 @@ fn heard_in(vlan: u16, now: u32) -> u64 {
 }
 
 impl MacTable {
-    /// A table for `entries` addresses (rounded up to a power of two, 64 to 2^20), of which each port may have
-    /// `port_limit`. `seed` should come from the kernel's random numbers.
+    /// A table for `entries` addresses (rounded up to a power of two, 64 to 2^20), at most `port_limit` of each port.
+    /// `seed` should come from the kernel's random number generator.
     #[must_use]
     pub fn new(entries: usize, port_limit: u32, seed: [u64; 2]) -> MacTable {
         let entries = entries.clamp(64, 1 << 20).next_power_of_two();
@@ -108,7 +130,7 @@ impl MacTable {
         }
     }
 
-    /// Entries it has room for.
+    /// Number of entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.heard.len()
@@ -160,44 +182,40 @@ impl MacTable {
         &self.buckets[at / WAYS].0[at % WAYS]
     }
 
-    /// Where `mac` was last heard. The caller checks that the owner's generation is the port's present one.
+    /// The port that last sent from `mac`, in switches without VLANs. The caller checks that the owner's generation is
+    /// the port's present one.
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: Mac) -> Option<Owner> {
         self.lookup_in(0, mac)
     }
 
-    /// The same in a VLAN.
+    /// The port that last sent from `mac` in a VLAN. The caller checks that the owner's generation is the port's
+    /// present one.
     #[inline]
     #[must_use]
     pub fn lookup_in(&self, vlan: u16, mac: Mac) -> Option<Owner> {
         self.find(vlan, mac).map(|(_, found)| owner_of(found))
     }
 
-    /// Notes that `mac` was heard from `owner` in second `now`. `alive` tells owners whose entries still count from
-    /// those that may be overwritten.
+    /// Learns that `owner` sent from `mac` in second `now`, in switches without VLANs. `alive` returns true for owners
+    /// with valid entries; other entries may be overwritten.
     #[inline]
     pub fn learn(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
         self.learn_in(0, mac, owner, now, alive)
     }
 
-    /// The same in a VLAN.
+    /// Learns that `owner` sent from `mac` in a VLAN in second `now`. `alive` returns true for owners with valid
+    /// entries; other entries may be overwritten.
     #[inline]
     pub fn learn_in(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
-        self.hear(vlan, mac, owner, now, alive, |_| ())
+        self.learn_with(vlan, mac, owner, now, &Alive(alive))
     }
 
-    /// The same. Calls `held` with the owner when the address is held: a caller that compares the result would do so for each frame.
-    #[inline]
-    pub(crate) fn hear(
-        &self,
-        vlan: u16,
-        mac: Mac,
-        owner: Owner,
-        now: u32,
-        alive: impl Fn(Owner) -> bool,
-        held: impl FnOnce(Owner),
-    ) -> Learned {
+    /// Learns as [`MacTable::learn_in`] does, and tells `owners` if the hold-down refuses a move. A callback costs less than a
+    /// comparison of the result for each frame.
+    #[inline(always)]
+    pub(crate) fn learn_with(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, owners: &impl Owners) -> Learned {
         if let Some((at, found)) = self.find(vlan, mac) {
             let heard = &self.heard[at];
             let word = heard_in(vlan, now);
@@ -208,23 +226,24 @@ impl MacTable {
             if before == owner {
                 return Learned::Known;
             }
-            let learned = self.take_over(at, found, vlan, owner, now, alive(before));
+            let learned = self.take_over((at, found), vlan, owner, now, owners.is_alive(before));
             if learned == Learned::Held {
-                held(owner);
+                owners.count_held_move(owner);
             }
             return learned;
         }
-        self.insert(vlan, mac, owner, now, alive)
+        self.insert(vlan, mac, owner, now, |owner| owners.is_alive(owner))
     }
 
-    /// Gives an entry to another owner. `is_alive`: the owner before still counts, so that this is a move.
+    /// Gives an entry, its index and its word, to another owner. With `is_alive` the owner before is valid, so that this is a move.
     #[cold]
-    fn take_over(&self, at: usize, found: u64, vlan: u16, owner: Owner, now: u32, is_alive: bool) -> Learned {
+    fn take_over(&self, entry: (usize, u64), vlan: u16, owner: Owner, now: u32, is_alive: bool) -> Learned {
+        let (at, found) = entry;
         let (mac, before) = (Mac::from_bits(found >> 16), owner_of(found));
         if !self.count_up(owner) {
             return Learned::PortLimit;
         }
-        // After the limit: a port that may not have the address does not begin a hold-down.
+        // Checked after the port's limit: a refused port must not begin a hold-down.
         if is_alive && !self.hold_down.admits(self.hash(vlan, mac), before, owner, now) {
             self.count_down(owner);
             return Learned::Held;
@@ -247,7 +266,7 @@ impl MacTable {
         if !self.count_up(owner) {
             return Learned::PortLimit;
         }
-        // Into the emptier of the two buckets, so that a table fills to nearly all of its entries.
+        // The emptier of the two buckets first, so that nearly all entries of a table can be used.
         let living = |bucket: usize| {
             let entries = self.buckets[bucket].0.iter().map(|entry| entry.load(Ordering::Relaxed));
             entries.filter(|&found| found != 0 && alive(owner_of(found))).count()
@@ -283,17 +302,18 @@ impl MacTable {
 
     fn count_down(&self, owner: Owner) {
         let count = &self.learned[usize::from(owner.index())];
-        // Saturating: a flush resets the count while an older entry may still be on its way out.
+        // Saturating: a flush resets the count while an older entry may still be removed.
         let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
     }
 
-    /// Forgets the addresses of the port with this index, in O(1): the caller gives the port its next generation.
+    /// Resets the number of addresses of the port with this index. The caller gives the port its next generation, which
+    /// invalidates its entries.
     pub fn reset_count(&self, index: u16) {
         self.learned[usize::from(index) % MAX_PORTS].store(0, Ordering::Relaxed);
     }
 
-    /// Clears entries that are not `alive` and those not heard for `max_age` seconds (0: they do not age). Returns how
-    /// many were cleared.
+    /// Clears entries that are not `alive`, and entries that were no source address for `max_age` seconds (0: entries
+    /// do not age). Returns how many were cleared.
     pub fn sweep(&self, now: u32, max_age: u32, alive: impl Fn(Owner) -> bool) -> usize {
         let mut cleared = 0;
         for at in 0..self.heard.len() {
@@ -317,7 +337,7 @@ impl MacTable {
         cleared
     }
 
-    /// The addresses that moved last, in no order.
+    /// The latest moves, in no order.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
         let mut moves = self.moves.all();
@@ -327,13 +347,13 @@ impl MacTable {
         moves
     }
 
-    /// How often an address turned up at another port than before.
+    /// Number of moves of all addresses.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moves.count()
     }
 
-    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    /// Number of moves that a hold-down refused.
     #[must_use]
     pub fn moves_held(&self) -> u64 {
         self.hold_down.all_refused()

@@ -1,11 +1,12 @@
-//! The MAC table against a simple model, and how well it fills.
+//! The MAC table compared with a simple model, and how full it can get.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proptest::prelude::*;
+use ringway_testing::until;
 
 use crate::testing::mac;
 use crate::{Learned, Mac, MacTable, Owner};
@@ -13,7 +14,7 @@ use crate::{Learned, Mac, MacTable, Owner};
 const PORTS: u16 = 6;
 const LIMIT: u32 = 5;
 
-/// What users do to a table.
+/// Operations on a table.
 #[derive(Clone, Debug)]
 enum Step {
     Learn { station: u32, port: u16 },
@@ -35,15 +36,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The table as one would write it without thinking of speed.
+/// A simple model of the table.
 #[derive(Default)]
 struct Model {
     stations: HashMap<u32, (u16, u32)>,
     held: HashMap<u32, HoldDown>,
 }
 
-/// A station that moved: the port and the generation that it was at before, when it last moved away from there or on, and for
-/// how long it is not to move.
+/// A station that moved: the port and the generation before, the time of its last move, and the length of its
+/// hold-down.
 struct HoldDown {
     home: (u16, u8),
     since: u32,
@@ -55,7 +56,7 @@ impl Model {
         self.stations.values().filter(|(at, _)| *at == port).count() as u32
     }
 
-    /// Whether a station may move.
+    /// Returns true if a station may move.
     fn moves(&mut self, station: u32, from: (u16, u8), to: (u16, u8), now: u32) -> bool {
         self.held.retain(|_, held| now < held.since + held.lasts + 60);
         match self.held.get_mut(&station) {
@@ -132,7 +133,7 @@ proptest! {
     /// Generations, moves, limits, ageing and sweeps, over any number of flushes.
     #[test]
     fn the_table_agrees_with_a_map(steps in proptest::collection::vec(step(), 1..400), key in any::<[u64; 2]>()) {
-        // Far more room than stations, so that no bucket fills.
+        // Far more entries than stations, so that no bucket is full.
         let table = MacTable::new(4096, LIMIT, key);
         let mut model = Model::default();
         let mut generations = [0u8; PORTS as usize];
@@ -157,7 +158,7 @@ proptest! {
                     table.reset_count(port);
                     model.stations.retain(|_, (owner, _)| *owner != port);
                     if flushes[at] == 15 {
-                        // What the switch's keeper must do before a generation comes round again.
+                        // The sweep that must happen before a generation repeats.
                         let alive = |owner: Owner| generations[usize::from(owner.index())] == owner.generation();
                         table.sweep(now, 0, alive);
                         flushes = [0; PORTS as usize];
@@ -191,22 +192,19 @@ fn a_flush_takes_the_same_few_steps_whatever_the_table_holds() {
     for station in 0..700_000 {
         table.learn(mac(station), Owner::new(1, 0), 1, |_| true);
     }
-    let time = |table: &MacTable| {
+    // A walk over the entries takes about as long as this one, and a thousand flushes take less. Where the machine takes the
+    // processor away meanwhile, they are compared once more.
+    until("a thousand flushes take less than ten walks", || {
         let start = Instant::now();
-        for _ in 0..1000 {
-            table.reset_count(1);
-        }
-        start.elapsed()
-    };
-    let empty = MacTable::new(64, u32::MAX, seed());
-    let least = (0..20).map(|_| (time(&table), time(&empty))).min();
-    let (full, _) = least.unwrap_or_default();
-    // A walk over the entries would take a millisecond each time.
-    assert!(full < Duration::from_millis(100), "{full:?} for 1000 flushes of 700,000 addresses");
+        (0..10).for_each(|_| assert!(table.entries().count() > 690_000));
+        let walks = start.elapsed();
+        (0..1000).for_each(|_| table.reset_count(1));
+        start.elapsed() - walks < walks
+    });
     assert_eq!(table.learned(1), 0);
     let alive = |owner: Owner| owner == Owner::new(1, 1);
     assert_eq!((0..700_000).filter_map(|n| table.lookup(mac(n))).filter(|&owner| alive(owner)).count(), 0);
-    // And their places can be had again.
+    // Their entries can be used again.
     let again = (0..700_000).filter(|&n| table.learn(mac(1 << 24 | n), Owner::new(1, 1), 2, alive) == Learned::New);
     assert!(again.count() > 690_000);
 }
@@ -226,10 +224,10 @@ fn sixteen_flushes_with_a_sweep_do_not_bring_old_addresses_back() {
     assert_eq!(table.learned(5), 0);
 }
 
-/// Station by number.
+/// The address of station `n`.
 type Stations = Box<dyn Fn(u32) -> Mac>;
 
-/// Stations that a hostile or an unlucky client may choose.
+/// Addresses that a hostile or an unlucky client may choose.
 fn populations() -> [(&'static str, Stations); 4] {
     let key = seed();
     [
@@ -271,7 +269,7 @@ fn concurrent_learners_never_make_a_frame_go_where_its_station_never_was() {
     let table = MacTable::new(512, u32::MAX, seed());
     let stop = AtomicBool::new(false);
     let generation = AtomicU8::new(0);
-    // Station n is only ever heard at the ports n % 4 and n % 4 + 4, by threads 0 and 1.
+    // Station n only sends from ports n % 4 and n % 4 + 4, by threads 0 and 1.
     let together = Barrier::new(3);
     let learn = |high: u16| {
         together.wait();
@@ -305,7 +303,7 @@ fn concurrent_learners_never_make_a_frame_go_where_its_station_never_was() {
         stop.store(true, Ordering::Relaxed);
         reader.join().expect("looks up");
     });
-    // Two learners of one new address may both have found a place: never more than that.
+    // Two threads may both have learned one new address: never more than that.
     for n in 0..STATIONS {
         let places = table.entries().filter(|e| e.mac == mac(n)).count();
         assert!((1..=2).contains(&places), "station {n} stands {places} times");

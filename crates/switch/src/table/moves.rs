@@ -1,36 +1,36 @@
-//! Addresses that turn up at another port than before: a machine that was moved, a loop, or two with one address.
+//! Addresses that move to another port: a migrated machine, a loop, or two stations with one address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::frame::{Mac, Owner};
 
-/// How many are remembered: the latest.
+/// Number of addresses with a record: the latest that moved.
 const MOST: usize = 64;
 
 /// An address that moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The VLAN; 0 where there are none.
+    /// The VLAN; 0 in switches without VLANs.
     pub vlan: u16,
     /// The address.
     pub mac: Mac,
-    /// Where it was before it moved last.
+    /// The port before the last move.
     pub from: Owner,
-    /// Where it is.
+    /// The port after the last move.
     pub to: Owner,
-    /// How often it moved since it is remembered.
+    /// Number of moves since its record began.
     pub count: u64,
-    /// Second it moved last.
+    /// The second of the last move.
     pub second: u32,
-    /// It went back to where it came from: two have this address, or frames go in a circle.
+    /// True if it once returned to the port that it came from: two stations have this address, or there is a loop.
     pub is_duplicate: bool,
-    /// How often it did not move, as it had moved shortly before: since its hold-down is remembered.
+    /// Number of moves that its hold-down refused, since its hold-down record began.
     pub held: u64,
 }
 
-/// The addresses that moved last, and how many moves there were. Whoever sees a move never waits to note it: of two at one
-/// moment one may be missed, though counted.
+/// The addresses that moved last, and the number of all moves. Noting a move never waits for the lock: of two moves at
+/// the same moment, one may have no record, but both are counted.
 #[derive(Debug)]
 pub(crate) struct Moves {
     last: Mutex<Vec<Move>>,
@@ -42,7 +42,7 @@ impl Moves {
         Moves { last: Mutex::new(Vec::with_capacity(MOST)), count: AtomicU64::new(0) }
     }
 
-    /// Notes a move.
+    /// Counts and records a move.
     pub(crate) fn note(&self, vlan: u16, mac: Mac, from: Owner, to: Owner, now: u32) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut moves = match self.last.try_lock() {
@@ -63,12 +63,12 @@ impl Moves {
         }
     }
 
-    /// All that are remembered, in no order.
+    /// All records, in no order.
     pub(crate) fn all(&self) -> Vec<Move> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many there were.
+    /// Number of all moves.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

@@ -1,12 +1,12 @@
-//! A port in its switch.
+//! A port as a member of its switch.
 
 use std::sync::Arc;
 
 use crate::frame::{Mac, Owner, Sender};
-use crate::policy::{Bound, Egress, Excess, Membership, Policy, Reach, Rule};
+use crate::policy::{Bound, Egress, Excess, Limit, Membership, Policy, Reach, Rule, Storm};
 use crate::port::Port;
 
-/// A port's place in its switch and what the configuration says of it.
+/// A port's index in its switch, and its configuration.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its index and generation.
@@ -17,52 +17,65 @@ pub struct Member {
     pub isolated: bool,
     /// Addresses bound to the port: in a map switch, where frames to them go.
     pub macs: Vec<Mac>,
-    /// Its share of what it sends to a port, or draws on a bucket, with others; at least 1.
+    /// Its share of a receiver's limit or of a shared bucket, relative to other senders; at least 1.
     pub weight: u32,
-    /// What is looked at before its frames are forwarded; none: nothing.
+    /// Ingress and egress policy of the port, if any.
     pub policy: Option<Policy>,
-    /// Whom it may exchange frames with.
+    /// The ports that it may exchange frames with.
     pub reach: Reach,
-    /// Its VLANs, where the switch has any.
+    /// Its VLANs, if the switch has VLANs.
     pub vlans: Membership,
 }
 
 impl Member {
-    /// A port with nothing set.
+    /// A port with default configuration.
     #[must_use]
     pub fn new(owner: Owner, port: Arc<Port>) -> Member {
         let (reach, vlans) = Default::default();
         Member { owner, port, isolated: false, macs: Vec::new(), weight: 1, policy: None, reach, vlans }
     }
 
-    /// Who it is to a port that it sends to.
+    /// The port as a sender, with its weight.
     #[inline]
     pub(crate) fn sender(&self) -> Sender {
         Sender { owner: self.owner, weight: self.weight }
     }
 
-    /// The limit on what the port is given, if it has one.
+    /// The port's ingress limit, if it has one.
+    #[inline]
+    pub(crate) fn ingress(&self) -> Option<&Limit> {
+        self.policy.as_ref()?.ingress.as_deref()
+    }
+
+    /// The port's storm control, if it has any.
+    #[inline]
+    pub(crate) fn storm(&self) -> Option<&Storm> {
+        self.policy.as_ref()?.storm.as_deref()
+    }
+
+    /// The port's egress limit, if it has one.
     #[inline]
     pub(crate) fn egress(&self) -> Option<&Egress> {
         self.policy.as_ref()?.egress.as_deref()
     }
 
-    /// The limit on what the port is given, if its senders wait for it.
-    pub(crate) fn egress_that_waits(&self) -> Option<&Egress> {
+    /// The port's egress limit, if senders wait for it.
+    pub(crate) fn waiting_egress(&self) -> Option<&Egress> {
         self.egress().filter(|egress| egress.limit().excess == Excess::Wait)
     }
 
-    /// Whether every policy allows that frames from the port are dropped unread ([`Rule::may_drop_unread`]).
-    pub(crate) fn sent_may_drop_unread(&self) -> bool {
-        // All fields by name. The VLANs of a port matter where the switch has any, which is for the domain to say.
+    /// Returns true if every policy allows dropping frames from the port unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn ingress_may_drop_unread(&self) -> bool {
+        // All fields are named, so that a new one is not forgotten. The VLANs of a port matter only if the switch has
+        // VLANs, which `Domain` answers.
         let Member { owner: _, port: _, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
-        policy.as_ref().is_none_or(Policy::sent_may_drop_unread) && reach.may_drop_unread()
+        policy.as_ref().is_none_or(Policy::ingress_may_drop_unread) && reach.may_drop_unread()
     }
 
-    /// Whether every policy allows that frames for the port are dropped unread ([`Rule::may_drop_unread`]).
-    pub(crate) fn given_may_drop_unread(&self) -> bool {
+    /// Returns true if every policy allows dropping frames for the port unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn egress_may_drop_unread(&self) -> bool {
         let Member { owner: _, port, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
-        policy.as_ref().is_none_or(Policy::given_may_drop_unread)
+        policy.as_ref().is_none_or(Policy::egress_may_drop_unread)
             && reach.may_drop_unread()
             && port.congestion().may_drop_unread()
     }

@@ -1,9 +1,11 @@
-//! A switch and its ports, as pollers see them: immutable values, replaced when anything changes.
+//! A switch and its ports, as pollers see them: immutable values, replaced on each change.
 
+mod context;
+mod flood_policy;
 mod member;
-mod spread;
 mod switch;
 
+pub(crate) use context::Context;
+pub use flood_policy::{FloodAction, FloodPolicy, Forwarding};
 pub use member::Member;
-pub use spread::{Forwarding, Spread, Spreads};
 pub use switch::{Forward, Switch};

@@ -1,46 +1,47 @@
-//! One broadcast domain, as pollers see it: an immutable value, replaced when anything changes.
+//! One broadcast domain, as pollers see it: an immutable value, replaced on each change.
 
 use std::sync::Arc;
 
+use super::flood_policy::FloodPolicy;
 use super::member::Member;
-use super::spread::Spreads;
 use crate::batch::Batch;
 use crate::frame::Owner;
 use crate::policy::Domain;
 use crate::port::Watch;
-use crate::table::MacTable;
+use crate::table::{MacTable, Owners};
 
-/// Sets the destination of every frame of a batch. Replaceable; sees only the private copies of the heads.
+/// A forwarding function: sets the destination of every frame of a batch. It reads only the private copies of the
+/// heads.
 pub trait Forward: Send + Sync {
-    /// Decides. `now` is the second of the batch's one clock reading.
+    /// Sets the destination of every frame. `now` is the time in seconds, from the batch's one clock reading.
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 }
 
-/// See the module's description.
+/// A switch: one broadcast domain and its members.
 pub struct Switch {
     name: String,
     members: Box<[Option<Member>]>,
-    /// By index; empty when nobody watches anything.
+    /// By port index; empty if no port is watched.
     watches: Box<[Option<Watch>]>,
     /// The ports that flooded frames go to.
     flooded: Box<[u16]>,
     table: Arc<MacTable>,
     forward: Box<dyn Forward>,
-    spreads: Spreads,
-    /// Some port has its senders wait.
+    flood_policy: FloodPolicy,
+    /// True if some port's egress limit makes its senders wait.
     holds: bool,
     domain: Option<Domain>,
 }
 
 impl Switch {
-    /// A switch of these members; each stands at its owner's index.
+    /// A switch of these members, each at its owner's index.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
         members: impl IntoIterator<Item = Member>,
         table: Arc<MacTable>,
         forward: Box<dyn Forward>,
-        spreads: Spreads,
+        flood_policy: FloodPolicy,
     ) -> Switch {
         let mut places: Vec<Option<Member>> = Vec::new();
         for member in members {
@@ -51,7 +52,7 @@ impl Switch {
             places[index] = Some(member);
         }
         let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
-        let holds = places.iter().flatten().any(|member| member.egress_that_waits().is_some());
+        let holds = places.iter().flatten().any(|member| member.waiting_egress().is_some());
         let watches = Box::default();
         Switch {
             name: name.into(),
@@ -60,13 +61,13 @@ impl Switch {
             flooded,
             table,
             forward,
-            spreads,
+            flood_policy,
             holds,
             domain: None,
         }
     }
 
-    /// The same, with ports that are watched, or mirrors, by their index. A port that is not there is passed over.
+    /// Adds taps and mirrors, by port index. An index without a port is ignored.
     #[must_use]
     pub fn with_watches(mut self, watches: impl IntoIterator<Item = (u16, Watch)>) -> Switch {
         let mut places: Vec<Option<Watch>> = Vec::new();
@@ -80,7 +81,7 @@ impl Switch {
         self
     }
 
-    /// The same with bound addresses, rules and VLANs.
+    /// Adds bound addresses, rules and VLANs.
     #[must_use]
     pub fn within(self, domain: Domain) -> Switch {
         Switch { domain: (!domain.is_idle()).then_some(domain), ..self }
@@ -93,7 +94,7 @@ impl Switch {
         self.domain.as_ref()
     }
 
-    /// Whether it has VLANs.
+    /// Returns true if the switch has VLANs.
     #[inline]
     pub(crate) fn has_vlans(&self) -> bool {
         self.domain.as_ref().is_some_and(|domain| domain.vlans)
@@ -119,14 +120,14 @@ impl Switch {
         &*self.forward
     }
 
-    /// What happens to frames with no single destination.
+    /// Where frames without a single destination go.
     #[inline]
     #[must_use]
-    pub fn spreads(&self) -> &Spreads {
-        &self.spreads
+    pub fn flood_policy(&self) -> &FloodPolicy {
+        &self.flood_policy
     }
 
-    /// Whether some port has its senders wait.
+    /// Returns true if some port's egress limit makes its senders wait.
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.holds
@@ -139,42 +140,49 @@ impl Switch {
         self.members.get(usize::from(index))?.as_ref()
     }
 
-    /// Whether an owner is a present port in its present generation.
+    /// Returns true if the owner is a present port in its present generation.
     #[inline]
     #[must_use]
     pub fn is_alive(&self, owner: Owner) -> bool {
         self.member(owner.index()).is_some_and(|member| member.owner == owner)
     }
 
-    /// Counts an address that did not move to a port of ours, as it had moved shortly before. For the owner of the port's input.
-    #[cold]
-    pub(crate) fn note_held(&self, to: Owner) {
-        if let Some(member) = self.member(to.index()) {
-            member.port.counters().add_move_held();
-        }
-    }
-
-    /// Indices of the ports that flooded frames go to, ascending: all but mirrors.
+    /// Indices of the ports that flooded frames go to, ascending: all except mirrors.
     #[inline]
     pub(crate) fn flooded(&self) -> &[u16] {
         &self.flooded
     }
 
-    /// Whether any port is watched, or a mirror.
+    /// Returns true if any port is watched or is a mirror.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         !self.watches.is_empty()
     }
 
-    /// Who watches the port at an index, if it is watched or a mirror.
+    /// The taps of the port at an index, if it is watched or a mirror.
     #[inline]
     pub(crate) fn watch(&self, index: u16) -> Option<&Watch> {
         self.watches.get(usize::from(index))?.as_ref()
     }
 
-    /// The members there are.
+    /// All members.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().flatten()
+    }
+}
+
+impl Owners for Switch {
+    #[inline]
+    fn is_alive(&self, owner: Owner) -> bool {
+        Switch::is_alive(self, owner)
+    }
+
+    /// Called by the poller that has the input of the port.
+    #[cold]
+    fn count_held_move(&self, owner: Owner) {
+        if let Some(member) = self.member(owner.index()) {
+            member.port.counters().add_move_held();
+        }
     }
 }
 

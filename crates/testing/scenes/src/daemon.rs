@@ -64,7 +64,7 @@ impl Daemon {
         Self::start_by(&[], config)
     }
 
-    /// Starts by way of a command that executes its arguments, such as `unshare`.
+    /// Starts a daemon through a command that executes its arguments, for example `unshare`.
     #[must_use]
     pub fn start_by(way: &[&str], config: &str) -> Self {
         let dir = directory();

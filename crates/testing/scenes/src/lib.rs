@@ -5,6 +5,7 @@
 
 mod daemon;
 pub mod flood;
+pub mod guest;
 pub mod namespace;
 mod port;
 pub mod testpmd;

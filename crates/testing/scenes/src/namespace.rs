@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ringway_testing::child::{Ended, forward_lines};
 use ringway_testing::skip::{is_installed, is_root};
+use ringway_testing::{snmp, until};
 use ringway_traffic::pcap::CaptureReader;
 use rustix::process::Signal;
 
@@ -70,7 +71,26 @@ impl Namespace {
         running
     }
 
-    /// Whether it has a network device of this name.
+    /// A counter of its kernel, by its names in `/proc/net/snmp`: `snmp("Icmp", "InEchoReps")`.
+    pub fn snmp(&self, protocol: &str, counter: &str) -> u64 {
+        snmp::counter(&self.ok("cat", &["/proc/net/snmp"]), protocol, counter).expect("the kernel has this counter")
+    }
+
+    /// Sends `count` echo requests by `ping` with these arguments, and waits until each is answered.
+    pub fn ping(&self, count: u64, args: &[&str]) {
+        self.start_ping(count, args).finish();
+    }
+
+    /// Starts `ping` with `count` echo requests and these arguments, and waits for the first answer. No other ping of this namespace
+    /// may be answered meanwhile.
+    pub fn start_ping(&self, count: u64, args: &[&str]) -> Pings<'_> {
+        let wanted = self.snmp("Icmp", "InEchoReps") + count;
+        let number = count.to_string();
+        let args = [&["-c", &number], args].concat();
+        Pings { space: self, ping: self.start("ping", &args, "icmp_seq="), wanted }
+    }
+
+    /// Returns true if it has a network device of this name.
     pub fn has_device(&self, name: &str) -> bool {
         self.run("ip", &["link", "show", "dev", name]).code == Some(0)
     }
@@ -96,6 +116,26 @@ impl Running {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{}: {status}: {}", self.name, said.join("\n"));
         said.join("\n")
+    }
+}
+
+/// A `ping` that was started.
+///
+/// The kernel's counter is judged, and not what `ping` says: while `ping` has no processor its socket overflows, and it stops waiting
+/// for the last answer after two round-trip times.
+pub struct Pings<'s> {
+    space: &'s Namespace,
+    ping: Running,
+    wanted: u64,
+}
+
+impl Pings<'_> {
+    /// Waits until `ping` has ended and each of its requests is answered, once.
+    pub fn finish(self) {
+        let said = self.ping.finish();
+        let answered = || self.space.snmp("Icmp", "InEchoReps");
+        until("each ping is answered", || answered() >= self.wanted);
+        assert!(answered() == self.wanted && !said.contains("DUP!"), "answered more than once: {said}");
     }
 }
 

@@ -7,12 +7,13 @@ use ringway_testing::{PATIENCE, until};
 
 use crate::Daemon;
 
-/// Sends one frame.
+/// Sends one frame, when the transmit ring has room for it.
 ///
 /// # Panics
-/// The transmit ring is full.
+/// The switch makes no room within [`PATIENCE`].
+#[track_caller]
 pub fn send(port: &mut Port, frame: &[u8]) {
-    assert!(port.tx().push(frame), "there should be room");
+    until("there is room", || port.tx().push(frame));
     port.flush();
 }
 

@@ -12,7 +12,7 @@ use super::message::{IRQ_INTX, IRQ_MSI};
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use super::receive::Format;
 use super::registers::{Registers, register as reg};
-use crate::Mac;
+use crate::mac::Mac;
 
 /// The interrupt causes that the driver unmasks.
 pub const CAUSES: u32 = reg::TXDW | reg::LSC | reg::RXSEQ | reg::RXDMT0 | reg::RXT0;
@@ -59,7 +59,7 @@ pub struct Nic {
     /// The model.
     pub kind: Kind,
     /// An eventfd that is written at each interrupt.
-    pub bell: OwnedFd,
+    pub interrupt: OwnedFd,
     /// True if interrupts use the pin, which has to be unmasked after each interrupt.
     pub pin: bool,
     /// True if received frames include their frame check sequence.
@@ -80,7 +80,7 @@ pub struct RingAt {
 
 impl Nic {
     /// Connects to the server at `path`, and checks that its NIC supports the mode.
-    pub fn meet(path: &Path, options: &E1000Options) -> Result<Nic, E1000Error> {
+    pub fn connect(path: &Path, options: &E1000Options) -> Result<Nic, E1000Error> {
         let lacks = |what: String| E1000Error::Lacks { path: path.to_owned(), what };
         let mut registers = Registers::new(VfioUser::connect(path, options.within)?);
         let kind = match (registers.config(VENDOR)?, registers.config(DEVICE)?) {
@@ -104,25 +104,25 @@ impl Nic {
                 return Err(lacks("lets no ring registers be mapped (registers = \"mapped\" would)".to_owned()));
             }
         }
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let interrupt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let pin = kind == Kind::Pro1000;
         let (mac, within) = (Mac([0; 6]), options.within);
         let with_fcs = kind == Kind::Pro1000 && options.mode != E1000Mode::Csb;
-        let mut nic = Nic { registers, kind, bell, pin, with_fcs, mac, within };
-        nic.switch_on()?;
+        let mut nic = Nic { registers, kind, interrupt, pin, with_fcs, mac, within };
+        nic.set_up_function()?;
         nic.reset()?;
         nic.mac = nic.read_address()?;
         Ok(nic)
     }
 
     /// Configures interrupts and the PCI function, as a hypervisor and the PCI layer of a kernel do.
-    fn switch_on(&mut self) -> Result<(), E1000Error> {
-        let bell = self.bell.try_clone()?;
+    fn set_up_function(&mut self) -> Result<(), E1000Error> {
+        let interrupt = self.interrupt.try_clone()?;
         let index = if self.pin { IRQ_INTX } else { IRQ_MSI };
         if self.registers.client().irqs(index)? == 0 {
-            return Err(self.odd(format!("has no interrupt of kind {index}")));
+            return Err(self.unexpected(format!("has no interrupt of kind {index}")));
         }
-        self.registers.client().trigger(index, 0, &[bell.as_fd()])?;
+        self.registers.client().trigger(index, 0, &[interrupt.as_fd()])?;
         let no_pin = if self.pin { 0 } else { COMMAND_NO_PIN };
         self.registers.set_config(COMMAND, COMMAND_ON | no_pin)?;
         if self.pin {
@@ -142,7 +142,7 @@ impl Nic {
             }
             at = u64::from(capability >> 8 & 0xfc);
         }
-        Err(self.odd("has message-signalled interrupts but no capability that says so".to_owned()))
+        Err(self.unexpected("has message-signalled interrupts but no capability that says so".to_owned()))
     }
 
     fn reset(&mut self) -> Result<(), E1000Error> {
@@ -243,8 +243,13 @@ impl Nic {
     /// Waits for an interrupt.
     pub fn await_interrupt(&self) -> Result<(), E1000Error> {
         let timeout = Timespec::try_from(self.within).ok();
-        let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], timeout.as_ref()).map_err(io::Error::from)?;
-        if rung == 0 { Err(self.odd(format!("makes no interrupt within {:?}", self.within))) } else { Ok(()) }
+        let has_arrived =
+            poll(&mut [PollFd::new(&self.interrupt, PollFlags::IN)], timeout.as_ref()).map_err(io::Error::from)?;
+        if has_arrived == 0 {
+            Err(self.unexpected(format!("makes no interrupt within {:?}", self.within)))
+        } else {
+            Ok(())
+        }
     }
 
     fn until(
@@ -255,7 +260,7 @@ impl Nic {
         let deadline = Instant::now() + self.within;
         while !done(&mut self.registers)? {
             if Instant::now() >= deadline {
-                return Err(self.odd(format!("{otherwise} within {:?}", self.within)));
+                return Err(self.unexpected(format!("{otherwise} within {:?}", self.within)));
             }
             // No event tells that a register has changed, so poll it.
             std::thread::sleep(Duration::from_millis(1));
@@ -263,7 +268,7 @@ impl Nic {
         Ok(())
     }
 
-    fn odd(&self, what: String) -> E1000Error {
+    fn unexpected(&self, what: String) -> E1000Error {
         E1000Error::Device { path: self.registers.connection().path().to_owned(), what }
     }
 }

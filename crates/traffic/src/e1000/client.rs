@@ -76,7 +76,7 @@ impl VfioUser {
         let (answer, _) = client.ask(Command::VERSION, &proposal, &[])?;
         match answer.first_chunk::<2>().map(|major| u16::from_ne_bytes(*major)) {
             Some(major) if major == VERSION[0] => Ok(client),
-            major => Err(client.odd(Command::VERSION, &format!("major version {major:?}"))),
+            major => Err(client.unexpected(Command::VERSION, &format!("major version {major:?}"))),
         }
     }
 
@@ -90,7 +90,7 @@ impl VfioUser {
         let word = |at| message::word(&answer, at);
         match (word(4), word(8), word(12)) {
             (Some(flags), Some(regions), Some(irqs)) => Ok(DeviceInfo { regions, irqs, resets: flags & 1 != 0 }),
-            _ => Err(self.odd(command, "too little")),
+            _ => Err(self.unexpected(command, "too little")),
         }
     }
 
@@ -102,11 +102,11 @@ impl VfioUser {
         let command = Command::DEVICE_GET_REGION_INFO;
         let room = (MOST_BYTES - HEADER) as u32;
         let (answer, mut files) = self.ask(command, &message::words(&[room, 0, index, 0, 0, 0, 0, 0]), &[])?;
-        let told = RegionReply::parse(&answer).ok_or_else(|| self.odd(command, "nonsense"))?;
-        let whole = vec![Area { offset: 0, size: told.size }];
-        let areas = if told.mappable { told.areas.unwrap_or(whole) } else { Vec::new() };
-        let file = if told.mappable { files.pop().map(|file| (file, told.file_offset)) } else { None };
-        Ok(Region { size: told.size, areas, file })
+        let reply = RegionReply::parse(&answer).ok_or_else(|| self.unexpected(command, "nonsense"))?;
+        let whole = vec![Area { offset: 0, size: reply.size }];
+        let areas = if reply.mappable { reply.areas.unwrap_or(whole) } else { Vec::new() };
+        let file = if reply.mappable { files.pop().map(|file| (file, reply.file_offset)) } else { None };
+        Ok(Region { size: reply.size, areas, file })
     }
 
     /// Asks how many interrupts of this kind the device has.
@@ -116,7 +116,7 @@ impl VfioUser {
     pub fn irqs(&mut self, index: u32) -> Result<u32, E1000Error> {
         let command = Command::DEVICE_GET_IRQ_INFO;
         let (answer, _) = self.ask(command, &message::words(&[16, 0, index, 0]), &[])?;
-        message::word(&answer, 12).ok_or_else(|| self.odd(command, "too little"))
+        message::word(&answer, 12).ok_or_else(|| self.unexpected(command, "too little"))
     }
 
     /// Maps `bytes` bytes at `offset` of `file` for the device, readable and writable, at this DMA address.
@@ -187,7 +187,7 @@ impl VfioUser {
         let (answer, _) = self.ask(command, &message::access(region, offset, data.len() as u32), &[])?;
         match answer.get(16..) {
             Some(read) if read.len() == data.len() => data.copy_from_slice(read),
-            _ => return Err(self.odd(command, &format!("{} bytes", answer.len()))),
+            _ => return Err(self.unexpected(command, &format!("{} bytes", answer.len()))),
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl VfioUser {
         Ok((got.bytes, files))
     }
 
-    fn odd(&self, command: Command, what: &str) -> E1000Error {
+    fn unexpected(&self, command: Command, what: &str) -> E1000Error {
         self.broken(command, io::Error::other(format!("it answers with {what}")))
     }
 

@@ -55,7 +55,7 @@ impl Csb {
 
     /// Publishes the transmit tail. Returns true if the device wants the register written.
     #[inline]
-    pub fn tell_transmit(&self, tail: u32) -> bool {
+    pub fn publish_transmit(&self, tail: u32) -> bool {
         self.set(GUEST_TDT, tail);
         // Reads the device's request after the tail is visible: at least one of the two sides sees the other's write.
         fence(Ordering::SeqCst);
@@ -65,7 +65,7 @@ impl Csb {
     /// Publishes the receive tail. `crosses` tells whether this passes a threshold. Returns true if the device wants
     /// the register written.
     #[inline]
-    pub fn tell_receive(&self, tail: u32, crosses: impl FnOnce(u32) -> bool) -> bool {
+    pub fn publish_receive(&self, tail: u32, crosses: impl FnOnce(u32) -> bool) -> bool {
         self.set(GUEST_RDT, tail);
         fence(Ordering::SeqCst);
         self.get(HOST_NEED_RXKICK) & 1 != 0 || crosses(self.get(HOST_RXKICK_AT))
@@ -107,19 +107,19 @@ mod tests {
         assert_eq!([0, 4, 8, 12, 16, 20].map(read), [0, 0, 1, 1, 0, u32::MAX]);
         assert_eq!([64, 68, 80, 84, 88, 92].map(read), [0, 1, 0, 0, 0, u32::MAX]);
 
-        assert!(csb.tell_transmit(5), "the device sleeps at first");
+        assert!(csb.publish_transmit(5), "the device sleeps at first");
         word(68)[0].store(0, Ordering::Relaxed);
-        assert!(!csb.tell_transmit(6));
+        assert!(!csb.publish_transmit(6));
         assert_eq!(read(0), 6);
         word(64)[0].store(4, Ordering::Relaxed);
         assert_eq!(csb.transmitted(), 4);
 
-        assert!(!csb.tell_receive(9, |at| at != u32::MAX));
+        assert!(!csb.publish_receive(9, |at| at != u32::MAX));
         assert_eq!(read(16), 9);
         word(92)[0].store(3, Ordering::Relaxed);
-        assert!(csb.tell_receive(9, |at| at == 3));
+        assert!(csb.publish_receive(9, |at| at == 3));
         word(84)[0].store(1, Ordering::Relaxed);
-        assert!(csb.tell_receive(9, |_| false));
+        assert!(csb.publish_receive(9, |_| false));
 
         csb.want_received(false);
         csb.want_transmitted(Some(7));

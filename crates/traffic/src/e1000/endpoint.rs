@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Misuse;
 use super::bring_up::{Nic, RingAt};
 use super::counters::Counters;
 use super::csb::{CSB_BYTES, Csb};
+use super::misuse::Misuse;
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use super::receive::Receive;
 use super::registers::register as reg;
-use super::transmit::{Place, Transmit};
-use crate::{Endpoint, Mac};
+use super::transmit::{RingLayout, Transmit};
+use crate::endpoint::Endpoint;
+use crate::mac::Mac;
 
 /// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.
 const GUEST: u64 = 0x1_0000_0000;
@@ -55,7 +56,7 @@ impl E1000Endpoint {
     /// There is no server, or its device does not support the options.
     pub fn attach(socket: &Path, options: &E1000Options) -> Result<E1000Endpoint, E1000Error> {
         options.check()?;
-        let mut nic = Nic::meet(socket, options)?;
+        let mut nic = Nic::connect(socket, options)?;
         let mut end = 0;
         let mut reserve = |bytes: usize| {
             let at = end;
@@ -66,9 +67,9 @@ impl E1000Endpoint {
         let capacity = options.buffer_size as usize;
         let [tx_at, rx_at] = [options.tx_ring, options.rx_ring].map(|size| {
             let ring = reserve(size as usize * 16);
-            let mut place = Place { size, ring, buffers: 0, capacity, gap: GAP, guest: GUEST };
-            place.buffers = reserve(place.bytes());
-            place
+            let mut layout = RingLayout { size, ring, buffers: 0, capacity, gap: GAP, guest: GUEST };
+            layout.buffers = reserve(layout.bytes());
+            layout
         });
         let bytes = end.next_multiple_of(PAGE);
         let memory = SharedMemory::create("ringway-gen-e1000", bytes)?;
@@ -79,18 +80,18 @@ impl E1000Endpoint {
         let rx = Receive::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
 
         nic.registers.client().map(GUEST, memory.file(), 0, bytes as u64)?;
-        let ring = |place: &Place| RingAt { address: GUEST + place.ring as u64, size: place.size };
+        let ring = |layout: &RingLayout| RingAt { address: GUEST + layout.ring as u64, size: layout.size };
         let block = csb.as_ref().map(|_| GUEST + csb_at as u64);
         nic.start(options, ring(&tx_at), ring(&rx_at), block)?;
         let (polling, expecting, receives) = (false, false, false);
         let mut endpoint =
             E1000Endpoint { nic, mode, tx, rx, csb, polling, expecting, receives, broken: None, _memory: memory };
-        endpoint.tell_receive()?;
+        endpoint.publish_receive()?;
         let tail = endpoint.rx.tail();
         endpoint.nic.registers.write(reg::RDT, tail)?;
         endpoint.nic.awaken()?;
-        if endpoint.rung() {
-            endpoint.handle()?;
+        if endpoint.take_interrupts() {
+            endpoint.handle_interrupt()?;
         }
         if endpoint.polling {
             endpoint.complete()?;
@@ -140,9 +141,9 @@ impl E1000Endpoint {
 
     /// Tells the device of all queued frames, in the way of the mode.
     #[inline]
-    pub(super) fn tell_transmit(&mut self) -> Result<(), E1000Error> {
-        let tail = self.tx.tell();
-        if self.csb.as_ref().is_none_or(|csb| csb.tell_transmit(tail)) {
+    pub(super) fn publish_transmit(&mut self) -> Result<(), E1000Error> {
+        let tail = self.tx.publish();
+        if self.csb.as_ref().is_none_or(|csb| csb.publish_transmit(tail)) {
             self.nic.registers.write(reg::TDT, tail)?;
         }
         Ok(())
@@ -150,10 +151,10 @@ impl E1000Endpoint {
 
     /// Tells the device of all buffers given back.
     #[inline]
-    fn tell_receive(&mut self) -> Result<(), E1000Error> {
+    fn publish_receive(&mut self) -> Result<(), E1000Error> {
         let (tail, rx) = (self.rx.tail(), &self.rx);
-        let wanted = self.csb.as_ref().is_none_or(|csb| csb.tell_receive(tail, |at| rx.crosses(at)));
-        self.rx.tell();
+        let wanted = self.csb.as_ref().is_none_or(|csb| csb.publish_receive(tail, |at| rx.crosses(at)));
+        self.rx.publish();
         if wanted {
             self.nic.registers.write(reg::RDT, tail)?;
         }
@@ -175,7 +176,7 @@ impl E1000Endpoint {
         // An interrupt matters if frames wait for it, or if the device has done something.
         let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.has_some();
         let news = !self.polling && matters;
-        let handled = if news && self.rung() { self.handle() } else { Ok(()) };
+        let handled = if news && self.take_interrupts() { self.handle_interrupt() } else { Ok(()) };
         let served = handled.and_then(|()| if self.polling { self.poll_transmit() } else { Ok(()) });
         if let Err(error) = served {
             self.fail(&error);
@@ -203,8 +204,9 @@ impl E1000Endpoint {
         if matches!(self.mode, E1000Mode::Combining | E1000Mode::Csb) {
             return;
         }
-        let told = self.tell_transmit();
-        let taken = told.and_then(|()| if self.mode == E1000Mode::Each { self.take_its_interrupt() } else { Ok(()) });
+        let published = self.publish_transmit();
+        let taken =
+            published.and_then(|()| if self.mode == E1000Mode::Each { self.take_its_interrupt() } else { Ok(()) });
         if let Err(error) = taken {
             self.fail(&error);
         }
@@ -215,7 +217,7 @@ impl E1000Endpoint {
 
     /// Receives frames, while polling or with the status block.
     #[inline]
-    fn poll_receive(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<u32, Trouble> {
+    fn poll_receive(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<u32, Failure> {
         let (mut left, mut frames) = (max, 0);
         while left > 0 {
             let part = if self.csb.is_some() { left } else { left.min(GIVE_BACK) };
@@ -223,7 +225,7 @@ impl E1000Endpoint {
             frames += complete;
             left -= taken;
             if self.rx.to_give() > 0 {
-                self.tell_receive()?;
+                self.publish_receive()?;
             }
             if taken < part {
                 if self.csb.is_none() {
@@ -237,9 +239,9 @@ impl E1000Endpoint {
     }
 
     /// Returns true if there is something to receive (`for_rx`) or room to send. If not, an interrupt will come.
-    fn ready(&mut self, for_rx: bool) -> Result<bool, Trouble> {
-        if self.rung() {
-            self.handle()?;
+    fn ready(&mut self, for_rx: bool) -> Result<bool, Failure> {
+        if self.take_interrupts() {
+            self.handle_interrupt()?;
         }
         if let Some(csb) = &self.csb {
             csb.want_received(for_rx);
@@ -261,7 +263,7 @@ impl E1000Endpoint {
     /// Sleeps until an interrupt, the end of the connection, or the end of `left`.
     fn sleep(&self, left: Duration) -> io::Result<()> {
         let mut descriptors =
-            [PollFd::new(&self.nic.bell, PollFlags::IN), PollFd::new(self.connection(), PollFlags::IN)];
+            [PollFd::new(&self.nic.interrupt, PollFlags::IN), PollFd::new(self.connection(), PollFlags::IN)];
         match poll(&mut descriptors, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -277,29 +279,29 @@ impl E1000Endpoint {
 }
 
 /// Why an operation failed.
-enum Trouble {
+enum Failure {
     Misuse(Misuse),
     Error(E1000Error),
 }
 
-impl From<Misuse> for Trouble {
-    fn from(misuse: Misuse) -> Trouble {
-        Trouble::Misuse(misuse)
+impl From<Misuse> for Failure {
+    fn from(misuse: Misuse) -> Failure {
+        Failure::Misuse(misuse)
     }
 }
 
-impl From<E1000Error> for Trouble {
-    fn from(error: E1000Error) -> Trouble {
-        Trouble::Error(error)
+impl From<E1000Error> for Failure {
+    fn from(error: E1000Error) -> Failure {
+        Failure::Error(error)
     }
 }
 
 impl E1000Endpoint {
     #[cold]
-    fn troubled(&mut self, trouble: Trouble) {
-        match trouble {
-            Trouble::Misuse(misuse) => self.blame(misuse),
-            Trouble::Error(error) => self.fail(&error),
+    fn note_failure(&mut self, failure: Failure) {
+        match failure {
+            Failure::Misuse(misuse) => self.blame(misuse),
+            Failure::Error(error) => self.fail(&error),
         }
     }
 }
@@ -337,11 +339,11 @@ impl Endpoint for E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             self.serve();
         }
-        if self.broken.is_some() || !self.tx.is_behind() || self.expecting {
+        if self.broken.is_some() || !self.tx.has_unpublished() || self.expecting {
             return;
         }
         self.expecting = self.mode == E1000Mode::Combining;
-        if let Err(error) = self.tell_transmit() {
+        if let Err(error) = self.publish_transmit() {
             self.fail(&error);
         }
     }
@@ -362,8 +364,8 @@ impl Endpoint for E1000Endpoint {
                 self.nic.registers.counting().frames += u64::from(frames);
                 frames as usize
             }
-            Err(trouble) => {
-                self.troubled(trouble);
+            Err(failure) => {
+                self.note_failure(failure);
                 0
             }
         }
@@ -378,8 +380,8 @@ impl Endpoint for E1000Endpoint {
         let slept = loop {
             let ready = match self.ready(for_rx) {
                 Ok(ready) => ready,
-                Err(trouble) => {
-                    self.troubled(trouble);
+                Err(failure) => {
+                    self.note_failure(failure);
                     break self.whole();
                 }
             };

@@ -9,18 +9,18 @@ use super::registers::register as reg;
 impl E1000Endpoint {
     /// Takes the interrupts that have arrived. Returns false if there were none.
     #[inline]
-    pub(super) fn rung(&mut self) -> bool {
+    pub(super) fn take_interrupts(&mut self) -> bool {
         let mut count = [0; 8];
         // Non-blocking: fails if there were none.
-        let rung = rustix::io::read(&self.nic.bell, &mut count).is_ok();
-        if rung {
+        let has_arrived = rustix::io::read(&self.nic.interrupt, &mut count).is_ok();
+        if has_arrived {
             self.nic.registers.counting().interrupts += u64::from_ne_bytes(count);
         }
-        rung
+        has_arrived
     }
 
     /// Handles an interrupt. Afterwards interrupts are masked and the driver polls.
-    pub(super) fn handle(&mut self) -> Result<(), E1000Error> {
+    pub(super) fn handle_interrupt(&mut self) -> Result<(), E1000Error> {
         let registers = &mut self.nic.registers;
         registers.counting().handled += 1;
         let causes = registers.read(reg::ICR)?;
@@ -41,9 +41,9 @@ impl E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             // The frames that were combined go now and cause another interrupt. If there were none, the next frame must
             // not wait for an interrupt.
-            self.expecting = self.tx.is_behind();
+            self.expecting = self.tx.has_unpublished();
             if self.expecting {
-                self.tell_transmit()?;
+                self.publish_transmit()?;
             }
         }
         Ok(())
@@ -59,8 +59,8 @@ impl E1000Endpoint {
             return Ok(());
         }
         self.nic.await_interrupt()?;
-        self.rung();
-        self.handle()?;
+        self.take_interrupts();
+        self.handle_interrupt()?;
         if self.polling { self.poll_transmit() } else { Ok(()) }
     }
 

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(Header::from_bytes(&bytes), header);
     }
 
-    /// Returns the reply of a server with 128 KiB of registers, of which these areas can be mapped.
+    /// Returns the reply of a server with 128 KiB of registers. These areas of them can be mapped.
     fn reply(areas: &[(u64, u64)]) -> Vec<u8> {
         let mut payload = words(&[0, 0b1111, 0, 32]);
         payload.extend([0x2_0000u64, 0x1000].map(u64::to_ne_bytes).concat());
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn a_region_tells_what_can_be_mapped() {
-        let told = RegionReply::parse(&reply(&[(0x2000, 0x1000), (0x3000, 0x2000)])).unwrap();
+        let parsed = RegionReply::parse(&reply(&[(0x2000, 0x1000), (0x3000, 0x2000)])).unwrap();
         let areas = vec![Area { offset: 0x2000, size: 0x1000 }, Area { offset: 0x3000, size: 0x2000 }];
         let wanted = RegionReply { size: 0x2_0000, file_offset: 0x1000, mappable: true, areas: Some(areas) };
-        assert_eq!(told, wanted);
+        assert_eq!(parsed, wanted);
     }
 
     #[test]

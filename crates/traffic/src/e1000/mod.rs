@@ -12,6 +12,7 @@
 //! | `bring_up.rs` | from a connection to a NIC that is ready to work |
 //! | `transmit.rs`, `receive.rs` | the rings as the device sees them |
 //! | `csb.rs` | the shared words of the paravirtual mode |
+//! | `misuse.rs` | what a device must not do |
 //! | `interrupt.rs` | the work at an interrupt |
 //! | `options.rs`, `counters.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
@@ -22,6 +23,7 @@ mod csb;
 mod endpoint;
 mod interrupt;
 mod message;
+mod misuse;
 mod options;
 mod receive;
 mod registers;
@@ -33,17 +35,3 @@ pub use endpoint::E1000Endpoint;
 pub use message::{Area, IRQ_INTX, IRQ_MSI, IRQ_MSI_X};
 pub use options::{E1000Error, E1000Mode, E1000Options};
 pub use registers::register;
-
-/// A violation of the specification by the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Misuse {
-    /// The transmit head in shared memory is beyond the tail.
-    #[error("it says it is at transmit descriptor {0}, which it does not have")]
-    Head(u32),
-    /// A received frame is longer than its buffer, or shorter than a frame check sequence.
-    #[error("it wrote {0} bytes into a buffer of {1}")]
-    Length(usize, usize),
-    /// A received frame spans more descriptors than the ring has.
-    #[error("it wrote a frame over {0} buffers without an end")]
-    Endless(u32),
-}

@@ -1,10 +1,12 @@
-//! How a NIC is to be driven, and reasons for which it cannot be.
+//! Options of the driver for a NIC, and the reasons for refusing them.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use crate::area::MAX_RING;
 
 /// When the driver accesses registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,13 +78,13 @@ pub struct E1000Options {
     pub interval: Duration,
     /// Time limit for each answer, and for reset and link of the device.
     pub within: Duration,
-    /// Descriptors of the transmit ring: a power of two from 8 to [`MAX_RING`](crate::MAX_RING).
+    /// Descriptors of the transmit ring: a power of two from 8 to [`MAX_RING`].
     pub tx_ring: u32,
-    /// Descriptors of the receive ring: a power of two from 8 to [`MAX_RING`](crate::MAX_RING).
+    /// Descriptors of the receive ring: a power of two from 8 to [`MAX_RING`].
     pub rx_ring: u32,
     /// Bytes of a receive buffer: a power of two from 256 to 16,384. With more than 2,048, long frames are accepted.
     pub buffer_size: u32,
-    /// Whether to receive frames for all addresses.
+    /// True to receive frames for all addresses.
     pub promiscuous: bool,
 }
 
@@ -113,10 +115,9 @@ impl E1000Options {
     pub(super) fn check(&self) -> Result<(), E1000Error> {
         let wrong = |what: String| Err(E1000Error::Options(what));
         for ring in [self.tx_ring, self.rx_ring] {
-            if !ring.is_power_of_two() || !(8..=crate::MAX_RING).contains(&ring) {
-                let most = crate::MAX_RING;
+            if !ring.is_power_of_two() || !(8..=MAX_RING).contains(&ring) {
                 return wrong(format!(
-                    "an e1000 ring of {ring} descriptors: a power of two from 8 to {most} is needed"
+                    "an e1000 ring of {ring} descriptors: a power of two from 8 to {MAX_RING} is needed"
                 ));
             }
         }

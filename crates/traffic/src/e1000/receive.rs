@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::Misuse;
-use super::transmit::Place;
+use super::misuse::Misuse;
+use super::transmit::RingLayout;
 use crate::area::{Buffers, Words};
 
 /// How many frames ahead the first cache line of a frame is prefetched.
@@ -51,24 +51,24 @@ impl Format {
 pub struct Receive {
     words: Words<AtomicU64>,
     buffers: Buffers,
-    place: Place,
+    place: RingLayout,
     format: Format,
     /// True if frames include their frame check sequence.
     with_fcs: bool,
     /// The next position that the device will write.
     next: u32,
     /// The first position not given back to the device, as of the last tail write.
-    told: u32,
+    published: u32,
     /// A frame over several buffers as far as received, and the number of its buffers.
     part: (Vec<u8>, u32),
 }
 
 impl Receive {
     /// A ring whose buffers all belong to the device, except one descriptor that stays empty.
-    pub fn new(mapping: &Arc<Mapping>, place: &Place, format: Format, with_fcs: bool) -> io::Result<Receive> {
+    pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, format: Format, with_fcs: bool) -> io::Result<Receive> {
         let (words, buffers) = place.memory(mapping)?;
         let part = (Vec::new(), 0);
-        Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, told: 0, part })
+        Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, published: 0, part })
     }
 
     /// Returns true if a frame was received.
@@ -85,7 +85,7 @@ impl Receive {
     /// Returns the number of descriptors that can be given back to the device.
     #[inline]
     pub fn to_give(&self) -> u32 {
-        self.next.wrapping_sub(self.told)
+        self.next.wrapping_sub(self.published)
     }
 
     /// Returns the tail that gives the taken buffers back to the device.
@@ -94,16 +94,16 @@ impl Receive {
         self.next.wrapping_sub(1) & (self.place.size - 1)
     }
 
-    /// Returns the tail that gives the taken buffers back, and notes that the device is told.
+    /// Returns the tail that gives the taken buffers back. The caller publishes the tail to the device.
     #[inline]
-    pub fn tell(&mut self) -> u32 {
-        self.told = self.next;
+    pub fn publish(&mut self) -> u32 {
+        self.published = self.next;
         self.tail()
     }
 
-    /// Returns true if telling the tail now moves it onto this descriptor or across it.
+    /// Returns true if publishing the tail now moves it onto this descriptor or across it.
     pub fn crosses(&self, at: u32) -> bool {
-        at < self.place.size && at.wrapping_sub(self.told) & (self.place.size - 1) < self.to_give()
+        at < self.place.size && at.wrapping_sub(self.published) & (self.place.size - 1) < self.to_give()
     }
 
     /// Calls `take` with received frames that take up to `max` descriptors. Returns the numbers of descriptors and of
@@ -177,7 +177,8 @@ mod tests {
     use super::*;
     use ringway_memory::SharedMemory;
 
-    const PLACE: Place = Place { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
+    const PLACE: RingLayout =
+        RingLayout { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
 
     struct Device {
         memory: SharedMemory,
@@ -227,7 +228,7 @@ mod tests {
     fn frames_come_in_order_over_many_laps_and_buffers_go_back() {
         for format in [Format::Legacy, Format::Extended] {
             let (mut ring, mut device) = ring(format, false);
-            assert_eq!(ring.tell(), 7);
+            assert_eq!(ring.publish(), 7);
             for round in 0..20u8 {
                 for number in 0..3 {
                     device.write(60 + usize::from(number), round + number, true);
@@ -237,7 +238,7 @@ mod tests {
                 assert_eq!(taken(&mut ring, 2), wanted[..2], "{format:?}");
                 assert_eq!(taken(&mut ring, 9), wanted[2..]);
                 assert_eq!(ring.to_give(), 3);
-                assert_eq!(ring.tell(), (3 * u32::from(round) + 2) % 8);
+                assert_eq!(ring.publish(), (3 * u32::from(round) + 2) % 8);
                 assert_eq!(ring.to_give(), 0);
                 for number in 0..8 {
                     assert_eq!(device.address(number), PLACE.address(number as u32));
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn a_threshold_is_crossed_by_what_is_given_back() {
         let (mut ring, mut device) = ring(Format::Legacy, false);
-        ring.tell();
+        ring.publish();
         (0..3).for_each(|_| device.write(60, 0, true));
         taken(&mut ring, 9);
         let crossed: Vec<u32> = (0..9).filter(|&at| ring.crosses(at)).collect();

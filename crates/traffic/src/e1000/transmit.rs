@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::Misuse;
+use super::misuse::Misuse;
 use crate::area::{Buffers, Words, words64};
 
 /// The frame ends with this descriptor, and the device computes its frame check sequence.
@@ -20,7 +20,7 @@ const PREFETCH_AHEAD: u32 = 12;
 
 /// The location and dimensions of a ring.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct RingLayout {
     /// Number of descriptors, a power of two.
     pub size: u32,
     /// Offset of the descriptors in the memory.
@@ -35,7 +35,7 @@ pub struct Place {
     pub guest: u64,
 }
 
-impl Place {
+impl RingLayout {
     /// Returns the address of a buffer's frame in its descriptor.
     pub fn address(&self, number: u32) -> u64 {
         self.guest + (self.buffers + self.gap + number as usize * (self.gap + self.capacity)) as u64
@@ -66,18 +66,18 @@ pub struct Transmit {
     command: u64,
     /// The next position to fill.
     head: u32,
-    /// The first position that the device was not told of.
-    told: u32,
+    /// The first position that is not published.
+    published: u32,
     /// The first position that the device has not completed.
     done: u32,
 }
 
 impl Transmit {
     /// An empty ring. `report`: whether the device marks each completed descriptor.
-    pub fn new(mapping: &Arc<Mapping>, place: &Place, report: bool) -> io::Result<Transmit> {
+    pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<Transmit> {
         let (words, buffers) = place.memory(mapping)?;
         let command = EOP_AND_IFCS | if report { REPORT } else { 0 };
-        Ok(Transmit { words, buffers, size: place.size, command, head: 0, told: 0, done: 0 })
+        Ok(Transmit { words, buffers, size: place.size, command, head: 0, published: 0, done: 0 })
     }
 
     /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
@@ -111,23 +111,23 @@ impl Transmit {
         true
     }
 
-    /// Returns true if there are frames that the device was not told of.
+    /// Returns true if there are frames that are not published.
     #[inline]
-    pub fn is_behind(&self) -> bool {
-        self.told != self.head
+    pub fn has_unpublished(&self) -> bool {
+        self.published != self.head
     }
 
-    /// Returns the tail, and notes that the device is told.
+    /// Returns the tail. The caller publishes the tail to the device.
     #[inline]
-    pub fn tell(&mut self) -> u32 {
-        self.told = self.head;
+    pub fn publish(&mut self) -> u32 {
+        self.published = self.head;
         self.head & (self.size - 1)
     }
 
     /// Returns true if the device has marked its first descriptor as completed.
     #[inline]
     pub fn has_done(&self) -> bool {
-        self.done != self.told && self.is_done(self.done)
+        self.done != self.published && self.is_done(self.done)
     }
 
     #[inline]
@@ -138,7 +138,7 @@ impl Transmit {
     /// Takes back all descriptors marked as completed.
     #[inline]
     pub fn take_reported(&mut self) {
-        while self.done != self.told && self.is_done(self.done) {
+        while self.done != self.published && self.is_done(self.done) {
             self.done = self.done.wrapping_add(1);
         }
     }
@@ -150,7 +150,7 @@ impl Transmit {
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
         let taken = head.wrapping_sub(self.done) & (self.size - 1);
-        if head >= self.size || taken > self.told.wrapping_sub(self.done) {
+        if head >= self.size || taken > self.published.wrapping_sub(self.done) {
             return Err(Misuse::Head(head));
         }
         self.done = self.done.wrapping_add(taken);
@@ -160,7 +160,7 @@ impl Transmit {
     /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are
     /// completed.
     pub fn middle(&self) -> u32 {
-        self.done.wrapping_add(self.told.wrapping_sub(self.done) / 2) & (self.size - 1)
+        self.done.wrapping_add(self.published.wrapping_sub(self.done) / 2) & (self.size - 1)
     }
 }
 
@@ -169,7 +169,8 @@ mod tests {
     use super::*;
     use ringway_memory::SharedMemory;
 
-    pub const PLACE: Place = Place { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
+    pub const PLACE: RingLayout =
+        RingLayout { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
 
     fn ring(report: bool) -> (Transmit, SharedMemory) {
         let memory = SharedMemory::create("transmit", 65_536).unwrap();
@@ -185,8 +186,8 @@ mod tests {
     fn a_frame_is_where_its_descriptor_says() {
         let (mut ring, memory) = ring(true);
         ring.next(60).unwrap().fill(0xab);
-        assert!(ring.push(60) && ring.is_behind());
-        assert_eq!(ring.tell(), 1);
+        assert!(ring.push(60) && ring.has_unpublished());
+        assert_eq!(ring.publish(), 1);
         assert_eq!(word(&memory, 0), 0x1_0000_0000 + 4096 + 64);
         // Length 60; EOP, IFCS and RS.
         assert_eq!(word(&memory, 1), 60 | 0x0b << 24);
@@ -202,7 +203,7 @@ mod tests {
         for _ in 0..7 {
             assert!(ring.push(60));
         }
-        assert_eq!((ring.room(), ring.tell()), (0, 7));
+        assert_eq!((ring.room(), ring.publish()), (0, 7));
         assert!(!ring.has_done());
         let report = |number: usize| {
             let done = (word(&memory, number * 2 + 1) | 1 << 32).to_le_bytes();
@@ -216,7 +217,7 @@ mod tests {
         for _ in 0..3 {
             assert!(ring.push(64));
         }
-        assert_eq!(ring.tell(), 2);
+        assert_eq!(ring.publish(), 2);
         (3..7).for_each(report);
         ring.take_reported();
         assert_eq!(ring.room(), 4, "the three new ones are the device's");
@@ -228,7 +229,7 @@ mod tests {
         for _ in 0..5 {
             assert!(ring.push(60));
         }
-        assert_eq!(ring.tell(), 5);
+        assert_eq!(ring.publish(), 5);
         assert_eq!(ring.middle(), 2);
         assert_eq!(ring.take_until(3), Ok(()));
         assert_eq!(ring.room(), 5);

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{
+use super::format::{
     BLOCK_INTERFACE, BLOCK_OLD_PACKET, BLOCK_PACKET, BLOCK_SECTION, BLOCK_SIMPLE_PACKET, BYTE_ORDER, ETHERNET,
     MAX_BLOCK, MAX_SNAP, OPTION_END, OPTION_TSOFFSET, OPTION_TSRESOL, PCAP_MICROS, PCAP_NANOS,
 };

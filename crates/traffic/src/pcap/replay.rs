@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CaptureError, CaptureProblem, CaptureReader};
-use crate::{MAX_FRAME, MIN_FRAME, Source};
+use super::read::{CaptureError, CaptureProblem, CaptureReader};
+use crate::source::Source;
+use crate::wire::{MAX_FRAME, MIN_FRAME};
 
 /// When the frames of a file are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,6 +5,10 @@ use std::time::Duration;
 use ringway_testing::file::directory;
 use ringway_testing::skip;
 
+use super::format::{
+    BLOCK_INTERFACE, BLOCK_OLD_PACKET, BLOCK_PACKET, BLOCK_SECTION, BLOCK_SIMPLE_PACKET, BYTE_ORDER, PCAP_MICROS,
+    PCAP_NANOS,
+};
 use super::*;
 use crate::*;
 

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{
+use super::format::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_SECTION, BYTE_ORDER, ETHERNET, MAX_SNAP, OPTION_END, OPTION_TSRESOL,
     PCAP_NANOS,
 };

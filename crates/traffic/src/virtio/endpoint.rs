@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::frontend::{Bells, FrontEnd, Region, VhostUserError, Vring};
+use super::buffer::{HEADER, HEADER_AT};
+use super::frontend::{Eventfds, FrontEnd, Region, VhostUserError, Vring};
 use super::gathering::{Gathering, wrong_length};
-use super::options::{Meeting, VirtioOptions, segmented};
+use super::options::{SocketRole, VirtioOptions, segmented};
 use super::queue::Queue;
-use super::ring::{Direction, Misuse, Place, Ring};
+use super::ring::{Direction, Misuse, QueueLayout, Ring};
 use super::split::Split;
-use super::{HEADER, HEADER_AT};
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.
 const GUEST: u64 = 0x1_0000_0000;
@@ -28,8 +28,8 @@ const PAGE: usize = 65_536;
 pub struct VirtioEndpoint<R> {
     tx: Queue<R>,
     rx: Queue<R>,
-    tx_bells: Bells,
-    rx_bells: Bells,
+    tx_eventfds: Eventfds,
+    rx_eventfds: Eventfds,
     path: PathBuf,
     connection: UnixStream,
     /// The device's violation, if any. Then nothing moves, and the next wait returns the error.
@@ -37,10 +37,10 @@ pub struct VirtioEndpoint<R> {
     gathering: Option<Gathering>,
     guest: Guest,
     /// Eventfds of unused queue pairs.
-    _idle: Vec<Bells>,
+    _idle: Vec<Eventfds>,
 }
 
-/// What a back end is told.
+/// The driver, as it is described to a back end.
 #[derive(Debug)]
 struct Guest {
     memory: SharedMemory,
@@ -54,16 +54,16 @@ struct Guest {
 impl Guest {
     /// Connects to a back end, which starts each queue at its `base`. Frames that are available when a queue starts are
     /// dropped, unless queues are `enabled_first` (vhost-user, "Ring states").
-    fn meet<R: Ring>(
+    fn connect<R: Ring>(
         &self,
         socket: &Path,
         enabled_first: bool,
         base: impl Fn(usize) -> u32,
-    ) -> Result<(UnixStream, Vec<Bells>), VhostUserError> {
+    ) -> Result<(UnixStream, Vec<Eventfds>), VhostUserError> {
         let options = &self.options;
-        let mut front = match options.meeting {
-            Meeting::Connect => FrontEnd::connect(socket, options.within)?,
-            Meeting::Listen => FrontEnd::listen(socket, options.within)?,
+        let mut front = match options.socket_role {
+            SocketRole::Connect => FrontEnd::connect(socket, options.within)?,
+            SocketRole::Listen => FrontEnd::listen(socket, options.within)?,
         };
         front.negotiate(options.features(R::PACKED), options.pair + 1)?;
         let (bytes, user) = (self.memory.mapping().whole().len(), self.user);
@@ -72,16 +72,16 @@ impl Guest {
         if enabled_first {
             (0..queues).try_for_each(|queue| front.enable(queue))?;
         }
-        let mut bells = Vec::new();
+        let mut eventfds = Vec::new();
         for (queue, &at) in self.rings.iter().enumerate() {
             let (size, user) = (options.ring_of(queue), user + at as u64);
             let vring = Vring { index: queue as u32, size, base: base(queue), user, parts: R::parts(size) };
-            bells.push(front.start(&vring)?);
+            eventfds.push(front.start(&vring)?);
         }
         if !enabled_first {
             (0..queues).try_for_each(|queue| front.enable(queue))?;
         }
-        Ok((front.into_socket(), bells))
+        Ok((front.into_socket(), eventfds))
     }
 }
 
@@ -99,9 +99,9 @@ impl VirtioEndpoint<Split> {
             _ if queue + 1 == last => rx.into(),
             _ => Split::BASE,
         };
-        let (connection, mut bells) = self.guest.meet::<Split>(&self.path, true, base)?;
-        let (Some(tx), Some(rx)) = (bells.pop(), bells.pop()) else { unreachable!("two queues at least") };
-        (self.connection, self.tx_bells, self.rx_bells, self._idle) = (connection, tx, rx, bells);
+        let (connection, mut eventfds) = self.guest.connect::<Split>(&self.path, true, base)?;
+        let (Some(tx), Some(rx)) = (eventfds.pop(), eventfds.pop()) else { unreachable!("two queues at least") };
+        (self.connection, self.tx_eventfds, self.rx_eventfds, self._idle) = (connection, tx, rx, eventfds);
         Ok(())
     }
 }
@@ -126,8 +126,16 @@ impl<R: Ring> VirtioEndpoint<R> {
         let capacity = options.buffer_size as usize;
         let places = [(queues - 2, Direction::Rx), (queues - 1, Direction::Tx)].map(|(queue, direction)| {
             let (size, in_order, event_idx) = (size(queue), options.in_order, options.event_idx);
-            let mut place =
-                Place { size, capacity, rings: rings[queue], buffers: 0, guest: GUEST, direction, in_order, event_idx };
+            let mut place = QueueLayout {
+                size,
+                capacity,
+                rings: rings[queue],
+                buffers: 0,
+                guest: GUEST,
+                direction,
+                in_order,
+                event_idx,
+            };
             place.buffers = reserve(size as usize * place.stride());
             place
         });
@@ -149,19 +157,21 @@ impl<R: Ring> VirtioEndpoint<R> {
 
         let user = memory.mapping().whole().as_ptr() as u64;
         let guest = Guest { memory, user, rings, options: options.clone() };
-        let (connection, mut bells) = guest.meet::<R>(socket, false, |_| R::BASE)?;
-        let (Some(tx_bells), Some(rx_bells)) = (bells.pop(), bells.pop()) else { unreachable!("two queues at least") };
+        let (connection, mut eventfds) = guest.connect::<R>(socket, false, |_| R::BASE)?;
+        let (Some(tx_eventfds), Some(rx_eventfds)) = (eventfds.pop(), eventfds.pop()) else {
+            unreachable!("two queues at least")
+        };
         Ok(VirtioEndpoint {
             tx,
             rx,
-            tx_bells,
-            rx_bells,
+            tx_eventfds,
+            rx_eventfds,
             path: socket.to_owned(),
             connection,
             misuse: None,
             gathering: options.mergeable.then(|| Gathering::new(options.rx_ring)),
             guest,
-            _idle: bells,
+            _idle: eventfds,
         })
     }
 
@@ -174,8 +184,8 @@ impl<R: Ring> VirtioEndpoint<R> {
     #[cold]
     fn blame(&mut self, misuse: Misuse) {
         self.misuse.get_or_insert(misuse);
-        self.tx.shut();
-        self.rx.shut();
+        self.tx.close();
+        self.rx.close();
     }
 
     /// Takes back the transmit buffers that were used.
@@ -220,7 +230,7 @@ impl<R: Ring> VirtioEndpoint<R> {
 
     /// Sleeps until a call, the end of the connection, or the end of `left`.
     fn sleep(&mut self, for_rx: bool, left: Duration) -> io::Result<()> {
-        let call = if for_rx { &self.rx_bells.call } else { &self.tx_bells.call };
+        let call = if for_rx { &self.rx_eventfds.call } else { &self.tx_eventfds.call };
         let mut descriptors = [PollFd::new(call, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
         match poll(&mut descriptors, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -266,7 +276,7 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
     fn tx_flush(&mut self) {
         if self.tx.publish() {
             // Non-blocking. If the counter is full, the eventfd is readable already.
-            let _ = rustix::io::write(&self.tx_bells.kick, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.tx_eventfds.kick, &1u64.to_ne_bytes());
         }
     }
 
@@ -296,7 +306,7 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
             Ok(buffers) => {
                 self.rx.push_many(buffers);
                 if self.rx.publish() {
-                    let _ = rustix::io::write(&self.rx_bells.kick, &1u64.to_ne_bytes());
+                    let _ = rustix::io::write(&self.rx_eventfds.kick, &1u64.to_ne_bytes());
                 }
             }
             Err(misuse) => self.blame(misuse),

@@ -112,7 +112,7 @@ pub struct Vring {
 
 /// The eventfds of one virtqueue.
 #[derive(Debug)]
-pub struct Bells {
+pub struct Eventfds {
     /// Wakes the device.
     pub kick: OwnedFd,
     /// Wakes the driver.
@@ -150,8 +150,8 @@ impl FrontEnd {
 
     /// Negotiates exactly the features `wanted`, and checks that the device has `pairs` queue pairs.
     pub fn negotiate(&mut self, wanted: u64, pairs: u16) -> Result<(), VhostUserError> {
-        self.tell(Request::SET_OWNER, &[], &[])?;
-        let offered = self.ask(Request::GET_FEATURES)?;
+        self.send_request(Request::SET_OWNER, &[], &[])?;
+        let offered = self.query(Request::GET_FEATURES)?;
         let missing = wanted & !offered;
         if missing != 0 {
             let name = feature::name(missing & missing.wrapping_neg());
@@ -161,21 +161,21 @@ impl FrontEnd {
         if offered & feature::PROTOCOL != 0 {
             features |= feature::PROTOCOL;
             self.enables = true;
-            let mut agreed = self.ask(Request::GET_PROTOCOL_FEATURES)? & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
+            let mut agreed = self.query(Request::GET_PROTOCOL_FEATURES)? & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
             if pairs == 1 {
                 agreed &= !PROTOCOL_MQ;
             }
-            self.tell(Request::SET_PROTOCOL_FEATURES, &agreed.to_ne_bytes(), &[])?;
+            self.send_request(Request::SET_PROTOCOL_FEATURES, &agreed.to_ne_bytes(), &[])?;
             self.protocol = agreed;
         }
         if pairs > 1 {
-            let has = if self.protocol & PROTOCOL_MQ == 0 { 1 } else { self.ask(Request::GET_QUEUE_NUM)? };
+            let has = if self.protocol & PROTOCOL_MQ == 0 { 1 } else { self.query(Request::GET_QUEUE_NUM)? };
             if has < u64::from(pairs) {
                 let what = format!("the back end at {} has {has} queue pairs, not {pairs}", self.path.display());
                 return Err(VhostUserError::Options(what));
             }
         }
-        self.tell(Request::SET_FEATURES, &features.to_ne_bytes(), &[])
+        self.send_request(Request::SET_FEATURES, &features.to_ne_bytes(), &[])
     }
 
     /// Shares the memory with the back end.
@@ -184,29 +184,29 @@ impl FrontEnd {
         for word in [region.guest, region.bytes as u64, region.user, 0] {
             table.extend(word.to_ne_bytes());
         }
-        self.tell(Request::SET_MEM_TABLE, &table, &[region.file])
+        self.send_request(Request::SET_MEM_TABLE, &table, &[region.file])
     }
 
     /// Configures and starts one virtqueue.
-    pub fn start(&mut self, vring: &Vring) -> Result<Bells, VhostUserError> {
-        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
-        let bells = Bells { kick: bell()?, call: bell()? };
+    pub fn start(&mut self, vring: &Vring) -> Result<Eventfds, VhostUserError> {
+        let new = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
+        let eventfds = Eventfds { kick: new()?, call: new()? };
         let state = |number: u32| [vring.index.to_ne_bytes(), number.to_ne_bytes()].concat();
-        self.tell(Request::SET_VRING_NUM, &state(vring.size), &[])?;
-        self.tell(Request::SET_VRING_BASE, &state(vring.base), &[])?;
+        self.send_request(Request::SET_VRING_NUM, &state(vring.size), &[])?;
+        self.send_request(Request::SET_VRING_BASE, &state(vring.base), &[])?;
         // No flags. Then, in the order of the message: descriptors, device area, driver area, and no log.
         let mut addresses = state(0);
         for at in [vring.parts.descriptors, vring.parts.device, vring.parts.driver] {
             addresses.extend((vring.user + at as u64).to_ne_bytes());
         }
         addresses.extend(0u64.to_ne_bytes());
-        self.tell(Request::SET_VRING_ADDR, &addresses, &[])?;
+        self.send_request(Request::SET_VRING_ADDR, &addresses, &[])?;
         let index = u64::from(vring.index).to_ne_bytes();
-        self.tell(Request::SET_VRING_CALL, &index, &[bells.call.as_fd()])?;
-        self.tell(Request::SET_VRING_KICK, &index, &[bells.kick.as_fd()])?;
+        self.send_request(Request::SET_VRING_CALL, &index, &[eventfds.call.as_fd()])?;
+        self.send_request(Request::SET_VRING_KICK, &index, &[eventfds.kick.as_fd()])?;
         // Back ends start a ring at its first kick.
-        let _ = rustix::io::write(&bells.kick, &1u64.to_ne_bytes());
-        Ok(bells)
+        let _ = rustix::io::write(&eventfds.kick, &1u64.to_ne_bytes());
+        Ok(eventfds)
     }
 
     /// Enables a started virtqueue.
@@ -214,7 +214,7 @@ impl FrontEnd {
         if !self.enables {
             return Ok(());
         }
-        self.tell(Request::SET_VRING_ENABLE, &[index.to_ne_bytes(), 1u32.to_ne_bytes()].concat(), &[])
+        self.send_request(Request::SET_VRING_ENABLE, &[index.to_ne_bytes(), 1u32.to_ne_bytes()].concat(), &[])
     }
 
     /// Returns the connection, whose end is the end of the back end.
@@ -223,7 +223,12 @@ impl FrontEnd {
     }
 
     /// Sends a request. With REPLY_ACK, waits until it is done.
-    fn tell(&mut self, request: Request, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), VhostUserError> {
+    fn send_request(
+        &mut self,
+        request: Request,
+        payload: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), VhostUserError> {
         let acknowledged = self.protocol & PROTOCOL_REPLY_ACK != 0;
         let flags = VERSION | if acknowledged { NEED_REPLY } else { 0 };
         let mut done = self.send(request, flags, payload, files);
@@ -238,7 +243,7 @@ impl FrontEnd {
     }
 
     /// Sends a request and returns the number in the answer.
-    fn ask(&mut self, request: Request) -> Result<u64, VhostUserError> {
+    fn query(&mut self, request: Request) -> Result<u64, VhostUserError> {
         let answer = self.send(request, VERSION, &[], &[]).and_then(|()| self.reply(request));
         answer.map_err(|source| self.broken(request, source))
     }

@@ -1,6 +1,6 @@
 //! Mergeable receive buffers (virtio 1.3, 5.1.6.4).
 
-use super::HEADER;
+use super::buffer::HEADER;
 use super::ring::Misuse;
 use crate::area::Buffers;
 

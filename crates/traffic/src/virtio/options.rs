@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use super::buffer::HEADER;
+use super::feature;
 use super::frontend::VhostUserError;
-use super::{HEADER, feature};
+use crate::area::MAX_RING;
 
-/// Most descriptors of a ring.
-pub const MAX_RING: u32 = 32_768;
 /// Which side listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Meeting {
+pub enum SocketRole {
     /// The back end listens.
     #[default]
     Connect,
@@ -21,7 +21,7 @@ pub enum Meeting {
 #[derive(Debug, Clone)]
 pub struct VirtioOptions {
     /// Which side listens on the socket.
-    pub meeting: Meeting,
+    pub socket_role: SocketRole,
     /// Time limit for the back end to connect, and for each of its answers.
     pub within: Duration,
     /// Descriptors of the transmit ring: a power of two up to [`MAX_RING`].
@@ -32,11 +32,11 @@ pub struct VirtioOptions {
     pub buffer_size: u32,
     /// The queue pair to use, from 0. The pairs before it are configured and stay empty.
     pub pair: u16,
-    /// Whether VIRTIO_F_IN_ORDER is required.
+    /// True if VIRTIO_F_IN_ORDER is required.
     pub in_order: bool,
-    /// Whether VIRTIO_F_EVENT_IDX is required.
+    /// True if VIRTIO_F_EVENT_IDX is required.
     pub event_idx: bool,
-    /// Whether VIRTIO_NET_F_MRG_RXBUF is required.
+    /// True if VIRTIO_NET_F_MRG_RXBUF is required.
     pub mergeable: bool,
     /// Requests segmentation of every frame into segments with this many bytes of data, and accepts such frames
     /// unsegmented: TCP over IPv4, headers without options or tags. Requires VIRTIO_NET_F_CSUM, GUEST_CSUM, HOST_TSO4
@@ -47,7 +47,7 @@ pub struct VirtioOptions {
 impl Default for VirtioOptions {
     fn default() -> VirtioOptions {
         VirtioOptions {
-            meeting: Meeting::Connect,
+            socket_role: SocketRole::Connect,
             within: Duration::from_secs(10),
             tx_ring: 256,
             rx_ring: 256,

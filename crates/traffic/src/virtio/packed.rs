@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::ring::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+use super::ring::{Direction, Misuse, Order, Parts, QueueLayout, Ring, Used};
 use crate::area::{Words, words32, words64};
 
 /// Flags of a descriptor, in its second word.
@@ -28,7 +28,7 @@ const WRAP: u32 = 1 << 15;
 /// A packed ring.
 #[derive(Debug)]
 pub struct Packed {
-    place: Place,
+    place: QueueLayout,
     /// Two words for each descriptor: the address; length, buffer id and flags.
     descriptors: Words<AtomicU64>,
     driver_events: Words<AtomicU32>,
@@ -91,7 +91,7 @@ impl Ring for Packed {
         Parts { descriptors: 0, driver, device: driver + 64, bytes: driver + 128 }
     }
 
-    fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Packed> {
+    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Packed> {
         let parts = Self::parts(place.size);
         Ok(Packed {
             place: *place,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
-use super::ring::{Misuse, Order, Place, Ring, Used};
-use super::{FRAME_AT, HEADER};
+use super::buffer::{FRAME_AT, HEADER};
+use super::ring::{Misuse, Order, QueueLayout, Ring, Used};
 use crate::area::Buffers;
 
 /// How many buffers ahead the first cache line of a buffer is prefetched.
@@ -37,7 +37,7 @@ pub struct Queue<R> {
 
 impl<R: Ring> Queue<R> {
     /// A queue whose buffers all belong to the driver.
-    pub fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Queue<R>> {
+    pub fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Queue<R>> {
         let size = place.size;
         let len = (HEADER + place.capacity) as u32;
         Ok(Queue {
@@ -111,7 +111,7 @@ impl<R: Ring> Queue<R> {
     }
 
     /// Ends the queue: there is no room, and nothing to publish.
-    pub fn shut(&mut self) {
+    pub fn close(&mut self) {
         self.published = self.head;
         self.used = self.head.wrapping_sub(self.size);
     }

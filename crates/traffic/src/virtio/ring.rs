@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
-use super::{FRAME_AT, HEADER_AT};
+use super::buffer::{FRAME_AT, HEADER_AT};
 use crate::area::Table;
 
 /// What the driver does with a queue's buffers.
@@ -19,7 +19,7 @@ pub enum Direction {
 
 /// The location of a queue in the memory, and the negotiated features.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct QueueLayout {
     /// Number of descriptors, a power of two.
     pub size: u32,
     /// Most bytes of a frame in a buffer.
@@ -38,7 +38,7 @@ pub struct Place {
     pub event_idx: bool,
 }
 
-impl Place {
+impl QueueLayout {
     /// Returns the bytes from one buffer to the next.
     pub fn stride(&self) -> usize {
         FRAME_AT + self.capacity
@@ -131,7 +131,7 @@ pub trait Ring: Sized + Send + std::fmt::Debug {
     ///
     /// # Errors
     /// The ring does not fit into the memory.
-    fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Self>;
+    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Self>;
 
     /// Makes the buffers from position `from` up to `to` available. `rewrite`: they may differ from those of the
     /// previous lap.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::ring::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+use super::ring::{Direction, Misuse, Order, Parts, QueueLayout, Ring, Used};
 use crate::area::{Words, words16, words32, words64};
 
 const DESC_F_WRITE: u64 = 2;
@@ -17,7 +17,7 @@ const LINE: usize = 64;
 /// A split ring.
 #[derive(Debug)]
 pub struct Split {
-    place: Place,
+    place: QueueLayout,
     /// Two words for each descriptor: the address; length, flags and next.
     descriptors: Words<AtomicU64>,
     avail_flags: Words<AtomicU16>,
@@ -50,7 +50,7 @@ impl Ring for Split {
         Parts { descriptors: 0, driver, device, bytes: (device + 4 + 8 * size + 2).next_multiple_of(LINE) }
     }
 
-    fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Split> {
+    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Split> {
         let (size, parts) = (place.size, Self::parts(place.size));
         let (driver, device) = (place.rings + parts.driver, place.rings + parts.device);
         let ring = Split {

@@ -1,6 +1,6 @@
-//! A small vhost-user back end with one queue pair, written from the specifications without a look at the driver: the model
-//! that the driver is tested against, and a consumer that costs next to nothing.
-#![allow(dead_code, reason = "each user needs its own part")]
+//! A small vhost-user back end with one queue pair, written from the specifications and independently of the driver.
+//! Tests use it as the model for the driver, and measurements as a consumer with almost no cost.
+#![allow(dead_code, reason = "each user needs a part of it")]
 
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub const VERSION_1: u64 = 1 << 32;
 pub const RING_PACKED: u64 = 1 << 34;
 pub const IN_ORDER: u64 = 1 << 35;
-/// Everything the model can do.
+/// All features of the model.
 pub const ALL: u64 = MRG_RXBUF | EVENT_IDX | PROTOCOL_FEATURES | VERSION_1 | RING_PACKED | IN_ORDER;
 pub const REPLY_ACK: u64 = 1 << 3;
 
@@ -44,7 +44,7 @@ impl Message {
 pub struct Connection(pub UnixStream);
 
 impl Connection {
-    /// Waits for a front end at a new socket.
+    /// Waits for a front end at a socket.
     pub fn accept(listener: &UnixListener) -> Connection {
         Connection::over(listener.accept().expect("a front end").0)
     }
@@ -54,8 +54,8 @@ impl Connection {
         Connection(socket)
     }
 
-    /// The next request; `None` when the front end has gone.
-    pub fn hear(&self) -> Option<Message> {
+    /// Returns the next request, or `None` if the front end has closed the connection.
+    pub fn next_request(&self) -> Option<Message> {
         let mut header = [0; 12];
         let files = self.read(&mut header)?;
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("four bytes"));
@@ -90,13 +90,13 @@ impl Connection {
     pub fn answer(&self, request: u32, value: u64) {
         let mut reply = [request, 1 | 4, 8].map(u32::to_ne_bytes).concat();
         reply.extend(value.to_ne_bytes());
-        (&self.0).write_all(&reply).expect("the front end listens");
+        (&self.0).write_all(&reply).expect("the front end reads");
     }
 }
 
-/// What the front end has told of one ring.
+/// The front end's settings of one ring.
 #[derive(Default)]
-pub struct Told {
+pub struct RingSettings {
     pub size: u32,
     pub base: u32,
     pub descriptors: u64,
@@ -107,21 +107,21 @@ pub struct Told {
     pub enabled: bool,
 }
 
-/// Everything a front end has told.
+/// All settings of a front end.
 pub struct Session {
     pub connection: Connection,
     pub features: u64,
     pub memory: Mapping,
     pub guest: u64,
     pub user: u64,
-    /// Receive queue first.
-    pub rings: Vec<Told>,
-    /// The requests in their order.
+    /// The rings, the receive queue first.
+    pub rings: Vec<RingSettings>,
+    /// The requests in the order of their arrival.
     pub requests: Vec<u32>,
 }
 
 impl Session {
-    /// Speaks with a front end until its last ring is enabled. Offers everything unless told otherwise.
+    /// Serves a front end until its last ring is enabled. Offers all features.
     pub fn serve(listener: &UnixListener) -> Session {
         Session::with(Connection::accept(listener), ALL, 1)
     }
@@ -129,9 +129,9 @@ impl Session {
     pub fn with(connection: Connection, offered: u64, pairs: usize) -> Session {
         let (mut features, mut memory, mut guest, mut user) = (0, None, 0, 0);
         let (mut rings, mut requests) = (Vec::new(), Vec::new());
-        rings.resize_with(2 * pairs, Told::default);
-        while !rings.iter().all(|ring: &Told| ring.enabled) {
-            let mut message = connection.hear().expect("the front end has more to say");
+        rings.resize_with(2 * pairs, RingSettings::default);
+        while !rings.iter().all(|ring: &RingSettings| ring.enabled) {
+            let mut message = connection.next_request().expect("a further request");
             requests.push(message.request);
             let mut answer = (message.flags & NEED_REPLY != 0).then_some(0);
             match message.request {
@@ -154,7 +154,7 @@ impl Session {
                 12 => rings[message.u64(0) as usize].kick = message.files.pop(),
                 13 => rings[message.u64(0) as usize].call = message.files.pop(),
                 15 => answer = Some(REPLY_ACK | 1),
-                16 => assert_eq!(message.u64(0) & !(REPLY_ACK | 1), 0, "only what was offered"),
+                16 => assert_eq!(message.u64(0) & !(REPLY_ACK | 1), 0, "only the offered features"),
                 17 => answer = Some(pairs as u64),
                 18 => rings[message.u32(0) as usize].enabled = message.u32(4) == 1,
                 other => panic!("request {other} is not expected"),
@@ -167,7 +167,7 @@ impl Session {
         Session { connection, features, memory, guest, user, rings, requests }
     }
 
-    /// The memory at an address of the guest.
+    /// Returns the memory at a guest address.
     pub fn guest(&self, address: u64, len: u32) -> View<'_> {
         let offset = address.checked_sub(self.guest).expect("inside the region") as usize;
         self.memory.view(offset, len as usize).expect("inside the region")

@@ -1,5 +1,5 @@
-//! The device's side of both kinds of ring.
-#![allow(dead_code, reason = "each user needs its own part")]
+//! The device's side of both ring formats.
+#![allow(dead_code, reason = "each user needs a part of it")]
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -39,7 +39,7 @@ pub struct PackedQueue<'s> {
     driver: &'s AtomicU32,
     device: &'s AtomicU32,
     size: u32,
-    /// Positions over all laps.
+    /// Positions, counted over all laps.
     taken: u32,
     given: u32,
     published: u32,
@@ -87,7 +87,7 @@ impl<'s> Queue<'s> {
         }
     }
 
-    /// The next available buffer.
+    /// Returns the next available buffer.
     #[inline]
     pub fn take(&mut self) -> Option<Buffer> {
         match self {
@@ -96,13 +96,13 @@ impl<'s> Queue<'s> {
         }
     }
 
-    /// Writes that a buffer was used. Not visible before `publish`.
+    /// Marks a buffer used. The driver sees it after `publish`.
     #[inline]
     pub fn give(&mut self, id: u16, len: u32) {
         self.give_batch(id, len, 1);
     }
 
-    /// The same for a batch of which `id` is the last (VIRTIO_F_IN_ORDER).
+    /// Marks a batch of buffers used. `id` is the last buffer of the batch (VIRTIO_F_IN_ORDER).
     #[inline]
     pub fn give_batch(&mut self, id: u16, len: u32, buffers: u16) {
         match self {
@@ -125,7 +125,7 @@ impl<'s> Queue<'s> {
         }
     }
 
-    /// Makes what was given visible; true when the driver asks for a call.
+    /// Publishes the used buffers. Returns true if the driver asks for a call.
     #[inline]
     pub fn publish(&mut self) -> bool {
         match self {
@@ -156,7 +156,7 @@ impl<'s> Queue<'s> {
                 match event >> 16 {
                     0 => true,
                     1 => false,
-                    // At a place of this ring, with the wrap counter that is valid there.
+                    // The event is at a place of this ring, with the wrap counter that is valid there.
                     2 => (old..new).any(|position| {
                         event & 0xffff == (position & (queue.size - 1)) | if queue.wrap(position) { 0x8000 } else { 0 }
                     }),
@@ -166,7 +166,7 @@ impl<'s> Queue<'s> {
         }
     }
 
-    /// Asks for a kick at the next available buffer, or for none.
+    /// Asks for a kick at the next available buffer, or for no kick.
     pub fn want_kick(&mut self, wanted: bool, event_idx: bool) {
         match self {
             Queue::Split(queue) if event_idx => {
@@ -190,7 +190,7 @@ impl<'s> Queue<'s> {
         fence(Ordering::SeqCst);
     }
 
-    /// Says that `count` more buffers were used than is true.
+    /// Falsely reports `count` further buffers as used.
     pub fn claim(&mut self, count: u16) {
         match self {
             Queue::Split(queue) => {

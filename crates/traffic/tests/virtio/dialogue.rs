@@ -1,4 +1,4 @@
-//! The vhost-user dialogue, and back ends that deviate from it.
+//! The vhost-user protocol, and back ends that deviate from it.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringway_testing::{until, until_some};
-use ringway_traffic::{Endpoint, Meeting, Packed, Split, VirtioEndpoint, VirtioOptions};
+use ringway_traffic::{Endpoint, Packed, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 
 use crate::backend::{
     ALL, Connection, EVENT_IDX, IN_ORDER, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, Session, VERSION_1,
 };
 use crate::scene::attach;
 
-/// Where no answer comes.
+/// Options with a short timeout, for back ends that do not answer.
 fn quick() -> VirtioOptions {
     VirtioOptions { within: Duration::from_millis(200), ..VirtioOptions::default() }
 }
 
-/// Runs a back end of its own kind at a socket.
+/// Runs the given back end at a socket.
 fn with_backend<T: Send + 'static>(
     act: impl FnOnce(Connection) -> T + Send + 'static,
 ) -> (PathBuf, JoinHandle<T>, tempfile::TempDir) {
@@ -29,20 +29,20 @@ fn with_backend<T: Send + 'static>(
 }
 
 fn refused<R: ringway_traffic::Ring>(path: &Path, options: &VirtioOptions) -> String {
-    VirtioEndpoint::<R>::attach(path, options).expect_err("this cannot work").to_string()
+    VirtioEndpoint::<R>::attach(path, options).expect_err("an error").to_string()
 }
 
 #[test]
 fn rings_are_told_in_an_order_that_back_ends_know() {
     let (driver, session) = attach::<Split>(&VirtioOptions { tx_ring: 64, rx_ring: 128, ..VirtioOptions::default() });
     assert_eq!(session.requests, [3, 1, 15, 16, 2, 5, 8, 10, 9, 13, 12, 8, 10, 9, 13, 12, 18, 18]);
-    assert_eq!(session.features, VERSION_1 | PROTOCOL_FEATURES, "nothing that was not asked for");
+    assert_eq!(session.features, VERSION_1 | PROTOCOL_FEATURES, "only the requested features");
     assert_eq!([session.rings[0].size, session.rings[1].size], [128, 64]);
     for ring in &session.rings {
         assert!(ring.descriptors % 64 == 0 && ring.driver % 2 == 0 && ring.device % 64 == 0);
     }
     drop(driver);
-    assert!(session.connection.hear().is_none(), "the driver's end ends the connection");
+    assert!(session.connection.next_request().is_none(), "dropping the driver ends the connection");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_feature_that_is_not_offered_is_named() {
         (VirtioOptions::default(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
     ] {
         let (path, backend, _dir) = with_backend(move |connection| {
-            while let Some(message) = connection.hear() {
+            while let Some(message) = connection.next_request() {
                 if message.request == 1 {
                     connection.answer(1, ALL & !lacking);
                 }
@@ -83,7 +83,7 @@ fn a_back_end_without_protocol_features_will_do() {
     let backend = thread::spawn(move || {
         let connection = Connection::accept(&listener);
         let mut requests = Vec::new();
-        while let Some(message) = connection.hear() {
+        while let Some(message) = connection.next_request() {
             requests.push((message.request, message.flags));
             match message.request {
                 1 => connection.answer(1, VERSION_1),
@@ -95,8 +95,8 @@ fn a_back_end_without_protocol_features_will_do() {
     });
     let driver = VirtioEndpoint::<Split>::attach(&path, &VirtioOptions::default()).expect("a device");
     drop(driver);
-    let requests = backend.join().expect("a dialogue");
-    // No protocol features, no wish for an answer, and rings that are enabled from the start.
+    let requests = backend.join().expect("the requests");
+    // Without protocol features, the driver asks for no replies, and rings are enabled from the start.
     assert_eq!(
         requests.iter().map(|told| told.0).collect::<Vec<_>>(),
         [3, 1, 2, 5, 8, 10, 9, 13, 12, 8, 10, 9, 13, 12]
@@ -107,7 +107,7 @@ fn a_back_end_without_protocol_features_will_do() {
 #[test]
 fn a_refusal_is_told_with_its_request() {
     let (path, backend, _dir) = with_backend(|connection| {
-        while let Some(message) = connection.hear() {
+        while let Some(message) = connection.next_request() {
             match message.request {
                 1 => connection.answer(1, ALL),
                 15 => connection.answer(15, 8),
@@ -123,9 +123,9 @@ fn a_refusal_is_told_with_its_request() {
 
 #[test]
 fn silence_is_not_waited_for_longer_than_was_said() {
-    // Not for as long as by default. If this test was held up for so long itself, it tries again.
+    // The timeout is shorter than the default. The test tries again if it was itself delayed for that time.
     until("the driver gives up in time", || {
-        let (path, backend, _dir) = with_backend(|connection| while connection.hear().is_some() {});
+        let (path, backend, _dir) = with_backend(|connection| while connection.next_request().is_some() {});
         let start = Instant::now();
         let said = refused::<Split>(&path, &quick());
         let took = start.elapsed();
@@ -138,7 +138,7 @@ fn silence_is_not_waited_for_longer_than_was_said() {
 #[test]
 fn an_end_in_the_middle_is_told() {
     let (path, backend, _dir) = with_backend(|connection| {
-        connection.hear();
+        connection.next_request();
     });
     let said = refused::<Split>(&path, &VirtioOptions::default());
     assert!(said.contains("the back end closed the connection") || said.contains("Broken pipe"), "{said}");
@@ -148,7 +148,7 @@ fn an_end_in_the_middle_is_told() {
 #[test]
 fn an_answer_to_something_else_is_told() {
     let (path, backend, _dir) = with_backend(|connection| {
-        while let Some(message) = connection.hear() {
+        while let Some(message) = connection.next_request() {
             if message.request == 1 {
                 connection.answer(11, ALL);
             }
@@ -166,17 +166,17 @@ fn the_driver_may_be_the_one_that_listens() {
     let backend = {
         let path = path.clone();
         thread::spawn(move || {
-            let socket = until_some("somebody listens", || UnixStream::connect(&path).ok());
+            let socket = until_some("the driver listens", || UnixStream::connect(&path).ok());
             Session::with(Connection::over(socket), ALL, 1)
         })
     };
-    let options = VirtioOptions { meeting: Meeting::Listen, ..VirtioOptions::default() };
+    let options = VirtioOptions { socket_role: SocketRole::Listen, ..VirtioOptions::default() };
     let mut driver = VirtioEndpoint::<Split>::attach(&path, &options).expect("a device");
-    assert!(!path.exists(), "the socket goes with its only use");
+    assert!(!path.exists(), "the socket is removed after its only use");
     assert_eq!(driver.tx_room(), 256);
     backend.join().expect("a session");
 
-    let options = VirtioOptions { meeting: Meeting::Listen, ..quick() };
+    let options = VirtioOptions { socket_role: SocketRole::Listen, ..quick() };
     let said = refused::<Split>(&path, &options);
     assert!(said.contains("nobody connected within 200ms"), "{said}");
     assert!(!path.exists());
@@ -195,7 +195,7 @@ fn a_back_end_that_goes_is_noticed() {
     assert!(driver.wait(true, Duration::ZERO).is_ok());
     drop(session);
     for timeout in [Duration::ZERO, Duration::from_secs(10)] {
-        let error = driver.wait(true, timeout).expect_err("it has gone");
+        let error = driver.wait(true, timeout).expect_err("the back end is gone");
         assert!(
             error.kind() == std::io::ErrorKind::ConnectionReset && error.to_string().ends_with("is gone"),
             "{error}"

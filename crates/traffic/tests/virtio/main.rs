@@ -1,4 +1,4 @@
-//! The virtio-net driver against a back end of the tests' own, over a real vhost-user socket.
+//! The virtio-net driver against the tests' own back end, over a real vhost-user socket.
 
 mod backend;
 mod device;

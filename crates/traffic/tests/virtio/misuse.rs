@@ -1,17 +1,17 @@
-//! A device that breaks the rules gets an error, and nothing else.
+//! If the device breaks the rules, the driver reports an error and stops.
 
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 
 use crate::backend::Session;
 use crate::device::Queue;
-use crate::scene::{HEADER, attach, complaint, queues, received, variants, write};
+use crate::scene::{HEADER, attach, driver_error, queues, received, variants, write};
 
-/// Lets a device misbehave after some traffic; the driver must say `wanted`, and rest.
-fn blamed<R: Ring>(options: &VirtioOptions, wanted: &str, act: impl FnOnce(&Session, [&mut Queue<'_>; 2])) {
+/// Lets a device misbehave after some traffic. Checks that the driver then reports `wanted` and stops.
+fn check_error<R: Ring>(options: &VirtioOptions, wanted: &str, act: impl FnOnce(&Session, [&mut Queue<'_>; 2])) {
     let (mut driver, session) = attach::<R>(options);
     let [mut rx, mut tx] = queues(&session);
     for _ in 0..3 {
-        // Something is on its way in each direction, so that the device has buffers.
+        // Frames are under way in each direction, so that the device has buffers.
         assert!(driver.tx_push(60, |frame| frame.fill(1)));
         let buffer = rx.take().expect("a buffer");
         let len = write(&session, &buffer, &[2; 60], 1);
@@ -21,30 +21,30 @@ fn blamed<R: Ring>(options: &VirtioOptions, wanted: &str, act: impl FnOnce(&Sess
     rx.publish();
     assert_eq!(received(&mut driver, 10).len(), 3);
     act(&session, [&mut rx, &mut tx]);
-    rests(&mut driver, wanted);
+    check_stopped(&mut driver, wanted);
 }
 
-fn rests<R: Ring>(driver: &mut VirtioEndpoint<R>, wanted: &str) {
+fn check_stopped<R: Ring>(driver: &mut VirtioEndpoint<R>, wanted: &str) {
     let mut frames = 0;
     while driver.rx_batch(1, |_| ()) > 0 {
         frames += 1;
-        assert!(frames < 100, "frames without end");
+        assert!(frames < 100, "the driver receives frames without end");
     }
     driver.tx_room();
-    let said = complaint(driver);
+    let said = driver_error(driver);
     assert!(said.contains(wanted), "{said}, not {wanted}");
     assert_eq!((driver.tx_room(), driver.rx_batch(10, |_| ())), (0, 0));
-    assert!(!driver.tx_push(60, |_| panic!("nothing is sent any more")) && !driver.tx_repeat(&[0; 60]));
+    assert!(!driver.tx_push(60, |_| panic!("a stopped driver sends a frame")) && !driver.tx_repeat(&[0; 60]));
     driver.tx_flush();
-    assert_eq!(complaint(driver), said);
+    assert_eq!(driver_error(driver), said);
 }
 
 #[test]
 fn a_count_beyond_what_it_had() {
     for options in &variants() {
-        blamed::<Split>(options, "it used 17 buffers and had 16", |_, [rx, _]| rx.claim(17));
-        blamed::<Split>(options, "it used 4 buffers and had 3", |_, [_, tx]| tx.claim(4));
-        blamed::<Split>(options, "it used 65535 buffers", |_, [_, tx]| tx.claim(u16::MAX));
+        check_error::<Split>(options, "it used 17 buffers and had 16", |_, [rx, _]| rx.claim(17));
+        check_error::<Split>(options, "it used 4 buffers and had 3", |_, [_, tx]| tx.claim(4));
+        check_error::<Split>(options, "it used 65535 buffers", |_, [_, tx]| tx.claim(u16::MAX));
     }
 }
 
@@ -52,21 +52,21 @@ fn wrong_buffers<R: Ring>() {
     let each_way = [0, 1];
     for options in &variants() {
         for queue in each_way {
-            // It has 16 of 16 receive buffers and 3 of 8 transmit buffers.
+            // The device has 16 of 16 receive buffers and 3 of 8 transmit buffers.
             for id in [16, 200, u16::MAX] {
                 let wanted = format!("it gave back buffer {id}, which it does not have");
-                blamed::<R>(options, &wanted, |_, queues| {
+                check_error::<R>(options, &wanted, |_, queues| {
                     queues[queue].give(id, HEADER + 60);
                     queues[queue].publish();
                 });
             }
         }
         if !options.in_order {
-            blamed::<R>(options, "it gave back buffer 5, which it does not have", |_, [_, tx]| {
+            check_error::<R>(options, "it gave back buffer 5, which it does not have", |_, [_, tx]| {
                 tx.give(5, 0);
                 tx.publish();
             });
-            blamed::<R>(options, "it gave back buffer 1, which it does not have", |_, [_, tx]| {
+            check_error::<R>(options, "it gave back buffer 1, which it does not have", |_, [_, tx]| {
                 [1, 0, 1].iter().for_each(|&id| tx.give(id, 0));
                 tx.publish();
             });
@@ -77,20 +77,20 @@ fn wrong_buffers<R: Ring>() {
 #[test]
 fn a_buffer_that_it_does_not_have() {
     wrong_buffers::<Packed>();
-    // With a count used in order, entries of transmit buffers are not even read.
+    // If buffers are used in order, the driver does not read the used entries of transmit buffers.
     let unordered: Vec<_> = variants().into_iter().filter(|options| !options.in_order).collect();
     for options in &unordered {
         for (queue, id) in [(0, 16), (0, u16::MAX), (1, 5), (1, 200)] {
             let wanted = format!("it gave back buffer {id}, which it does not have");
-            blamed::<Split>(options, &wanted, |_, queues| {
+            check_error::<Split>(options, &wanted, |_, queues| {
                 queues[queue].give(id, HEADER + 60);
                 queues[queue].publish();
             });
         }
     }
     let in_order = VirtioOptions { in_order: true, ..variants()[0].clone() };
-    blamed::<Split>(&in_order, "it gave back buffer 7, which it does not have", |_, [rx, _]| {
-        // The eighth of a batch of two.
+    check_error::<Split>(&in_order, "it gave back buffer 7, which it does not have", |_, [rx, _]| {
+        // Names the eighth buffer for a batch of two.
         rx.give_batch(7, HEADER + 60, 2);
         rx.publish();
     });
@@ -100,11 +100,11 @@ fn wrong_lengths<R: Ring>() {
     for options in &variants() {
         for len in [0, 1, HEADER - 1, HEADER + 193, 1 << 20, u32::MAX] {
             if options.in_order && R::PACKED && len == 0 {
-                // Also what follows is then read as a length.
+                // The driver then reads the next entries as lengths, too.
                 continue;
             }
             let wanted = format!("it wrote {len} bytes into a buffer of 204");
-            blamed::<R>(options, &wanted, |_, [rx, _]| {
+            check_error::<R>(options, &wanted, |_, [rx, _]| {
                 let buffer = rx.take().expect("a buffer");
                 rx.give(buffer.id, len);
                 rx.publish();
@@ -123,7 +123,7 @@ fn wrong_counts<R: Ring>() {
     for options in variants().iter().filter(|options| options.mergeable) {
         for count in [0, 17, 255] {
             let wanted = format!("it says that a frame takes {count} buffers");
-            blamed::<R>(options, &wanted, |session, [rx, _]| {
+            check_error::<R>(options, &wanted, |session, [rx, _]| {
                 let buffer = rx.take().expect("a buffer");
                 let len = write(session, &buffer, &[3; 60], count);
                 rx.give(buffer.id, len);
@@ -139,7 +139,7 @@ fn a_frame_over_no_buffers_or_too_many() {
     wrong_counts::<Packed>();
 }
 
-/// Whatever a device writes into the rings: the driver stays within its memory and comes to an end.
+/// A device writes arbitrary data into the rings. The driver stays within its memory, and each of its calls returns.
 #[test]
 fn garbage_in_the_device_s_part_of_the_rings() {
     fn garbage<R: Ring>(options: &VirtioOptions, seed: u64) {
@@ -159,7 +159,7 @@ fn garbage_in_the_device_s_part_of_the_rings() {
             let mut bytes = 0;
             while driver.tx_push(60, |frame| frame.fill(1)) {
                 bytes += 1;
-                assert!(bytes < 1000, "room without end");
+                assert!(bytes < 1000, "the driver has room without end");
             }
             driver.tx_flush();
             assert!(driver.rx_batch(1000, |frame| bytes += frame.len()) <= 1000);

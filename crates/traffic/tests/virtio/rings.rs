@@ -6,7 +6,7 @@ use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptio
 use crate::device::Buffer;
 use crate::scene::{HEADER, attach, everywhere, frame, queues, read, received, variants, write};
 
-/// Sends as many frames of these lengths as fit; gives their number.
+/// Sends as many frames of these lengths as fit. Returns their number.
 fn send<R: Ring>(driver: &mut VirtioEndpoint<R>, first: u32, lens: impl Iterator<Item = usize>) -> u32 {
     let mut sent = 0;
     for len in lens {
@@ -33,13 +33,13 @@ fn the_device_reads_what_was_sent_over_many_laps() {
             while let Some(buffer) = tx.take() {
                 let bytes = read(&session, &buffer);
                 assert!(!buffer.writable);
-                assert_eq!(bytes[..12], [0; 12], "no offload is asked for");
+                assert_eq!(bytes[..12], [0; 12], "no offload is requested");
                 assert_eq!(bytes[12..], frame(seen, len(at)), "frame {seen}");
                 (seen, at) = (seen + 1, at + 1);
                 tx.give(buffer.id, 0);
             }
             tx.publish();
-            assert_eq!(seen, number, "all that was flushed is there");
+            assert_eq!(seen, number, "the device sees all flushed frames");
         }
         assert!(number > 400);
     }
@@ -56,11 +56,11 @@ fn there_is_room_for_as_many_frames_as_the_ring_has_places() {
         assert_eq!(driver.tx_room(), 0);
         assert!(!driver.tx_repeat(&[0; 60]));
         let first = tx.take().expect("a frame");
-        assert_eq!(driver.tx_room(), 0, "taken is not given back");
+        assert_eq!(driver.tx_room(), 0, "a taken buffer is not free yet");
         tx.give(first.id, 0);
         tx.publish();
         assert_eq!(driver.tx_room(), 1);
-        assert!(!driver.tx_push(193, |_| panic!("this cannot fit")), "longer than a buffer");
+        assert!(!driver.tx_push(193, |_| panic!("a frame that does not fit is filled")), "longer than a buffer");
         assert!(driver.tx_push(192, |frame| frame.fill(1)), "as long as a buffer");
     }
     everywhere!(room);
@@ -119,14 +119,14 @@ fn what_the_device_writes_is_received_in_order_over_many_laps() {
         for round in 0..100 {
             let frames: Vec<_> = (0..=round % 16).map(|at| frame(number + at, 60 + (at * 13) as usize % 132)).collect();
             for frame in &frames {
-                let buffer = rx.take().expect("as many buffers as the ring has places");
+                let buffer = rx.take().expect("a receive buffer for each place of the ring");
                 let len = write(&session, &buffer, frame, 1);
                 rx.give(buffer.id, len);
             }
             assert!(received(&mut driver, 100).is_empty(), "not yet visible");
             rx.publish();
             let some = received(&mut driver, 3);
-            assert_eq!(some.len(), frames.len().min(3), "no more than were asked for");
+            assert_eq!(some.len(), frames.len().min(3), "at most the requested number");
             assert_eq!([some, received(&mut driver, 100)].concat(), frames);
             number += frames.len() as u32;
         }
@@ -188,7 +188,7 @@ fn a_batch_used_in_order_may_have_one_entry() {
             assert_eq!(driver.tx_room(), 8);
             number += sent;
 
-            // Receive buffers without an entry of their own are full.
+            // Receive buffers without their own used entry are full.
             let count = 1 + round as usize % 5;
             let frames: Vec<_> =
                 (0..count).map(|at| frame(at as u32, if at + 1 == count { 77 } else { 192 })).collect();
@@ -206,7 +206,7 @@ fn a_batch_used_in_order_may_have_one_entry() {
     everywhere!(batched);
 }
 
-/// Part of a batch is taken, then the rest together with what comes after it.
+/// The driver takes a part of a batch, then the rest together with later frames.
 #[test]
 fn a_batch_may_be_taken_in_parts() {
     fn parts<R: Ring>(options: &VirtioOptions) {
@@ -230,7 +230,7 @@ fn a_batch_may_be_taken_in_parts() {
     everywhere!(parts);
 }
 
-/// The device uses what it has in any order: nothing is lost, sent twice, or received as something else.
+/// The device uses its buffers in any order. No frame is lost, sent twice, or changed.
 fn any_order<R: Ring>(picks: &[(u8, u8, u8)]) {
     let (mut driver, session) = attach::<R>(&variants()[0]);
     let [mut rx, mut tx] = queues(&session);
@@ -285,7 +285,7 @@ proptest! {
     }
 }
 
-/// 16-bit indices and wrap counters go round.
+/// 16-bit indices and wrap counters wrap around.
 #[test]
 fn a_ring_works_beyond_65536_frames() {
     fn wraps<R: Ring>(options: &VirtioOptions) {

@@ -12,7 +12,7 @@ use crate::device::{Buffer, Queue};
 /// Bytes of the header in front of each frame.
 pub const HEADER: u32 = 12;
 
-/// What both kinds of ring are tested with.
+/// Returns the options that tests use with both ring formats.
 pub fn variants() -> Vec<VirtioOptions> {
     let variant = |in_order, event_idx, mergeable| VirtioOptions {
         tx_ring: 8,
@@ -31,7 +31,7 @@ pub fn variants() -> Vec<VirtioOptions> {
     ]
 }
 
-/// Runs a test for every kind of ring and every variant of it.
+/// Runs a test for each ring format and each variant of the options.
 macro_rules! everywhere {
     ($test:ident) => {
         for options in $crate::scene::variants() {
@@ -42,7 +42,7 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// A driver and the session its back end has with it.
+/// Returns a driver and its back end's session.
 pub fn attach<R: Ring>(options: &VirtioOptions) -> (VirtioEndpoint<R>, Session) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("socket");
@@ -52,19 +52,19 @@ pub fn attach<R: Ring>(options: &VirtioOptions) -> (VirtioEndpoint<R>, Session) 
     (endpoint, served.join().expect("a session"))
 }
 
-/// Both queues of a session; receive queue first.
+/// Returns both queues of a session, the receive queue first.
 pub fn queues(session: &Session) -> [Queue<'_>; 2] {
     [0, 1].map(|queue| Queue::new(session, queue))
 }
 
-/// The bytes of a buffer.
+/// Returns the bytes of a buffer.
 pub fn read(session: &Session, buffer: &Buffer) -> Vec<u8> {
     let mut bytes = vec![0; buffer.len as usize];
     assert!(session.guest(buffer.address, buffer.len).read(&mut bytes));
     bytes
 }
 
-/// Writes a frame with its header, which says how many buffers it takes.
+/// Writes a frame with its header. `num_buffers` in the header is `buffers`.
 pub fn write(session: &Session, buffer: &Buffer, frame: &[u8], buffers: u8) -> u32 {
     assert!(buffer.writable, "the device may write here");
     let bytes = [&[0; 10], &[buffers, 0][..], frame].concat();
@@ -72,12 +72,12 @@ pub fn write(session: &Session, buffer: &Buffer, frame: &[u8], buffers: u8) -> u
     bytes.len() as u32
 }
 
-/// A frame that no other looks like.
+/// Returns a frame that differs from all others.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number.wrapping_mul(31) as usize + at * 7) as u8).collect()
 }
 
-/// All frames that have come.
+/// Returns the received frames.
 pub fn received(endpoint: &mut impl Endpoint, max: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let taken = endpoint.rx_batch(max, |frame| frames.push(frame.to_vec()));
@@ -85,7 +85,7 @@ pub fn received(endpoint: &mut impl Endpoint, max: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What the driver complains of.
-pub fn complaint(endpoint: &mut impl Endpoint) -> String {
-    endpoint.wait(true, PATIENCE).expect_err("the driver should complain").to_string()
+/// Returns the driver's error.
+pub fn driver_error(endpoint: &mut impl Endpoint) -> String {
+    endpoint.wait(true, PATIENCE).expect_err("an error of the driver").to_string()
 }

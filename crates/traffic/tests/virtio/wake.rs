@@ -1,4 +1,4 @@
-//! Kicks and calls: no more than are asked for, and none missing.
+//! Kicks and calls: each one that is requested is made, and no other.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::backend::Session;
 use crate::device::{Buffer, Queue};
 use crate::scene::{attach, everywhere, queues, received, write};
 
-/// Whether the driver has kicked since last asked.
+/// Returns true if the driver has kicked since the last call.
 fn kicked(session: &Session, queue: usize) -> bool {
     let kick = session.rings[queue].kick.as_ref().expect("a descriptor");
     rustix::io::read(kick, &mut [0; 8]).is_ok()
@@ -34,7 +34,7 @@ fn the_device_is_kicked_when_it_asks_and_not_otherwise() {
             for frames in [2, 3] {
                 (0..frames).for_each(|_| assert!(driver.tx_push(60, |frame| frame.fill(0))));
                 driver.tx_flush();
-                // With event indices the wish is for one place in the ring only.
+                // With event indices, the device asks for a kick at only one place in the ring.
                 let first = frames == 2;
                 assert_eq!(kicked(&session, 1), wanted && (first || !options.event_idx), "round {round}");
             }
@@ -90,14 +90,14 @@ fn a_driver_that_waits_is_called_for_every_frame_and_never_in_vain() {
                         assert_eq!(frame[..4], came.to_le_bytes());
                         came += 1;
                     });
-                    assert!(came > before, "the wait was for a frame");
+                    assert!(came > before, "no frame after the wait");
                     deadline = Instant::now() + PATIENCE;
                 }
             }
         });
     }
 
-    /// Sends back what comes; sleeps when there is nothing.
+    /// Returns each frame to its sender. Sleeps while there is no frame.
     fn device(session: &Session, frames: u32, event_idx: bool) {
         let [mut rx, mut tx] = queues(session);
         let mut done = 0;
@@ -129,8 +129,8 @@ fn a_driver_that_waits_is_called_for_every_frame_and_never_in_vain() {
                 return Some(buffer);
             }
             let kick = session.rings[number].kick.as_ref().expect("a descriptor");
-            let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-            if poll(&mut [PollFd::new(&kick.as_fd(), PollFlags::IN)], Some(&patience)).expect("poll") == 0 {
+            let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+            if poll(&mut [PollFd::new(&kick.as_fd(), PollFlags::IN)], Some(&timeout)).expect("poll") == 0 {
                 return None;
             }
             kicked(session, number);
@@ -148,7 +148,7 @@ fn a_sender_without_room_is_called_when_there_is_some() {
         driver.tx_flush();
         let before = Instant::now();
         driver.wait(false, Duration::from_millis(20)).expect("only time passes");
-        assert!(before.elapsed() >= Duration::from_millis(20), "there was no room");
+        assert!(before.elapsed() >= Duration::from_millis(20), "the driver did not wait for room");
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while let Some(buffer) = tx.take() {
@@ -160,7 +160,7 @@ fn a_sender_without_room_is_called_when_there_is_some() {
             });
             driver.wait(false, PATIENCE).expect("the device is there");
         });
-        assert!(before.elapsed() < PATIENCE, "the call came");
+        assert!(before.elapsed() < PATIENCE, "the call did not come");
         assert_eq!(driver.tx_room(), 8);
     }
     everywhere!(room);

@@ -1,18 +1,21 @@
-//! From a running switch's settings to the value that pollers work with.
+//! From a live switch to the immutable value that pollers use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringway_engine::Attached;
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
-use ringway_switch::{self as data, Forward, Learning, MacMap, Member, Moderation, Policy, Spread, Spreads, Watch};
+use ringway_switch::{
+    self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, Watch,
+};
 
-use super::{LivePort, LiveSwitch};
-use crate::config::identity::{Ports, Vlan};
+use super::port::LivePort;
+use super::switch::LiveSwitch;
+use crate::config::identity::{PortSet, Vlan};
 use crate::config::{Calls, Direction, Flood, Forwarding, Name, Port};
 use crate::daemon::limits::{self, Buckets};
 
-/// In whose name a port's frames may be; none: anybody's.
+/// Returns the source guard of a port, if it checks anything.
 fn guard(settings: &Port) -> Option<Arc<Guard>> {
     let checks = settings.identity.checks(&settings.mac);
     let macs: Vec<data::Mac> = settings.mac.iter().map(|mac| mac.get()).collect();
@@ -21,7 +24,7 @@ fn guard(settings: &Port) -> Option<Arc<Guard>> {
     (!guard.is_idle()).then(|| Arc::new(guard))
 }
 
-/// In which broadcast domains a port is.
+/// Returns the VLANs of a port.
 fn vlans(settings: &Port) -> Membership {
     match &settings.identity.vlans() {
         Vlan::Unset => Membership::default(),
@@ -31,7 +34,7 @@ fn vlans(settings: &Port) -> Membership {
 }
 
 impl LiveSwitch {
-    /// The ports as pollers take them, to be published at once: their calls are moderated as their settings say from now on.
+    /// Returns the ports as pollers take them, for immediate publication: the moderation of calls changes at once.
     pub fn attached(&mut self, buckets: &Buckets) -> Vec<Attached> {
         let switch = self.build(buckets);
         let one = |live: &LivePort| {
@@ -48,17 +51,17 @@ impl LiveSwitch {
         self.ports.values().map(one).collect()
     }
 
-    /// Whether any port says in which VLANs it is.
+    /// Returns true if a port has VLANs configured.
     fn has_vlans(&self) -> bool {
         self.ports.values().any(|live| live.settings.identity.vlans() != Vlan::Unset)
     }
 
-    /// Whom a port may exchange frames with. Names that nobody has are nobody.
+    /// Returns the ports that a port may reach. Names without a live port are left out.
     fn reach(&self, settings: &Port) -> Reach {
         let identity = &settings.identity;
-        let indices = |names: &Ports| match names {
-            Ports::All => None,
-            Ports::These(names) => {
+        let indices = |names: &PortSet| match names {
+            PortSet::All => None,
+            PortSet::These(names) => {
                 let live = names.iter().filter_map(|name| self.ports.get(name));
                 let mut indices: Box<[u16]> = live.map(|live| live.owner.index()).collect();
                 indices.sort_unstable();
@@ -66,16 +69,16 @@ impl LiveSwitch {
             }
         };
         let mut others = self.ports.iter().filter(|(_, live)| live.settings.identity.uplink);
-        let outlet = match &identity.uplinks {
+        let default_uplink = match &identity.uplinks {
             _ if identity.uplink || self.settings.forwarding != Forwarding::Map => None,
-            Ports::All => others.next(),
-            Ports::These(names) => others.find(|(name, _)| names.contains(*name)),
+            PortSet::All => others.next(),
+            PortSet::These(names) => others.find(|(name, _)| names.contains(*name)),
         };
         Reach {
             uplink: identity.uplink,
             uplinks: indices(&identity.uplinks),
             allow: indices(&identity.allow),
-            outlet: outlet.map(|(_, live)| live.owner.index()),
+            default_uplink: default_uplink.map(|(_, live)| live.owner.index()),
         }
     }
 
@@ -84,7 +87,7 @@ impl LiveSwitch {
             return Arc::clone(built);
         }
         if self.has_vlans() != self.vlans {
-            // What was learned is of no use: it is in no VLAN, or in one.
+            // All learned addresses are invalid: they were learned without VLANs, or in VLANs.
             self.vlans = !self.vlans;
             let names: Vec<Name> = self.ports.keys().cloned().collect();
             names.iter().for_each(|name| self.flush(name));
@@ -107,31 +110,33 @@ impl LiveSwitch {
             Forwarding::Learning => Box::new(Learning),
             Forwarding::Map => Box::new(MacMap::new(&members)),
         };
-        // A port that is not there (yet) gets nothing.
+        // A port that is not live gets nothing.
         let spread = |flood: &Flood| match flood {
-            Flood::Flood => Spread::Flood,
-            Flood::Drop => Spread::Drop,
-            Flood::Port(name) => self.ports.get(name).map_or(Spread::Drop, |live| Spread::Port(live.owner.index())),
+            Flood::Flood => FloodAction::Flood,
+            Flood::Drop => FloodAction::Drop,
+            Flood::Port(name) => {
+                self.ports.get(name).map_or(FloodAction::Drop, |live| FloodAction::Port(live.owner.index()))
+            }
         };
-        let spreads = Spreads {
+        let flood_policy = FloodPolicy {
             broadcast: spread(&self.settings.broadcast),
             multicast: spread(&self.settings.multicast),
             unknown_unicast: spread(&self.settings.unknown_unicast),
         };
         let table = Arc::clone(&self.table);
         let domain = Domain {
-            // In a learning switch only guarded addresses stay where they are bound.
+            // In a learning switch only guarded addresses are bound to their ports.
             bound: Bound::new(&members),
             rules: self.settings.rules.get(),
             vlans: self.vlans,
         };
-        let built = data::Switch::new(self.name.as_str(), members, table, forward, spreads).within(domain);
+        let built = data::Switch::new(self.name.as_str(), members, table, forward, flood_policy).within(domain);
         let built = Arc::new(built.with_watches(self.watches()));
         self.built = Some(Arc::clone(&built));
         built
     }
 
-    /// Who watches which port, by the port's index. What is not there (yet) is not watched.
+    /// Returns the captures and mirrors of each port, by the port's index. Ports that are not live are left out.
     fn watches(&self) -> BTreeMap<u16, Watch> {
         let index = |name: &Name| self.ports.get(name).map(|live| live.owner.index());
         let is_mirror = |live: &LivePort| !live.settings.mirror.is_empty();
@@ -143,7 +148,7 @@ impl LiveSwitch {
             watches.entry(mirror.owner.index()).or_default().is_mirror = true;
             let direction = mirror.settings.mirror_direction;
             for live in mirror.settings.mirror.iter().filter_map(|name| self.ports.get(name)) {
-                // A client's port may have become a mirror, or be asked to mirror itself.
+                // Nothing prevents a dynamic port from being a mirror, or from mirroring itself.
                 if is_mirror(live) {
                     continue;
                 }

@@ -2,13 +2,13 @@
 
 use ringway_engine::nanoseconds;
 
-use super::{Core, eitr};
-use crate::e1000::Model;
+use crate::e1000::chip::{Chip, eitr};
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
 use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
 use crate::e1000::rings::{Received, Traffic};
+use crate::e1000::settings::Model;
 
 /// SWSM.SMBI: a semaphore bit. The reader that gets 0 owns it.
 const SWSM_SMBI: u32 = 1;
@@ -20,7 +20,7 @@ const TIMINCA: u32 = 0xb608;
 
 impl Device {
     /// Reads a register.
-    pub(in crate::e1000) fn read_register(&self, core: &mut Core, offset: u32) -> u32 {
+    pub(crate) fn read_register(&self, chip: &mut Chip, offset: u32) -> u32 {
         let offset = canonical(offset);
         if RingPage::has(offset) {
             // An alias may be in the page, too. An offset in the page without a register reads as the value written to
@@ -28,11 +28,11 @@ impl Device {
             return self.page.get(offset);
         }
         match offset {
-            STATUS => core.device_status(),
-            EECD => core.eeprom.control(),
-            EERD => core.eerd,
-            EEWR if core.model == Model::E1000e => core.eewr,
-            MDIC => core.mdic,
+            STATUS => chip.device_status(),
+            EECD => chip.eeprom.control(),
+            EERD => chip.eerd,
+            EEWR if chip.model == Model::E1000e => chip.eewr,
+            MDIC => chip.mdic,
             ICR => {
                 let causes = self.interrupting().causes.read();
                 self.settle();
@@ -41,49 +41,49 @@ impl Device {
             IMS => self.interrupting().causes.ims(),
             ICS | IMC => 0,
             ITR => self.interrupting().causes.itr(),
-            PBA => core.packet_buffer(),
-            STATISTICS..STATISTICS_END => self.read_statistics(core, offset),
-            _ if core.model == Model::E1000 => core.registers.get(offset),
+            PBA => chip.packet_buffer(),
+            STATISTICS..STATISTICS_END => self.read_statistics(chip, offset),
+            _ if chip.model == Model::E1000 => chip.registers.get(offset),
             IAM => self.interrupting().causes.automatic()[0],
             EIAC => self.interrupting().causes.automatic()[1],
             IVAR => self.interrupting().causes.automatic()[2],
             EITR..0x00fc => self.interrupting().causes.eitr(eitr(offset)),
             EEMNGCTL => EEMNGCTL_DONE,
             SWSM => {
-                let value = core.registers.get(SWSM);
-                core.registers.set(SWSM, value | SWSM_SMBI);
+                let value = chip.registers.get(SWSM);
+                chip.registers.set(SWSM, value | SWSM_SMBI);
                 value
             }
-            SYSTIML => core.time.low(nanoseconds()),
-            SYSTIMH => core.time.high(),
-            TIMINCA => core.time.increment(),
-            _ => core.registers.get(offset),
+            SYSTIML => chip.time.low(nanoseconds()),
+            SYSTIMH => chip.time.high(),
+            TIMINCA => chip.time.increment(),
+            _ => chip.registers.get(offset),
         }
     }
 
     /// Reads a statistics register, after the counts of the data path have been added to the registers.
-    fn read_statistics(&self, core: &mut Core, offset: u32) -> u32 {
+    fn read_statistics(&self, chip: &mut Chip, offset: u32) -> u32 {
         let (sent, [segmented, failed]) = {
             let mut side = self.input.lock();
             (std::mem::take(&mut side.sent), std::mem::take(&mut side.segmented))
         };
-        core.statistics.segmented(segmented, failed);
+        chip.statistics.segmented(segmented, failed);
         if sent != Traffic::default() {
-            core.statistics.sent(&sent);
+            chip.statistics.sent(&sent);
         }
         let received = std::mem::take(&mut self.output.lock().received);
         if received != Received::default() {
-            core.statistics.received(&received);
+            chip.statistics.received(&received);
         }
         let raised = self.interrupting().take_raised();
-        if core.model == Model::E1000e {
-            core.statistics.interrupts(raised);
+        if chip.model == Model::E1000e {
+            chip.statistics.interrupts(raised);
         }
-        core.statistics.read(offset)
+        chip.statistics.read(offset)
     }
 }
 
-impl Core {
+impl Chip {
     fn device_status(&self) -> u32 {
         let link = if self.has_link() { STATUS_LU } else { 0 };
         let master = self.model == Model::E1000e && self.registers.get(CTRL) & CTRL_GIO_DISABLE == 0;
@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// Returns a register that is plain storage, and 0 for other registers.
-    pub(in crate::e1000) fn plain(&self, offset: u32) -> u32 {
+    pub(crate) fn plain(&self, offset: u32) -> u32 {
         self.registers.get(canonical(offset))
     }
 }

@@ -1,11 +1,11 @@
 //! Ring registers, and the values that registers show of the rings.
 
-use super::Core;
-use crate::e1000::Model;
+use crate::e1000::chip::Chip;
+use crate::e1000::data_path::{InputState, OutputState, Ring, ring_location};
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
 use crate::e1000::rings::{Filters, Format, PacketBuffer, ReceiveSettings, TransmitSettings};
-use crate::e1000::sides::{InputSide, OutputSide, Ring, place};
+use crate::e1000::settings::Model;
 
 /// Longest frame in bytes without frame check sequence. `LONGEST`: 1,518 bytes, a VLAN tag included. `LONGEST_LONG`: 16
 /// KiB less the frame check sequence, for reception with long packets enabled (RCTL.LPE) and for transmission (SDM
@@ -15,7 +15,7 @@ const LONGEST_LONG: usize = 16_384 - 4;
 
 /// Whether a ring has to be restarted from its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::e1000) enum Restart {
+pub(crate) enum Restart {
     No,
     Yes,
 }
@@ -27,9 +27,9 @@ impl Restart {
     }
 }
 
-impl Core {
-    pub(in crate::e1000) fn new_input(&self) -> InputSide {
-        InputSide {
+impl Chip {
+    pub(crate) fn new_input(&self) -> InputState {
+        InputState {
             memory: Default::default(),
             ring: Ring::Off,
             other: Ring::Off,
@@ -44,8 +44,8 @@ impl Core {
         }
     }
 
-    pub(in crate::e1000) fn new_output(&self, buffer: PacketBuffer) -> OutputSide {
-        OutputSide {
+    pub(crate) fn new_output(&self, buffer: PacketBuffer) -> OutputState {
+        OutputState {
             memory: Default::default(),
             ring: Ring::Off,
             settings: self.receive_settings(),
@@ -126,26 +126,26 @@ impl Core {
 
 impl Device {
     /// Writes a register of the ring pages by message.
-    pub(super) fn write_ring_register(&self, core: &Core, offset: u32, value: u32) {
+    pub(super) fn write_ring_register(&self, chip: &Chip, offset: u32, value: u32) {
         if self.csb && matches!(offset, CSBAL | CSBAH) {
             self.page.set(offset, value);
             return if offset == CSBAL {
                 self.find_block()
             };
         }
-        self.page.set(offset, value & core.registers.mask(offset));
+        self.page.set(offset, value & chip.registers.mask(offset));
         match offset {
             TDT | TDT1 => {
-                self.account.tail();
+                self.access_counters.tail();
                 self.kick();
             }
             RDT => {
-                self.account.tail();
+                self.access_counters.tail();
                 self.has_descriptors();
             }
-            TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(core, &[0]),
-            TDBAL1 | TDBAH1 | TDLEN1 | TDH1 => self.apply_transmit(core, &[SECOND]),
-            RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(core, Restart::Yes),
+            TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(chip, &[0]),
+            TDBAL1 | TDBAH1 | TDLEN1 | TDH1 => self.apply_transmit(chip, &[SECOND]),
+            RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(chip, Restart::Yes),
             TIDV if value & FLUSH != 0 => {
                 self.interrupting().causes.flush_transmit();
                 self.settle();
@@ -159,11 +159,11 @@ impl Device {
     }
 
     /// Applies the registers to the transmit side, and restarts the given rings: 0 is the first, [`SECOND`] the other.
-    pub(super) fn apply_transmit(&self, core: &Core, rings: &[u32]) {
-        let on = core.registers.get(TCTL) & TCTL_EN != 0;
+    pub(super) fn apply_transmit(&self, chip: &Chip, rings: &[u32]) {
+        let on = chip.registers.get(TCTL) & TCTL_EN != 0;
         let mut side = self.input.lock();
-        side.settings = core.transmit_settings();
-        (side.link, side.looped) = (core.moves(), core.loops());
+        side.settings = chip.transmit_settings();
+        (side.link, side.looped) = (chip.can_move_frames(), chip.is_loopback());
         for &queue in rings {
             *side.ring_at(queue) = if on { Ring::Enabled } else { Ring::Off };
         }
@@ -179,15 +179,15 @@ impl Device {
     }
 
     /// Applies the registers to the receive side.
-    pub(super) fn apply_receive(&self, core: &Core, restart: Restart) {
-        let on = core.registers.get(RCTL) & RCTL_EN != 0;
+    pub(super) fn apply_receive(&self, chip: &Chip, restart: Restart) {
+        let on = chip.registers.get(RCTL) & RCTL_EN != 0;
         // Computed without the lock, which other threads wait for: a guest can cause this continually.
-        let mut settings = core.receive_settings();
-        settings.low = core.low_mark(place(&self.page, RDBAL).1);
-        let format = core.receive_format(self.page.get(PSRCTL));
+        let mut settings = chip.receive_settings();
+        settings.low = chip.low_mark(ring_location(&self.page, RDBAL).1);
+        let format = chip.receive_format(self.page.get(PSRCTL));
         let mut side = self.output.lock();
         side.settings = settings;
-        let (link, looped) = (core.moves(), core.loops());
+        let (link, looped) = (chip.can_move_frames(), chip.is_loopback());
         if (side.link, side.looped) != (link, looped) {
             side.forget();
             (side.link, side.looped) = (link, looped);

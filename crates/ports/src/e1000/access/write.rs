@@ -3,8 +3,8 @@
 use ringway_engine::nanoseconds;
 
 use super::ring::Restart;
-use super::{Core, eitr};
-use crate::e1000::Model;
+use crate::e1000::chip::{Chip, eitr};
+use crate::e1000::data_path::Ring;
 use crate::e1000::device::Device;
 use crate::e1000::interrupt::Causes;
 use crate::e1000::offsets::*;
@@ -12,7 +12,7 @@ use crate::e1000::phy;
 use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
 use crate::e1000::rings::Received;
-use crate::e1000::sides::Ring;
+use crate::e1000::settings::Model;
 use crate::vfio_user::BadAccess;
 
 const SYSTIML: u32 = 0xb600;
@@ -21,60 +21,60 @@ const TIMINCA: u32 = 0xb608;
 
 impl Device {
     /// Writes a register.
-    pub(in crate::e1000) fn write_register(&self, core: &mut Core, offset: u32, value: u32) {
+    pub(crate) fn write_register(&self, chip: &mut Chip, offset: u32, value: u32) {
         let offset = canonical(offset);
-        core.unread |= !matches!(offset, TDT | TDT1 | RDT);
+        chip.unread |= !matches!(offset, TDT | TDT1 | RDT);
         if RingPage::has(offset) {
-            return self.write_ring_register(core, offset, value);
+            return self.write_ring_register(chip, offset, value);
         }
         match offset {
-            CTRL => self.write_control(core, value),
+            CTRL => self.write_control(chip, value),
             CTRL_EXT => {
-                core.registers.set(CTRL_EXT, value);
+                chip.registers.set(CTRL_EXT, value);
                 self.with_causes(|causes| causes.set_ctrl_ext(value));
             }
-            EECD => core.eeprom.set_control(value),
-            EERD => core.eerd = core.eeprom.read(value),
-            EEWR if core.model == Model::E1000e => core.eewr = core.eeprom.write(value),
-            MDIC => self.write_mdic(core, value),
+            EECD => chip.eeprom.set_control(value),
+            EERD => chip.eerd = chip.eeprom.read(value),
+            EEWR if chip.model == Model::E1000e => chip.eewr = chip.eeprom.write(value),
+            MDIC => self.write_mdic(chip, value),
             ICR => self.with_causes(|causes| causes.acknowledge(value)),
             ICS => self.with_causes(|causes| causes.set(value)),
             IMS => self.with_causes(|causes| causes.unmask(value)),
             IMC => self.with_causes(|causes| causes.mask(value)),
             ITR => self.with_causes(|causes| causes.set_itr(value)),
-            IAM if core.model == Model::E1000e => self.with_causes(|causes| causes.set_iam(value)),
-            EIAC if core.model == Model::E1000e => self.with_causes(|causes| causes.set_eiac(value)),
-            IVAR if core.model == Model::E1000e => self.with_causes(|causes| causes.set_ivar(value)),
-            EITR..0x00fc if core.model == Model::E1000e => {
+            IAM if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_iam(value)),
+            EIAC if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_eiac(value)),
+            IVAR if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_ivar(value)),
+            EITR..0x00fc if chip.model == Model::E1000e => {
                 self.with_causes(|causes| causes.set_eitr(eitr(offset), value));
             }
             RCTL => {
-                let restart = Restart::after(core.registers.get(RCTL), value, RCTL_EN);
-                core.registers.set(RCTL, value);
-                self.apply_receive(core, restart);
-                self.apply_transmit(core, &[]);
+                let restart = Restart::after(chip.registers.get(RCTL), value, RCTL_EN);
+                chip.registers.set(RCTL, value);
+                self.apply_receive(chip, restart);
+                self.apply_transmit(chip, &[]);
             }
             TCTL => {
-                let rings: &[u32] = match Restart::after(core.registers.get(TCTL), value, TCTL_EN) {
+                let rings: &[u32] = match Restart::after(chip.registers.get(TCTL), value, TCTL_EN) {
                     Restart::Yes => &[0, SECOND],
                     Restart::No => &[],
                 };
-                core.registers.set(TCTL, value);
-                self.apply_transmit(core, rings);
+                chip.registers.set(TCTL, value);
+                self.apply_transmit(chip, rings);
             }
             VET => {
-                core.registers.set(VET, value);
-                self.apply_receive(core, Restart::No);
-                self.apply_transmit(core, &[]);
+                chip.registers.set(VET, value);
+                self.apply_receive(chip, Restart::No);
+                self.apply_transmit(chip, &[]);
             }
             RXCSUM | RFCTL | MTA..RA_END | VFTA..VFTA_END => {
-                core.registers.set(offset, value);
-                self.apply_receive(core, Restart::No);
+                chip.registers.set(offset, value);
+                self.apply_receive(chip, Restart::No);
             }
-            SYSTIML if core.model == Model::E1000e => core.time.set_low(value, nanoseconds()),
-            SYSTIMH if core.model == Model::E1000e => core.time.set_high(value, nanoseconds()),
-            TIMINCA if core.model == Model::E1000e => core.time.set_increment(value, nanoseconds()),
-            _ => core.registers.set(offset, value),
+            SYSTIML if chip.model == Model::E1000e => chip.time.set_low(value, nanoseconds()),
+            SYSTIMH if chip.model == Model::E1000e => chip.time.set_high(value, nanoseconds()),
+            TIMINCA if chip.model == Model::E1000e => chip.time.set_increment(value, nanoseconds()),
+            _ => chip.registers.set(offset, value),
         }
     }
 
@@ -84,18 +84,18 @@ impl Device {
         self.settle();
     }
 
-    fn write_control(&self, core: &mut Core, value: u32) {
-        let link = core.has_link();
+    fn write_control(&self, chip: &mut Chip, value: u32) {
+        let link = chip.has_link();
         if value & CTRL_PHY_RST != 0 {
-            core.phy.reset();
+            chip.phy.reset();
         }
         if value & CTRL_RST != 0 {
-            return self.reset_registers(core);
+            return self.reset_registers(chip);
         }
-        core.registers.set(CTRL, value);
-        self.apply_receive(core, Restart::No);
-        self.apply_transmit(core, &[]);
-        if core.has_link() != link || value & CTRL_PHY_RST != 0 {
+        chip.registers.set(CTRL, value);
+        self.apply_receive(chip, Restart::No);
+        self.apply_transmit(chip, &[]);
+        if chip.has_link() != link || value & CTRL_PHY_RST != 0 {
             self.with_causes(|causes| causes.set(LSC));
         }
     }
@@ -113,22 +113,22 @@ impl Device {
     }
 
     /// Software reset. Keeps the status block: FreeBSD's driver writes the block's address before it resets the NIC.
-    fn reset_registers(&self, core: &mut Core) {
+    fn reset_registers(&self, chip: &mut Chip) {
         self.rest();
-        core.reset(&self.page);
+        chip.reset(&self.page);
         self.interrupting().causes.reset();
-        self.apply_receive(core, Restart::Yes);
-        self.apply_transmit(core, &[0, SECOND]);
+        self.apply_receive(chip, Restart::Yes);
+        self.apply_transmit(chip, &[0, SECOND]);
         self.settle();
     }
 
-    fn write_mdic(&self, core: &mut Core, value: u32) {
-        let looped = core.loops();
-        let accessed = core.phy.access(value);
-        core.mdic = accessed.mdic;
-        if accessed.link_changed || core.loops() != looped {
-            self.apply_receive(core, Restart::No);
-            self.apply_transmit(core, &[]);
+    fn write_mdic(&self, chip: &mut Chip, value: u32) {
+        let looped = chip.is_loopback();
+        let accessed = chip.phy.access(value);
+        chip.mdic = accessed.mdic;
+        if accessed.link_changed || chip.is_loopback() != looped {
+            self.apply_receive(chip, Restart::No);
+            self.apply_transmit(chip, &[]);
         }
         let done = if value & phy::INTERRUPT != 0 { MDAC } else { 0 };
         let changed = if accessed.link_changed { LSC } else { 0 };
@@ -138,22 +138,22 @@ impl Device {
     }
 
     /// Plugs the cable in or out.
-    pub(in crate::e1000) fn set_cable(&self, on: bool) {
-        let mut core = self.core.lock();
-        if core.phy.set_cable(on) {
-            self.apply_receive(&core, Restart::No);
-            self.apply_transmit(&core, &[]);
+    pub(crate) fn set_cable(&self, on: bool) {
+        let mut chip = self.chip.lock();
+        if chip.phy.set_cable(on) {
+            self.apply_receive(&chip, Restart::No);
+            self.apply_transmit(&chip, &[]);
             self.with_causes(|causes| causes.set(LSC));
         }
     }
 
     /// Restores the state after power-on.
-    pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
+    pub(crate) fn power_on(&self, chip: &mut Chip) {
         self.rest();
         self.forget_block();
         self.forget_counts();
-        core.power_on();
-        self.reset_registers(core);
+        chip.power_on();
+        self.reset_registers(chip);
         // No cause is pending that the pin would have to be raised for.
         self.disable_pin(false);
     }
@@ -170,19 +170,19 @@ impl Device {
 
     /// Writes the configuration space. Without bus mastering no frame flows in either direction: an operating system
     /// that starts another disables bus mastering before it hands over the memory (PCI 3.0, 6.2.2).
-    pub(in crate::e1000) fn write_config(&self, core: &mut Core, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
-        let (before, disabled) = (core.masters(), core.config.has_pin_disabled());
-        core.config.write(offset, data)?;
-        if core.config.has_pin_disabled() != disabled {
+    pub(crate) fn write_config(&self, chip: &mut Chip, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        let (before, disabled) = (chip.is_bus_master(), chip.config.has_pin_disabled());
+        chip.config.write(offset, data)?;
+        if chip.config.has_pin_disabled() != disabled {
             self.disable_pin(!disabled);
         }
-        let now = core.masters();
+        let now = chip.is_bus_master();
         if now != before {
             if before {
                 self.forget_block();
             }
-            self.apply_receive(core, Restart::No);
-            self.apply_transmit(core, &[]);
+            self.apply_receive(chip, Restart::No);
+            self.apply_transmit(chip, &[]);
         }
         Ok(())
     }

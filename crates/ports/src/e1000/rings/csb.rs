@@ -7,17 +7,17 @@ use crate::guest::GuestMemory;
 
 /// The address of a communication status block. The block was in memory when the address was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CsbPlace {
+pub struct CsbLocation {
     address: u64,
 }
 
-impl CsbPlace {
+impl CsbLocation {
     /// Checks that a block at this guest physical address is in memory.
     ///
     /// # Errors
     /// The address is not aligned to words, or the block is not in one region.
-    pub fn new(address: u64, writable: &GuestMemory) -> Result<CsbPlace, RingFault> {
-        let place = CsbPlace { address };
+    pub fn new(address: u64, writable: &GuestMemory) -> Result<CsbLocation, RingFault> {
+        let place = CsbLocation { address };
         place.block(writable).map(|_| place).ok_or(RingFault::BadBlock(address))
     }
 
@@ -49,10 +49,10 @@ mod tests {
     fn a_block_is_in_memory_and_apart_from_the_rings_or_refused_by_name() {
         let guest = Guest::new();
         for address in [0, LOW - 4, LOW + 2, LOW + LOW_BYTES - 4092, HIGH - 4096, u64::MAX - 4095, u64::MAX] {
-            let refused = CsbPlace::new(address, &guest.memory).map_err(RingFault::name);
+            let refused = CsbLocation::new(address, &guest.memory).map_err(RingFault::name);
             assert_eq!(refused, Err("csb_bad_address"), "{address:#x}");
         }
-        let place = CsbPlace::new(HIGH, &guest.memory).expect("a block");
+        let place = CsbLocation::new(HIGH, &guest.memory).expect("a block");
         for (base, count, apart) in [
             (HIGH + 4096, 8, true),
             (HIGH + 4080, 8, false),

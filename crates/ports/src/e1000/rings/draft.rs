@@ -5,7 +5,7 @@ use ringway_switch::{Batch, DropReason};
 
 use super::context::{Contexts, Sums, TAG};
 use super::descriptor::{IC, IFCS, Kind, Transmitted, VLE};
-use super::transmit::TransmitSettings;
+use super::settings::TransmitSettings;
 use crate::gather::{Gather, Pieces};
 
 /// Shortest frame in bytes without frame check sequence.
@@ -18,14 +18,14 @@ const ADDRESSES: usize = 12;
 const FCS: usize = 4;
 
 /// What a frame's descriptors and the registers request for the frame.
-pub(super) struct Asks<'a> {
+pub(super) struct FrameRequest<'a> {
     pub(super) first: Transmitted,
     pub(super) last: Transmitted,
     pub(super) contexts: &'a Contexts,
     pub(super) settings: &'a TransmitSettings,
 }
 
-/// The result of [`Asks::push`].
+/// The result of [`FrameRequest::push`].
 pub(super) enum Pushed {
     /// The frame is in the batch, was counted as refused, or is empty.
     Whole,
@@ -36,7 +36,16 @@ pub(super) enum Pushed {
     },
 }
 
-impl Asks<'_> {
+/// The bytes of a frame.
+struct Bytes<'a, 'm> {
+    /// The frame is the first `len` bytes of these.
+    pieces: &'a [View<'m>],
+    len: usize,
+    /// Whether a short frame is padded.
+    pad: bool,
+}
+
+impl FrameRequest<'_> {
     /// Adds the frame to the batch. Returns `None` if the frame has to wait for a bounce buffer.
     pub(super) fn push<'m>(&self, mut gather: Gather<'m>, batch: &mut Batch<'m>) -> Option<Pushed> {
         let mut len = gather.len();
@@ -82,7 +91,8 @@ impl Asks<'_> {
         }
         let sums = if is_usual { sums } else { Sums::default() };
         let finish = |head: &mut [u8], shift| if sums.is_empty() { Ok(None) } else { sums.finish(head, shift) };
-        match self.draft(pieces, len, self.last, self.settings.pad, batch, finish) {
+        let bytes = Bytes { pieces, len, pad: self.settings.pad };
+        match self.draft(bytes, self.last, batch, finish) {
             (head_len, Ok(None)) => batch.seal(head_len, None),
             (head_len, Ok(Some(offload))) => batch.seal_offloaded(head_len, offload),
             (_, Err(reason)) => batch.refuse(reason),
@@ -95,7 +105,7 @@ impl Asks<'_> {
         let context = self.contexts.segments;
         let prepare = |head: &mut [u8], shift| context.prepare(head, len, shift);
         // The first descriptor gives the VLAN tag of all segments (SDM 3.3.7.1).
-        match self.draft(pieces, len, self.first, false, batch, prepare) {
+        match self.draft(Bytes { pieces, len, pad: false }, self.first, batch, prepare) {
             (_, Err(reason)) => {
                 batch.refuse(reason);
                 Pushed::Cut { failed: true }
@@ -107,18 +117,16 @@ impl Asks<'_> {
         }
     }
 
-    /// Drafts the first `len` bytes of a frame's pieces in the batch, with the VLAN tag that `tagged` requests, and
-    /// padding. `patch` may change the private head; its second argument is the number of bytes that were inserted
+    /// Drafts a frame in the batch, with the VLAN tag that `tagged` requests. `patch` may change the private head; its second argument is the number of bytes that were inserted
     /// there. Returns the number of bytes in the head, and the result of `patch`.
     fn draft<'m, T>(
         &self,
-        pieces: &[View<'m>],
-        len: usize,
+        bytes: Bytes<'_, 'm>,
         tagged: Transmitted,
-        pad: bool,
         batch: &mut Batch<'m>,
         patch: impl FnOnce(&mut [u8], usize) -> T,
     ) -> (usize, T) {
+        let Bytes { pieces, len, pad } = bytes;
         let tag = self.settings.vlan.filter(|_| tagged.has(VLE)).map(|kind| {
             let ([a, b], [c, d]) = (kind.to_be_bytes(), tagged.special().to_be_bytes());
             [a, b, c, d]

@@ -24,6 +24,7 @@ mod fault;
 mod format;
 mod packet_buffer;
 mod receive;
+mod settings;
 mod traffic;
 mod transmit;
 
@@ -56,11 +57,12 @@ mod testing;
 mod transmit_tests;
 
 pub use crate::gather::Bounce;
-pub use csb::CsbPlace;
+pub use csb::CsbLocation;
 pub use fault::RingFault;
 pub use filter::Filters;
 pub use format::Format;
 pub use packet_buffer::PacketBuffer;
-pub use receive::{Receive, ReceiveSettings, Received};
+pub use receive::{Destination, Receive, Received};
+pub use settings::{ReceiveSettings, TransmitSettings};
 pub use traffic::Traffic;
-pub use transmit::{Completed, Transmit, TransmitSettings};
+pub use transmit::{Completed, Transmit};

@@ -1,14 +1,14 @@
-//! Frames on the wire are those that the manual describes, descriptor by descriptor, as far as sums go where their headers
-//! have them: a slow reading of the manual beside the fast one. Frames go through a switch to a port that accepts no
-//! offloads, so that all undone work is done.
+//! Frames on the wire are those that the manual describes, if checksums go into the fields of their headers. A slow
+//! model of the manual, descriptor by descriptor, is compared with the device. Frames go through a switch to a port
+//! that accepts no offloads, so that the switch does all work that is left undone.
 
 use std::sync::{Arc, Mutex};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ringway_switch::{
-    Accepts, Asked, Batch, Bell, Counters, Discarded, Frames, Input, Learning, MacTable, Member, News, Output, Owner,
-    Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
+    MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 
 use super::testing::{DATA, EOP, IFCS, Ring, TX, VLE};
@@ -21,7 +21,7 @@ const CONTEXT: u64 = 1 << 29;
 const IXSM: u64 = 1 << 40;
 const TXSM: u64 = 1 << 41;
 
-/// A checksum over 16-bit words, as a header field has it.
+/// Returns a checksum over 16-bit words, in the format of a header field.
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let sum = bytes.chunks(2).map(word).fold(0, |sum, word| (sum + word) % 0xffff);
@@ -31,8 +31,8 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     }
 }
 
-/// For the checksums of the IPv4 header and of its payload: where the summed bytes begin, and where the checksum goes.
-/// The frames here have no VLAN tags of their own.
+/// For the checksums of the IPv4 header and of its payload, returns the start of the summed bytes and the place of the
+/// field. The frames here have no VLAN tags of their own.
 fn own_fields(data: &[u8]) -> [Option<(usize, usize)>; 2] {
     let v4 = data.get(12..14) == Some(&[8, 0]) && data.len() >= 24 && data[14] >> 4 == 4 && data[14] & 15 >= 5;
     let v6 = data.get(12..14) == Some(&[0x86, 0xdd]) && data.len() >= 21 && data[14] >> 4 == 6;
@@ -294,11 +294,11 @@ impl Input for Sender {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         self.bounce.begin().expect("memory");
         let collected = self.transmit.collect(&self.guest.memory, &self.bounce, self.tail, &self.settings, batch);
-        collected.expect("nothing is wrong");
+        collected.expect("no fault");
         Ok(())
     }
     fn release(&mut self) {
-        let completed = self.transmit.release(&self.guest.memory).expect("nothing is wrong");
+        let completed = self.transmit.release(&self.guest.memory).expect("no fault");
         self.completed.lock().expect("a lock").push(completed);
     }
     fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
@@ -307,8 +307,8 @@ impl Input for Sender {
     fn pending(&mut self) -> bool {
         self.transmit.pending(self.tail)
     }
-    fn arm(&mut self) -> bool {
-        false
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        Armed::Kick
     }
     fn disarm(&mut self) {}
 }
@@ -316,8 +316,8 @@ impl Input for Sender {
 struct Receiver(Arc<Mutex<Vec<Vec<u8>>>>, Accepts);
 
 impl Output for Receiver {
-    fn accepts(&self) -> Accepts {
-        self.1
+    fn capabilities(&self) -> OutputCapabilities {
+        OutputCapabilities { accepts: self.1, names_losses: false }
     }
     fn deliver(&mut self, frames: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
         for frame in frames {
@@ -337,12 +337,12 @@ impl Output for Receiver {
 struct Silent;
 
 impl Bell for Silent {
-    fn ring(&self, _: News) -> Asked {
-        Asked::Unwanted
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }
 
-/// Sends all frames of the ring through a switch. Returns the frames on the wire, what the driver is told, and the
+/// Sends all frames of the ring through a switch. Returns the frames on the wire, the reported completions, and the
 /// number of lost frames.
 fn send(
     guest: &Arc<Guest>,
@@ -359,7 +359,7 @@ fn send(
         member(1, Box::new(Receiver(Arc::clone(&got), Accepts::NOTHING))),
     ];
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
-    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default());
     let transmit = Transmit::start(ring.base, ring.count, 0).expect("a ring");
     let mut sender = Sender {
         guest: Arc::clone(guest),
@@ -449,7 +449,7 @@ fn stranges() -> impl Strategy<Value = Strange> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
-    /// The frame is sent with the checksums of its own headers, or not at all. Otherwise policies would have judged a
+    /// The frame is sent with the checksums of its own headers, or not at all. Otherwise policies would have checked a
     /// frame that differs from the sent one.
     #[test]
     fn a_context_that_fits_no_header_changes_no_frame(stranges in vec(stranges(), 1..12), limit in 1..16usize) {

@@ -83,5 +83,5 @@ fn a_buffer_is_full_to_its_last_unit_and_empty_when_it_was_cleared() {
         buffer.clear();
         assert!(buffer.is_empty() && take(&mut buffer, 1).is_empty());
     }
-    assert!(!put(&mut buffer, &(frame(4097, 1), None), 500), "one that is longer than all of it");
+    assert!(!put(&mut buffer, &(frame(4097, 1), None), 500), "a frame that is longer than the whole buffer");
 }

@@ -13,7 +13,7 @@ use super::{Format, Receive, RingFault, Transmit, TransmitSettings};
 use crate::gather::Bounce;
 use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
-/// A word that some descriptor might begin or end with: mostly almost right.
+/// Returns a word for the first or second half of a descriptor. It is almost valid in most cases.
 fn word(rng: &mut Random, second: bool) -> u64 {
     let random = rng.bits();
     match (second, random >> 60) {
@@ -49,7 +49,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody() {
             Format::Extended { buffer: 256 },
             Format::Split { buffers: [128, 1024, 0, 1024] },
         ];
-        // Long enough, and until the writer has had the processor.
+        // Runs for some time, and until the writer has run.
         let late = deadline + PATIENCE;
         while Instant::now() < deadline || (sent <= 100 || received <= 100 || faults <= 10) && Instant::now() < late {
             let random = rng.bits();
@@ -98,7 +98,7 @@ fn frames_whose_memory_is_taken_away_end_the_ring_whose_own_memory_stays() {
     }
     rustix::fs::ftruncate(&guest.file, LOW_BYTES).expect("truncated");
     // `release` sees memory for writing, which may be other memory. Without the error, every page that is read would be
-    // replaced by new memory, at the cost of the daemon.
+    // replaced by new memory of the daemon.
     let (mut bounce, mut batch) = (Bounce::default(), BatchStorage::new(8).into_batch());
     bounce.begin().expect("memory");
     let collected = transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch);
@@ -133,9 +133,9 @@ fn frames_that_have_to_wait_are_collected_again_with_their_contexts() {
         let frames = (0..count).map(|index| batch.frame(index));
         starts.extend(frames.map(|frame| frame.offload().map(|offload| offload.csum_start)));
         drop(batch);
-        transmit.keep(&guest.memory, keep);
+        transmit.rewind(&guest.memory, keep);
         let completed = transmit.release(&guest.memory).expect("fine");
-        assert_eq!(completed.traffic.frames, count as u64, "only what was taken is counted");
+        assert_eq!(completed.traffic.frames, count as u64, "only taken frames are counted");
     }
     let expected: Vec<_> = (0..6).flat_map(|number| [Some(34 + 4 * number); 2]).collect();
     assert_eq!(starts, expected);

@@ -27,7 +27,7 @@ fn read(guest: &Guest, ring: &Ring, format: Format, addresses: &[[u64; 4]], mut 
             Format::Extended { .. } => (word & 0xf_ffff, [word >> 32 & 0xffff, 0, 0, 0], 1),
             Format::Split { .. } => {
                 let [others, reserved] = ring.get(guest, at + 1);
-                assert_eq!((others & 0xffff, reserved), (0, 0), "no header is told apart");
+                assert_eq!((others & 0xffff, reserved), (0, 0), "no header split");
                 let lengths = [word >> 32 & 0xffff, others >> 16 & 0xffff, others >> 32 & 0xffff, others >> 48];
                 (word & 0xf_ffff, lengths, 2)
             }
@@ -45,7 +45,7 @@ fn read(guest: &Guest, ring: &Ring, format: Format, addresses: &[[u64; 4]], mut 
         }
         at = (at + step) % ring.count;
     }
-    assert_eq!(now, Got::default(), "no frame without its end");
+    assert_eq!(now, Got::default(), "a frame without its end");
     all
 }
 
@@ -101,7 +101,7 @@ fn expected(sending: &Sending, (bytes, offload): &OffloadedFrame, settings: &Rec
             sum => sum,
         };
         got.bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-        let (v4, tcp) = sending.protocol.expect("one with a checksum");
+        let (v4, tcp) = sending.protocol.expect("a protocol with a checksum");
         let udp = !tcp && !matches!(format, Format::Legacy { .. });
         let ip = if settings.ip_sums && v4 && sending.header { 0x40 } else { 0 };
         let transport = if settings.transport_sums { 0x20 | if udp { 0x10 } else { 0 } } else { 0 };
@@ -227,5 +227,5 @@ fn frames_that_the_guest_does_not_want_cost_it_nothing() {
     assert_eq!((result, received.filtered, received.traffic.frames, receive.head()), (Ok(()), 4, 2, 2));
     assert!(guest.read(ring.get(&guest, 2)[0], 2048).iter().all(|&byte| byte == 0), "nothing was copied");
     let (_, received) = deliver(&mut receive, &guest, &frames, 100, &settings, 2);
-    assert_eq!((received.filtered, received.full), (4, 2), "without descriptors they are told apart, too");
+    assert_eq!((received.filtered, received.full), (4, 2), "also without descriptors");
 }

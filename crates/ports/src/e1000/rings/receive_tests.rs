@@ -1,4 +1,4 @@
-//! Delivered frames arrive in the driver's buffers, and nothing else does.
+//! Delivered frames arrive in the driver's buffers. No other bytes change.
 
 use super::testing::{Ring, deliver, fcs, frame, open};
 use super::{Format, Receive, ReceiveSettings, RingFault};
@@ -89,7 +89,7 @@ fn a_frame_that_ends_before_its_tag_does_arrives_as_it_is() {
     assert_eq!((result, received.traffic.frames), (Ok(()), 2));
     for (at, (mut frame, _)) in (0..).zip(frames) {
         frame.resize(60, 0);
-        assert_eq!(fields(&ring, &guest, at), (60, DD | EOP | IXSM, 0, 0), "nothing of what was in the head before");
+        assert_eq!(fields(&ring, &guest, at), (60, DD | EOP | IXSM, 0, 0), "no earlier bits of the status word remain");
         assert_eq!(guest.read(ring.get(&guest, at)[0], 60), frame);
     }
 }
@@ -130,6 +130,6 @@ fn a_driver_that_lies_stops_its_ring_by_name() {
         assert_eq!((received.traffic.frames, received.full, receive.head()), (1, 1, 1));
     }
     let mut receive =
-        Receive::start(LOW + LOW_BYTES - 64, 8, 0, Format::Legacy { buffer: 2048 }).expect("it looks like a ring");
+        Receive::start(LOW + LOW_BYTES - 64, 8, 0, Format::Legacy { buffer: 2048 }).expect("the ring starts in memory");
     assert!(matches!(deliver(&mut receive, &guest, &one, 1, &open(), 1).0, Err(RingFault::BadBase { .. })));
 }

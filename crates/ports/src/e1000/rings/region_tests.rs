@@ -1,4 +1,4 @@
-//! Buffers in as many regions as a guest may have: frames arrive whole, and looking for them is bounded work.
+//! Buffers in as many regions as a guest may have: frames arrive whole, and the work of the lookups is bounded.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::virtqueue::testing::Guest;
 const SMALL: u64 = 0x2_0000_0000;
 const REGIONS: u64 = 254;
 const BYTES: u64 = 16;
-/// Most comparisons of a visit: descriptors and pieces, for each of which there may be two searches of eight
-/// comparisons.
+/// Most comparisons of a visit: each descriptor and each piece may take two searches of eight comparisons.
 const MOST_SENT: usize = (4096 + 1024 + 2048) * 17;
 /// Most comparisons for a frame of 1,000 bytes: its pieces, and the searches for them.
 const MOST_GIVEN: usize = (4 * 80 + 40) * 17;
@@ -114,7 +113,7 @@ fn what_a_visit_looks_at_is_bounded_whatever_the_ring_says() {
             idle = if transmit.head() == before { idle + 1 } else { 0 };
             before = transmit.head();
         }
-        prop_assert!(idle < 3, "nothing moves at descriptor {} of {}", before, ring.tail);
+        prop_assert!(idle < 3, "the device is stuck at descriptor {} of {}", before, ring.tail);
 
         let mut ring = Ring::new(&guest, 256);
         for at in buffers {

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use ringway_switch::BatchStorage;
 
-use super::{Bounce, Completed, Filters, Receive, ReceiveSettings, Received, RingFault, Transmit, TransmitSettings};
+use super::{
+    Bounce, Completed, Destination, Filters, Receive, ReceiveSettings, Received, RingFault, Transmit, TransmitSettings,
+};
 use crate::virtqueue::testing::{Guest, bytes_of, fill_batch, memory_for};
 
 pub type OffloadedFrame = (Vec<u8>, Option<ringway_switch::Offload>);
@@ -127,8 +129,13 @@ pub fn deliver(
     let batch = fill_batch(&source, frames, piece);
     let mut received = Received::default();
     let all = (0..frames.len()).map(|index| batch.frame(index));
-    let result = receive.deliver(&guest.memory, all, settings, tail, &mut received, |frame, received| {
-        received.full += u64::from(received.judge(frame, settings));
-    });
+    let result = receive.deliver(
+        &Destination { writable: &guest.memory, settings, tail },
+        all,
+        &mut received,
+        |frame, received| {
+            received.full += u64::from(received.judge(frame, settings));
+        },
+    );
     (result, received)
 }

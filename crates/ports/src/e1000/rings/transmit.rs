@@ -7,9 +7,10 @@ use ringway_switch::{Batch, Discarded, MAX_BATCH};
 
 use super::context::Contexts;
 use super::descriptor::{EOP, IDE, Kind, RS, TX_DONE, Table, Transmitted, Words, prefetch_run};
-use super::draft::{Asks, HEADER, Pushed, SHORTEST};
+use super::draft::{FrameRequest, HEADER, Pushed, SHORTEST};
 use super::fault::RingFault;
 use super::mark::Mark;
+use super::settings::TransmitSettings;
 use super::traffic::Traffic;
 use crate::copy::{ROW, prefetch};
 use crate::gather::{Bounce, Gather, MAX_FRAME};
@@ -21,17 +22,6 @@ const LONGEST_FRAME: u32 = 1024;
 /// or of no frame, and pieces of buffers that span several regions. The next turn takes the rest: the ring is still
 /// pending.
 const MOST_STEPS: u32 = 4096;
-/// Settings of transmission, from the registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransmitSettings {
-    /// EtherType of the VLAN tags that descriptors may ask for (VET). `None` if CTRL.VME is clear.
-    pub vlan: Option<u16>,
-    /// Whether frames are padded to 60 bytes (TCTL.PSP).
-    pub pad: bool,
-    /// Longest frame in bytes without frame check sequence. Frames to be segmented may be longer.
-    pub longest: usize,
-}
-
 /// The results of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
@@ -155,7 +145,7 @@ impl Transmit {
 
     /// Undoes the last collect, from which no frame was refused, except for its first `frames` frames. The others will
     /// be collected again.
-    pub fn keep(&mut self, readable: &GuestMemory, frames: usize) {
+    pub fn rewind(&mut self, readable: &GuestMemory, frames: usize) {
         let mut left = frames;
         let Some(cut) = self.marks[..self.marked].iter().position(|mark| {
             let all = mark.frames() <= left;
@@ -215,7 +205,7 @@ impl Transmit {
                 break;
             }
             let first = batch.len();
-            match self.take_one(words, readable, &mut space, bounce, settings, batch)? {
+            match self.take_one(words, &mut space, bounce, settings, batch)? {
                 Step::Took { slots, pieces } => {
                     self.next = self.table.after(self.next, slots);
                     if batch.len() > first {
@@ -296,7 +286,6 @@ impl Transmit {
     fn take_one<'m>(
         &mut self,
         words: &[Words],
-        readable: &'m GuestMemory,
         space: &mut Space<'m>,
         bounce: &'m Bounce,
         settings: &TransmitSettings,
@@ -324,7 +313,7 @@ impl Transmit {
                 gather.add(view);
                 return Ok(());
             }
-            for view in readable.pieces(address, len).ok_or(RingFault::BadAddress { address, len })? {
+            for view in space.pieces(address, len).ok_or(RingFault::BadAddress { address, len })? {
                 pieces += 1;
                 if !gather.add(view) {
                     break;
@@ -353,7 +342,7 @@ impl Transmit {
                 Kind::Unknown => {}
             }
         }
-        let asks = Asks { first, last, contexts: &self.contexts, settings };
+        let asks = FrameRequest { first, last, contexts: &self.contexts, settings };
         match asks.push(gather, batch) {
             None => return Ok(Step::Wait),
             Some(Pushed::Whole) => {}

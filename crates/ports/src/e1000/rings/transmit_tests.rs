@@ -1,4 +1,4 @@
-//! A driver's frames arrive as they were sent, in whatever descriptors they are.
+//! A driver's frames arrive unchanged, for every way of dividing them into descriptors.
 
 use super::testing::{DATA, DONE, EOP, IDE, IFCS, LAST, RS, Ring, TX, VLE, collect, collect_some, frame};
 use super::{RingFault, Transmit, TransmitSettings};
@@ -28,12 +28,12 @@ fn legacy_and_data_descriptors_carry_frames_in_order_over_many_laps() {
             at.push(ring.send(&guest, &frame, if seed % 3 == 0 { DATA | LAST } else { LAST }));
             sent.push(frame);
         }
-        let got = collect(&mut transmit, &guest, ring.tail).expect("nothing is wrong");
+        let got = collect(&mut transmit, &guest, ring.tail).expect("no fault");
         assert_eq!((got.completed.descriptors as usize, got.completed.empty), (sent.len(), true));
         assert!(got.completed.reported && !got.completed.delay);
         assert_eq!(got.completed.traffic.frames, sent.len() as u64);
         assert!(bytes(got) == sent);
-        assert!(at.iter().all(|&at| ring.get(&guest, at)[1] & DONE != 0), "all are written back");
+        assert!(at.iter().all(|&at| ring.get(&guest, at)[1] & DONE != 0), "all descriptors are written back");
         assert_eq!(transmit.head(), ring.tail);
     }
 }
@@ -58,7 +58,7 @@ fn frames_that_have_to_wait_come_again_and_are_counted_when_they_go() {
         transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch).expect("fine");
         assert_eq!(batch.len(), sent.len());
         drop(batch);
-        transmit.keep(&guest.memory, keep);
+        transmit.rewind(&guest.memory, keep);
         let first = transmit.release(&guest.memory).expect("fine").traffic;
         let second = collect(&mut transmit, &guest, ring.tail).expect("fine");
         let (went, waited) = sent.split_at(keep);
@@ -83,7 +83,7 @@ fn a_frame_of_several_descriptors_that_ends_with_the_ring_can_wait() {
     transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch).expect("fine");
     assert_eq!((ring.tail, batch.len()), (0, 1));
     drop(batch);
-    transmit.keep(&guest.memory, 0);
+    transmit.rewind(&guest.memory, 0);
     assert_eq!(transmit.release(&guest.memory).expect("fine").descriptors, 0);
     assert!(bytes(collect(&mut transmit, &guest, ring.tail).expect("fine")) == [sent]);
 }
@@ -104,7 +104,7 @@ fn a_frame_in_any_number_of_descriptors_is_one_frame() {
         // A frame in very many pieces waits once for a bounce buffer.
         let mut got = bytes(collect(&mut transmit, &guest, ring.tail).expect("fine"));
         got.extend(bytes(collect(&mut transmit, &guest, ring.tail).expect("fine")));
-        assert!(got == [&whole[..]], "a null buffer is none");
+        assert!(got == [&whole[..]], "a null buffer adds no bytes");
     }
 }
 
@@ -151,7 +151,10 @@ fn only_descriptors_that_ask_for_it_are_written_back_and_delays_are_told() {
     assert_eq!([silent, empty, late].map(done), [false, true, true]);
     ring.send(&guest, &frame(60, 1), LAST | IDE);
     ring.send(&guest, &frame(60, 1), LAST);
-    assert!(!collect(&mut transmit, &guest, ring.tail).expect("fine").completed.delay, "one wants no delay");
+    assert!(
+        !collect(&mut transmit, &guest, ring.tail).expect("fine").completed.delay,
+        "one descriptor asks for no delay"
+    );
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn rings_and_registers_that_cannot_be_are_refused_by_name() {
         (u64::MAX - 15, 8),
         (u64::MAX - 127, 65_528),
     ] {
-        let mut transmit = Transmit::start(base, count, 0).expect("it looks like a ring");
+        let mut transmit = Transmit::start(base, count, 0).expect("the ring starts in memory");
         assert!(matches!(collect(&mut transmit, &guest, 1), Err(RingFault::BadBase { .. })), "{base:#x}");
         assert_eq!(transmit.head(), 0);
     }
@@ -259,6 +262,6 @@ fn rings_and_registers_that_cannot_be_are_refused_by_name() {
         ring.put(&guest, address, len | DATA | LAST);
         let fault = RingFault::BadAddress { address, len: len as u32 };
         assert_eq!(collect(&mut transmit, &guest, ring.tail), Err(fault), "{address:#x}");
-        assert_eq!(transmit.head(), 1, "what was sent before is given back");
+        assert_eq!(transmit.head(), 1, "the descriptors of earlier frames are given back");
     }
 }

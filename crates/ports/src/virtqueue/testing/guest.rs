@@ -39,7 +39,7 @@ impl Guest {
     pub fn alloc(&self, len: usize, align: u64) -> u64 {
         let at = self.allocated().next_multiple_of(align);
         self.next.store(at + len as u64, Ordering::Relaxed);
-        assert!(self.allocated() <= LOW + LOW_BYTES, "the guest has memory left");
+        assert!(self.allocated() <= LOW + LOW_BYTES, "the guest has no memory left");
         at
     }
 

@@ -1,7 +1,7 @@
-//! A guest and its driver, for tests: written from the specification (virtio 1.3, 2.7 and 2.8), not from the device's side.
+//! A guest and its driver, for tests, written from the specification (virtio 1.3, 2.7 and 2.8) alone.
 //!
-//! The driver has a mapping of its own of the guest's memory. Positions are counted from the beginning and never wrap
-//! here, so that what wraps is only what is in memory.
+//! The driver has its own mapping of the guest's memory. Positions are counted from the beginning and never wrap here.
+//! Only the indices and wrap counters in memory wrap.
 
 mod guest;
 mod packed;

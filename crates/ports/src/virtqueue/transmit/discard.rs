@@ -1,13 +1,13 @@
 //! Frames that go back unseen, with nothing read but their descriptors.
 
-use ringway_memory::Alike;
+use ringway_memory::PrefixComparer;
 use ringway_switch::Discarded;
 
-use super::{ASKS, MOST_STEPS, Transmit};
+use super::queue::{ASKS, MOST_STEPS, Transmit};
 use crate::copy::ROW;
 use crate::gather::{MAX_FRAME, SHORTEST_FRAME, begins_with};
 use crate::guest::{GuestMemory, Space};
-use crate::virtqueue::RingFault;
+use crate::virtqueue::fault::RingFault;
 use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, plain, walk};
 
 impl<R: Ring> Transmit<R> {
@@ -105,18 +105,18 @@ impl<R: Ring> Transmit<R> {
     /// with `addresses`. Compares all counted frames together: if one of them differs, returns 0.
     #[inline(always)]
     fn count_like<const HEADER: usize>(&self, space: &Space<'_>, heads: &[Head], addresses: &[u8; 12]) -> Discarded {
-        let (mut alike, mut all) = (Alike::new(addresses), Discarded::default());
+        let (mut alike, mut all) = (PrefixComparer::new(addresses), Discarded::default());
         for Head { first, .. } in heads {
             let Some(whole) = space.near(first.address, first.len()) else { break };
             // For a buffer shorter than the header, the subtraction wraps to a length that is too long.
             let len = whole.len().wrapping_sub(HEADER);
-            if len > self.longest || !alike.add_behind::<HEADER>(whole) {
+            if len > self.longest || !alike.add_after_header::<HEADER>(whole) {
                 break;
             }
             all.frames += 1;
             all.bytes += len as u64;
         }
-        if alike.are_all() && alike.headers() & ASKS == 0 { all } else { Discarded::default() }
+        if alike.all_match() && alike.headers() & ASKS == 0 { all } else { Discarded::default() }
     }
 
     /// Returns the length of the frame of a plain head in bytes, if the frame is plain and begins with `addresses`.

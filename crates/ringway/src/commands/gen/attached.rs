@@ -7,26 +7,26 @@ use std::time::Duration;
 use ringway_traffic::e1000::Counters;
 use ringway_traffic::{E1000Endpoint, Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
 
-use super::Trouble;
+use super::report::GenError;
 
-/// An endpoint that belongs to a switch, or to some other back end.
+/// An endpoint that is connected to a switch or another back end.
 pub trait Attached: Endpoint {
-    /// What becomes readable when the other side has ended.
+    /// Returns a descriptor that becomes readable when the other side has ended.
     fn end(&mut self) -> io::Result<OwnedFd>;
 
-    /// The address that the switch binds to it.
+    /// Returns the address that the switch binds to it.
     fn bound(&mut self) -> Option<Mac> {
         None
     }
 
-    /// What driving its device has taken, where that is counted.
+    /// Returns the driver's counts of device accesses, if it has any.
     fn driver(&self) -> Option<Counters> {
         None
     }
 
-    /// A second handle of what becomes readable when the other side has ended.
-    fn connection(&mut self) -> Result<OwnedFd, Trouble> {
-        self.end().map_err(|error| Trouble::Failed(format!("cannot duplicate the port's connection: {error}")))
+    /// Returns a second descriptor that becomes readable when the other side has ended.
+    fn connection(&mut self) -> Result<OwnedFd, GenError> {
+        self.end().map_err(|error| GenError::Failed(format!("cannot duplicate the port's connection: {error}")))
     }
 }
 
@@ -63,7 +63,7 @@ impl Attached for E1000Endpoint {
     }
 }
 
-/// One of all kinds.
+/// An endpoint of any kind.
 #[allow(clippy::large_enum_variant, reason = "there are one or two of them")]
 pub enum AnyPort {
     /// A process port.
@@ -76,7 +76,7 @@ pub enum AnyPort {
     E1000(E1000Endpoint),
 }
 
-/// Does the same with whatever is there.
+/// Evaluates an expression for the endpoint of every variant.
 macro_rules! each {
     ($any:expr, $port:ident => $do:expr) => {
         match $any {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use ringway_traffic::{E1000Endpoint, E1000Error, E1000Mode, E1000Options};
 
 use super::attached::AnyPort;
-use super::{Trouble, port};
+use super::parse;
+use super::report::GenError;
 
 /// What the driver of an e1000 can be told.
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub struct E1000Args {
     #[arg(long, value_enum, default_value_t = Mode::Moderated, requires = "e1000")]
     e1000_mode: Mode,
     /// Least time between two interrupts, but with --e1000-mode base or each [default: 250us]
-    #[arg(long, value_name = "TIME", requires = "e1000", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", requires = "e1000", value_parser = parse::positive)]
     e1000_interval: Option<Duration>,
 }
 
@@ -42,7 +43,7 @@ enum Mode {
 
 impl E1000Args {
     /// Becomes the driver of the device at `socket`.
-    pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, Trouble> {
+    pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, GenError> {
         let mode = match self.e1000_mode {
             Mode::Base => E1000Mode::Base,
             Mode::Each => E1000Mode::Each,
@@ -55,8 +56,8 @@ impl E1000Args {
         let interval = self.e1000_interval.unwrap_or(default.interval);
         let options = E1000Options { mode, interval, tx_ring, rx_ring, buffer_size, ..default };
         E1000Endpoint::attach(socket, &options).map(AnyPort::E1000).map_err(|error| match error {
-            E1000Error::Options(_) | E1000Error::Lacks { .. } => Trouble::Usage(error.to_string()),
-            _ => Trouble::Failed(error.to_string()),
+            E1000Error::Options(_) | E1000Error::Lacks { .. } => GenError::Usage(error.to_string()),
+            _ => GenError::Failed(error.to_string()),
         })
     }
 }

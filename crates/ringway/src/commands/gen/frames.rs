@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringway_traffic::{FrameSpec, Frames, MAX_FLOWS, MAX_FRAME, MIN_FRAME, Mac, Source};
 
-use super::Trouble;
+use super::report::GenError;
 
 /// The sizes of frames, in the order they are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub struct Mix {
 
 impl Mix {
     /// Frames like `spec`, of these sizes.
-    pub fn new(spec: &FrameSpec, sizes: &Sizes) -> Result<Mix, Trouble> {
-        let usage = |error: ringway_traffic::FrameSpecError| Trouble::Usage(error.to_string());
+    pub fn new(spec: &FrameSpec, sizes: &Sizes) -> Result<Mix, GenError> {
+        let usage = |error: ringway_traffic::FrameSpecError| GenError::Usage(error.to_string());
         let mut numbers = BTreeMap::new();
         for &size in &sizes.0 {
             let number = numbers.len();
@@ -80,7 +80,7 @@ impl Mix {
             let (sizes, destinations) = (numbers.len(), spec.destinations.len());
             let what =
                 format!("{sizes} sizes, {destinations} destinations and {} flows make {flows} flows", spec.flows);
-            return Err(Trouble::Usage(format!("{what}: there can be up to {MAX_FLOWS}")));
+            return Err(GenError::Usage(format!("{what}: there can be up to {MAX_FLOWS}")));
         }
         let first = Frames::new(spec).map_err(usage)?.stream();
         let mut streams: Vec<(usize, Frames)> = Vec::new();
@@ -107,10 +107,10 @@ impl Source for Mix {
     }
 }
 
-/// One frame from `source` to `destination` that nobody has to look at, to make an address known.
-pub fn introduction(source: Mac, destination: Mac) -> Result<Vec<u8>, Trouble> {
+/// Returns a frame from `source` to `destination` that makes the switch learn the source address.
+pub fn introduction(source: Mac, destination: Mac) -> Result<Vec<u8>, GenError> {
     let spec = FrameSpec { source, destinations: vec![destination], ..FrameSpec::default() };
-    Frames::new(&spec).map(|mut frames| frames.next_frame()).map_err(|error| Trouble::Usage(error.to_string()))
+    Frames::new(&spec).map(|mut frames| frames.next_frame()).map_err(|error| GenError::Usage(error.to_string()))
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn too_many_flows_are_refused_with_the_limit() {
         let spec = FrameSpec { flows: 40_000, ..FrameSpec::default() };
-        let Err(Trouble::Usage(what)) = Mix::new(&spec, &Sizes::parse("60,61").unwrap()) else { panic!() };
+        let Err(GenError::Usage(what)) = Mix::new(&spec, &Sizes::parse("60,61").unwrap()) else { panic!() };
         assert!(what.contains("2 sizes, 1 destinations and 40000 flows make 80000 flows: there can be up to 65536"));
     }
 }

@@ -15,11 +15,15 @@ use serde::Serialize;
 
 use super::attached::{AnyPort, Attached};
 use super::check::Check;
-use super::port::{self, PortArgs};
+use super::frames;
+#[cfg(feature = "lab")]
+use super::port;
+use super::port::PortArgs;
+use super::report::{GenError, report};
 use super::supervise::{Stop, supervised};
 use super::tx::Fill;
-use super::{Trouble, frames, report};
-use crate::commands::Context;
+use super::{address, parse};
+use crate::context::Context;
 
 /// Time within which a first frame must cross the switch.
 const INTRODUCED: Duration = Duration::from_secs(2);
@@ -61,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     flows: usize,
     /// End after this time: 500ms, 10s, 1h
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
     /// Most frames sent by one port in its turn
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -80,11 +84,11 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let targets = args.common.targets(args.from.iter().chain(&args.to).map(String::as_str));
     let &[from, to] = &targets[..] else {
         let what = "give two ports: each a SWITCH:PORT, a --vhost-user SOCKET or an --e1000 SOCKET";
-        return Err(Trouble::Usage(what.to_owned()));
+        return Err(GenError::Usage(what.to_owned()));
     };
     args.common.holds(&targets, args.size)?;
     let check = match (args.fill, args.check) {
@@ -92,7 +96,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         (Fill::Once, None | Some(Check::Count)) => Check::Count,
         (Fill::Once, Some(_)) => {
             let what = "--fill once: sequence numbers repeat, so that only --check count is possible";
-            return Err(Trouble::Usage(what.to_owned()));
+            return Err(GenError::Usage(what.to_owned()));
         }
     };
     let near = args.common.attach_lossless(from, to, context)?;
@@ -114,7 +118,7 @@ fn go<E: Attached>(
     check: Check,
     (args, context): (&Args, &Context),
     stop: &Stop,
-) -> Result<(), Trouble> {
+) -> Result<(), GenError> {
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
     let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill };
@@ -124,9 +128,9 @@ fn go<E: Attached>(
     let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
     report(&result, None, args.common.json);
     if result.is_altered() {
-        Err(Trouble::Failed("frames did not arrive as sent".to_owned()))
+        Err(GenError::Failed("frames did not arrive as sent".to_owned()))
     } else if args.strict && result.lost > 0 {
-        Err(Trouble::Failed(format!("{} frames were lost", result.lost)))
+        Err(GenError::Failed(format!("{} frames were lost", result.lost)))
     } else {
         Ok(())
     }
@@ -158,7 +162,7 @@ pub struct Loop<E = ProcessEndpoint> {
 #[cfg(feature = "lab")]
 impl Loop<ProcessEndpoint> {
     /// Attaches two process ports and makes the switch learn where they are.
-    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, Trouble> {
+    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, GenError> {
         let shape = port::lossless(ringway_client::Shape::default());
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
@@ -174,19 +178,19 @@ impl<E: Attached> Loop<E> {
         traffic: &Traffic,
         options: PumpOptions,
         context: &Context,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, GenError> {
         let [mut near, mut far] = ports;
         let [near_name, far_name] = &names;
         let connections = vec![near.connection()?, far.connection()?];
-        let near_mac = port::address(None, &mut near, near_name, context);
-        let far_mac = port::address(None, &mut far, far_name, context);
+        let near_mac = address::source(None, &mut near, near_name, context);
+        let far_mac = address::source(None, &mut far, far_name, context);
         introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac))?;
         introduce((near_name, &mut near, near_mac), (far_name, &mut far, far_mac))?;
 
         let frames = |source, destination| {
             let (size, flows) = (traffic.size, traffic.flows);
             let spec = FrameSpec { size, flows, source, destinations: vec![destination], ..FrameSpec::default() };
-            Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))
+            Frames::new(&spec).map_err(|error| GenError::Usage(error.to_string()))
         };
         let checker = || traffic.check.checker(Origin::Zero);
         let there = frames(near_mac, far_mac)?;
@@ -242,14 +246,14 @@ fn lost(stations: &[LoopStation]) -> u64 {
 
 /// Makes the switch learn the address of `from`, by a frame to `to` that must arrive. The frame is sent again at intervals: a switch
 /// may take frames of a new port before it delivers frames to the other one.
-fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) -> Result<(), Trouble> {
-    let failed = |error: io::Error| Trouble::Failed(error.to_string());
+fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) -> Result<(), GenError> {
+    let failed = |error: io::Error| GenError::Failed(error.to_string());
     let frame = frames::introduction(from.2, to.2)?;
     let deadline = Instant::now() + INTRODUCED;
     let (mut sent, mut arrived) = (0, 0);
     while arrived == 0 {
         if Instant::now() >= deadline {
-            return Err(Trouble::Failed(format!(
+            return Err(GenError::Failed(format!(
                 "a frame from {} did not arrive at {}: they must be on one switch, not both isolated, and bound to the \
                  addresses they use (see \"ringway status\")",
                 from.0, to.0

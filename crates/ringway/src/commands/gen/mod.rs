@@ -1,14 +1,17 @@
 //! `ringway gen`: makes, sends, receives and checks traffic on process ports and, as a driver, on virtual machines' ports.
 
+mod address;
 mod attached;
 mod check;
 mod e1000;
 mod frames;
 mod r#loop;
 mod once;
+mod parse;
 mod ping;
 mod pong;
 mod port;
+mod report;
 mod rx;
 mod supervise;
 mod tx;
@@ -17,16 +20,14 @@ mod virtio;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use ringway_traffic::e1000::Counters;
-use serde::Serialize;
 
-use super::{Context, USAGE, complain};
-use crate::out;
+use crate::context::{Context, USAGE, complain};
 
 #[cfg(feature = "lab")]
 pub use check::Check;
 #[cfg(feature = "lab")]
 pub use r#loop::{Loop, LoopReport, Traffic};
+pub use report::GenError;
 pub use supervise::stop_on_signals;
 
 /// Send, receive and check synthetic or recorded traffic
@@ -66,34 +67,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     };
     let (message, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Trouble::Usage(message)) => (message, ExitCode::from(USAGE)),
-        Err(Trouble::Failed(message)) => (message, ExitCode::FAILURE),
+        Err(GenError::Usage(message)) => (message, ExitCode::from(USAGE)),
+        Err(GenError::Failed(message)) => (message, ExitCode::FAILURE),
     };
     complain(command, &message);
     code
-}
-
-/// Why a run failed.
-#[derive(Debug)]
-pub enum Trouble {
-    /// The command line is wrong. Exits 2.
-    Usage(String),
-    /// The run could not be done, or a check failed. Exits 1.
-    Failed(String),
-}
-
-/// Writes a result as text or as JSON, with the counts of the driver's accesses if there are any.
-fn report<R: Serialize + std::fmt::Display>(result: &R, driver: Option<Counters>, json: bool) {
-    #[derive(Serialize)]
-    struct Driven<'r, R> {
-        #[serde(flatten)]
-        result: &'r R,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        driver: Option<Counters>,
-    }
-    let _ = match driver {
-        _ if json => out::print_json(&Driven { result, driver }),
-        Some(driver) => out::print(&format!("{result}\n{driver}\n")),
-        None => out::print(&format!("{result}\n")),
-    };
 }

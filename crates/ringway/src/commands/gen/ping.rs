@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use ringway_control::config::units;
+use ringway_control::keys::units;
 use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
 
+use super::address::Destination;
 use super::attached::Attached;
-use super::port::{self, Destination, PortArgs};
+use super::port::PortArgs;
+use super::report::{GenError, report};
 use super::supervise::{Stop, supervised};
-use super::{Trouble, report};
-use crate::commands::Context;
+use super::{address, parse};
+use crate::context::Context;
 
 /// Measure round trips to a "gen pong"
 #[derive(Debug, clap::Args)]
@@ -23,7 +25,7 @@ pub struct Args {
     #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
-    #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
+    #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = address::destination)]
     dst: Destination,
     /// Where from [default: the address bound to the port, else one made from its name]
     #[arg(long, value_name = "MAC")]
@@ -32,46 +34,46 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 60)]
     size: usize,
     /// End after this many round trips: 1000, 10k, 1M
-    #[arg(long, value_name = "N", value_parser = port::count)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     count: Option<u64>,
     /// End after this time: 500ms, 10s, 1h
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
     /// Time from one frame to the next; 0s: as soon as the reply is there
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
     interval: Duration,
     /// Time after which a reply counts as lost
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::positive)]
     timeout: Duration,
     #[command(flatten)]
     common: PortArgs,
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     if args.size < ringway_traffic::MIN_PING {
         let least = ringway_traffic::MIN_PING;
-        return Err(Trouble::Usage(format!("--size {}: a ping needs at least {least} bytes", args.size)));
+        return Err(GenError::Usage(format!("--size {}: a ping needs at least {least} bytes", args.size)));
     }
     let target = args.common.target(args.port.as_deref())?;
     args.common.holds(&[target], args.size)?;
     let mut endpoint = args.common.attach(target, context)?;
-    let source = port::address(args.src, &mut endpoint, &target.name(), context);
+    let source = address::source(args.src, &mut endpoint, &target.name(), context);
     let dst = args.dst.resolve(context);
     let spec = FrameSpec { size: args.size, source, destinations: vec![dst], ..FrameSpec::default() };
     // The only errors ping could find in it later, found where they are the user's.
-    ringway_traffic::Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))?;
+    ringway_traffic::Frames::new(&spec).map_err(|error| GenError::Usage(error.to_string()))?;
     let options = PingOptions {
         limits: Limits { frames: args.count, duration: args.duration },
         interval: args.interval,
         timeout: args.timeout,
-        patience: args.common.patience(),
+        wait_mode: args.common.wait_mode(),
     };
     let connection = endpoint.connection()?;
     let times = supervised(stop, &[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
     report(&times, endpoint.driver(), args.common.json);
     if times.sent > 0 && times.received == 0 {
-        return Err(Trouble::Failed(format!("nobody answers at {dst}: is \"ringway gen pong\" running?")));
+        return Err(GenError::Failed(format!("nobody answers at {dst}: is \"ringway gen pong\" running?")));
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use ringway_traffic::{Limits, Mac, PongOptions, pong};
 
 use super::attached::Attached;
 use super::port::{self, PortArgs};
+use super::report::{GenError, report};
 use super::supervise::{Stop, supervised};
-use super::{Trouble, report};
-use crate::commands::Context;
+use super::{address, parse};
+use crate::context::Context;
 
 /// Send back every frame that comes, for "gen ping"
 #[derive(Debug, clap::Args)]
@@ -24,10 +25,10 @@ pub struct Args {
     #[arg(long, value_name = "MAC")]
     src: Option<Mac>,
     /// End after this many frames: 1000, 10k, 1M
-    #[arg(long, value_name = "N", value_parser = port::count)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     count: Option<u64>,
     /// End after this time: 500ms, 10s, 1h
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
     /// Most frames sent back at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -37,15 +38,15 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let target = args.common.target(args.port.as_deref())?;
     let mut endpoint = args.common.attach(target, context)?;
     let room = ringway_traffic::Endpoint::tx_room(&mut endpoint);
     let options = PongOptions {
         limits: Limits { frames: args.count, duration: args.duration },
         batch: args.batch as usize,
-        patience: args.common.patience(),
-        mac: port::address(args.src, &mut endpoint, &target.name(), context),
+        wait_mode: args.common.wait_mode(),
+        mac: address::source(args.src, &mut endpoint, &target.name(), context),
     };
     let connection = endpoint.connection()?;
     let returned = supervised(stop, &[connection], |watch| pong(&mut endpoint, &options, watch))?;

@@ -8,10 +8,12 @@ use ringway_traffic::{Ended, Endpoint, Limits, Mac, Origin, Recorder, RxOptions,
 
 use super::attached::Attached;
 use super::check::Check;
-use super::port::{self, PortArgs};
+use super::frames;
+use super::port::PortArgs;
+use super::report::{GenError, report};
 use super::supervise::{Stop, supervised};
-use super::{Trouble, frames, report};
-use crate::commands::Context;
+use super::{address, parse};
+use crate::context::Context;
 
 /// Receive frames; check those of "gen tx" for loss, order, duplicates and corruption
 #[derive(Debug, clap::Args)]
@@ -36,13 +38,13 @@ pub struct Args {
     #[arg(long)]
     strict: bool,
     /// End after this many frames: 1000, 10k, 1M
-    #[arg(long, value_name = "N", value_parser = port::count)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     count: Option<u64>,
     /// End after this time: 500ms, 10s, 1h
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
     /// End when nothing has come for this time after the first frame
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     idle: Option<Duration>,
     /// Write what comes to this file: pcapng, or pcap when its name ends so
     #[arg(long, value_name = "FILE")]
@@ -61,13 +63,13 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let recorder = args.write.as_deref().map(|path| Recorder::create(path, MAX_SNAP));
-    let mut recorder = recorder.transpose().map_err(|error| Trouble::Failed(error.to_string()))?;
+    let mut recorder = recorder.transpose().map_err(|error| GenError::Failed(error.to_string()))?;
     let target = args.common.target(args.port.as_deref())?;
     let mut endpoint = args.common.attach(target, context)?;
     if args.announce {
-        let source = port::address(args.src, &mut endpoint, &target.name(), context);
+        let source = address::source(args.src, &mut endpoint, &target.name(), context);
         let frame = frames::introduction(source, Mac::BROADCAST)?;
         endpoint.tx_push(frame.len(), |place| place.copy_from_slice(&frame));
         endpoint.tx_flush();
@@ -77,7 +79,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         limits: Limits { frames: args.count, duration: args.duration },
         idle: args.idle,
         batch: args.batch as usize,
-        patience: args.common.patience(),
+        wait_mode: args.common.wait_mode(),
     };
     let connection = endpoint.connection()?;
     let received = supervised(stop, &[connection], |watch| {
@@ -87,14 +89,14 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     if args.strict { judge(&received, args.count) } else { Ok(()) }
 }
 
-fn judge(received: &RxReport, wanted: Option<u64>) -> Result<(), Trouble> {
+fn judge(received: &RxReport, wanted: Option<u64>) -> Result<(), GenError> {
     let frames = received.received.frames;
     match wanted {
-        _ if !received.check.is_clean() => Err(Trouble::Failed(format!("not as sent: {}", received.check))),
+        _ if !received.check.is_clean() => Err(GenError::Failed(format!("not as sent: {}", received.check))),
         Some(wanted) if received.ended != Ended::Frames => {
-            Err(Trouble::Failed(format!("{frames} frames came, --count asks for {wanted}")))
+            Err(GenError::Failed(format!("{frames} frames came, --count asks for {wanted}")))
         }
-        None if frames == 0 => Err(Trouble::Failed("no frame came".to_owned())),
+        None if frames == 0 => Err(GenError::Failed("no frame came".to_owned())),
         _ => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use ringway_traffic::{Progress, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::Trouble;
+use super::report::GenError;
 
 /// A flag that is set when the run has to end.
 pub type Stop = Arc<AtomicBool>;
@@ -19,11 +19,11 @@ pub type Stop = Arc<AtomicBool>;
 ///
 /// # Errors
 /// The signals cannot be caught.
-pub fn stop_on_signals() -> Result<Stop, Trouble> {
+pub fn stop_on_signals() -> Result<Stop, GenError> {
     let stop = Stop::default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Trouble::Failed(format!("cannot catch signal {signal}: {error}")))?;
+            .map_err(|error| GenError::Failed(format!("cannot catch signal {signal}: {error}")))?;
     }
     Ok(stop)
 }
@@ -33,7 +33,7 @@ pub fn supervised<T>(
     stop: &Stop,
     connections: &[OwnedFd],
     work: impl FnOnce(&mut Watch<'_>) -> io::Result<T>,
-) -> Result<T, Trouble> {
+) -> Result<T, GenError> {
     let gone = Cell::new(false);
     let show = io::stderr().is_terminal();
     // A sender at a low rate never waits for the switch, so it would not notice a closed connection.
@@ -48,8 +48,8 @@ pub fn supervised<T>(
     };
     let result = work(&mut Watch::none().stop_by(stop).tell(&mut progress));
     match result {
-        Err(error) => Err(Trouble::Failed(error.to_string())),
-        Ok(_) if gone.get() => Err(Trouble::Failed("the switch ended the port".to_owned())),
+        Err(error) => Err(GenError::Failed(error.to_string())),
+        Ok(_) if gone.get() => Err(GenError::Failed("the switch ended the port".to_owned())),
         Ok(done) => Ok(done),
     }
 }

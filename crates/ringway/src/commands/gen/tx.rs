@@ -7,13 +7,15 @@ use ringway_traffic::{
     Ended, Endpoint, FrameSpec, Limits, Mac, Rate, Replay, ReplayOptions, Source, Timing, TxOptions, TxReport, transmit,
 };
 
+use super::address::Destination;
 use super::attached::Attached;
 use super::frames::{Mix, Sizes};
 use super::once::Once;
-use super::port::{self, Destination, PortArgs};
+use super::port::{self, PortArgs};
+use super::report::{GenError, report};
 use super::supervise::{Stop, supervised};
-use super::{Trouble, report};
-use crate::commands::{Context, complain};
+use super::{address, parse};
+use crate::context::{Context, complain};
 
 /// Send synthetic frames, or those of a capture file
 #[derive(Debug, clap::Args)]
@@ -38,16 +40,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     flows: usize,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there; several are used by turns
-    #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
+    #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = address::destination)]
     dst: Vec<Destination>,
     /// Where from [default: the address bound to the port, else one made from its name]
     #[arg(long, value_name = "MAC")]
     src: Option<Mac>,
     /// End after this many frames: 1000, 10k, 1M
-    #[arg(long, value_name = "N", value_parser = port::count)]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
     count: Option<u64>,
     /// End after this time: 500ms, 10s, 1h
-    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
     /// Most frames between two wake-ups of the switch
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -87,14 +89,14 @@ enum When {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let target = args.common.target(args.port.as_deref())?;
     let replay = args.pcap.is_some().then(|| open(&args)).transpose()?;
     if replay.is_none() {
         args.common.holds(&[target], args.size.largest())?;
     }
     if args.fill == Fill::Once && args.size.single().is_none() {
-        return Err(Trouble::Usage("--fill once: needs one --size, as buffers are sent again as they are".to_owned()));
+        return Err(GenError::Usage("--fill once: needs one --size, as buffers are sent again as they are".to_owned()));
     }
     let mut endpoint = args.common.attach(target, context)?;
     let room = endpoint.tx_room();
@@ -102,13 +104,13 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         limits: Limits { frames: args.count, duration: args.duration },
         batch: args.batch as usize,
         rate: args.rate.unwrap_or_default(),
-        patience: args.common.patience(),
+        wait_mode: args.common.wait_mode(),
         ..TxOptions::default()
     };
     let sent = if let Some(mut replay) = replay {
         send(&mut endpoint, &mut replay, &options, stop)?
     } else {
-        let source = port::address(args.src, &mut endpoint, &target.name(), context);
+        let source = address::source(args.src, &mut endpoint, &target.name(), context);
         let destinations = args.dst.iter().map(|dst| dst.resolve(context)).collect();
         let spec = FrameSpec { source, destinations, flows: args.flows, ..FrameSpec::default() };
         let mut frames = Mix::new(&spec, &args.size)?;
@@ -127,12 +129,12 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let settled = if sent.ended == Ended::Stalled { Ok(()) } else { port::settle(&mut endpoint, room) };
     report(&sent, endpoint.driver(), args.common.json);
     match sent.ended {
-        Ended::Stalled => Err(Trouble::Failed(sent.ended.to_string())),
+        Ended::Stalled => Err(GenError::Failed(sent.ended.to_string())),
         _ => settled,
     }
 }
 
-fn open(args: &Args) -> Result<Replay, Trouble> {
+fn open(args: &Args) -> Result<Replay, GenError> {
     let path = args.pcap.as_deref().unwrap_or_else(|| std::path::Path::new(""));
     let timing = match (args.timing, args.rate) {
         (Some(When::Max), _) | (None, Some(_)) => Timing::Fast,
@@ -140,7 +142,7 @@ fn open(args: &Args) -> Result<Replay, Trouble> {
     };
     let loops = (args.loops > 0).then_some(args.loops);
     let options = ReplayOptions { timing, loops, ..ReplayOptions::default() };
-    let replay = Replay::open(path, options).map_err(|error| Trouble::Usage(error.to_string()))?;
+    let replay = Replay::open(path, options).map_err(|error| GenError::Usage(error.to_string()))?;
     for (frames, what) in [
         (replay.skipped(), "cannot be sent (below 14 or above 65,535 bytes): left out"),
         (replay.cut(), "were cut when captured: sent as short as they are in the file"),
@@ -157,7 +159,7 @@ fn send(
     source: &mut impl Source,
     options: &TxOptions,
     stop: &Stop,
-) -> Result<TxReport, Trouble> {
+) -> Result<TxReport, GenError> {
     let connection = endpoint.connection()?;
     supervised(stop, &[connection], |watch| transmit(endpoint, source, options, watch))
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ringway_traffic::{Meeting, VhostUserError, VirtioEndpoint, VirtioOptions};
+use ringway_traffic::{SocketRole, VhostUserError, VirtioEndpoint, VirtioOptions};
 
-use super::Trouble;
 use super::attached::AnyPort;
+use super::report::GenError;
 
 /// What a virtio-net driver can be told.
 #[derive(Debug, clap::Args)]
@@ -36,9 +36,9 @@ pub struct VirtioArgs {
 
 impl VirtioArgs {
     /// Becomes the driver of the device at `socket`.
-    pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, Trouble> {
+    pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, GenError> {
         let options = VirtioOptions {
-            meeting: if self.listen { Meeting::Listen } else { Meeting::Connect },
+            socket_role: if self.listen { SocketRole::Listen } else { SocketRole::Connect },
             tx_ring,
             rx_ring,
             buffer_size,
@@ -54,8 +54,8 @@ impl VirtioArgs {
             VirtioEndpoint::attach(socket, &options).map(AnyPort::Split)
         };
         attached.map_err(|error| match error {
-            VhostUserError::Options(_) | VhostUserError::Lacks { .. } => Trouble::Usage(error.to_string()),
-            _ => Trouble::Failed(error.to_string()),
+            VhostUserError::Options(_) | VhostUserError::Lacks { .. } => GenError::Usage(error.to_string()),
+            _ => GenError::Failed(error.to_string()),
         })
     }
 }

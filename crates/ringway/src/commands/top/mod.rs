@@ -10,16 +10,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringway_control::api::types::Status;
-use ringway_control::config::units;
-use ringway_control::daemon::PortRef;
+use ringway_control::keys::PortRef;
+use ringway_control::keys::units;
 
-use super::{Context, USAGE, complain, fail};
-use crate::out::{self, Scaled, Table};
+use crate::context::{Context, USAGE, complain, fail};
+use crate::out::{self, Table};
 use order::{Column, Order};
-use rates::{Port, Rates};
-
-/// Shortest and longest interval between two readings.
-const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
+use rates::Rates;
+use screen::INTERVALS;
 
 /// Show rates per port, drops by reason, the use of pollers and how full buckets are, as they change
 #[derive(Debug, clap::Args)]
@@ -143,26 +141,7 @@ fn text(rates: &Rates, only: &[PortRef]) -> String {
     }
     let mut table = Table::new(&Column::ALL.map(Column::heading));
     for port in &rates.ports {
-        table.row(Column::ALL.map(|column| cell(port, column)).to_vec());
+        table.row(Column::ALL.map(|column| column.cell(port)).to_vec());
     }
     text + &table.text()
-}
-
-/// Returns a port's cell in a column.
-fn cell(port: &Port, column: Column) -> String {
-    let rate = |value: f64| Scaled(value).to_string().trim_end().to_owned();
-    match column {
-        Column::Name => port.name.clone(),
-        Column::Switch => port.switch.clone(),
-        Column::State => port.state.clone(),
-        Column::In => rate(port.input.frames),
-        Column::InBits => rate(port.input.bits),
-        Column::Out => rate(port.output.frames),
-        Column::OutBits => rate(port.output.bits),
-        Column::Kicks => rate(port.kicks),
-        Column::Calls => rate(port.calls),
-        Column::Drops => rate(port.dropped()),
-        Column::Fill => port.fill.text(),
-        Column::Reasons => port.reasons(),
-    }
 }

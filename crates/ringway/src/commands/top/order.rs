@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use clap::ValueEnum;
 
 use super::rates::Port;
+use crate::out::Scaled;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,6 +63,25 @@ impl Column {
     /// Returns true if it holds words, which are sorted by the alphabet rather than from the greatest.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Name | Self::Switch | Self::State | Self::Fill | Self::Reasons)
+    }
+
+    /// Returns a port's cell in this column.
+    pub fn cell(self, port: &Port) -> String {
+        let rate = |value: f64| Scaled(value).to_string().trim_end().to_owned();
+        match self {
+            Self::Name => port.name.clone(),
+            Self::Switch => port.switch.clone(),
+            Self::State => port.state.clone(),
+            Self::In => rate(port.input.frames),
+            Self::InBits => rate(port.input.bits),
+            Self::Out => rate(port.output.frames),
+            Self::OutBits => rate(port.output.bits),
+            Self::Kicks => rate(port.kicks),
+            Self::Calls => rate(port.calls),
+            Self::Drops => rate(port.dropped()),
+            Self::Fill => port.fill.text(),
+            Self::Reasons => port.reasons(),
+        }
     }
 
     /// The column `step` places to the right of it, among those that can be sorted by.

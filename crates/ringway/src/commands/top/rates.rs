@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringway_control::api::limits::{BucketStatus, LimitStatus};
 use ringway_control::api::types::{PollerStatus, PortStatus, Status, Traffic};
-use ringway_control::daemon::PortRef;
+use ringway_control::keys::PortRef;
 use serde::Serialize;
 
 use crate::out::Scaled;

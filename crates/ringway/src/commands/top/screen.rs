@@ -10,15 +10,17 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::widgets::TableState;
 use ringway_control::api::types::Status;
 use ringway_control::client::Client;
-use ringway_control::config::units;
-use ringway_control::daemon::PortRef;
+use ringway_control::keys::PortRef;
+use ringway_control::keys::units;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::INTERVALS;
 use super::order::Order;
 use super::rates::Rates;
 use super::view::View;
+
+/// Shortest and longest interval between two readings.
+pub const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
 /// Interval at which signals and new readings are looked for while no key is pressed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -39,7 +41,7 @@ impl Drop for Screen {
 }
 
 /// Action of a key.
-enum Wish {
+enum Action {
     Nothing,
     Quit,
     Suspend,
@@ -50,9 +52,9 @@ struct Top {
     only: Vec<PortRef>,
     interval: Duration,
     before: Status,
-    /// Tells the asking thread how long to wait.
+    /// Sends the interval to the thread that reads the status.
     pace: Sender<Duration>,
-    news: Receiver<Result<Status, String>>,
+    readings: Receiver<Result<Status, String>>,
 }
 
 /// Shows rates until the user quits, or a signal comes.
@@ -72,9 +74,9 @@ pub fn show(
             .map_err(|error| format!("cannot catch signal {signal}: {error}"))?;
     }
     let (pace, paces) = channel();
-    let (tell, news) = channel();
+    let (sender, readings) = channel();
     // The daemon may answer late. Keys must not wait for it.
-    std::thread::spawn(move || ask(&client, interval, &paces, &tell));
+    std::thread::spawn(move || poll_status(&client, interval, &paces, &sender));
     let rates = Rates::between(&before, &before, &only);
     let view = View {
         rates,
@@ -84,21 +86,21 @@ pub fn show(
         interval: units::show_duration(interval),
         trouble: None,
     };
-    let mut top = Top { view, only, interval, before, pace, news };
+    let mut top = Top { view, only, interval, before, pace, readings };
     top.view.order.sort(&mut top.view.rates.ports);
     let mut screen = Screen::new()?;
     let failed = |error: std::io::Error| format!("the terminal failed: {error}");
     while !stop.load(Ordering::Relaxed) {
-        top.take_news();
+        top.take_readings();
         screen.0.draw(|frame| top.view.draw(frame)).map_err(failed)?;
         if !event::poll(LOOK).map_err(failed)? {
             continue;
         }
         let Event::Key(key) = event::read().map_err(failed)? else { continue };
         match top.press(key) {
-            Wish::Nothing => {}
-            Wish::Quit => break,
-            Wish::Suspend => {
+            Action::Nothing => {}
+            Action::Quit => break,
+            Action::Suspend => {
                 drop(screen);
                 let _ = kill_process(getpid(), Signal::STOP);
                 screen = Screen::new()?;
@@ -109,13 +111,18 @@ pub fn show(
 }
 
 /// Reads the status at intervals, until the receiver is gone.
-fn ask(client: &Client, mut interval: Duration, paces: &Receiver<Duration>, tell: &Sender<Result<Status, String>>) {
+fn poll_status(
+    client: &Client,
+    mut interval: Duration,
+    paces: &Receiver<Duration>,
+    sender: &Sender<Result<Status, String>>,
+) {
     loop {
         match paces.recv_timeout(interval) {
             Ok(changed) => interval = changed,
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                if tell.send(client.status().map_err(|error| error.to_string())).is_err() {
+                if sender.send(client.status().map_err(|error| error.to_string())).is_err() {
                     return;
                 }
             }
@@ -124,9 +131,9 @@ fn ask(client: &Client, mut interval: Duration, paces: &Receiver<Duration>, tell
 }
 
 impl Top {
-    fn take_news(&mut self) {
-        while let Ok(news) = self.news.try_recv() {
-            match news {
+    fn take_readings(&mut self) {
+        while let Ok(reading) = self.readings.try_recv() {
+            match reading {
                 Err(trouble) => self.view.trouble = Some(trouble),
                 Ok(_) if self.view.is_still => {}
                 Ok(now) => {
@@ -139,16 +146,16 @@ impl Top {
         }
     }
 
-    fn press(&mut self, key: KeyEvent) -> Wish {
+    fn press(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let view = &mut self.view;
         match key.code {
-            KeyCode::Char('c') if control => return Wish::Quit,
-            KeyCode::Char('z') if control => return Wish::Suspend,
-            KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
+            KeyCode::Char('c') if control => return Action::Quit,
+            KeyCode::Char('z') if control => return Action::Suspend,
+            KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
             KeyCode::Left | KeyCode::Char('<') => view.order = Order::new(view.order.column.beside(-1)),
             KeyCode::Right | KeyCode::Char('>') => view.order = Order::new(view.order.column.beside(1)),
             KeyCode::Char('r') => view.order.reversed = !view.order.reversed,
@@ -164,13 +171,13 @@ impl Top {
             _ => {}
         }
         self.view.order.sort(&mut self.view.rates.ports);
-        Wish::Nothing
+        Action::Nothing
     }
 
     fn wait(&mut self, interval: Duration) {
         self.interval = interval.clamp(INTERVALS.0, INTERVALS.1);
         self.view.interval = units::show_duration(self.interval);
-        // It may have ended with the daemon's last word.
+        // The thread may have ended with the daemon.
         let _ = self.pace.send(self.interval);
     }
 }

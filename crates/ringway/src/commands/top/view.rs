@@ -6,7 +6,6 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::cell;
 use super::order::{Column, Order};
 use super::rates::{Bucket, Poller, Port, Rates};
 use crate::out::Scaled;
@@ -119,7 +118,7 @@ fn table(ports: &[Port], order: Order) -> Table<'static> {
     };
     let line = |port: &Port| {
         Row::new(Column::ALL.map(|column| {
-            let line = Line::raw(cell(port, column));
+            let line = Line::raw(column.cell(port));
             Cell::new(if column.is_text() { line } else { line.right_aligned() })
         }))
     };

@@ -7,16 +7,16 @@ use ringway_traffic::Watch;
 
 use super::live::Live;
 use super::machines::{self, Figures, Seats};
-use super::program::{Program, installed};
+use super::outcome::{NotDone, Outcome, Stop};
+use super::ping::{GRACE, Ping, SNMP, await_answers};
+use super::program::{Program, finish, installed};
+use super::say::say;
 use super::stage::{ENDS, Spaces, Stage};
-use super::words::say;
-use super::{Miss, Outcome, Stop};
-use crate::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
+
+use crate::commands::r#gen::{Check, GenError, Loop, LoopReport, Traffic};
 
 /// Echo requests a second.
 const PINGS: f64 = 100.0;
-/// Time that a program may take beyond its planned duration.
-const GRACE: Duration = Duration::from_secs(5);
 /// Duration of the idle part.
 const IDLE: Duration = Duration::from_secs(2);
 /// Shortest time for the process ports.
@@ -35,20 +35,11 @@ pub struct Results {
     pub idle: Outcome<f64>,
 }
 
-/// Result of `ping`.
-#[derive(Debug, PartialEq)]
-pub struct Ping {
-    pub sent: u64,
-    pub received: u64,
-    /// Shortest, mean and longest round trip in milliseconds.
-    pub ms: [f64; 3],
-}
-
 impl Results {
     /// Returns true if a part failed.
     pub fn failed(&self) -> bool {
         fn failed<T>(outcome: &Outcome<T>) -> bool {
-            matches!(outcome, Err(Miss::Failed(_)))
+            matches!(outcome, Err(NotDone::Failed(_)))
         }
         failed(&self.ping) || failed(&self.iperf) || failed(&self.load) || failed(&self.machines) || failed(&self.idle)
     }
@@ -94,7 +85,7 @@ pub fn all(
 /// Passes an interruption on, which ends the demo, and keeps every other result.
 fn unless_interrupted<T>(outcome: Outcome<T>) -> Outcome<Outcome<T>> {
     match outcome {
-        Err(Miss::Interrupted) => Err(Miss::Interrupted),
+        Err(NotDone::Interrupted) => Err(NotDone::Interrupted),
         other => Ok(other),
     }
 }
@@ -103,7 +94,7 @@ fn needs(program: &str, package: &str) -> Outcome<()> {
     if installed(program) {
         Ok(())
     } else {
-        Err(Miss::Skipped(format!("{program} is not there: install the Debian package {package}")))
+        Err(NotDone::Skipped(format!("{program} is not there: install the Debian package {package}")))
     }
 }
 
@@ -111,31 +102,17 @@ fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcom
     needs("ping", "iputils-ping")?;
     let count = (time.as_secs_f64() * PINGS).ceil();
     let mut command = spaces.command(0, "ping");
-    command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string()]);
-    // A limit for a slow machine.
+    command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string(), ENDS[1].1]);
+    // A limit for a slow machine. With ping's own (-w), ping sends more requests while it waits for the last answer.
     let most = time + GRACE;
-    command.args(["-w", &most.as_secs().to_string(), ENDS[1].1]);
     let mut program = Program::start(&mut command)?;
     let title = format!("ping: a namespace called left, at {}, to one called right, at {}", ENDS[0].1, ENDS[1].1);
     if !live.watch(&title, most + GRACE, stop, || program.has_ended())? {
-        return Err(Miss::Failed("ping does not end".to_owned()));
+        return Err(NotDone::Failed("ping does not end".to_owned()));
     }
-    let text = program.output()?;
-    read_ping(&text).ok_or_else(|| Miss::Failed(format!("ping says what is not understood: {text}")))
-}
-
-/// Reads the summary of `ping`, of iputils or of busybox.
-pub fn read_ping(text: &str) -> Option<Ping> {
-    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
-    let number = |what: &str| -> Option<u64> {
-        let part = counts.split(", ").find(|part| part.contains(what))?;
-        part.split_whitespace().next()?.parse().ok()
-    };
-    let of_times = |line: &&str| line.starts_with("rtt") || line.starts_with("round-trip");
-    let (_, times) = text.lines().find(of_times)?.split_once("= ")?;
-    let mut times = times.trim_end_matches(" ms").split('/').map(|time| time.parse().ok());
-    let ms = [times.next()??, times.next()??, times.next()??];
-    Some(Ping { sent: number("transmitted")?, received: number("received")?, ms })
+    let said = program.output()?;
+    let counters = || finish(spaces.command(0, "cat").arg(SNMP), stop);
+    await_answers(&said, GRACE, live, stop, counters)
 }
 
 /// Returns the bits per second of TCP from left to right.
@@ -148,10 +125,10 @@ fn iperf(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outco
     let mut client = Program::start(command.args(["-J", "-c", ENDS[1].1, "-t", &seconds.to_string()]))?;
     let title = "iperf3: a TCP stream from left to right";
     if !live.watch(title, Duration::from_secs(seconds) + 2 * GRACE, stop, || client.has_ended())? {
-        return Err(Miss::Failed("iperf3 does not end".to_owned()));
+        return Err(NotDone::Failed("iperf3 does not end".to_owned()));
     }
     let text = client.output()?;
-    read_iperf(&text).ok_or_else(|| Miss::Failed("iperf3 says what is not understood".to_owned()))
+    read_iperf(&text).ok_or_else(|| NotDone::Failed("iperf3 says what is not understood".to_owned()))
 }
 
 fn read_iperf(text: &str) -> Option<f64> {
@@ -168,7 +145,7 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
         let attached = Loop::attach(["lan0:a", "lan0:b"], &traffic, &context);
         let result = attached.and_then(|mut ports| {
             let report = ports.run(time, &mut Watch::none().stop_by(flag.flag()));
-            report.map(|report| (report, ports)).map_err(|error| Trouble::Failed(error.to_string()))
+            report.map(|report| (report, ports)).map_err(|error| GenError::Failed(error.to_string()))
         });
         // After Ctrl-C there is no receiver.
         let _ = send.send(());
@@ -177,12 +154,12 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
     let title = format!("gen loop: a program sends frames of {FRAME} bytes from port a to port b, and checks them");
     let ended = live.watch(&title, time + 2 * GRACE, stop, || receive.try_recv().is_ok())?;
     if !ended {
-        return Err(Miss::Failed("the process ports do not end".to_owned()));
+        return Err(NotDone::Failed("the process ports do not end".to_owned()));
     }
     match thread.join() {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Trouble::Usage(why) | Trouble::Failed(why))) => Err(Miss::Failed(why)),
-        Err(_) => Err(Miss::Failed("the process ports' thread panicked".to_owned())),
+        Ok(Err(GenError::Usage(why) | GenError::Failed(why))) => Err(NotDone::Failed(why)),
+        Err(_) => Err(NotDone::Failed("the process ports' thread panicked".to_owned())),
     }
 }
 
@@ -193,10 +170,10 @@ fn rest_of(stage: &mut Stage, time: Duration, live: &mut Live, stop: &Stop) -> O
     let (start, before) = (Instant::now(), stage.cpu_time());
     live.pause(time * 3 / 4, stop)?;
     if stage.has_ended() {
-        return Err(Miss::Failed("the switch has ended".to_owned()));
+        return Err(NotDone::Failed("the switch has ended".to_owned()));
     }
     let (Some(before), Some(after)) = (before, stage.cpu_time()) else {
-        return Err(Miss::Skipped("this kernel does not tell the CPU time of threads".to_owned()));
+        return Err(NotDone::Skipped("this kernel does not tell the CPU time of threads".to_owned()));
     };
     Ok(after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64())
 }
@@ -204,19 +181,6 @@ fn rest_of(stage: &mut Stage, time: Duration, live: &mut Live, stop: &Stop) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_figures_of_ping_are_read() {
-        let text = "PING 10.77.0.2 (10.77.0.2) 56(84) bytes of data.\n\n--- 10.77.0.2 ping statistics ---\n\
-                    320 packets transmitted, 319 received, 0.3125% packet loss, time 3250ms\n\
-                    rtt min/avg/max/mdev = 0.021/0.045/0.310/0.020 ms\n";
-        assert_eq!(read_ping(text), Some(Ping { sent: 320, received: 319, ms: [0.021, 0.045, 0.31] }));
-        let text = "PING 10.77.1.2 (10.77.1.2): 56 data bytes\n\n--- 10.77.1.2 ping statistics ---\n\
-                    30 packets transmitted, 30 packets received, 0% packet loss\n\
-                    round-trip min/avg/max = 0.301/0.42/1.5 ms\n";
-        assert_eq!(read_ping(text), Some(Ping { sent: 30, received: 30, ms: [0.301, 0.42, 1.5] }));
-        assert_eq!(read_ping("ping: unknown host"), None);
-    }
 
     #[test]
     fn the_rate_of_iperf3_is_read() {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use ringway_control::api::types::{PortStatus, Status, Traffic};
 use ringway_control::client::Client;
 
-use super::words::{Scaled, say};
-use super::{Outcome, Stop};
-use crate::out::Table;
+use super::outcome::{Outcome, Stop};
+use super::say::say;
+use crate::out::{Scaled, Table};
 
 /// Interval at which the display looks for Ctrl-C and the end of the part.
 const LOOK: Duration = Duration::from_millis(20);

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use ringway_guests::{Accel, Builder, Error, Guest, Kernel, Nic, Release, bulk, missing};
 
-use super::acts::{Ping, read_ping};
+use super::args::Args;
 use super::live::Live;
+use super::outcome::{NotDone, Outcome, Stop};
+use super::ping::{GRACE, Ping, SNMP, await_answers};
+use super::say::say;
 use super::stage::Stage;
-use super::words::say;
-use super::{Args, Miss, Outcome, Stop};
 
 /// Names of the guests and their ports, and their addresses.
 const MACHINES: [(&str, &str); 2] = [("vm1", "10.77.1.1"), ("vm2", "10.77.1.2")];
@@ -51,13 +52,13 @@ pub struct Figures {
 pub fn prepare(stage: &Stage, args: &Args, stop: &Stop) -> Outcome<Seats> {
     let missing: Vec<String> = missing().iter().map(Error::to_string).collect();
     if !missing.is_empty() {
-        return Err(Miss::Skipped(missing.join("; ")));
+        return Err(NotDone::Skipped(missing.join("; ")));
     }
     let here = Kernel::is_here(Release::default());
     if !here && !args.fetch_kernel {
         let what = "no kernel for them is here; \"ringway demo --fetch-kernel\" fetches the one of Debian's package \
                     linux-image-amd64 (70 MB)";
-        return Err(Miss::Skipped(what.to_owned()));
+        return Err(NotDone::Skipped(what.to_owned()));
     }
     if !here {
         say("Fetching a kernel for virtual machines from Debian: 70 MB, once.\n");
@@ -77,8 +78,8 @@ fn fetch(stop: &Stop) -> Outcome<Kernel> {
     }
     match thread.join() {
         Ok(Ok(kernel)) => Ok(kernel),
-        Ok(Err(error)) => Err(Miss::Skipped(error.to_string())),
-        Err(_) => Err(Miss::Failed("the thread that fetches a kernel panicked".to_owned())),
+        Ok(Err(error)) => Err(NotDone::Skipped(error.to_string())),
+        Err(_) => Err(NotDone::Failed("the thread that fetches a kernel panicked".to_owned())),
     }
 }
 
@@ -107,9 +108,10 @@ pub fn play(seats: &Seats, time: Duration, live: &mut Live, stop: &Stop) -> Outc
 
     let count = (time.as_secs_f64() * 0.3 * PINGS).ceil();
     let said = play.part(&format!("ping: {left} to {right}"), |[from, _]| {
-        from.ok(&format!("ping -q -i {} -c {count} -w {} {to}", 1.0 / PINGS, PATIENCE.as_secs()))
+        from.ok(&format!("ping -q -i {} -c {count} -W {} {to}", 1.0 / PINGS, PATIENCE.as_secs()))
     })?;
-    let ping = read_ping(&said).ok_or_else(|| Miss::Failed(format!("ping says what is not understood: {said}")))?;
+    let counters = || play.guests[0].ok(&format!("cat {SNMP}")).map_err(failed);
+    let ping = await_answers(&said, GRACE, play.live, stop, counters)?;
 
     let seconds = (time.as_secs_f64() * 0.5).max(1.0) as u32;
     let tcp = play.part(&format!("tcp: a stream from {left} to {right}, by iperf3"), |[from, other]| {
@@ -124,8 +126,8 @@ pub fn play(seats: &Seats, time: Duration, live: &mut Live, stop: &Stop) -> Outc
     Ok((Figures { boot, by, kernel, ping, tcp, checked_mib: CHECKED_MIB }, play.guests))
 }
 
-fn failed(error: Error) -> Miss {
-    Miss::Failed(error.to_string())
+fn failed(error: Error) -> NotDone {
+    NotDone::Failed(error.to_string())
 }
 
 /// Two guests, and the display of their rates.
@@ -147,9 +149,9 @@ impl Play<'_> {
             }
             let result = worker.join();
             match (ended?, result) {
-                (false, _) => Err(Miss::Failed(format!("it does not end: {title}"))),
+                (false, _) => Err(NotDone::Failed(format!("it does not end: {title}"))),
                 (true, Ok(result)) => result.map_err(failed),
-                (true, Err(_)) => Err(Miss::Failed("the guests' thread panicked".to_owned())),
+                (true, Err(_)) => Err(NotDone::Failed("the guests' thread panicked".to_owned())),
             }
         })
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Miss, Outcome, Stop};
+use super::outcome::{NotDone, Outcome, Stop};
 
 /// Interval at which waits look for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ impl Program {
     /// Starts a program in its own process group: Ctrl-C reaches the demo alone, which then ends its programs in order.
     pub fn start(command: &mut Command) -> Outcome<Program> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let failed = |why: &dyn std::fmt::Display| Miss::Failed(format!("cannot start {name}: {why}"));
+        let failed = |why: &dyn std::fmt::Display| NotDone::Failed(format!("cannot start {name}: {why}"));
         command.process_group(0).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(&error))?;
@@ -53,10 +53,10 @@ impl Program {
             match self.out.recv_timeout(LOOK) {
                 Ok(line) if line.contains(words) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Miss::Failed(format!("{} ended: {}", self.name, self.complaint())));
+                    return Err(NotDone::Failed(format!("{} ended: {}", self.name, self.complaint())));
                 }
                 _ if Instant::now() >= deadline => {
-                    return Err(Miss::Failed(format!("{} did not say {words:?} within {within:?}", self.name)));
+                    return Err(NotDone::Failed(format!("{} did not say {words:?} within {within:?}", self.name)));
                 }
                 _ => {}
             }
@@ -74,7 +74,7 @@ impl Program {
         let text = self.out.iter().collect::<Vec<_>>().join("\n");
         match status {
             Some(status) if status.success() => Ok(text),
-            _ => Err(Miss::Failed(format!("{}: {}", self.name, [self.complaint(), text].join("\n").trim()))),
+            _ => Err(NotDone::Failed(format!("{}: {}", self.name, [self.complaint(), text].join("\n").trim()))),
         }
     }
 
@@ -110,7 +110,7 @@ pub fn finish(command: &mut Command, stop: &Stop) -> Outcome<String> {
     while !program.has_ended() {
         stop.check()?;
         if Instant::now() >= deadline {
-            return Err(Miss::Failed(format!("{} does not end", program.name)));
+            return Err(NotDone::Failed(format!("{} does not end", program.name)));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

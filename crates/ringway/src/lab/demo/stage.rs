@@ -5,12 +5,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringway_control::client::Client;
-use ringway_control::config::node::Node;
+use ringway_control::keys::Node;
 
+use super::outcome::{NotDone, Outcome, Stop};
 use super::program::{Program, finish, installed};
-use super::{Miss, Outcome, Stop};
-use crate::commands::Context;
 use crate::commands::lab::switch_program;
+use crate::context::Context;
 
 /// Longest wait until the switch is ready.
 const READY: Duration = Duration::from_secs(10);
@@ -28,10 +28,10 @@ pub struct Stage {
 impl Stage {
     /// Starts a switch.
     pub fn open(stop: &Stop) -> Outcome<Stage> {
-        let failed = |what: &str, why: std::io::Error| Miss::Failed(format!("{what}: {why}"));
+        let failed = |what: &str, why: std::io::Error| NotDone::Failed(format!("{what}: {why}"));
         let dir = tempfile::Builder::new().prefix("ringway-demo-").tempdir();
         let dir = dir.map_err(|error| failed("cannot make a temporary directory", error))?;
-        let ringway = switch_program().ok_or_else(|| Miss::Failed("cannot find the ringway command".to_owned()))?;
+        let ringway = switch_program().ok_or_else(|| NotDone::Failed("cannot find the ringway command".to_owned()))?;
         let mut switch = Program::start(Command::new(ringway).arg("run").arg("--runtime-dir").arg(dir.path()))?;
         switch.says("ready", READY, stop)?;
         Ok(Stage { switch, dir })
@@ -66,10 +66,10 @@ impl Stage {
     pub fn spaces(&self, stop: &Stop) -> Outcome<Spaces> {
         if !rustix::process::geteuid().is_root() {
             let what = "root would add two network namespaces on TAP ports, with ping and iperf3 between them";
-            return Err(Miss::Skipped(what.to_owned()));
+            return Err(NotDone::Skipped(what.to_owned()));
         }
         if !installed("ip") {
-            return Err(Miss::Skipped("the namespaces need the Debian package iproute2".to_owned()));
+            return Err(NotDone::Skipped("the namespaces need the Debian package iproute2".to_owned()));
         }
         let mut spaces = Spaces { names: Vec::new() };
         for (end, address) in ENDS {
@@ -94,7 +94,7 @@ impl Stage {
     }
 
     fn add_port(&self, name: &str, keys: &[(&str, &str)]) -> Outcome<()> {
-        let failed = |why: String| Miss::Failed(format!("cannot add port {name}: {why}"));
+        let failed = |why: String| NotDone::Failed(format!("cannot add port {name}: {why}"));
         let keys = Node::of_texts(&[&[("switch", "lan0")], keys].concat());
         let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
         added.map(drop).map_err(|error| failed(error.to_string()))

@@ -1,4 +1,4 @@
-//! All other events of a NIC; these tests take minutes.
+//! The tests of all other events of a NIC. They take minutes.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::short::{link, self_test};
 use super::*;
 use ringway_scenes::{frame, until};
 
-/// How often the data is sent while something else happens.
+/// Number of copies of the data that are sent during the disturbance.
 const TIMES: u32 = 10;
-/// TCP waits ever longer before it tries again.
+/// Longest time of a transfer with a disturbance: TCP doubles its time between retries.
 const RECOVERED: Duration = Duration::from_secs(240);
 
 #[test]
@@ -39,7 +39,7 @@ fn long_frames_groups_and_frames_for_others_with_each_nic() {
     no_faults(&daemon);
 }
 
-/// A VLAN of both guests, by tags that the NIC or the driver puts on and takes off.
+/// A VLAN between both guests. The NIC or the driver adds and removes the tags.
 fn vlan(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for (number, guest) in guests.iter().enumerate() {
         tell(guest, "[ -d /proc/net/vlan ] || for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done")?;
@@ -55,7 +55,7 @@ fn vlan(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
 }
 
 fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
-    // Sizes of receive buffers, and the most that each driver takes.
+    // MTUs for all sizes of receive buffers, up to the largest MTU of each driver.
     let most = if nic == 0 { 16_110 } else { 9212 };
     for mtu in [2030, 4078, 8174, most] {
         for guest in guests {
@@ -74,10 +74,10 @@ fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     talk(guests, nic)
 }
 
-/// More frames than come by themselves.
+/// More frames than the guest's own traffic has.
 const MANY: u64 = 200;
 
-/// Frames for others and for groups are taken if they are asked for.
+/// A NIC receives frames to other addresses and to groups only if its driver has set the filters for that.
 fn groups(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
     let mut probe = daemon.attach(&format!("lan{nic}:probe")).map_err(|error| error.to_string())?;
     let count = || -> Result<u64, String> {
@@ -98,8 +98,8 @@ fn groups(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
             until("there is room", || probe.tx().push(&sent));
             probe.flush();
         }
-        until("the port has seen them", || seen() >= seen_before + MANY);
-        // What was taken before this is counted then.
+        until("the port has handled the frames", || seen() >= seen_before + MANY);
+        // When the pings are answered, the guest has counted all earlier frames.
         pings(guest, &address(1, nic), &[64])?;
         Ok(count()? - before)
     };
@@ -109,17 +109,17 @@ fn groups(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
         _ => Err(format!("{what}: {came} of {MANY} came")),
     };
     let (other, group) = ([2, 0, 0, 0, 0, 0x77], [1, 0, 0x5e, 1, 2, 3]);
-    expect("a stranger's", false, taken(other)?)?;
-    expect("a group's", false, taken(group)?)?;
-    expect("everybody's", true, taken([0xff; 6])?)?;
+    expect("another address", false, taken(other)?)?;
+    expect("a group", false, taken(group)?)?;
+    expect("broadcast", true, taken([0xff; 6])?)?;
     tell(guest, &format!("ifconfig eth{nic} allmulti"))?;
-    expect("a group's, with all groups", true, taken(group)?)?;
-    expect("a stranger's, with all groups", false, taken(other)?)?;
+    expect("a group, in all-multicast mode", true, taken(group)?)?;
+    expect("another address, in all-multicast mode", false, taken(other)?)?;
     tell(guest, &format!("ifconfig eth{nic} -allmulti promisc"))?;
-    expect("a stranger's, promiscuous", true, taken(other)?)?;
-    expect("a group's, promiscuous", true, taken(group)?)?;
+    expect("another address, in promiscuous mode", true, taken(other)?)?;
+    expect("a group, in promiscuous mode", true, taken(group)?)?;
     tell(guest, &format!("ifconfig eth{nic} -promisc"))?;
-    expect("a stranger's, no longer promiscuous", false, taken(other)?)
+    expect("another address, after promiscuous mode", false, taken(other)?)
 }
 
 /// Keeps a NIC busy until `killall ping`.
@@ -128,13 +128,13 @@ pub fn load(from: &Guest, address: &str) -> Result<(), String> {
     ping.map(drop).map_err(|error| error.to_string())
 }
 
-/// Waits until a guest is answered: one whose first question for an address was lost, as its link was not there yet, asks again
-/// after a second, and of what it would send until then it keeps only some.
+/// Waits until a ping is answered. If the first ARP request was lost because the link was down, the guest asks again
+/// after a second, and until then it keeps only a few of the packets to send.
 fn answered(from: &Guest, to: &str) -> Result<(), String> {
     from.until(&format!("ping -q -c 1 -W 1 {to}"), PATIENCE).map_err(|error| error.to_string())
 }
 
-/// Data on its way from one guest to the other while `disturb` is done; it must come as it was.
+/// Runs `disturb` while data is sent from one guest to the other. The data must arrive unchanged.
 fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let error = |error: ringway_guests::Error| error.to_string();
     bulk::make(&guests[0], 4).map_err(error)?;
@@ -176,7 +176,7 @@ fn drivers_come_and_go_under_load_with_each_nic() {
         answered(&guests[0], &address(1, nic))?;
         talk(&guests, nic)
     });
-    println!("taken out and put in under load");
+    println!("unplugged and plugged under load");
     load(&guests[1], &address(0, REMOVABLE)).unwrap();
     put_in_again(&daemon, &guests[0], 0, REMOVABLE).unwrap();
     addresses(&guests[0], 0);
@@ -228,7 +228,7 @@ fn guests_reboot_are_reset_and_killed_under_load() {
     no_faults(&daemon);
 }
 
-/// That the self-test can tell: it is not for want of a test that ours passes it.
+/// The driver's self-test fails with QEMU's own e1000, so the test can fail at all.
 #[test]
 #[ignore = "a control: make guests"]
 fn the_self_test_finds_fault_with_qemus_own_e1000() {

@@ -1,8 +1,8 @@
 //! Guests of two kernels on e1000 ports, with unmodified drivers: an 82540EM, and an 82574L with its ring registers trapped
 //! and mapped.
 //!
-//! They need a QEMU with vfio-user, which is fetched where the host's is too old. Where none can be had, the tests are left
-//! out and say so. Tests that take minutes are `#[ignore]`d; `make guests` runs them.
+//! They need a QEMU with vfio-user, which is fetched if the host's is too old. If there is none, the tests are skipped
+//! with a message. Tests that take minutes are `#[ignore]`d. `make guests` runs them.
 
 mod long;
 mod short;
@@ -16,18 +16,18 @@ use crate::features::{pings, transfer};
 use crate::scene::{self, address, address6, boot, mac, wait_for};
 use ringway_scenes::Daemon;
 
-/// The NICs of each guest, in the order in which it has them: a name, and the port's keys.
+/// The NICs of each guest in their order: a name, and the port's keys.
 const NICS: [(&str, &str); 3] = [
     ("e1000", ""),
     ("e1000e, trapped", "model = \"e1000e\"\nregisters = \"trapped\"\n"),
     ("e1000e, mapped", "model = \"e1000e\"\nregisters = \"mapped\"\n"),
 ];
-/// The NIC that can be taken out: QEMU (11.1) breaks an assertion of its own, and ends, when it takes any vfio-user device out that has
-/// MSI-X, as an 82574L has.
+/// The NIC that can be unplugged. When a vfio-user device with MSI-X, like the 82574L, is unplugged, QEMU (11.1) aborts
+/// with a failed assertion.
 const REMOVABLE: usize = 0;
 const KERNELS: [Release; 2] = [Release::Bookworm, Release::Backports];
 
-/// Waits for this test's turn; nothing when there can be no such guests.
+/// Waits for this test's turn. Returns `None` if these guests cannot run on this machine.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let turn = scene::turn()?;
     if let Some(why) = Qemu::no_vfio_user() {
@@ -37,12 +37,12 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     Some(turn)
 }
 
-/// The port of guest `guest`'s NIC `nic`, which is on switch `lanNIC`.
+/// Returns the port of guest `guest`'s NIC `nic`, which is on switch `lanNIC`.
 fn port(guest: usize, nic: usize) -> String {
     format!("{}{nic}", ["a", "b"][guest])
 }
 
-/// A switch for each kind of NIC, and a port for each guest on it.
+/// Returns a configuration with a switch for each kind of NIC, and a port for each guest on it.
 fn config() -> String {
     let ports = (0..2).flat_map(|guest| (0..NICS.len()).map(move |nic| (guest, nic)));
     let ports = ports.map(|(guest, nic)| {
@@ -62,7 +62,7 @@ fn builder(daemon: &Daemon, guest: usize) -> Builder {
     (0..NICS.len()).fold(builder, |builder, nic| builder.nic(card(daemon, guest, nic)))
 }
 
-/// Two guests with all NICs, and their addresses.
+/// Starts two guests with all NICs and their addresses.
 fn scene() -> (Daemon, [Guest; 2]) {
     let daemon = Daemon::start(&config());
     let guests = boot([builder(&daemon, 0), builder(&daemon, 1)]);
@@ -72,20 +72,20 @@ fn scene() -> (Daemon, [Guest; 2]) {
     (daemon, guests)
 }
 
-/// Gives a guest its addresses, also where it has some of them, and waits for its links.
+/// Sets a guest's addresses, also if it already has some, and waits for its links.
 fn addresses(guest: &Guest, number: usize) {
     guest.ok("for n in $(cd /sys/class/net; echo eth*); do ip addr flush dev $n; done").unwrap();
     scene::addresses(guest, number, NICS.len());
     (0..NICS.len()).for_each(|nic| linked(guest, nic).unwrap());
 }
 
-/// Waits until the driver has the link, which takes it seconds on a busy machine.
+/// Waits until the driver sees the link. That takes seconds on a busy machine.
 fn linked(guest: &Guest, nic: usize) -> Result<(), String> {
     let linked = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]");
     guest.until(&linked, PATIENCE).map_err(|error| error.to_string())
 }
 
-/// Does `check` with every kind of NIC, and says of all what was wrong.
+/// Runs `check` with every kind of NIC, and reports the errors of all of them.
 fn with_each(what: &str, mut check: impl FnMut(usize) -> Result<(), String>) {
     let mut wrong = Vec::new();
     for (nic, (name, _)) in NICS.iter().enumerate() {
@@ -98,12 +98,12 @@ fn with_each(what: &str, mut check: impl FnMut(usize) -> Result<(), String>) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Runs a command that must succeed.
+/// Runs a command. Returns an error if the command fails.
 fn tell(guest: &Guest, command: &str) -> Result<String, String> {
     guest.ok_within(command, bulk::TRANSFER).map_err(|error| error.to_string())
 }
 
-/// Pings of some sizes and data, both ways.
+/// Sends pings of some sizes and data, both ways.
 fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for (from, to) in [(0, 1), (1, 0)] {
         pings(&guests[from], &address(to, nic), &[0, 18, 1472, 10_000])?;
@@ -112,14 +112,14 @@ fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The same by IPv6, whose neighbours are found by multicast.
+/// Sends pings and data over IPv6, which finds neighbours by multicast.
 fn talk6(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     pings(&guests[0], &address6(1, nic), &[0, 1452, 10_000])?;
     transfer(&guests[0], &guests[1], &address6(1, nic))?;
     transfer(&guests[1], &guests[0], &address6(0, nic))
 }
 
-/// Takes a NIC out and puts it in again.
+/// Unplugs a NIC and plugs it in again.
 fn put_in_again(daemon: &Daemon, guest: &Guest, number: usize, nic: usize) -> Result<(), String> {
     guest.unplug(nic).map_err(|error| error.to_string())?;
     wait_for(daemon, &port(number, nic), "waiting");
@@ -133,7 +133,7 @@ fn there(guest: &Guest, nic: usize) -> Result<(), String> {
     guest.until(&there, PATIENCE).map_err(|error| error.to_string())
 }
 
-/// No port broke the rules.
+/// Checks that no port has a fault.
 fn no_faults(daemon: &Daemon) {
     assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
 }

@@ -1,4 +1,4 @@
-//! The tests of NICs that every change must pass.
+//! The short tests of NICs, for every change.
 
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway(
     talk(&guests, REMOVABLE).unwrap();
     no_faults(&daemon);
 
-    // While much is said that lies unread for a moment.
+    // The load keeps unread messages in the connection at most times.
     (0..2).for_each(|from| load(&guests[from], &address(1 - from, REMOVABLE)).unwrap());
     for (number, guest) in guests.iter().enumerate() {
         daemon.ok(&["port", "del", &port(number, REMOVABLE)]);
@@ -41,8 +41,8 @@ fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway(
     }
 }
 
-/// Kills Ringway, and starts it again, while it has read all that the guests' NICs have said: QEMU (11.1) breaks an assertion of
-/// its own, and ends, when a connection is reset, which is what the kernel does if the one who is killed has not.
+/// Kills Ringway when it has read all messages of the guests' NICs, and starts it again. If a killed process has unread
+/// messages, the kernel resets the connection, and QEMU (11.1) then aborts with a failed assertion.
 fn kill_between_messages(daemon: &mut Daemon, guests: &[Guest; 2]) {
     guests.iter().for_each(|guest| guest.qmp("stop", json!({})).map(drop).unwrap());
     until("all messages are read", || unread(daemon) == 0);
@@ -50,7 +50,7 @@ fn kill_between_messages(daemon: &mut Daemon, guests: &[Guest; 2]) {
     guests.iter().for_each(|guest| guest.qmp("cont", json!({})).map(drop).unwrap());
 }
 
-/// Bytes in the sockets of the guests' NICs, which Ringway has not read.
+/// Returns the number of bytes in the sockets of the guests' NICs that Ringway has not read.
 fn unread(daemon: &Daemon) -> u64 {
     let said = Command::new("ss").args(["--no-header", "--unix", "--numeric"]).output().unwrap();
     assert!(said.status.success(), "ss: {}", String::from_utf8_lossy(&said.stderr));
@@ -60,8 +60,8 @@ fn unread(daemon: &Daemon) -> u64 {
     here.iter().map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// What the driver tests, all of it; but registers that are mapped into the guest are memory, all of whose bits can be
-/// written, so that the test of registers finds fault with the first of them that has others (RDTR).
+/// Runs the driver's whole self-test. In mapped registers the guest can write all bits, so the register test then fails
+/// at the first register with read-only bits (RDTR).
 pub fn self_test(guest: &Guest, nic: usize) -> Result<(), String> {
     let said = guest.run_within(&format!("ethtool -t eth{nic} offline"), bulk::TRANSFER);
     let said = said.map_err(|error| error.to_string())?;
@@ -71,13 +71,13 @@ pub fn self_test(guest: &Guest, nic: usize) -> Result<(), String> {
     if results == expected { Ok(()) } else { Err(said.text) }
 }
 
-/// The cable as it is told on the command line, and as the guest sees it.
+/// Sets the link on the command line, and checks the carrier in the guest.
 pub fn link(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
     for (link, carrier) in [("down", 0), ("up", 1)] {
         daemon.ok(&["port", "set", &port(0, nic), &format!("link={link}")]);
         let seen = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = {carrier} ]");
         guest.until(&seen, PATIENCE).map_err(|error| error.to_string())?;
-        until("status says so", || daemon.port(&port(0, nic))["e1000"]["link"] == link);
+        until("the status shows the link", || daemon.port(&port(0, nic))["e1000"]["link"] == link);
     }
     pings(guest, &address(1, nic), &[64])
 }

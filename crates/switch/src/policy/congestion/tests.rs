@@ -1,13 +1,13 @@
-//! Senders of a receiver that is too slow, by a clock that the tests drive.
+//! Senders of a congested receiver, with a simulated clock.
 
 use crate::Member;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Time, pass};
 
-/// From one look at a sender to the next.
+/// Nanoseconds of a step.
 const STEP: u64 = 10_000;
 
-/// One who sends: frames of these lengths in turn, a batch of so many every so many steps.
+/// A sender: frames of these lengths in turn, a batch of this many every this many steps.
 struct Sender {
     weight: u32,
     lens: &'static [usize],
@@ -21,13 +21,14 @@ const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -
 
 const ROOM: usize = 256;
 
-/// Sends to port 0, which takes `frames` frames every so many steps and has room for 256, for so many steps; gives the bytes
-/// that came of each, of the second half, and how often it had less to take.
+/// Sends to port 0 for a number of steps. The port takes `frames` frames at intervals and has room for 256. Returns the
+/// bytes delivered for each sender in the second half, and how often the port found fewer frames to take.
 fn contend(senders: &'static [Sender], takes: (usize, u64), steps: u64) -> (Vec<u64>, u64) {
     contend_standing_still(senders, takes, ROOM, 0, steps)
 }
 
-/// The same where it has room for so many, and the poller stands still for so many nanoseconds whenever it takes something.
+/// Sends to port 0, with this room, and with a pause of the poller of this many nanoseconds whenever the port takes
+/// frames.
 fn contend_standing_still(
     senders: &'static [Sender],
     (frames, every): (usize, u64),
@@ -48,7 +49,7 @@ fn contend_standing_still(
         let nanoseconds = 1_000_000_000 + step * STEP + step.div_ceil(every) * still;
         let now = Time { nanoseconds, ..Time::at_second(1) };
         for number in 0..senders.len() {
-            // Another is first each time.
+            // Another sender is first each time.
             let number = (number + step as usize) % senders.len();
             let sender = &senders[number];
             if !step.is_multiple_of(sender.every) {
@@ -74,7 +75,7 @@ fn contend_standing_still(
     (bytes, idle)
 }
 
-/// Up to so many of the frames that port 0 was given.
+/// Takes up to this many of the frames delivered to port 0.
 fn take(lan: &Lan, most: usize) -> Vec<Vec<u8>> {
     lan.sink(0, |kept| {
         let count = most.min(kept.frames.len());
@@ -131,7 +132,7 @@ fn a_poller_that_stands_still_now_and_then_keeps_the_shares() {
 
 #[test]
 fn a_long_ring_that_is_emptied_at_once_is_filled_in_shares() {
-    // 32 steps, in which nobody loses anything.
+    // 32 steps in which no sender loses frames.
     const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(1, &[1514], 64, 1)];
     for still in [0, 5_000_000] {
         let (bytes, _) = contend_standing_still(SENDERS, (4096, 200), 4096, still, 8_000);
@@ -153,7 +154,7 @@ fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
 
 #[test]
 fn one_that_sends_now_and_then_holds_up_nobody() {
-    // As much as there is room for, every 10 ms.
+    // As many frames as there is room for, every 10 ms.
     const SENDERS: &[Sender] = &[sender(1, &[1514], 256, 1000), sender(1, &[60], 256, 1)];
     let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
     assert!(bytes[0] > 0);
@@ -175,9 +176,9 @@ fn a_receiver_that_stands_still_is_not_given_anything_until_it_has_room() {
     }
 }
 
-/// Three send to the two queues of port 0: 1 and 2 as they are, each frame to the queue that is named with it, and 3 what queue
-/// 0 takes of its. Of queue 0 the receiver takes all, of queue 1 one frame every so many steps. Gives the frames that were taken of
-/// each sender from each queue, in the second half of so many steps.
+/// Three ports send to the two queues of port 0: 1 and 2 send each frame to the given queue, 3 to queue 0. The receiver
+/// takes all frames of queue 0, and one frame of queue 1 at intervals. Returns the frames taken of each sender from
+/// each queue, in the second half of the steps.
 fn contend_for_queues(senders: [&[(usize, u32)]; 2], taken_every: u64, steps: u64) -> [[u64; 2]; 4] {
     let weigh = |member: Member| Member { weight: 1 + 2 * u32::from(member.owner.index() == 2), ..member };
     let mut lan = Plan { bytes: 4 << 20, change: Box::new(weigh), ..Plan::new(4) }.learning();
@@ -224,7 +225,7 @@ fn a_queue_that_stands_still_or_is_slow_holds_up_nobody_who_sends_to_another() {
 
 #[test]
 fn each_queue_is_shared_by_itself_among_those_whose_frames_go_there() {
-    // A quarter of what port 1 sends is for the slow queue, and all that port 2 does.
+    // A quarter of the frames from port 1 is for the slow queue, and all frames from port 2.
     let mixed = [(1514, 0), (590, 0), (60, 1), (60, 0)];
     let taken = contend_for_queues([&mixed, &[(60, 1); 8]], 2, 20_000);
     assert_eq!((taken[1][0], taken[2][0], taken[3][0]), (3 * 10_000, 0, 16 * 10_000), "what there was room for");
@@ -243,8 +244,8 @@ fn one_that_sends_now_and_then_finds_room_beside_a_flood() {
     }
 }
 
-/// Frames a second of a flood, and how many of 50 of one who sends one every 5 ms, to a ring of 256 in which no more than so many
-/// buffers are ever free, and from which 32 are taken every 100 us.
+/// Returns the frames a second of a flood, and how many of 50 frames of an occasional sender (one every 5 ms) arrive.
+/// The ring has 256 slots, this many free buffers at most, and 32 are taken every 100 us.
 fn with_so_many_posted(posted: usize) -> [u64; 2] {
     let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
     lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
@@ -285,7 +286,7 @@ fn a_driver_that_posts_buffers_when_all_are_used_gets_frames_of_one_sender_also_
     let mut received = 0;
     for step in 0..60_000 {
         let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
-        // At first it is too slow for two; then one goes on, slowly.
+        // At first it is congested by two senders. Then one continues, slowly.
         let (senders, batch) = if step < 10 { (1..3, 50) } else { (1..2, 1) };
         for sender in senders {
             for _ in 0..batch {
@@ -298,13 +299,14 @@ fn a_driver_that_posts_buffers_when_all_are_used_gets_frames_of_one_sender_also_
             received += take(&lan, ROOM).len();
         }
     }
-    // Once in each round of 256 frames the last ones are late.
+    // Once in 256 frames the last ones are late.
     assert!(received > 40_000, "{received} of 60,000");
 }
 
 #[test]
 fn frames_that_a_receiver_can_never_take_hold_up_nobody() {
-    // After a burst that makes the receiver count as slow, frames longer than its buffers, besides one that keeps within its pace.
+    // After a burst that congests the receiver: frames longer than its buffers, beside a sender within the receiver's
+    // rate.
     for (batch, every) in [(3, 1), (16, 1), (16, 10)] {
         let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
         lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);

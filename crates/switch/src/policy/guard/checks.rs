@@ -1,8 +1,8 @@
-//! What a guard looks at.
+//! What a source guard checks.
 
 use std::net::IpAddr;
 
-/// What is looked at. Addresses are when there is a list of them.
+/// The checks of a source guard. Address checks apply to the lists of addresses given with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     /// Ethernet source, and the hardware addresses in ARP and neighbour discovery.
@@ -16,15 +16,15 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Nothing.
+    /// No checks.
     pub const NONE: Checks = Checks { mac: false, ip: false, dhcp: false, ra: false };
 }
 
-/// An address, or all that begin with the same `length` bits.
+/// An IP prefix: all addresses that begin with the same `length` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
-    /// Its bits beyond `length` are zero.
+    /// The address. Its bits beyond `length` are zero.
     pub address: IpAddr,
-    /// 0 to 32 or 128.
+    /// Bits of the prefix: 0 to 32 (IPv4) or 128 (IPv6).
     pub length: u8,
 }

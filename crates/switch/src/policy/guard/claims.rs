@@ -1,7 +1,7 @@
 //! What a frame claims about its sender, read from the private copy of its first bytes.
 //!
-//! Everything here was written by somebody who may lie. What a receiver might understand and these 128 bytes do not show
-//! is [`Unreadable`]; it is never taken for harmless.
+//! All input is untrusted. If a receiver may find more in a frame than these 128 bytes show, the result is
+//! [`Unreadable`], never "no claim".
 
 use crate::frame::{Mac, is_tag};
 
@@ -11,10 +11,10 @@ const RARP: u16 = 0x8035;
 const IPV6: u16 = 0x86dd;
 /// Types below this are lengths (IEEE 802.3, 3.2.6).
 const FIRST_TYPE: u16 = 0x0600;
-/// What precedes a type behind such a length: LLC's SNAP and the OUI of RFC 1042 or IEEE 802.1H.
+/// The bytes between such a length and an EtherType: LLC with SNAP, and the OUI of RFC 1042 or IEEE 802.1H.
 const SNAP: [[u8; 6]; 2] = [[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8]];
 
-/// The first of the two ports of DHCP, and of DHCPv6.
+/// The lower of the two UDP ports of DHCP, and of DHCPv6.
 const DHCP: u16 = 67;
 const DHCPV6: u16 = 546;
 const ICMPV6: u8 = 58;
@@ -22,28 +22,28 @@ const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 
-/// Whether a type is that of no tag, no length and no protocol that has addresses to claim.
+/// Returns true if an EtherType is no VLAN tag, no length and no protocol with addresses.
 #[inline]
 pub(crate) fn claims_nothing(kind: u16) -> bool {
     kind >= FIRST_TYPE && !matches!(kind, IPV4 | ARP | RARP | IPV6) && !is_tag(kind)
 }
 
-/// What only some ports may be.
+/// Roles that only some ports may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing in particular.
+    /// An ordinary station.
     #[default]
     Station,
-    /// It answers DHCP or DHCPv6 clients.
+    /// A server that answers DHCP or DHCPv6 clients.
     DhcpServer,
-    /// It advertises itself or others as a router (RFC 4861, 4.2 and 4.5).
+    /// A sender of router advertisements or redirects (RFC 4861, 4.2 and 4.5).
     Router,
 }
 
-/// Which rule of the guard a claim falls under.
+/// The kind of protocol that a frame's claims belong to. It selects the drop reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// No addresses but Ethernet's.
+    /// No addresses besides those of Ethernet.
     #[default]
     Other,
     /// ARP or RARP.
@@ -54,13 +54,13 @@ pub enum Protocol {
     Neighbour,
 }
 
-/// What one frame claims. Addresses that say "I have none yet" (ARP probes, DHCP clients, duplicate address detection) are
-/// no claims.
+/// The claims of one frame about its sender. Unspecified addresses of senders without an address (ARP probes, DHCP
+/// clients, duplicate address detection) are no claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// The Ethernet source.
     pub source: Mac,
-    /// Where the others stand.
+    /// The protocol of the other claims.
     pub protocol: Protocol,
     /// The hardware address of ARP's sender or of an option of neighbour discovery.
     pub hardware: Option<Mac>,
@@ -68,44 +68,44 @@ pub struct Claims {
     pub v4: Option<u32>,
     /// The source of IPv6.
     pub v6: Option<u128>,
-    /// The address that neighbour discovery is told is the sender's, or is about to be.
+    /// The target address of neighbour discovery: an address that the sender has or is about to take.
     pub target: Option<u128>,
-    /// What it acts as.
+    /// The role in which the sender acts.
     pub role: Role,
 }
 
-/// A frame whose claims cannot be told from its first bytes.
+/// Error: the frame's claims cannot be read from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// A frame's first bytes, and which of them decided what was read so far.
+/// A reader of a frame's first bytes. It records which bytes decided the result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'f> {
     frame: &'f [u8],
     basis: Basis,
 }
 
-/// What decided a frame's claims. Every frame that has the same `bytes`, is long enough and has no DHCP port at `ports` has the
-/// same claims, but for the values of the addresses.
+/// The bytes that decided a frame's claims. Every frame with the same `bytes`, with `len` bytes or more, and without a
+/// DHCP port at `ports` has the same claims, except for the values of the addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Basis {
     /// One bit for each byte whose value mattered, the lowest for the first.
     pub(crate) bytes: u128,
-    /// As many bytes were needed.
+    /// Number of bytes that were needed.
     pub(crate) len: usize,
-    /// Where the address in [`Claims::hardware`] is.
+    /// Position of the address in [`Claims::hardware`].
     pub(crate) hardware: Option<usize>,
-    /// Where the address in [`Claims::v4`] is, also if it is no claim as it is zero.
+    /// Position of the address in [`Claims::v4`], even if it is zero and therefore no claim.
     pub(crate) v4: Option<usize>,
-    /// The same for [`Claims::v6`].
+    /// Position of the address in [`Claims::v6`], even if it is zero and therefore no claim.
     pub(crate) v6: Option<usize>,
-    /// Where two ports are that are none of DHCP's.
+    /// Position of two ports that are not DHCP's.
     pub(crate) ports: Option<Ports>,
-    /// More than this mattered, as the frame's end: nothing is known of any other frame.
+    /// True if other properties mattered, for example the frame's length. Then nothing follows for other frames.
     pub(crate) is_partial: bool,
 }
 
-/// Two ports of a transport header, neither of which is `first` or the one behind it.
+/// Position of the two ports of a transport header. Neither is `first` or `first + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) at: usize,
@@ -121,7 +121,7 @@ impl<'f> Reading<'f> {
         &self.basis
     }
 
-    /// Bytes at a place, if they are there. What is found is no part of the basis.
+    /// The bytes at a position, if they are there. Their values do not become part of the basis.
     #[inline]
     fn field<const N: usize>(&mut self, at: usize) -> Result<[u8; N], Unreadable> {
         let end = at.checked_add(N).ok_or(Unreadable)?;
@@ -130,7 +130,7 @@ impl<'f> Reading<'f> {
         Ok(*found)
     }
 
-    /// Bytes at a place, if they are there.
+    /// The bytes at a position, if they are there. Their values become part of the basis.
     #[inline]
     fn bytes<const N: usize>(&mut self, at: usize) -> Result<[u8; N], Unreadable> {
         let found = self.field(at)?;
@@ -150,8 +150,8 @@ impl<'f> Reading<'f> {
         Ok(u16::from_be_bytes(self.bytes(at)?))
     }
 
-    /// The ports at a place. That they are not DHCP's, which is `first` and the next, is part of the basis; if one is, the
-    /// basis is partial.
+    /// The two ports at a position. If neither is a DHCP port (`first` or `first + 1`), that becomes part of the basis.
+    /// Otherwise the basis is partial.
     fn ports(&mut self, at: usize, first: u16) -> Result<(u16, u16), Unreadable> {
         let [a, b, c, d] = self.field(at)?;
         let ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -168,15 +168,15 @@ fn some(address: u128) -> Option<u128> {
 }
 
 impl Claims {
-    /// Reads the first bytes of a frame, as many as there are copies of.
+    /// Reads the private copy of a frame's first bytes.
     ///
     /// # Errors
-    /// A receiver may understand more than is there.
+    /// A receiver may find more in the frame than these bytes show.
     pub fn read(frame: &[u8]) -> Result<Claims, Unreadable> {
         Self::read_from(&mut Reading::new(frame))
     }
 
-    /// The same, of a reading that notes what it was that decided.
+    /// Reads a frame's claims and records in `frame` which bytes decided them.
     pub(crate) fn read_from(frame: &mut Reading<'_>) -> Result<Claims, Unreadable> {
         let source = Mac::new(frame.field(6)?);
         let (protocol, role) = Default::default();
@@ -190,7 +190,7 @@ impl Claims {
         }
     }
 
-    /// RFC 826, RFC 903. Other kinds of hardware and protocol have no business here.
+    /// Reads ARP (RFC 826) and RARP (RFC 903). Other types of hardware and protocol are unreadable.
     fn arp(self, frame: &mut Reading<'_>, at: usize) -> Result<Claims, Unreadable> {
         let _: [u8; 28] = frame.field(at)?;
         if frame.bytes(at)? != [0, 1, 8, 0, 6, 4] {
@@ -201,8 +201,8 @@ impl Claims {
         Ok(Claims { protocol: Protocol::Arp, hardware: Some(hardware), v4: (address != 0).then_some(address), ..self })
     }
 
-    /// RFC 791. Every fragment has the source; only the first has the ports, and it has them whole, as fragments begin at
-    /// multiples of 8 bytes.
+    /// Reads IPv4 (RFC 791). Every fragment has the source address. Only the first has the ports, and it has both:
+    /// fragments begin at multiples of 8 bytes.
     fn ipv4(self, frame: &mut Reading<'_>, at: usize) -> Result<Claims, Unreadable> {
         let first = frame.byte(at)?;
         let header = usize::from(first & 15) * 4;
@@ -212,7 +212,7 @@ impl Claims {
         let source = u32::from_be_bytes(frame.field(at + 12)?);
         frame.basis.v4 = Some(at + 12);
         let claims = Claims { protocol: Protocol::Ip, v4: Some(source), ..self };
-        // Whatever the protocol: what is where UDP has its ports is none of DHCP's. Most frames end here.
+        // For every protocol: the bytes at the position of UDP's ports are no DHCP port. Most frames end here.
         if frame.ports(at + header, DHCP).is_ok() && !frame.basis.is_partial {
             return Ok(claims);
         }
@@ -227,8 +227,9 @@ impl Claims {
         })
     }
 
-    /// RFC 8200. The chain of headers is followed to its end: 8 bytes or more a header, so 128 bytes bound it. In a first fragment
-    /// it has to be whole (RFC 7112): what is behind the packet is padding, and the header comes with the next fragment.
+    /// Reads IPv6 (RFC 8200). The chain of headers is followed to its end. A header has 8 bytes or more, so the 128
+    /// bytes bound the loop. A first fragment must hold the whole chain (RFC 7112): the bytes behind the packet are
+    /// padding, and the real header would come with the next fragment.
     fn ipv6(self, frame: &mut Reading<'_>, at: usize) -> Result<Claims, Unreadable> {
         if frame.byte(at)? >> 4 != 6 {
             return Err(Unreadable);
@@ -266,7 +267,8 @@ impl Claims {
         }
     }
 
-    /// RFC 4443, RFC 4861, in the IPv6 packet at `packet`. Neighbour discovery never comes in fragments (RFC 6980).
+    /// Reads ICMPv6 (RFC 4443, RFC 4861) in the IPv6 packet at `packet`. Neighbour discovery must not be fragmented
+    /// (RFC 6980).
     fn icmpv6(
         self,
         frame: &mut Reading<'_>,
@@ -278,11 +280,11 @@ impl Claims {
         let discovery = Claims { protocol: Protocol::Neighbour, ..self };
         let mut target = || Ok(u128::from_be_bytes(frame.field(at + 8)?));
         let (mut claims, options) = match kind {
-            // Reports about multicast groups come before there is an address, too (RFC 3590, RFC 3810, 5.2.13).
+            // Multicast listener reports may have the unspecified source (RFC 3590, RFC 3810, 5.2.13).
             131 | 132 | 143 => return Ok(Claims { v6: self.v6.and_then(some), ..self }),
             133 => (Claims { v6: self.v6.and_then(some), ..discovery }, at + 8),
             134 => (Claims { role: Role::Router, ..discovery }, at + 16),
-            // Who asks without an address is about to take the one that it asks for (RFC 4862, 5.4).
+            // A solicitation from the unspecified source is duplicate address detection for the target (RFC 4862, 5.4).
             135 if self.v6 == Some(0) => (Claims { v6: None, target: Some(target()?), ..discovery }, at + 24),
             135 => (discovery, at + 24),
             136 => (Claims { target: Some(target()?), ..discovery }, at + 24),
@@ -297,13 +299,13 @@ impl Claims {
     }
 }
 
-/// Where the IPv6 packet at `packet` ends. A jumbogram (RFC 2675) says its length elsewhere.
+/// The end of the IPv6 packet at `packet`. `None` for a jumbogram (RFC 2675), whose length is in an option.
 fn end(frame: &mut Reading<'_>, packet: usize) -> Result<Option<usize>, Unreadable> {
     let len = frame.word(packet + 4)?;
     Ok((len != 0).then(|| packet + 40 + usize::from(len)))
 }
 
-/// The type of what is behind tags and LLC, and where it begins.
+/// The EtherType behind tags and LLC, and the position of the payload.
 fn network(frame: &mut Reading<'_>) -> Result<(u16, usize), Unreadable> {
     let mut at = 12;
     loop {
@@ -314,12 +316,12 @@ fn network(frame: &mut Reading<'_>) -> Result<(u16, usize), Unreadable> {
         } else if kind < FIRST_TYPE {
             match frame.bytes(at) {
                 Ok(llc) if SNAP.contains(&llc) => at += 6,
-                // Something else is behind LLC.
+                // LLC without SNAP, or with another OUI.
                 Ok(_) => return Ok((kind, at)),
                 Err(Unreadable) => {
                     frame.basis.is_partial = true;
                     let rest = frame.frame.get(at..).unwrap_or(&[]);
-                    // It may go on where the copy ends.
+                    // The SNAP header may continue behind the copy.
                     let may_go_on = SNAP.iter().any(|snap| snap.starts_with(rest));
                     return if may_go_on { Err(Unreadable) } else { Ok((kind, at)) };
                 }
@@ -330,7 +332,8 @@ fn network(frame: &mut Reading<'_>) -> Result<(u16, usize), Unreadable> {
     }
 }
 
-/// The address in the options of neighbour discovery that name one, source's or target's (RFC 4861, 4.6.1).
+/// The link-layer address in the options of neighbour discovery, source or target (RFC 4861, 4.6.1). Two different
+/// addresses are unreadable.
 fn link_layer_option(mut options: &[u8]) -> Result<Option<Mac>, Unreadable> {
     let mut found = None;
     while let [kind, len, rest @ ..] = options {

@@ -1,4 +1,4 @@
-//! Claims against what an implementation of the protocols that is not ours (etherparse) reads, and what lies say.
+//! Claims compared with an independent implementation of the protocols (etherparse), and claims of forged frames.
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TransportSlice};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn ethernet(kinds: &[[u8; 2]], rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// As a receiver may get to see it: the private copy.
+/// The private copy of a frame.
 fn read(frame: &[u8]) -> Result<Claims, Unreadable> {
     Claims::read(&frame[..frame.len().min(128)])
 }
@@ -34,7 +34,7 @@ fn arp(sender: [u8; 6], address: [u8; 4]) -> Vec<u8> {
     arp
 }
 
-/// IPv6 from fd00::1 with these headers before ICMPv6 or whatever is last.
+/// IPv6 from fd00::1 with these headers before ICMPv6 or another last one.
 fn ipv6(source: u128, chain: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
     let mut ip = vec![0x60, 0, 0, 0];
     ip.extend(((chain.len() + payload.len()) as u16).to_be_bytes());
@@ -49,7 +49,7 @@ fn ipv6(source: u128, chain: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
 const HOST: u128 = 0xfd00_0000_0000_0000_0000_0000_0000_0001;
 const VICTIM: u128 = HOST + 1;
 
-/// A message of neighbour discovery with `zeroes` after its type, a target where it has one, and options.
+/// A message of neighbour discovery with `zeroes` after its type, a target if it has one, and options.
 fn discovery(kind: u8, target: Option<u128>, options: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.map(u128::to_be_bytes).iter().flatten());
@@ -150,7 +150,7 @@ fn neighbour_discovery_is_found_behind_every_chain_of_headers() {
     unreadable(44, &[58, 0, 0, 0, 0, 0, 0, 1], &message, "discovery in a fragment");
     unreadable(44, &[58, 0, 0, 1, 0, 0, 0, 1], &message, "discovery in a first fragment");
     unreadable(44, &[60, 0, 0, 1, 0, 0, 0, 1], &[], "a first fragment without its headers");
-    // What pads a frame is no part of it: the real header comes with the next fragment.
+    // Padding is no part of the packet: the real header comes with the next fragment.
     let padded = |chain: &[u8], padding: &[u8]| {
         let mut frame = ethernet(&[[0x86, 0xdd]], &ipv6(HOST, &[&[60, 0, 0, 1, 0, 0, 0, 1], chain].concat(), 44, &[]));
         frame.extend(padding);
@@ -276,7 +276,7 @@ fn samples() -> impl Strategy<Value = Sample> {
 /// Source addresses and UDP ports.
 type Found = (Option<u32>, Option<u128>, Option<(u16, u16)>);
 
-/// What the other implementation finds.
+/// The result of the other implementation.
 fn oracle(frame: &[u8]) -> Option<Found> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let (v4, v6) = match packet.net.as_ref()? {

@@ -1,4 +1,4 @@
-//! What a guarded port may send.
+//! Tests of what a guarded port may send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn arp_and_neighbour_discovery_name_the_port_itself() {
     assert_eq!(advertise(134, "fd00::1", "::501:0:0:5dc", mac(0)), Err(DropReason::RouterAdvertised));
 }
 
-/// A lan whose port 0 is guarded.
+/// A LAN whose port 0 is guarded.
 fn lan(guard: Guard) -> Lan {
     let policy = Policy { guard: Some(Arc::new(guard)), ..Policy::default() };
     let change = move |member: Member| match member.owner.index() {
@@ -141,7 +141,7 @@ fn what_is_refused_teaches_the_switch_nothing_and_counts_at_its_source() {
     let mut lan = lan(guard(ALL, &["10.0.0.1"]));
     lan.send(1, &[frame(Mac::BROADCAST, mac(1), 60, 0)]);
     lan.received(0);
-    // Between good ones, of which the switch remembers where the last one went.
+    // Between good frames, because the switch reuses the destination of the frame before.
     let (good, bad) = (udp(mac(0), "10.0.0.1", (9, 9)), udp(mac(1), "10.0.0.1", (9, 9)));
     lan.send(0, &[good.clone(), bad, udp(mac(0), "10.0.0.9", (9, 9)), good.clone()]);
     assert_eq!(lan.received(1), [good.clone(), good]);
@@ -164,7 +164,7 @@ fn a_frame_that_changes_while_it_is_judged_is_delivered_as_it_was_judged() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
-    /// The short way and the long way agree.
+    /// The fast check and the full check agree.
     #[test]
     fn a_frame_that_passes_claims_nothing_that_is_not_the_ports(
         v6 in any::<bool>(),
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// A request of `sender` at `address`.
+/// An ARP request from `sender` with `address`.
 fn arp(sender: Mac, address: [u8; 4]) -> Vec<u8> {
     let mut frame = frame(Mac::BROADCAST, sender, 60, 0);
     frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -215,7 +215,7 @@ fn arp(sender: Mac, address: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// Of a type.
+/// A frame of this EtherType.
 fn typed(kind: u16) -> Vec<u8> {
     let mut frame = frame(mac(1), mac(0), 60, 0);
     frame[12..14].copy_from_slice(&kind.to_be_bytes());
@@ -244,8 +244,7 @@ fn is_like(guard: &Guard, judged: &[u8], other: &[u8]) -> bool {
     guard.is_like((&judged, len), (&other, other_len))
 }
 
-/// What a guard costs depends on it: a port's frames are judged a row at a time, whatever they are, as long as they are of one
-/// kind.
+/// The cost of a guard depends on this: frames of one kind are judged a row at a time.
 #[test]
 fn frames_of_one_kind_are_alike_whatever_their_ports_and_their_addresses_of_one_prefix() {
     const PREFIXES: [&str; 2] = ["10.0.0.0/8", "fd00::/16"];
@@ -280,7 +279,7 @@ fn frames_of_one_kind_are_alike_whatever_their_ports_and_their_addresses_of_one_
             assert!(is_like(&guard, &one, &other), "{kind}, {checks:?}");
         }
     }
-    // Whatever says more than the bytes that are compared.
+    // Frames whose claims depend on more than the compared bytes.
     for (kind, one) in [
         ("a DHCP client", udp(mac(0), "0.0.0.0", (68, 67))),
         ("a DHCPv6 client", udp(mac(0), "fd00::1", (546, 547))),
@@ -296,7 +295,7 @@ fn frames_of_one_kind_are_alike_whatever_their_ports_and_their_addresses_of_one_
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
-    /// What a row is compared by never lets a frame pass that would not by itself.
+    /// A frame that matches a pattern would also pass by itself.
     #[test]
     fn what_is_like_a_frame_that_passed_passes_by_itself(
         kind in 0..14usize,
@@ -346,7 +345,7 @@ proptest! {
 }
 
 proptest! {
-    /// Rows of like frames are judged, and placed, as each of them by itself.
+    /// Rows of equal frames get the same results as each frame by itself.
     #[test]
     fn a_batch_is_judged_as_its_frames_are(
         dhcp in any::<bool>(),
@@ -384,7 +383,7 @@ proptest! {
         }
         guard.admit(&mut batch);
         batch.classify(Some(Class::default()), |head, _| Ok(if Class::has_tag(head) { Class::tagged(5, false) } else { Class::untagged(5) }));
-        batch.place(|_, to| Destination::Port(to.bits() as u16));
+        batch.set_destinations(|_, to| Destination::Port(to.bits() as u16));
         for (number, frame) in frames.iter().enumerate() {
             let verdict = judge(&guard, frame);
             let wanted = match verdict {

@@ -1,8 +1,8 @@
-//! The source guard: a port's frames speak in its own name only.
+//! The source guard: drops frames whose source addresses are not the port's own.
 //!
 //! - `claims`: what a frame claims about its sender.
-//! - `checks`, `ranges`: what a port may claim.
-//! - `source`: judges frames. `pattern`: frames that are like one that passed are compared only.
+//! - `checks`, `ranges`: the checks, and the addresses of a port.
+//! - `source`: judges frames. `pattern`: compares frames with one that passed instead of judging each.
 
 mod checks;
 mod claims;

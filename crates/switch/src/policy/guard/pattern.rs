@@ -1,4 +1,4 @@
-//! Frames that are alike need no look at each.
+//! Frames that match one that passed need not be judged one by one.
 
 use ringway_memory::{HEAD_BYTES, Head};
 
@@ -13,22 +13,22 @@ pub(super) struct Addresses<'g> {
     pub(super) v6: &'g Ranges<u128>,
 }
 
-/// What a frame that passed has, as far as it was looked at: another that has the same passes, too.
+/// The bytes of a frame that passed, with a mask of those that decided it. Another frame that matches passes, too.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     seen: [Block; BLOCKS],
-    /// The bits that have to be the same: of an address those that all of the port's range of it have in common.
+    /// The bits that must match. Of an IP address: the common bits of the port's range that holds it.
     mask: [Block; BLOCKS],
-    /// Only the first so many blocks of 16 bytes have such bits.
+    /// Number of leading blocks of 16 bytes with bits in the mask.
     blocks: usize,
-    /// The others must have as many bytes.
+    /// Least length of a frame that matches.
     len: u32,
-    /// Where ports are that must not be DHCP's.
+    /// The ports that must not be DHCP's.
     ports: Option<PortFilter>,
 }
 
 impl Pattern {
-    /// That of a frame that passed.
+    /// The pattern of a frame that passed, if the decision depended on nothing else.
     #[inline(never)]
     pub(super) fn of(checks: Checks, addresses: &Addresses<'_>, head: &[u8; 128], len: usize) -> Option<Pattern> {
         let mut reading = Reading::new(head.get(..len).unwrap_or(head));
@@ -65,7 +65,7 @@ impl Pattern {
         Some(Pattern { seen, mask, blocks: end.div_ceil(16), len: basis.len as u32, ports })
     }
 
-    /// [`batch::Pattern::leading`] by the first `B` blocks.
+    /// [`batch::Pattern::leading`], comparing the first `B` blocks.
     #[inline(always)]
     fn leading_by<const B: usize, const N: usize>(&self, rows: &[[Head; N]]) -> (usize, bool) {
         let (Some(&seen), Some(&mask)) = (self.seen.first_chunk::<B>(), self.mask.first_chunk::<B>()) else {
@@ -108,7 +108,7 @@ impl batch::Pattern for Pattern {
     }
 }
 
-/// Sixteen bytes, as words that the compiler takes together.
+/// Sixteen bytes, as words that the compiler vectorises.
 #[derive(Clone, Copy, Debug)]
 struct Block([u32; 4]);
 
@@ -151,12 +151,12 @@ impl Block {
     }
 }
 
-/// Tells the two ports of a transport header from the two of DHCP or DHCPv6.
+/// A filter for frames that may have a port of DHCP or DHCPv6.
 #[derive(Clone, Copy, Debug)]
 struct PortFilter {
-    /// Where they are.
+    /// Position of the two ports in the frame.
     at: usize,
-    /// The bits that both of DHCP's have in common, and what they are there, for each port.
+    /// The common bits of both DHCP ports, and their value, once for each of the two ports.
     mask: u32,
     value: u32,
 }
@@ -168,14 +168,14 @@ impl PortFilter {
         PortFilter { at: ports.at.min(HEAD_BYTES - 4), mask: twice(common), value: twice(ports.first & common) }
     }
 
-    /// Whether one of these may have one of the two: also of some that have not.
+    /// Returns true if one of these frames may have a DHCP port. May also return true if none has.
     #[inline(always)]
     fn suspects(&self, heads: &[Head]) -> bool {
         let (at, mut suspects) = (self.at.min(HEAD_BYTES - 4), 0);
         for head in heads {
             let ports = head.0[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
             let differ = ports & self.mask ^ self.value;
-            // Whether one of the halves is zero (Hacker's Delight, 6-1).
+            // Nonzero in the high bits if one of the halves is zero (Hacker's Delight, 6-1).
             suspects |= differ.wrapping_sub(0x0001_0001) & !differ;
         }
         suspects & 0x8000_8000 != 0

@@ -1,6 +1,6 @@
 //! Ranges of addresses.
 
-/// Ranges that do not touch: most ports have one.
+/// A set of disjoint ranges. Most ports have one.
 #[derive(Clone, Debug)]
 pub(super) struct Ranges<T> {
     first: (T, T),
@@ -9,7 +9,7 @@ pub(super) struct Ranges<T> {
 }
 
 impl<T: Copy + Ord> Ranges<T> {
-    /// `nothing` is a range that ends before it begins.
+    /// The union of `ranges`. `nothing` is an empty range, which ends before it begins.
     pub(super) fn new(mut ranges: Vec<(T, T)>, nothing: (T, T)) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
@@ -29,7 +29,7 @@ impl<T: Copy + Ord> Ranges<T> {
         first <= value && value <= last || !self.more.is_empty() && self.is_further(value)
     }
 
-    /// Which range has a value.
+    /// The range that contains a value.
     fn range(&self, value: T) -> Option<(T, T)> {
         let (first, last) = self.first;
         let after = self.more.partition_point(|(first, _)| *first <= value);
@@ -44,8 +44,8 @@ impl<T: Copy + Ord> Ranges<T> {
     }
 }
 
-/// The bits that all addresses of the range of a value have in common; all bits where it is in no range, or in one that is no
-/// prefix.
+/// `common` returns a mask of the bits that all addresses in the value's range share. If the value is in no range, or
+/// the range is no prefix, the mask has all bits.
 macro_rules! common {
     ($number:ty) => {
         impl Ranges<$number> {

@@ -1,4 +1,4 @@
-//! The source guard: a port's frames speak in its own name only.
+//! The source guard: drops frames whose source addresses are not the port's own.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use crate::batch::{Batch, Judge};
 use crate::frame::{DropReason, Mac};
 use crate::policy::rule::Rule;
 
-/// What one port may claim. Judges private copies only, which are what is delivered.
+/// The source guard of one port. It judges the private copies of first bytes, and these are delivered.
 #[derive(Clone, Debug)]
 pub struct Guard {
     checks: Checks,
@@ -24,8 +24,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// For a port that has these addresses. With any IPv6 address it also has the link-local ones that its Ethernet
-    /// addresses make (RFC 4291, appendix A).
+    /// A guard for a port with these addresses. With any IPv6 prefix the port also has the link-local addresses derived
+    /// from its Ethernet addresses (RFC 4291, appendix A).
     #[must_use]
     pub fn new(checks: Checks, macs: &[Mac], prefixes: &[Prefix]) -> Guard {
         let mut macs = macs.to_vec();
@@ -49,13 +49,13 @@ impl Guard {
         Guard { checks, macs: macs.into(), v4: Ranges::new(v4, (1, 0)), v6: Ranges::new(v6, (1, 0)) }
     }
 
-    /// Whether there is anything to look at.
+    /// Returns true if the guard checks nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.checks == Checks::NONE
     }
 
-    /// Whether nobody else may use the port's Ethernet addresses.
+    /// Returns true if no other port may use this port's Ethernet addresses.
     pub(crate) fn has_macs(&self) -> bool {
         self.checks.mac
     }
@@ -68,16 +68,16 @@ impl Guard {
         }
     }
 
-    /// Judges a frame by the `len` first bytes of `head`, 14 or more: all of it, or 128.
+    /// Judges a frame by the first `len` bytes of `head`: the whole frame, or 128 bytes; 14 at least.
     ///
     /// # Errors
-    /// Why it is to be dropped.
+    /// The reason to drop the frame.
     pub fn judge(&self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
         self.judging().judge(head, len)
     }
 
-    /// Whether the second frame is let through only because it is like the first, which is judged: what a batch does with rows
-    /// of frames, for tests.
+    /// Returns true if the first frame passes and the second matches its pattern, so that a batch would not judge it.
+    /// For tests.
     #[cfg(any(test, fuzzing))]
     #[must_use]
     pub fn is_like(&self, judged: (&[u8; 128], usize), other: (&[u8; 128], usize)) -> bool {
@@ -91,8 +91,8 @@ impl Guard {
         Judging { guard: self, known: self.macs.first().copied().unwrap_or(Mac::BROADCAST) }
     }
 
-    /// Whether it is a frame as most are, and right but for its Ethernet source: IPv4 without tags and options, and not DHCP where
-    /// that matters; TCP or UDP over IPv6, alike; or a protocol without addresses.
+    /// Returns true for common frames that pass all checks but the one of the Ethernet source: IPv4 without tags and
+    /// options, TCP or UDP over IPv6 without tags (no DHCP port if DHCP is checked), or a protocol without addresses.
     #[inline(always)]
     fn is_plain(&self, head: &[u8; 128], len: usize) -> bool {
         let Checks { ip, dhcp, .. } = self.checks;
@@ -137,23 +137,22 @@ impl Guard {
 }
 
 impl Rule for Guard {
-    /// Where a guard let all of the frames pass that were looked at, others with the same addresses need no look: none of them goes
-    /// anywhere.
+    /// The guard only refuses frames. Frames that are dropped unread are not delivered, so the guard need not see them.
     fn may_drop_unread(&self) -> bool {
         true
     }
 
-    /// Rejects the frames of a batch that claim what is not the port's.
+    /// Rejects the frames of a batch with source addresses that are not the port's.
     #[inline]
     fn admit(&self, batch: &mut Batch<'_>) {
         batch.judge(&mut self.judging());
     }
 }
 
-/// A look at one frame after the other.
+/// The guard while it judges the frames of a batch.
 pub(crate) struct Judging<'g> {
     guard: &'g Guard,
-    /// An address of the port's.
+    /// The address of the port that was matched last.
     known: Mac,
 }
 
@@ -194,8 +193,8 @@ impl Judging<'_> {
     }
 }
 
-/// Whether the ports of the UDP header at `at` are neither `port` nor the next. In a fragment but the first there may be
-/// anything; that costs a closer look.
+/// Returns true if the ports of the UDP header at `at` are neither `port` nor `port + 1`. A later fragment may have any
+/// bytes there; false then only costs the full check.
 #[inline]
 fn has_no_port(head: &[u8; 128], at: usize, port: u16) -> bool {
     let is_not = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]).wrapping_sub(port) > 1;

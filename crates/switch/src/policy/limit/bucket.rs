@@ -1,22 +1,22 @@
-//! Token buckets, exact: nothing is rounded and no fraction is lost.
+//! Exact token buckets: nothing is rounded and no fraction is lost.
 //!
-//! A bucket of `rate` units per second gains `rate` parts per nanosecond, a part being a billionth of a unit. Frames pass
-//! while there is anything in it; the last one may take more than there is, which is paid back before the next. So any frame
-//! passes whatever its size, and no interval sees more than burst, rate and one frame.
+//! A bucket of `rate` units per second gains `rate` parts per nanosecond. A part is a billionth of a unit. Frames pass
+//! while the level is above zero. The last one may take the level below zero, and the next waits until it is above
+//! again. So a frame of any size passes, and an interval sees at most burst, rate times its length, and one frame.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::shares::{Clock, Pot, Share};
+use super::shares::{BucketSettings, Share, VirtualClock};
 use super::units::PARTS;
 
 /// Largest burst in units: 1 GiB of bits.
 pub const MAX_BURST: u64 = 8 << 30;
-/// A clock that is behind by more was set back; time counts from there on.
-const SET_BACK: u64 = 1_000_000_000;
+/// If the time is this many nanoseconds behind, the clock was set back, and filling continues from there.
+const SET_BACK_NS: u64 = 1_000_000_000;
 
-/// A limit of one kind, of bits or of frames. A clone is the same bucket, and so is one that was made by
-/// [`Bucket::changed`]: what is in it stays.
+/// A token bucket of bits or of frames. A clone shares the level with the original, and so does a bucket made by
+/// [`Bucket::changed`].
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate: u64,
@@ -26,11 +26,11 @@ pub struct Bucket {
 
 #[derive(Debug)]
 struct State {
-    /// In parts; less than nothing after a frame that took more than there was.
+    /// The level in parts; negative after a frame that took more than there was.
     level: AtomicI64,
-    /// Up to when the level is right, in nanoseconds.
+    /// Time in nanoseconds up to which the level is filled.
     filled: AtomicU64,
-    clock: Clock,
+    clock: VirtualClock,
 }
 
 impl Bucket {
@@ -38,11 +38,11 @@ impl Bucket {
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> Bucket {
         let burst = parts(burst);
-        let state = State { level: AtomicI64::new(burst), filled: AtomicU64::new(0), clock: Clock::default() };
+        let state = State { level: AtomicI64::new(burst), filled: AtomicU64::new(0), clock: VirtualClock::default() };
         Bucket { rate: rate.max(1), burst, state: Arc::new(state) }
     }
 
-    /// This bucket with another rate and burst.
+    /// A bucket with another rate and burst that shares the level.
     #[must_use]
     pub fn changed(&self, rate: u64, burst: u64) -> Bucket {
         Bucket { rate: rate.max(1), burst: parts(burst), state: Arc::clone(&self.state) }
@@ -54,13 +54,13 @@ impl Bucket {
         self.rate
     }
 
-    /// In units.
+    /// The burst in units.
     #[must_use]
     pub fn burst(&self) -> u64 {
         (self.burst / PARTS) as u64
     }
 
-    /// How full it would be at `now`, from 0 (also when it owes) to 1.
+    /// The fill level at `now`, from 0 (empty or negative) to 1.
     #[must_use]
     pub fn fill_at(&self, now: u64) -> f64 {
         self.level_at(now).max(0) as f64 / self.burst as f64
@@ -71,31 +71,31 @@ impl Bucket {
         self.burst
     }
 
-    /// What would be in it at `now`, in parts.
+    /// The level at `now`, in parts.
     #[must_use]
     pub fn level_at(&self, now: u64) -> i64 {
         let passed = now.saturating_sub(self.state.filled.load(Ordering::Relaxed));
         self.state.level.load(Ordering::Relaxed).saturating_add(self.gain(passed)).min(self.burst)
     }
 
-    /// Parts that come in so many nanoseconds.
+    /// Parts gained in `passed` nanoseconds.
     #[inline]
     fn gain(&self, passed: u64) -> i64 {
-        // One billion parts per unit and one billion nanoseconds per second are the same.
+        // 10^9 parts per unit and 10^9 nanoseconds per second cancel out.
         i64::try_from(u128::from(self.rate) * u128::from(passed)).unwrap_or(i64::MAX)
     }
 
-    /// Adds what came since it was last filled, and tells what is in it.
+    /// Adds the gain since the last fill and returns the level in parts.
     #[inline]
     pub(crate) fn fill(&self, now: u64) -> i64 {
         let filled = self.state.filled.load(Ordering::Relaxed);
         if now <= filled {
-            if filled - now > SET_BACK {
+            if filled - now > SET_BACK_NS {
                 self.state.filled.store(now, Ordering::Relaxed);
             }
             return self.level();
         }
-        // Of several pollers, one adds what came between these two moments.
+        // If several pollers get here, one adds the gain of this interval.
         let exchange = self.state.filled.compare_exchange(filled, now, Ordering::Relaxed, Ordering::Relaxed);
         if exchange.is_err() {
             return self.level();
@@ -110,7 +110,7 @@ impl Bucket {
         level
     }
 
-    /// As [`Bucket::fill`], for a bucket that only one at a time fills and takes from.
+    /// Adds the gain since the last fill and returns the level in parts. Only for a bucket with one user at a time.
     #[inline]
     pub(crate) fn fill_alone(&self, now: u64) -> i64 {
         let filled = self.state.filled.load(Ordering::Relaxed);
@@ -125,19 +125,19 @@ impl Bucket {
         level
     }
 
-    /// Takes parts out, also more than there are, of a bucket that only one at a time fills and takes from.
+    /// Takes parts from the bucket; the level may become negative. Only for a bucket with one user at a time.
     #[inline]
     pub(crate) fn take(&self, parts: i64) {
         self.state.level.store(self.level().wrapping_sub(parts), Ordering::Relaxed);
     }
 
-    /// What is in it.
+    /// The level in parts.
     #[inline]
     pub(crate) fn level(&self) -> i64 {
         self.state.level.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `most` parts of what there is.
+    /// Takes up to `most` parts, as far as the level allows. Returns how many.
     #[inline]
     pub(crate) fn reserve(&self, most: i64) -> i64 {
         let less = |level: i64| (level > 0).then(|| level - level.min(most));
@@ -147,7 +147,7 @@ impl Bucket {
         }
     }
 
-    /// Puts back parts that were reserved and not used; fewer than none when more was used.
+    /// Returns reserved parts that were not used. Negative if more was used than reserved.
     #[inline]
     pub(crate) fn settle(&self, unused: i64) {
         if unused != 0 {
@@ -156,42 +156,43 @@ impl Bucket {
         }
     }
 
-    /// Most parts that a sender of this weight may have after it was away.
+    /// Most parts that a sender of this weight may take after it was idle.
     pub(crate) fn most(&self, weight: u32) -> i64 {
         self.state.clock.most(self.burst, weight)
     }
 
-    /// Parts that the sender with this `share` and `weight` may have now; at least one when it is not ahead of the clock.
+    /// Parts that the sender with this `share` and `weight` may take now: at least one if it is not ahead of the
+    /// virtual clock.
     #[inline]
     pub(crate) fn allowed(&self, share: &Share, weight: u32, now: u64) -> i64 {
-        let pot = Pot { rate: self.rate, burst: self.burst };
-        self.state.clock.allowed(share, weight, pot, || self.level(), now)
+        let settings = BucketSettings { rate: self.rate, burst: self.burst };
+        self.state.clock.allowed(share, weight, settings, || self.level(), now)
     }
 
-    /// Notes that a sender has had `parts` more.
+    /// Notes that a sender took `parts` more.
     #[inline]
     pub(crate) fn served(&self, share: &Share, weight: u32, parts: i64) {
         self.state.clock.served(share, weight, parts, self.rate);
     }
 
-    /// When it is worth coming back after it was found empty: with `batch` parts in it, half full, or with what comes in a
-    /// few milliseconds, whichever is first.
+    /// Time for the next visit after the bucket was found empty: when it holds `batch` parts, is half full, or has
+    /// gained for a few milliseconds, whichever is first.
     pub(crate) fn resume_at(&self, now: u64, batch: i64) -> u64 {
-        let worth = (self.burst / 2).min(self.gain(WORTH)).min(batch).max(1);
+        let worth = (self.burst / 2).min(self.gain(WORTH_NS)).min(batch).max(1);
         let lacking = worth.saturating_sub(self.level_at(now)).max(0);
         now.saturating_add((lacking as u64).div_ceil(self.rate))
     }
 
-    /// How long to wait for a share of it: until `batch` parts have come, or a part of the time in which it would be filled.
+    /// Nanoseconds to wait for a share: until `batch` parts have come, or a quarter of the time to fill the bucket.
     pub(crate) fn pause(&self, batch: i64) -> u64 {
-        ((self.burst / 4).min(batch).max(0) as u64 / self.rate).clamp(SHORTEST_PAUSE, WORTH)
+        ((self.burst / 4).min(batch).max(0) as u64 / self.rate).clamp(SHORTEST_PAUSE_NS, WORTH_NS)
     }
 }
 
-/// Time in nanoseconds whose gain is worth a visit.
-const WORTH: u64 = 5_000_000;
-/// In nanoseconds.
-const SHORTEST_PAUSE: u64 = 20_000;
+/// Nanoseconds of gain that are worth a visit.
+const WORTH_NS: u64 = 5_000_000;
+/// Shortest pause, in nanoseconds.
+const SHORTEST_PAUSE_NS: u64 = 20_000;
 
 fn parts(units: u64) -> i64 {
     units.min(MAX_BURST) as i64 * PARTS

@@ -1,4 +1,4 @@
-//! Buckets by a clock that the tests drive.
+//! Token buckets, with a simulated clock.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn drain(bucket: &Bucket, len: u64, now: u64) -> u64 {
 }
 
 fn rates() -> impl Strategy<Value = u64> {
-    // Evenly over the orders of magnitude, and the ends.
+    // Values of all orders of magnitude, and the ends of the range.
     prop_oneof![
         (3u32..12, 1u64..10).prop_map(|(e, m)| (m * 10u64.pow(e)).clamp(8_000, 400_000_000_000)),
         Just(8_000),
@@ -45,7 +45,7 @@ proptest! {
             idle |= u128::from(look) * u128::from(rate) > u128::from(burst_bytes) * 8 * u128::from(SECOND);
             bits.push((now, drain(&bucket, len, now) * len * 8));
         }
-        // Every interval between two looks, the first frames of its beginning included.
+        // Every interval between two calls, including the frames at its beginning.
         for begin in 0..bits.len() {
             let mut passed = 0u128;
             for &(at, there) in &bits[begin..] {
@@ -54,7 +54,7 @@ proptest! {
                 prop_assert!(passed <= earned + u128::from(burst_bytes * 8 + len * 8));
             }
         }
-        // Wanted all the time, and looked at before it was full: nothing was lost.
+        // There was always demand, and each call came before the bucket was full: no tokens were lost.
         if !idle {
             let passed: u128 = bits.iter().map(|&(_, there)| u128::from(there)).sum();
             let earned = u128::from(now - START) * u128::from(rate) / u128::from(SECOND) + u128::from(burst_bytes) * 8;

@@ -1,4 +1,4 @@
-//! A frame that is to be segmented takes of a limit what its segments are on a wire.
+//! A frame that needs segmentation costs as much as its segments on a wire.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use crate::policy::{Bucket, Egress, Excess, Limit, Policy, Rates, Shared, Storm}
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Mac, Member};
 
-/// Of one of the frames, with headers of 66 bytes each.
+/// The cost of one of the frames, with headers of 66 bytes each.
 const SEGMENTS: u64 = 14;
 const BYTES: u64 = 20_000 + SEGMENTS * 66;
 
-/// Limits of a unit a second, and so many at once.
+/// Limits of a unit a second with these bursts.
 fn rates(bytes: Option<u64>, frames: Option<u64>) -> Rates {
     Rates { bits: bytes.map(|bytes| Bucket::new(1, bytes * 8)), frames: frames.map(|frames| Bucket::new(1, frames)) }
 }
@@ -22,7 +22,7 @@ fn limit(own: Rates, excess: Excess, shared: Option<&Arc<Shared>>) -> Limit {
     limit
 }
 
-/// Ports 0 and 1 with these.
+/// Ports 0 and 1 with these policies.
 fn lan(policies: [Policy; 2]) -> Lan {
     let give = move |member: Member| {
         let policy = policies.get(usize::from(member.owner.index())).cloned().and_then(Policy::in_use);
@@ -31,7 +31,8 @@ fn lan(policies: [Policy; 2]) -> Lan {
     Plan { bytes: 8 << 20, change: Box::new(give), ..Plan::new(2) }.map()
 }
 
-/// Port 0 sends ten such frames to port 1, or to all, as many at once as is said; how many frames came, and their bytes.
+/// Sends ten such frames from port 0 to port 1 or to all, this many at once. Returns the number of frames that arrived,
+/// and their bytes.
 fn send(policies: [Policy; 2], to: Mac, most: usize) -> (Lan, (u64, u64)) {
     let mut lan = lan(policies);
     lan.work = crate::Workspace::new(most);
@@ -49,7 +50,7 @@ fn egress(limit: Limit) -> (Arc<Egress>, [Policy; 2]) {
     (Arc::clone(&egress), [Policy::default(), Policy { egress: Some(egress), ..Policy::default() }])
 }
 
-/// Bytes and frames at once, and how many of the ten pass: the one that begins within the limit is the last.
+/// Bursts of bytes and frames, and how many of the ten frames pass: the last is the one that begins within the limit.
 const LIMITS: [(Option<u64>, Option<u64>, u64); 4] = [
     (None, Some(2 * SEGMENTS), 2),
     (None, Some(2 * SEGMENTS + 1), 3),
@@ -98,7 +99,7 @@ fn a_shared_bucket_with_enough_in_it_lets_any_batch_pass() {
     let (_, policies) = egress(limit());
     for policies in [[ingress, Policy::default()], policies] {
         let mut lan = lan(policies);
-        // Short ones first: a guess at the length of what follows is wrong.
+        // Short frames first, so that the estimated length of the next ones is wrong.
         for (len, count) in [(60, 256), (1514, 512)] {
             (0..count).for_each(|number| lan.offers[0].put(&frame(mac(1), mac(0), len, number), &[]));
             while !lan.offers[0].is_empty() {

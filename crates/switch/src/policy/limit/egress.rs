@@ -1,4 +1,4 @@
-//! What a port may be given: a limit, and each sender's share of it.
+//! The egress limit of a port, and each sender's share of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,58 +12,58 @@ use crate::frame::{Cost, Sender};
 use crate::policy::congestion::{Congestion, Room};
 use crate::policy::rule::Rule;
 
-/// A loan has no queues.
+/// The queue number for borrowed tokens, which have no queues.
 const LENT: u8 = 0;
-/// Bytes of a frame, when it is not known which.
+/// Assumed bytes of a frame whose length is not known.
 const FRAME: usize = 2048;
 
-/// A port's limit on what it is given. Used by whoever holds the port's output.
+/// A port's egress limit. Used under the lock of the port's output.
 #[derive(Debug)]
 pub struct Egress {
     limit: Limit,
     /// By the sender's index.
-    senders: Arc<Mutex<Vec<Had>>>,
-    /// Shares of what a bucket lends that several ports share.
+    senders: Arc<Mutex<Vec<SenderShare>>>,
+    /// Shares of the tokens borrowed from a shared bucket.
     lent: Arc<Congestion>,
 }
 
 #[derive(Debug, Default)]
-struct Had {
+struct SenderShare {
     bits: Share,
     frames: Share,
     waiting: Waiting,
 }
 
-/// What one sender may give the port now, of the frames that it has.
+/// How many of a sender's frames may be delivered now.
 pub(crate) struct Admitted {
-    /// The first so many of them, and what they take.
+    /// Number of leading frames that may be delivered, and their cost.
     pub(crate) given: usize,
     pub(crate) cost: Cost,
     pub(crate) refused: u64,
-    /// Why, if any were.
+    /// The cause, if any frames were refused.
     pub(crate) cause: Cause,
 }
 
 impl Egress {
-    /// No sender has had anything yet.
+    /// A limit that no sender has used yet.
     #[must_use]
     pub fn new(limit: Limit) -> Egress {
         Egress { limit, senders: Arc::default(), lent: Arc::default() }
     }
 
-    /// Another limit, with what each sender has had.
+    /// The same limit with other settings. Each sender's share so far is kept.
     #[must_use]
     pub fn changed(&self, limit: Limit) -> Egress {
         Egress { limit, senders: Arc::clone(&self.senders), lent: Arc::clone(&self.lent) }
     }
 
-    /// What the limit is.
+    /// The settings and counters of the limit.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// What `from`, which has frames for it, may give now.
+    /// What `from` may deliver to the port now. Ends its wait if that is not nothing.
     pub(crate) fn room(&self, from: Sender, now: u64) -> Grant {
         self.with(from, |sender| {
             let grant = self.limit.open(now);
@@ -79,7 +79,7 @@ impl Egress {
         })
     }
 
-    /// Frames that `from` has for it wait until this time.
+    /// Notes that frames from `from` wait until this time.
     pub(crate) fn begin_wait(&self, from: Sender, until: u64, cause: Cause, now: u64) {
         self.with(from, |sender| sender.waiting.begin(now, until, cause.is_shared()));
         if self.limit.shared.is_some() {
@@ -87,15 +87,16 @@ impl Egress {
         }
     }
 
-    /// Of frames that take so much each, the first that `from` may give now. They count as given. `sum` is how many they are and
-    /// what they take together, where that is known. The first `sure` of them were found to have room, and are given even if
-    /// another sender took it meanwhile: what is given so is owed, and others wait until it is paid.
+    /// Admits the leading frames that `from` may deliver now, by the cost of each, and charges them. `sum` is the
+    /// number of frames and their total cost, if known. The first `promised` frames were promised room and are admitted
+    /// even if another sender took it meanwhile. The level then becomes negative, and other senders wait until it is
+    /// positive again.
     pub(crate) fn admit(
         &self,
         from: Sender,
         costs: impl Iterator<Item = Cost> + Clone,
         sum: Option<(usize, Cost)>,
-        sure: usize,
+        promised: usize,
         now: u64,
     ) -> Admitted {
         self.with(from, |sender| {
@@ -106,7 +107,7 @@ impl Egress {
                     Admitted { given, cost, refused: 0, cause: Cause::Bits }
                 }
                 _ => {
-                    let owed: Cost = costs.clone().take(sure).sum();
+                    let owed: Cost = costs.clone().take(promised).sum();
                     let admitted = first(costs, most.bytes.max(owed.bytes), most.frames.max(owed.frames));
                     Admitted { cause: most.cause(admitted.cost.frames), ..admitted }
                 }
@@ -129,7 +130,7 @@ impl Egress {
         })
     }
 
-    /// When it is worth for a sender to ask again.
+    /// Time at which a refused sender should try again.
     pub(crate) fn resume_at(&self, now: u64) -> u64 {
         let (batch, frames) = self.limit.batch();
         let buckets = [(self.shared_bits(), batch), (self.limit.own.frames.as_ref(), frames)];
@@ -137,17 +138,17 @@ impl Egress {
         self.limit.resume_at(now).max(now + pause.unwrap_or(0))
     }
 
-    fn with<T>(&self, from: Sender, look: impl FnOnce(&Had) -> T) -> T {
+    fn with<T>(&self, from: Sender, look: impl FnOnce(&SenderShare) -> T) -> T {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         let index = usize::from(from.owner.index());
         if senders.len() <= index {
-            senders.resize_with(index + 1, Had::default);
+            senders.resize_with(index + 1, SenderShare::default);
         }
         look(&senders[index])
     }
 
-    /// The lesser of what was granted and the sender's share.
-    fn most(&self, grant: &Grant, sender: &Had, from: Sender, now: u64) -> Grant {
+    /// The lesser of the grant and the sender's share.
+    fn most(&self, grant: &Grant, sender: &SenderShare, from: Sender, now: u64) -> Grant {
         let allowed = |bucket: Option<&Bucket>, share: &Share, unit: i64| {
             let Some(bucket) = bucket else { return u64::MAX };
             (bucket.allowed(share, from.weight, now) as u64).div_ceil(unit as u64)
@@ -157,7 +158,7 @@ impl Egress {
         self.most_of_loan(own, from, now)
     }
 
-    /// The same, and what of a shared bucket's loan may go to `from`.
+    /// Restricts a grant to the share of `from` in the tokens borrowed from the shared bucket.
     fn most_of_loan(&self, grant: Grant, from: Sender, now: u64) -> Grant {
         let Some(shared) = self.limit.shared.as_ref().filter(|_| self.lent.is_on(now)) else { return grant };
         let most = shared.rates.bits.as_ref().map_or(0, |bucket| bucket.most(self.limit.weight));
@@ -167,7 +168,7 @@ impl Egress {
         grant.within(bytes.min(others), u64::MAX)
     }
 
-    /// The bucket of which senders have shares: the one that everything given comes out of.
+    /// The bucket whose tokens the senders share: all delivered bits are charged to it.
     fn shared_bits(&self) -> Option<&Bucket> {
         match self.limit.shared {
             None => self.limit.own.bits.as_ref(),
@@ -177,13 +178,14 @@ impl Egress {
 }
 
 impl Rule for Egress {
-    /// What a port may be given does not grow within a pass. Where senders wait, what was refused is no sign of what may follow.
+    /// With `drop`, the tokens for a port do not grow within a pass. With `wait`, a refusal says nothing about later
+    /// frames.
     fn may_drop_unread(&self) -> bool {
         self.limit.excess == Excess::Drop
     }
 }
 
-/// The first frames that begin before so many bytes and frames.
+/// Counts the leading frames that begin before `most` bytes and `most_frames` frames.
 pub(crate) fn first(costs: impl Iterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
     let mut admitted = Admitted { given: 0, cost: Cost::default(), refused: 0, cause: Cause::Bits };
     for cost in costs {

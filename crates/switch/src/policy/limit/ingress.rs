@@ -1,55 +1,103 @@
-//! The turn of a pass at the limit of its source: one stage, from before frames are collected until it is known what becomes of
-//! those that are left.
+//! The stage of a pass at the ingress limit of its source: from before frames are collected until the remaining frames
+//! are dropped or wait.
 
 use super::limiter::{Excess, Grant, Limit};
 use super::tally::Cause;
 use crate::batch::Batch;
 use crate::frame::Cost;
 
-/// What has waited for so long, in nanoseconds, is near no more.
+/// After this many nanoseconds of waiting, a frame is no longer in the cache.
 const FAR: u64 = 1_000_000;
 
-/// A turn, while it lasts: what the limit granted to one pass.
+/// A pass's turn at the ingress limit: the bytes and frames that the limit grants to the pass. Without a limit,
+/// everything is granted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn<'l> {
+pub(crate) struct Turn<'l>(Option<Granted<'l>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Granted<'l> {
     limit: &'l Limit,
     grant: Grant,
 }
 
-/// Frames beyond the limit.
+/// The outcome for frames beyond the limit: they are dropped or wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beyond<'l> {
+pub(crate) struct OverLimit<'l> {
     limit: &'l Limit,
     cause: Cause,
-    /// They wait until this time (nanoseconds); none: they are dropped.
+    /// Time until which the frames wait, in nanoseconds. `None`: they are dropped.
     pub(crate) until: Option<u64>,
 }
 
 impl<'l> Turn<'l> {
-    /// Begins a turn at `now` (nanoseconds).
+    /// Returns a turn without a limit.
+    #[inline(always)]
+    pub(crate) fn without_limit() -> Turn<'l> {
+        Turn(None)
+    }
+
+    /// Begins a turn at the time `now`, in nanoseconds, if the source has a limit.
     ///
     /// # Errors
-    /// Nothing may pass: all frames of the source are beyond the limit.
+    /// The limit grants nothing: all frames of the source are beyond it.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, limit: Option<&'l Limit>, now: u64) -> Result<(), OverLimit<'l>> {
+        if let Some(limit) = limit {
+            self.0 = Some(Granted::begin(limit, now)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the batch near the grant. If frames beyond the limit wait, or if frames of the batch may have to wait for a
+    /// receiver, the batch goes beyond the grant by one frame at most.
+    #[inline(always)]
+    pub(crate) fn bound(&self, batch: &mut Batch<'_>, may_hold: bool) {
+        if let Some(granted) = &self.0 {
+            granted.bound(batch, may_hold);
+        }
+    }
+
+    /// Counts the frames of the batch beyond the grant. Returns the index of the first, from which the caller truncates
+    /// the batch. Frames that were rejected before count as well: otherwise the limit would not bound the cost of a
+    /// flood of such frames.
+    #[inline(always)]
+    pub(crate) fn cut(&self, batch: &Batch<'_>) -> Option<usize> {
+        self.0.as_ref()?.cut(batch)
+    }
+
+    /// Charges the frames that stay in the batch. Must be called once for every turn. Returns true if the grant is used
+    /// up.
+    #[inline(always)]
+    pub(crate) fn charge(&self, batch: &Batch<'_>) -> bool {
+        self.0.as_ref().is_some_and(|granted| granted.charge(batch.cost()))
+    }
+
+    /// Ends a turn whose grant is used up. Returns `None` if the remaining frames get another turn.
+    #[inline(always)]
+    pub(crate) fn end(&self, now: u64) -> Option<OverLimit<'l>> {
+        self.0.as_ref()?.end(now)
+    }
+}
+
+impl<'l> Granted<'l> {
     #[inline]
-    pub(crate) fn begin(limit: &'l Limit, now: u64) -> Result<Turn<'l>, Beyond<'l>> {
+    fn begin(limit: &'l Limit, now: u64) -> Result<Granted<'l>, OverLimit<'l>> {
         let mut grant = limit.open(now);
         if !grant.is_nothing() {
             if limit.excess == Excess::Wait {
                 grant.waited = limit.waiting().end(now);
             }
-            return Ok(Turn { limit, grant });
+            return Ok(Granted { limit, grant });
         }
         limit.settle(&grant, 0, 0);
         let until = match limit.excess {
             Excess::Drop => None,
             Excess::Wait => Some(limit.resume_at(now)),
         };
-        Err(Beyond { limit, cause: grant.cause(0), until })
+        Err(OverLimit { limit, cause: grant.cause(0), until })
     }
 
-    /// Has the batch end near what was granted: where the rest waits, or what is in the batch may have to wait for a receiver, never
-    /// beyond it by more than a frame.
-    pub(crate) fn bound(&self, batch: &mut Batch<'_>, may_hold: bool) {
+    fn bound(&self, batch: &mut Batch<'_>, may_hold: bool) {
         if self.limit.excess == Excess::Drop && !may_hold {
             return batch.bound(u64::MAX, self.limit.frames_in(&self.grant));
         }
@@ -59,10 +107,7 @@ impl<'l> Turn<'l> {
         }
     }
 
-    /// Counts the frames of the batch that are beyond what was granted, and returns the number of the first of them, which is to be
-    /// taken out with all behind it. Frames that were rejected before count as well: otherwise a flood of such frames would cost as
-    /// much as one that is forwarded, whatever the limit.
-    pub(crate) fn cut(&self, batch: &Batch<'_>) -> Option<usize> {
+    fn cut(&self, batch: &Batch<'_>) -> Option<usize> {
         let (kept, cost) = covered(batch, &self.grant);
         let refused = batch.len() - kept;
         (refused > 0).then(|| {
@@ -71,8 +116,7 @@ impl<'l> Turn<'l> {
         })
     }
 
-    /// Charges what goes on of the batch, once for every turn. Returns true if what was granted is used up.
-    pub(crate) fn charge(&self, cost: Cost) -> bool {
+    fn charge(&self, cost: Cost) -> bool {
         self.limit.settle(&self.grant, cost.bytes, cost.frames);
         if self.grant.waited > 0 && cost.frames > 0 {
             self.limit.count_wait(self.grant.waited, self.limit.waiting().is_shared());
@@ -80,9 +124,8 @@ impl<'l> Turn<'l> {
         !self.grant.covers(cost)
     }
 
-    /// Ends a turn whose grant is used up. Returns what becomes of the frames that are left; none: they have another turn.
-    pub(crate) fn end(&self, now: u64) -> Option<Beyond<'l>> {
-        match Turn::begin(self.limit, now) {
+    fn end(&self, now: u64) -> Option<OverLimit<'l>> {
+        match Granted::begin(self.limit, now) {
             Ok(next) => {
                 self.limit.settle(&next.grant, 0, 0);
                 None
@@ -92,19 +135,19 @@ impl<'l> Turn<'l> {
     }
 }
 
-impl Beyond<'_> {
-    /// Counts frames that were dropped.
+impl OverLimit<'_> {
+    /// Counts frames that were dropped because of the limit.
     pub(crate) fn refuse(&self, frames: u64) {
         self.limit.refuse(self.cause, frames);
     }
 
-    /// Notes that there are frames, which wait from `now` until the given time.
+    /// Notes that frames wait from `now` until the given time.
     pub(crate) fn begin_wait(&self, now: u64, until: u64) {
         self.limit.waiting().begin(now, until, self.cause.is_shared());
     }
 }
 
-/// How many frames of the batch `most` covers, and what these take.
+/// Number of leading frames of the batch that `most` covers, and their cost.
 fn covered(batch: &Batch<'_>, most: &Grant) -> (usize, Cost) {
     let all = batch.cost();
     if all.bytes <= most.bytes && all.frames <= most.frames {

@@ -1,4 +1,4 @@
-//! Limits that several draw on, by a clock that the tests drive.
+//! Limits with several senders, with a simulated clock.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::topology::Member;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = SECOND;
 
-/// One who sends: as many frames of each of these lengths in turn as a batch holds, now and then.
+/// A sender: batches of frames with these lengths in turn, at intervals.
 #[derive(Clone, Debug)]
 struct Sender {
     weight: u32,
@@ -33,12 +33,12 @@ fn bits(rate: u64, burst: u64) -> Rates {
     Rates { bits: Some(Bucket::new(rate, burst)), frames: None }
 }
 
-/// What each of the senders could give in a second, after one in which they came to know each other.
+/// Runs the senders for two seconds, and counts what each delivers in the second one.
 fn contend(egress: &Egress, senders: &mut [Sender]) {
     contend_for(&[egress], senders);
 }
 
-/// The same for several ports, to which senders belong in turn.
+/// Runs the senders as [`contend`] does, with several ports. Senders belong to the ports in rotation.
 fn contend_for(egress: &[&Egress], senders: &mut [Sender]) {
     let members: Vec<Member> =
         (0..).zip(senders.iter()).map(|(index, sender)| Member { weight: sender.weight, ..member(index) }).collect();
@@ -102,7 +102,7 @@ fn equal_senders_share_equally_whatever_their_frames_and_habits() {
             sender(1, &[60, 590, 1514], 17, 11_000),
             sender(1, &[65_549], 32, 70_000),
         ];
-        // Where small frames cannot fill a share, they are no match.
+        // Small frames that cannot fill their share are not compared.
         let able = if rate > 1_000_000_000 { 1..4 } else { 0..4 };
         contend(&egress, &mut senders[able.clone()]);
         let shares = per_weight(&senders[able]);
@@ -126,7 +126,7 @@ fn weights_are_kept_within_a_percent() {
 #[test]
 fn who_wants_less_than_a_share_gets_it_all_and_the_others_share_the_rest() {
     let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
-    // A tenth, a fifth, and two who want all they can get; sixty that hardly want anything.
+    // Demands of a tenth and a fifth, two senders with unlimited demand, and sixty with hardly any.
     let mut senders = vec![
         sender(1, &[1250], 1, 100_000),
         sender(1, &[1250], 2, 100_000),
@@ -155,7 +155,7 @@ fn a_limit_on_frames_is_shared_by_frames() {
     assert!(frames.abs_diff(1_000_000) <= 5_000, "{frames}");
 }
 
-/// What a port with this limit sends when it offers frames of `len` bytes every `every` nanoseconds.
+/// What a port with this limit sends if it offers frames of `len` bytes every `every` nanoseconds.
 fn offer(limit: &Limit, len: u64, now: u64) -> u64 {
     let grant = limit.open(now);
     let frames = grant.bytes.div_ceil(len).min(grant.frames).min(256);
@@ -174,7 +174,7 @@ fn of(shared: &Arc<Shared>, guarantee: Option<u64>, ceiling: Option<u64>, weight
     limit
 }
 
-/// Rates in bits per second of ports that all want as much as they can get.
+/// Rates in bits per second of ports with unlimited demand.
 fn flood(limits: &[&Limit], lens: &[u64]) -> Vec<u64> {
     let mut sent = vec![0; limits.len()];
     for step in 0..200_000u64 {
@@ -214,12 +214,13 @@ fn a_guarantee_holds_under_a_flood_and_a_ceiling_bounds_what_is_lent() {
     assert!(is_about(sent.iter().sum(), 1_000_000_000), "{sent:?}");
     assert!(is_about(sent[0], 650_000_000), "{sent:?}");
     assert!(is_about(sent[1], 100_000_000), "{sent:?}");
-    // Alone it may have its ceiling, and no more.
+    // Alone it gets its ceiling, and no more.
     let alone = flood(&[&bounded], &[1514]);
     assert!(is_about(alone[0], 100_000_000), "{alone:?}");
 }
 
-/// Ports that share a bucket of a gigabit per second, with senders in turn to each, and what each of these gets.
+/// The rate of each sender to ports that share a bucket of a gigabit per second. Senders belong to the ports in
+/// rotation.
 fn give_by_loan(excess: Excess, ports: usize, ceiling: Option<u64>, senders: &mut [Sender]) -> Vec<f64> {
     let tenant = shared(1_000_000_000);
     let egress = |()| {
@@ -238,7 +239,7 @@ fn give_by_loan(excess: Excess, ports: usize, ceiling: Option<u64>, senders: &mu
 fn senders_share_what_a_bucket_lends_a_port_by_weight_and_bytes() {
     for excess in [Excess::Drop, Excess::Wait] {
         for ceiling in [None, Some(1_000_000_000)] {
-            // The first always comes first.
+            // The same sender is always first.
             let mut senders = [
                 sender(1, &[60], 256, 10_000),
                 sender(1, &[1514], 256, 10_000),
@@ -249,7 +250,7 @@ fn senders_share_what_a_bucket_lends_a_port_by_weight_and_bytes() {
             let mean = shares.iter().sum::<f64>() / 4.0;
             assert!(shares.iter().all(|share| (share / mean - 1.0).abs() < 0.02), "{excess:?} {ceiling:?}: {shares:?}");
         }
-        // Two to each of two ports.
+        // Two senders to each of two ports.
         let mut senders = [1514, 60, 256, 1514].map(|len| sender(1, &[len], 256, 10_000));
         let shares = give_by_loan(excess, 2, None, &mut senders);
         let mean = shares.iter().sum::<f64>() / 4.0;
@@ -259,7 +260,7 @@ fn senders_share_what_a_bucket_lends_a_port_by_weight_and_bytes() {
 
 #[test]
 fn who_wants_less_than_a_share_of_a_loan_gets_it_all() {
-    // A tenth, besides two who want all they can get, and one of whom comes just before.
+    // A demand of a tenth, beside two senders with unlimited demand. One of these comes just before.
     let mut senders = [sender(1, &[1514], 256, 10_000), sender(1, &[1250], 1, 100_000), sender(1, &[60], 256, 10_000)];
     let shares = give_by_loan(Excess::Drop, 1, None, &mut senders);
     assert!(senders[1].refused * 100 <= 10_000, "{} of 10,000 lost: {shares:?}", senders[1].refused);
@@ -278,7 +279,7 @@ proptest! {
         for (port, pause, len) in steps {
             now += pause;
             longest = longest.max(len);
-            // Another reserves meanwhile.
+            // Another port reserves meanwhile.
             let other = ports[(port + 1) % 4].open(now);
             sent += u128::from(offer(&ports[port], len, now) * 8);
             ports[(port + 1) % 4].settle(&other, 0, 0);
@@ -290,7 +291,7 @@ proptest! {
 
 #[test]
 fn who_waits_comes_back_before_a_visit_holds_up_others() {
-    // Of long frames as of short ones no more than 64 KiB wait for a visit, nor more than 256 frames.
+    // For long and for short frames, at most 64 KiB and 256 frames wait for a visit.
     for (len, most) in [(1514, 64 << 10), (65_226, 64 << 10), (60, 256 * 60)] {
         let limit = Limit::new(bits(1_000_000_000, 10_000_000));
         let mut now = START;
@@ -315,10 +316,10 @@ fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
         now += 50_000;
         give(0, now);
     }
-    // The poller stood still for nearly as long as the burst lasts: all of what came meanwhile is there.
+    // The poller paused for nearly the length of the burst: all tokens of that time are there.
     now += 9_900_000;
     assert!(give(0, now).abs_diff(9_900_000) <= 20_000);
-    // Another comes: within some batches, each has half.
+    // Another sender comes: within some batches, each has half.
     let mut had = [0; 2];
     for step in 0..20_000 {
         now += 25_000;
@@ -341,7 +342,7 @@ fn one_that_sends_now_and_then_finds_something_in_what_a_flood_is_limited_by() {
         assert_eq!(senders[1].refused, 0, "every {every} ns");
         assert!(is_about(senders[0].given * 8, 1_000_000_000), "{}", senders[0].given);
     }
-    // Of a port with a bucket that both draw on, in steps of 10 us; the first may come before anybody knows of him.
+    // Two senders to a port with one bucket, in steps of 10 us. The first frame may come before the sender is known.
     for (every, len) in [(2_000, 1514), (10_000, 1514), (25_000, 65_549)] {
         let tenant = shared(1_000_000_000);
         let [flood, other] = [1, 1].map(|weight| of(&tenant, None, None, weight));
@@ -376,7 +377,7 @@ fn one_that_sends_now_and_then_finds_something_in_a_loan_and_the_flood_has_the_r
         assert_eq!(senders[1].given, 60 * SECOND / every, "{excess:?}, ceiling {ceiling:?}");
         assert!(is_about(senders[0].given * 8, ceiling.unwrap_or(1_000_000_000)), "{}", senders[0].given);
     }
-    // Beside many ports that are flooded, too.
+    // Also beside many flooded ports.
     for ports in [4, 20] {
         let tenant = shared(1_000_000_000);
         let egress: Vec<Egress> = (0..ports).map(|_| Egress::new(of(&tenant, None, None, 1))).collect();

@@ -1,4 +1,4 @@
-//! A port's limit in one direction: its own buckets, and one that it shares with others.
+//! A port's limit in one direction: its own buckets, and one that several ports share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,33 +11,33 @@ use super::waiting::Waiting;
 use crate::frame::Cost;
 use crate::policy::rule::Rule;
 
-/// Frames that are worth a visit, and bytes: what takes longer to be copied keeps the poller's other ports waiting.
+/// Frames and bytes that are worth a visit. More bytes would delay the poller's other ports while they are copied.
 const BATCH: i64 = 256;
 const BATCH_BYTES: i64 = 64 << 10;
-/// More bytes than any batch has.
+/// More bytes than any batch holds.
 const ANY_BATCH: u64 = 4 << 20;
-/// Most that one batch reserves of a shared bucket, in parts.
+/// Most parts that one batch reserves from a shared bucket.
 const TURN: i64 = ANY_BATCH as i64 * BYTE;
-/// A frame's length until one was seen.
+/// Assumed length of a frame until one has passed.
 const USUAL_LEN: u64 = 512;
 
-/// What a limit is made of: bits, frames or both.
+/// The buckets of a limit: bits, frames or both.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
-    /// Of the frames' bytes, without FCS, preamble and gap.
+    /// Bits of the frames, without FCS, preamble and gap.
     pub bits: Option<Bucket>,
-    /// Of frames, however long.
+    /// Number of frames.
     pub frames: Option<Bucket>,
 }
 
 impl Rates {
-    /// Whether there is a limit.
+    /// Returns true if there is a bucket.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.bits.is_some() || self.frames.is_some()
     }
 
-    /// What may pass at `now`; to be taken then. For buckets that only one at a time draws on.
+    /// What may pass at `now`. The caller takes afterwards what has passed. Only for buckets with one user at a time.
     #[inline]
     pub(crate) fn open(&self, now: u64) -> Grant {
         let level =
@@ -45,7 +45,7 @@ impl Rates {
         Grant { bytes: level(&self.bits, BYTE), frames: level(&self.frames, PARTS), ..Grant::default() }
     }
 
-    /// So much has passed.
+    /// Takes what has passed from the buckets.
     #[inline]
     pub(crate) fn take(&self, bytes: u64, frames: u64) {
         if let Some(bucket) = &self.bits {
@@ -57,7 +57,7 @@ impl Rates {
     }
 }
 
-/// What several ports share, and what it came to.
+/// A bucket that several ports share, with its counters.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// The limits.
@@ -66,49 +66,49 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Nothing has passed yet.
+    /// A shared bucket with counters at zero.
     #[must_use]
     pub fn new(rates: Rates) -> Shared {
         Shared { rates, tally: Arc::default() }
     }
 
-    /// Other limits, with what these came to so far.
+    /// A shared bucket with other rates that keeps the counters.
     #[must_use]
     pub fn changed(&self, rates: Rates) -> Shared {
         Shared { rates, tally: Arc::clone(&self.tally) }
     }
 
-    /// What it came to.
+    /// The counters.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 }
 
-/// What happens to what is more.
+/// What happens to frames beyond a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Excess {
-    /// It is dropped.
+    /// They are dropped.
     #[default]
     Drop,
-    /// It stays where it is, in its sender's ring, until it may pass.
+    /// They stay in the sender's ring until they may pass.
     Wait,
 }
 
-/// A limit, kept to by one at a time: whoever has the port's input, or all senders to it behind a lock. Without a shared
-/// bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the guarantees of all who share it
-/// are no more than its rate), and beyond that, up to `ceiling`, a share of what the shared bucket has left.
+/// A limit with one user at a time: the owner of the port's input, or the senders under the lock of its output. Without
+/// a shared bucket `own` is the limit. With one, `own` is a guarantee (if the guarantees of all ports do not exceed the
+/// shared rate). Above it a port may use a share of what the shared bucket has left, up to `ceiling`.
 #[derive(Debug, Default)]
 pub struct Limit {
-    /// The port's own.
+    /// The port's own buckets.
     pub own: Rates,
-    /// Bits that may pass with what the shared bucket lends.
+    /// Limit of bits including those borrowed from the shared bucket.
     pub ceiling: Option<Bucket>,
-    /// What several ports share.
+    /// The bucket that several ports share.
     pub shared: Option<Arc<Shared>>,
-    /// The port's weight among these.
+    /// The port's weight among the ports of the shared bucket.
     pub weight: u32,
-    /// What happens to what is more.
+    /// What happens to frames beyond the limit.
     pub excess: Excess,
     account: Arc<Account>,
 }
@@ -117,26 +117,26 @@ pub struct Limit {
 struct Account {
     bits: Share,
     frames: Share,
-    /// Bytes and number of the frames that passed last.
+    /// Bytes and number of the frames of the last batch.
     last: [AtomicU64; 2],
-    /// What is more.
+    /// The wait of frames beyond the limit.
     waiting: Waiting,
     tally: Tally,
 }
 
-/// What may pass now: frames as long as they began before `bytes` and `frames` were used up.
+/// What may pass now: frames that begin before `bytes` and `frames` are used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) bytes: u64,
     pub(crate) frames: u64,
-    /// Bits of the guarantee, and bits and frames reserved of the shared bucket; in parts.
+    /// Bits of the guarantee, and bits and frames reserved from the shared bucket; in parts.
     guaranteed: i64,
     lent: i64,
     lent_frames: i64,
-    /// It is the shared bucket that there are no more bits of, or frames.
+    /// True if the shared bucket is what bounds the bits, or the frames.
     bits_shared: bool,
     frames_shared: bool,
-    /// For how long what it is for has waited, in nanoseconds.
+    /// Nanoseconds for which the frames have waited.
     pub(crate) waited: u64,
 }
 
@@ -145,13 +145,13 @@ impl Grant {
         self.bytes == 0 || self.frames == 0
     }
 
-    /// Whether a frame may begin after so much.
+    /// Returns true if a frame may begin after this cost.
     #[inline]
     pub(crate) fn covers(&self, cost: Cost) -> bool {
         cost.bytes < self.bytes && cost.frames < self.frames
     }
 
-    /// Why no frame may begin after so many.
+    /// What is used up after this many frames.
     pub(crate) fn cause(&self, frames: u64) -> Cause {
         match (frames >= self.frames, self.frames_shared, self.bits_shared) {
             (true, true, _) => Cause::SharedFrames,
@@ -161,7 +161,7 @@ impl Grant {
         }
     }
 
-    /// This much at most, of the limit's own.
+    /// The grant, restricted to this much by the limit's own buckets.
     pub(crate) fn within(self, bytes: u64, frames: u64) -> Grant {
         Grant {
             bytes: self.bytes.min(bytes),
@@ -173,7 +173,7 @@ impl Grant {
     }
 }
 
-/// Whole units to cover what there is.
+/// Parts converted to whole units, rounded up; 0 for a negative level.
 #[inline]
 fn units(level: i64, unit: i64) -> u64 {
     if level <= 0 { 0 } else { (level as u64).div_ceil(unit as u64) }
@@ -185,19 +185,19 @@ fn fill(bucket: Option<&Bucket>, now: u64) -> Option<i64> {
 }
 
 impl Limit {
-    /// A limit of its own `own`, dropping what is more.
+    /// A limit with these buckets that drops frames beyond it.
     #[must_use]
     pub fn new(own: Rates) -> Limit {
         Limit { own, weight: 1, ..Limit::default() }
     }
 
-    /// Other settings, with what `before` has had so far.
+    /// These settings, with the counters and shares of `before`.
     #[must_use]
     pub fn continuing(self, before: &Limit) -> Limit {
         Limit { account: Arc::clone(&before.account), ..self }
     }
 
-    /// What may pass at `now`; to be settled.
+    /// What may pass at `now`. The caller settles the grant afterwards.
     #[inline]
     pub(crate) fn open(&self, now: u64) -> Grant {
         match &self.shared {
@@ -234,7 +234,7 @@ impl Limit {
         }
     }
 
-    /// So much has passed of what was granted; the last frame may be more.
+    /// Charges what has passed of the grant. The last frame may go beyond it.
     #[inline]
     pub(crate) fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
         if frames > 0 {
@@ -255,7 +255,7 @@ impl Limit {
         }
         let shared = &shared.rates;
         let (cost, frame_cost) = (bytes as i64 * BYTE, frames as i64 * PARTS);
-        // What the last frame took beyond the grant is owed by whoever gave to it last.
+        // The excess of the last frame is charged to the bucket that granted the last bits.
         let own = if grant.lent > 0 { cost.min(grant.guaranteed) } else { cost };
         for (bucket, cost) in [(&self.own.bits, own), (&self.own.frames, frame_cost), (&self.ceiling, cost)] {
             if let Some(bucket) = bucket {
@@ -272,13 +272,13 @@ impl Limit {
         }
     }
 
-    /// What it came to.
+    /// The counters of the limit.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.account.tally
     }
 
-    /// Counts frames that may not pass.
+    /// Counts refused frames.
     pub(crate) fn refuse(&self, cause: Cause, frames: u64) {
         self.account.tally.refuse(cause, frames);
         if let Some(shared) = self.shared.as_ref().filter(|_| cause.is_shared()) {
@@ -286,13 +286,13 @@ impl Limit {
         }
     }
 
-    /// How long what is more waits, where senders do.
+    /// The wait of frames beyond the limit, if senders wait.
     #[inline]
     pub(crate) fn waiting(&self) -> &Waiting {
         &self.account.waiting
     }
 
-    /// Counts that frames have passed that had waited for so many nanoseconds.
+    /// Counts that frames passed after waiting for `time` nanoseconds.
     #[inline(never)]
     pub(crate) fn count_wait(&self, time: u64, is_shared: bool) {
         self.account.tally.wait(time);
@@ -301,14 +301,14 @@ impl Limit {
         }
     }
 
-    /// How long frames are, by those that passed last.
+    /// Mean length of the frames of the last batch.
     fn mean(&self) -> u64 {
         let [bytes, frames] = &self.account.last;
         let mean = bytes.load(Ordering::Relaxed).checked_div(frames.load(Ordering::Relaxed));
         mean.filter(|&mean| mean > 0).unwrap_or(USUAL_LEN)
     }
 
-    /// About how many frames a grant is for.
+    /// Estimated number of frames that a grant allows.
     pub(crate) fn frames_in(&self, grant: &Grant) -> u64 {
         if grant.bytes >= ANY_BATCH {
             return grant.frames;
@@ -316,12 +316,12 @@ impl Limit {
         (grant.bytes / self.mean() + 1).min(grant.frames)
     }
 
-    /// A batch's worth of bits, and of frames, in parts: more at once overflows the rings of those who receive.
+    /// Bits and frames of a batch, in parts. More at once would overflow receivers' rings.
     pub(crate) fn batch(&self) -> (i64, i64) {
         ((BATCH * self.mean() as i64).min(BATCH_BYTES) * BYTE, BATCH * PARTS)
     }
 
-    /// When it is worth asking again after there was nothing, in nanoseconds.
+    /// Time in nanoseconds at which to try again after an empty grant.
     pub(crate) fn resume_at(&self, now: u64) -> u64 {
         let own = self.own.bits.as_ref();
         let (bits, lent) = match &self.shared {
@@ -332,7 +332,7 @@ impl Limit {
         let shared_frames = self.shared.as_ref().and_then(|shared| shared.rates.frames.as_ref());
         let buckets = [(bits, batch), (lent, batch), (self.own.frames.as_ref(), frames), (shared_frames, frames)];
         let at = buckets.into_iter().filter_map(|(bucket, batch)| Some(bucket?.resume_at(now, batch))).max();
-        // A guarantee does not wait for others; a share is looked for again soon.
+        // A guarantee does not wait for other ports. A share is tried again soon.
         let at = match (own, lent) {
             (Some(own), Some(_)) => at.unwrap_or(now).min(own.resume_at(now, batch)),
             _ => at.unwrap_or(now),
@@ -342,7 +342,7 @@ impl Limit {
 }
 
 impl Rule for Limit {
-    /// Each frame that a port sends is charged, and each that is beyond the limit is counted with its cause.
+    /// Each frame of a port is charged, and each frame beyond the limit is counted with its cause.
     fn may_drop_unread(&self) -> bool {
         false
     }

@@ -1,10 +1,10 @@
-//! Limits: how much may pass, and who may have how much of that.
+//! Limits: how much may pass, and each sender's share.
 //!
-//! - `bucket`: token buckets, exact; `units`: what they count in.
-//! - `shares`: what each sender may have of a bucket that several draw on.
-//! - `limiter`: a port's limit in one direction; `egress`: the limit on what several senders give a port.
-//! - `ingress`: the turn of a pass at the source's limit.
-//! - `waiting`: for how long frames wait. `tally`: what limits came to.
+//! - `bucket`: exact token buckets; `units`: their units.
+//! - `shares`: fair shares of a bucket with several senders.
+//! - `limiter`: a port's limit in one direction; `egress`: a port's egress limit and the shares of its senders.
+//! - `ingress`: the stage of a pass at the source's limit.
+//! - `waiting`: how long frames wait. `tally`: counters of limits.
 
 mod bucket;
 mod egress;
@@ -27,7 +27,7 @@ mod tally_tests;
 pub use bucket::{Bucket, MAX_BURST};
 pub use egress::Egress;
 pub(crate) use egress::first;
-pub(crate) use ingress::{Beyond, Turn};
+pub(crate) use ingress::{OverLimit, Turn};
 pub(crate) use limiter::Grant;
 pub use limiter::{Excess, Limit, Rates, Shared};
 pub(crate) use tally::Cause;

@@ -1,19 +1,19 @@
-//! What limits came to: what passed them, what they refused and how long they had frames wait. Counted once per batch.
+//! Counters of limits: frames that passed, were refused, and waited. Updated once per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::single_writer::add;
 
-/// What of a limit was used up.
+/// Which bucket of a limit was used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its own bits, those of its ceiling or of a sender's share.
+    /// Its own bits, its ceiling, or a sender's share of the bits.
     Bits,
     /// Its own frames.
     Frames,
-    /// What the shared bucket has of bits, or its share of them.
+    /// The bits of the shared bucket, or the port's share of them.
     SharedBits,
-    /// The same of frames.
+    /// The frames of the shared bucket, or the port's share of them.
     SharedFrames,
 }
 
@@ -23,65 +23,65 @@ impl Cause {
     }
 }
 
-/// Counters of a limit, or of a bucket that several share, for as long as there is one whatever its settings.
+/// Counters of a limit or of a shared bucket. They outlive changes of its settings.
 #[derive(Debug, Default)]
 pub struct Tally {
     frames: AtomicU64,
     bytes: AtomicU64,
-    /// By what was used up.
+    /// Refused frames by [`Cause`].
     refused: [AtomicU64; 4],
     waits: AtomicU64,
     waited: AtomicU64,
 }
 
-/// A tally at one moment.
+/// The values of a [`Tally`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TallyReading {
     /// Frames that passed.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames refused for want of bits.
+    /// Frames refused because the own bits were used up.
     pub refused_bits: u64,
-    /// Frames refused for want of frames.
+    /// Frames refused because the own frames were used up.
     pub refused_frames: u64,
-    /// Of a port's limit: frames refused as the shared bucket had no bits for them.
+    /// Of a port's limit: frames refused because the shared bucket's bits were used up.
     pub refused_shared_bits: u64,
-    /// Of a port's limit: frames refused as the shared bucket had no frames for them.
+    /// Of a port's limit: frames refused because the shared bucket's frames were used up.
     pub refused_shared_frames: u64,
-    /// Times that frames passed that had waited.
+    /// Number of waits that have ended.
     pub waits: u64,
-    /// For how long together, in nanoseconds: from when they were seen to wait.
+    /// Sum of these waits in nanoseconds, from when the frames were first found waiting.
     pub waited: u64,
 }
 
 impl Tally {
-    /// Frames have passed that only one at a time counts.
+    /// Counts frames that passed. Only for a tally with one writer at a time.
     #[inline]
     pub(crate) fn pass_alone(&self, bytes: u64, frames: u64) {
         add(&self.frames, frames);
         add(&self.bytes, bytes);
     }
 
-    /// Frames have passed.
+    /// Counts frames that passed.
     #[inline]
     pub(crate) fn pass(&self, bytes: u64, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Frames were refused.
+    /// Counts refused frames.
     pub(crate) fn refuse(&self, cause: Cause, frames: u64) {
         self.refused[cause as usize].fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Frames have passed that had waited for so many nanoseconds.
+    /// Counts a wait of `time` nanoseconds that has ended.
     pub(crate) fn wait(&self, time: u64) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waited.fetch_add(time, Ordering::Relaxed);
     }
 
-    /// All of it at about the same moment.
+    /// Reads all counters, one after the other.
     #[must_use]
     pub fn read(&self) -> TallyReading {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Tally {
 }
 
 impl TallyReading {
-    /// Frames refused for whatever reason.
+    /// Frames refused for any cause.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused_bits + self.refused_frames + self.refused_shared_bits + self.refused_shared_frames

@@ -1,4 +1,4 @@
-//! What limits came to is what frames came to.
+//! The counters of limits agree with the counters of frames.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::policy::{Bucket, Egress, Excess, Limit, Policy, Rates, Shared, Storm,
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Mac, Member};
 
-/// Limits of a unit a second, and so many at once.
+/// Limits of a unit a second with these bursts.
 fn rates(bytes: Option<u64>, frames: Option<u64>) -> Rates {
     Rates { bits: bytes.map(|bytes| Bucket::new(1, bytes * 8)), frames: frames.map(|frames| Bucket::new(1, frames)) }
 }
@@ -29,7 +29,7 @@ fn ingress(limit: &Arc<Limit>) -> Policy {
     Policy { ingress: Some(Arc::clone(limit)), ..Policy::default() }
 }
 
-/// Port 0 sends so many frames of 100 bytes to port 1.
+/// Sends this many frames of 100 bytes from port 0 to port 1.
 fn send(lan: &mut Lan, frames: u32) {
     for number in 0..frames {
         lan.offers[0].put(&frame(mac(1), mac(0), 100, number), &[]);
@@ -56,7 +56,7 @@ fn a_senders_limit_counts_what_it_let_pass_and_of_what_it_had_no_more() {
         send(&mut lan, 6);
         assert_eq!(limit.tally().read(), TallyReading { frames: 3, bytes: 300, ..refused });
         assert_eq!(lan.dropped(0, DropReason::RateLimited), limit.tally().read().refused());
-        // Other settings go on counting.
+        // With other settings the counters continue.
         let after = Limit::new(Rates::default()).continuing(&limit);
         assert_eq!(passed(after.tally()), (3, 300));
     }
@@ -82,7 +82,7 @@ fn a_shared_bucket_counts_all_that_its_ports_sent_and_what_it_and_not_their_ceil
     assert_eq!([all.frames, all.bytes, all.refused_shared_bits, all.refused()], [5, 500, 7, 7]);
     let after = shared.changed(Rates::default());
     assert_eq!(passed(after.tally()), (5, 500));
-    // The same of frames.
+    // A limit of frames instead of bits.
     let shared = Arc::new(Shared::new(rates(Some(9000), Some(4))));
     let free = Arc::new(limit(Rates::default(), Some(&shared), Excess::Drop));
     send(&mut lan([ingress(&free), Policy::default()]), 10);
@@ -101,16 +101,17 @@ fn a_receivers_limit_counts_what_is_refused_unseen_as_well() {
     assert_eq!(lan.dropped(1, DropReason::EgressLimited), 980);
 }
 
-/// Limits, and what they are a part of.
+/// Limits of senders and of a receiver, and their shared bucket.
 type Limits = [(Arc<Limit>, [Policy; 2]); 3];
 
-/// Limits of 100 bytes a second that have their senders wait: a sender's own, one that it shares, a receiver's own; and that bucket.
+/// Limits of 100 bytes a second that make senders wait: a sender's own, a shared one and a receiver's own; and the
+/// shared bucket.
 fn waiting_limits() -> (Limits, Arc<Shared>) {
     let slow = || Rates { bits: Some(Bucket::new(800, 2400)), frames: None };
     let shared = Arc::new(Shared::new(slow()));
     let own = Arc::new(limit(slow(), None, Excess::Wait));
     let lent = Arc::new(limit(Rates::default(), Some(&shared), Excess::Wait));
-    // Another with the same account.
+    // Another limit with the same counters.
     let given = limit(slow(), None, Excess::Wait);
     let account = Arc::new(limit(Rates::default(), None, Excess::Wait).continuing(&given));
     let egress = Policy { egress: Some(Arc::new(Egress::new(given))), ..Policy::default() };
@@ -134,7 +135,7 @@ fn waiting_is_counted_at_the_limit_and_at_the_bucket_that_caused_it_when_somethi
             if passed.frames > 0 && open > 0 {
                 (waits, waited, open) = (waits + 1, waited + open, 0);
             }
-            // It is looked at more often than it was to be, as when anything is changed.
+            // Visits come more often than planned, as after a change of the configuration.
             if let Some(until) = passed.until.filter(|_| !lan.offers[0].is_empty()) {
                 open += until.min(now + SECOND) - now;
             }
@@ -159,7 +160,7 @@ fn a_sender_that_has_nothing_more_does_not_wait() {
             let passed = lan.pass(0);
             assert!(lan.offers[0].is_empty() && passed.until.is_some());
             for _ in 0..20 {
-                // At times it is looked at, and nothing is there.
+                // Some visits find no frames.
                 if number.is_multiple_of(2) {
                     lan.pass(0);
                 }

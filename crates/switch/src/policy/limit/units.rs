@@ -1,4 +1,4 @@
-//! The units that buckets count in.
+//! The units of token buckets.
 
 /// Parts of one unit (a bit or a frame).
 pub(crate) const PARTS: i64 = 1_000_000_000;

@@ -1,21 +1,22 @@
-//! How long frames have waited: from when they were seen to until they pass.
+//! How long frames wait: from when they are first found waiting until they pass.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Of one sender, in nanoseconds. Used by one at a time.
+/// The wait of one sender's frames, in nanoseconds. One user at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Since when, and until when at most: who comes back later than he was to waits for something else. Both 0: nothing waits.
+    /// Begin of the wait, and its end at the latest: a sender that comes back later was delayed by something else. Both
+    /// 0: nothing waits.
     since: AtomicU64,
     until: AtomicU64,
-    /// How long before that.
+    /// Time waited before `since`.
     before: AtomicU64,
-    /// It is for a bucket that several share.
+    /// True if the wait is for a shared bucket.
     is_shared: AtomicBool,
 }
 
 impl Waiting {
-    /// Frames are there and may not pass before `until`.
+    /// Notes that frames may not pass before `until`.
     pub(crate) fn begin(&self, now: u64, until: u64, is_shared: bool) {
         self.before.store(self.time(now), Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
@@ -23,7 +24,7 @@ impl Waiting {
         self.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
-    /// They may pass: how long they have waited, if they have.
+    /// Ends the wait, if there is one. Returns how long the frames waited.
     #[inline]
     pub(crate) fn end(&self, now: u64) -> u64 {
         if self.until.load(Ordering::Relaxed) == 0 { 0 } else { self.end_at(now) }
@@ -36,7 +37,7 @@ impl Waiting {
         time
     }
 
-    /// What they waited for last.
+    /// Returns true if the last wait was for a shared bucket.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
     }

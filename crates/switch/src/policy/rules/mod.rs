@@ -1,4 +1,4 @@
-//! Rules about who is known (fairness paper, §4.3): an address is known when it is bound to a port.
+//! Rules about known addresses (fairness paper, §4.3): an address is known if it is bound to a port.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -7,21 +7,21 @@ use std::hash::{BuildHasher, Hasher};
 use crate::frame::{DropReason, Mac};
 use crate::policy::rule::Rule;
 
-/// The paper's four cases; true: such frames are let through. Frames to groups fall under none of them.
+/// The paper's four cases; true: such frames pass. Frames for groups belong to none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Source and destination are known: between virtual machines.
     pub local: bool,
-    /// Only the source is.
+    /// Only the source is known.
     pub outbound: bool,
-    /// Only the destination is.
+    /// Only the destination is known.
     pub inbound: bool,
-    /// Neither is.
+    /// Neither is known.
     pub transit: bool,
 }
 
 impl Rules {
-    /// Everything is let through.
+    /// All frames pass.
     pub const ALLOW: Rules = Rules { local: true, outbound: true, inbound: true, transit: true };
 
     #[inline]
@@ -36,150 +36,158 @@ impl Rules {
     }
 }
 
-/// Where an address is bound.
+/// The binding of an address.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Binding {
     port: u16,
-    /// Bound to others, too.
-    several: bool,
-    /// Nobody else may use it.
+    /// True if the address is bound to other ports, too.
+    is_shared: bool,
+    /// True if no other port may use the address.
     guarded: bool,
 }
 
 /// The addresses that are bound to the ports of a switch.
 #[derive(Debug, Default)]
 pub struct Bound {
-    places: HashMap<u64, Place, Keyed>,
-    /// Where addresses are that are bound to several ports.
-    pairs: HashSet<(u64, u16)>,
+    bindings: HashMap<u64, Binding, KeyedState>,
+    /// Address and port, for each address that is bound to several ports.
+    shared: HashSet<(u64, u16)>,
 }
 
 impl Bound {
     /// Binds addresses to the port of this index. `guarded`: no other port may use them.
     pub(crate) fn bind(&mut self, port: u16, macs: &[Mac], guarded: bool) {
         for mac in macs {
-            let place = Place { port, several: false, guarded };
-            let Some(before) = self.places.insert(mac.bits(), place) else { continue };
+            let binding = Binding { port, is_shared: false, guarded };
+            let Some(before) = self.bindings.insert(mac.bits(), binding) else { continue };
             if before.port != port {
-                self.pairs.extend([(mac.bits(), before.port), (mac.bits(), port)]);
-                let place = Place { several: true, guarded: guarded || before.guarded, ..place };
-                self.places.insert(mac.bits(), place);
+                self.shared.extend([(mac.bits(), before.port), (mac.bits(), port)]);
+                let binding = Binding { is_shared: true, guarded: guarded || before.guarded, ..binding };
+                self.bindings.insert(mac.bits(), binding);
             }
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if no address is bound.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.bindings.is_empty()
     }
 
-    /// The port that an address is bound to; the last when there are several.
+    /// The port that an address is bound to; the last of several.
     #[inline]
     #[must_use]
     pub fn port(&self, mac: Mac) -> Option<u16> {
-        self.places.get(&mac.bits()).map(|place| place.port)
+        self.bindings.get(&mac.bits()).map(|binding| binding.port)
     }
 }
 
-/// What the configuration says of the whole of a switch, besides who is on it.
+/// The policies of a switch: bound addresses, rules and VLANs.
 #[derive(Debug)]
 pub struct Domain {
-    /// Who is known.
+    /// The known addresses.
     pub bound: Bound,
-    /// What may pass.
+    /// The rules about known addresses.
     pub rules: Rules,
-    /// Whether ports are told apart by VLANs.
+    /// True if the switch has VLANs.
     pub vlans: bool,
 }
 
-/// What a source address means.
+/// How a source address is bound, where it may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// It is where it belongs: there is nothing to learn.
-    AtHome,
-    /// It is bound nowhere.
-    Stranger,
+pub(crate) enum SourceBinding {
+    /// Bound to this port and guarded. It need not be learned.
+    Guarded,
+    /// Not bound, or not guarded. It is learned.
+    Learnable,
 }
 
 impl Domain {
-    /// Whether there is anything to look at.
+    /// Returns true if there are no such policies.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.bound.is_empty() && self.rules == Rules::ALLOW && !self.vlans
     }
 
-    /// Looks at the source of a frame from port `from`.
+    /// Checks the source address of a frame from port `from` against the bound addresses.
     ///
     /// # Errors
-    /// It is bound to another port, and guarded there.
+    /// The address is guarded at another port.
     #[inline]
-    pub(crate) fn hear(&self, source: Mac, from: u16) -> Result<Heard, DropReason> {
-        match self.bound.places.get(&source.bits()) {
-            None => Ok(Heard::Stranger),
-            Some(place) if place.port == from && place.guarded && !place.several => Ok(Heard::AtHome),
-            Some(place) if place.several && self.bound.pairs.contains(&(source.bits(), from)) => Ok(Heard::Stranger),
-            Some(place) if place.guarded => Err(DropReason::SpoofedMac),
-            Some(_) => Ok(Heard::Stranger),
+    pub(crate) fn check_source(&self, source: Mac, from: u16) -> Result<SourceBinding, DropReason> {
+        match self.bound.bindings.get(&source.bits()) {
+            None => Ok(SourceBinding::Learnable),
+            Some(binding) if binding.port == from && binding.guarded && !binding.is_shared => {
+                Ok(SourceBinding::Guarded)
+            }
+            Some(binding) if binding.is_shared && self.bound.shared.contains(&(source.bits(), from)) => {
+                Ok(SourceBinding::Learnable)
+            }
+            Some(binding) if binding.guarded => Err(DropReason::SpoofedMac),
+            Some(_) => Ok(SourceBinding::Learnable),
         }
     }
 
-    /// The port of a guarded address, from which alone it can be heard.
+    /// The port of a guarded address: the only port that may send from it.
     #[inline]
-    pub(crate) fn home(&self, mac: Mac) -> Option<u16> {
-        self.bound.places.get(&mac.bits()).filter(|place| place.guarded && !place.several).map(|place| place.port)
+    pub(crate) fn guarded_port(&self, mac: Mac) -> Option<u16> {
+        self.bound
+            .bindings
+            .get(&mac.bits())
+            .filter(|binding| binding.guarded && !binding.is_shared)
+            .map(|binding| binding.port)
     }
 
-    /// Whether the rules let a frame through.
+    /// Checks a frame against the rules.
     ///
     /// # Errors
-    /// Which of them does not.
+    /// The drop reason of the rule that forbids it.
     #[inline]
-    pub(crate) fn judge(&self, source: Mac, destination: Mac) -> Result<(), DropReason> {
+    pub(crate) fn check_pair(&self, source: Mac, destination: Mac) -> Result<(), DropReason> {
         if self.rules == Rules::ALLOW {
             return Ok(());
         }
-        let known = |mac: Mac| self.bound.places.contains_key(&mac.bits());
+        let known = |mac: Mac| self.bound.bindings.contains_key(&mac.bits());
         self.rules.judge(known(source), known(destination))
     }
 }
 
 impl Rule for Domain {
-    /// Bound addresses and rules decide by the addresses. The VLAN of a frame is read from the frame.
+    /// Bound addresses and rules depend on the addresses only. VLANs depend on the frame's tag.
     fn may_drop_unread(&self) -> bool {
-        // All fields by name: a policy that is added does not compile until it stands here.
+        // All fields are named, so that a new policy does not compile until it is listed here.
         let Domain { bound: _, rules: _, vlans } = self;
         !vlans
     }
 }
 
-/// A fast hash of one number with a secret, so that nobody can choose addresses that meet.
+/// A fast keyed hash of one number. The key is secret, so clients cannot choose addresses that collide.
 #[derive(Clone, Debug)]
-struct Keyed([u64; 2]);
+struct KeyedState([u64; 2]);
 
-impl Default for Keyed {
+impl Default for KeyedState {
     fn default() -> Self {
         let random = RandomState::new();
         Self([random.hash_one(0), random.hash_one(1)])
     }
 }
 
-impl BuildHasher for Keyed {
-    type Hasher = Mixed;
+impl BuildHasher for KeyedState {
+    type Hasher = KeyedHasher;
 
     #[inline]
-    fn build_hasher(&self) -> Mixed {
-        Mixed { key: self.0, mixed: 0 }
+    fn build_hasher(&self) -> KeyedHasher {
+        KeyedHasher { key: self.0, mixed: 0 }
     }
 }
 
 #[derive(Debug)]
-struct Mixed {
+struct KeyedHasher {
     key: [u64; 2],
     mixed: u64,
 }
 
-impl Hasher for Mixed {
+impl Hasher for KeyedHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
         let fold = |a: u64, b: u64| {

@@ -1,4 +1,4 @@
-//! Storm control: how much of what goes to many a port may send.
+//! Storm control: limits on broadcast, multicast and unknown unicast from a port.
 
 use std::sync::Arc;
 
@@ -8,41 +8,41 @@ use crate::policy::limit::{Grant, Rates, Tally};
 use crate::policy::rule::Rule;
 use crate::time::Time;
 
-/// Limits on frames to many, by class; none: as many as there are.
+/// Limits by class of frames. An empty [`Rates`] is no limit.
 #[derive(Clone, Debug, Default)]
 pub struct Storm {
-    /// To ff:ff:ff:ff:ff:ff.
+    /// Frames for ff:ff:ff:ff:ff:ff.
     pub broadcast: Rates,
-    /// To other group addresses.
+    /// Frames for other group addresses.
     pub multicast: Rates,
-    /// To stations whose port is not known, where these are flooded.
+    /// Frames for stations whose port is not known, if these are flooded.
     pub unknown_unicast: Rates,
     tallies: Arc<[Tally; 3]>,
 }
 
 impl Storm {
-    /// Limits that nothing has passed yet.
+    /// Limits with counters at zero.
     #[must_use]
     pub fn new(broadcast: Rates, multicast: Rates, unknown_unicast: Rates) -> Storm {
         Storm { broadcast, multicast, unknown_unicast, tallies: Arc::default() }
     }
 
-    /// Other limits, with what came of `before`.
+    /// These limits, with the counters of `before`.
     #[must_use]
     pub fn continuing(self, before: &Storm) -> Storm {
         Storm { tallies: Arc::clone(&before.tallies), ..self }
     }
 
-    /// What came of each class: broadcast, multicast, unknown unicast.
+    /// The counters of each class: broadcast, multicast, unknown unicast.
     #[must_use]
     pub fn tallies(&self) -> &[Tally; 3] {
         &self.tallies
     }
 
-    /// After forwarding: drops what is too much. `directed`: frames to groups may go to one port.
+    /// Drops frames beyond the limits, after forwarding. `directed`: frames for groups may go to a single port.
     pub(crate) fn limit(&self, batch: &mut Batch<'_>, directed: bool, now: &Time) {
         let limits = [&self.broadcast, &self.multicast, &self.unknown_unicast];
-        // Buckets are looked at when the first frame of their class comes.
+        // A bucket is opened at the first frame of its class.
         let mut classes: [Option<Class>; 3] = [const { None }; 3];
         let mut first = 0;
         while let Some((destination, end)) = batch.run(first) {
@@ -84,7 +84,7 @@ impl Storm {
     }
 }
 
-/// What of one class a batch may send, sends, and may not send.
+/// One class in a batch: its grant, the cost of frames that pass, and the number of refused frames.
 struct Class {
     grant: Grant,
     cost: Cost,
@@ -92,7 +92,7 @@ struct Class {
 }
 
 impl Rule for Storm {
-    /// Each frame to many is charged.
+    /// Each such frame is charged.
     fn may_drop_unread(&self) -> bool {
         false
     }

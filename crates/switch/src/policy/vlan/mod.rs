@@ -1,4 +1,4 @@
-//! VLANs: which broadcast domain a frame is in, and which ones a port is (IEEE 802.1Q, as Linux bridges do it).
+//! VLANs: the broadcast domain of a frame, and those of a port (IEEE 802.1Q, like the Linux bridge).
 
 #[cfg(test)]
 mod tests;
@@ -10,15 +10,15 @@ use crate::frame::{Class, DropReason, VLANS, is_tag};
 
 /// Bytes of the shortest frame with a tag.
 const TAGGED_BYTES: usize = 18;
-/// The VLAN of ports for which none is configured.
+/// The VLAN of ports without a configured VLAN.
 const DEFAULT: u16 = 1;
 
-/// The VLANs of one port, where the switch has any.
+/// The VLANs of one port, if the switch has VLANs.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// That of frames without a tag; 0: such frames are dropped, and none are sent.
+    /// The VLAN of frames without a tag; 0: such frames are dropped, and no frame is sent without a tag.
     untagged: u16,
-    /// Those of frames with a tag, a bit each.
+    /// The VLANs of frames with a tag, one bit each.
     tagged: Option<Arc<[u64; VLANS as usize / 64]>>,
 }
 
@@ -29,13 +29,13 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// In one VLAN (1 to 4094), without tags.
+    /// An access port: in one VLAN (1 to 4094), without tags.
     #[must_use]
     pub fn access(vlan: u16) -> Membership {
         Membership { untagged: vlan % VLANS, tagged: None }
     }
 
-    /// In several, with tags but for the native one.
+    /// A trunk port: in several VLANs, with tags except in the native one.
     #[must_use]
     pub fn trunk(tagged: impl IntoIterator<Item = u16>, native: Option<u16>) -> Membership {
         let mut bits = [0; VLANS as usize / 64];
@@ -45,7 +45,7 @@ impl Membership {
         Membership { untagged: native.unwrap_or(0) % VLANS, tagged: Some(Arc::new(bits)) }
     }
 
-    /// Whether the port is in a VLAN.
+    /// Returns true if the port is in a VLAN.
     #[inline]
     #[must_use]
     pub fn contains(&self, vlan: u16) -> bool {
@@ -53,14 +53,14 @@ impl Membership {
         vlan == self.untagged || self.tagged.as_ref().is_some_and(|bits| bit(bits) == 1)
     }
 
-    /// Whether frames of a VLAN that it is in go out with a tag.
+    /// Returns true if frames of a VLAN leave the port with a tag. The port is in that VLAN.
     #[inline]
     pub(crate) fn tags(&self, vlan: u16) -> bool {
         vlan != self.untagged
     }
 
-    /// Whether frames of a class may go out here. A tag behind a tag would come to light where the first is taken off, in a VLAN
-    /// that its sender need not be in.
+    /// Returns `Ok` if frames of a class may leave the port. A stacked tag is refused where the outer tag would be
+    /// removed: the inner tag could then name a VLAN that the sender is not in.
     #[inline]
     pub(crate) fn take(&self, class: Class) -> Result<(), DropReason> {
         match (self.contains(class.vlan()), class.is_stacked() && !self.tags(class.vlan())) {
@@ -70,7 +70,7 @@ impl Membership {
         }
     }
 
-    /// The VLAN of a frame that begins so and has `len` bytes of which these are the first, 128 or all.
+    /// The class of a frame by its first bytes. `len` of `head` belong to the frame: 128 or all.
     #[inline]
     fn classify(&self, head: &mut [u8; 128], len: usize) -> Result<Class, DropReason> {
         if !Class::has_tag(head) {
@@ -84,7 +84,7 @@ impl Membership {
         if len < TAGGED_BYTES {
             return Err(DropReason::Runt);
         }
-        // Most frames are told by their first bit: IPv4, ARP.
+        // The first bit is enough for most frames: IPv4, ARP.
         let stacked = head[16] & 0x80 != 0 && is_tag(u16::from_be_bytes([head[16], head[17]]));
         if stacked && self.tagged.is_none() {
             return Err(DropReason::VlanStacked);
@@ -97,7 +97,7 @@ impl Membership {
                 Err(DropReason::VlanDenied)
             };
         }
-        // A tag that only gives a priority gets a number.
+        // A priority tag (VLAN 0) gets the VLAN ID of untagged frames.
         if self.untagged == 0 {
             return Err(DropReason::VlanDenied);
         }
@@ -106,7 +106,7 @@ impl Membership {
         Ok(Class::tagged(self.untagged, stacked))
     }
 
-    /// Finds every frame's VLAN; rejects those that are in none of the port's.
+    /// Sets every frame's class, and rejects frames that are in none of the port's VLANs.
     pub(crate) fn classify_all(&self, batch: &mut Batch<'_>) {
         let untagged = (self.untagged != 0).then(|| Class::untagged(self.untagged));
         batch.classify(untagged, |head, len| self.classify(head, len));

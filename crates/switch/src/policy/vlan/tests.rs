@@ -1,4 +1,4 @@
-//! VLANs against a model of what a bridge does (IEEE 802.1Q; Linux, net/bridge/br_vlan.c).
+//! VLANs compared with a model of a bridge (IEEE 802.1Q; Linux, net/bridge/br_vlan.c).
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Reach, Rul
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{Accepts, DropReason, Mac, Member};
 
-/// How a port is set.
+/// The VLAN settings of a port.
 #[derive(Clone, Debug)]
 enum Kind {
     Access(u16),
@@ -50,7 +50,7 @@ fn within(mut lan: Lan, rules: Rules, vlans: bool) -> Lan {
     lan
 }
 
-/// A frame with a tag: priority and number.
+/// A frame with a tag: priority and VLAN ID.
 fn tagged(frame: &[u8], priority: u8, vlan: u16) -> Vec<u8> {
     let [high, low] = vlan.to_be_bytes();
     [&frame[..12], &[0x81, 0, priority << 5 | high, low], &frame[12..]].concat()
@@ -65,7 +65,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// One frame of a batch: its length, its tag, and to whom it is.
+/// One frame of a batch: its length, its tag and its destination.
 #[derive(Clone, Debug)]
 struct Sent {
     len: usize,
@@ -86,7 +86,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// What the model says of a frame: its VLAN, its priority, and itself without a tag.
+/// The model's result for a frame: its VLAN, its priority, and the frame without a tag.
 fn ingress(kind: &Kind, sent: &Sent, plain: &[u8]) -> Option<(u16, Option<u8>, Vec<u8>)> {
     let vlan = match sent.tag {
         None | Some((_, 0)) => kind.untagged()?,
@@ -98,7 +98,7 @@ fn ingress(kind: &Kind, sent: &Sent, plain: &[u8]) -> Option<(u16, Option<u8>, V
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Stations 0 to 4 are known to be at ports 0 to 4, in each port's VLANs; 5 is everybody.
+    /// Stations 0 to 4 are known at ports 0 to 4, in each port's VLANs. 5 is the broadcast address.
     #[test]
     fn frames_reach_the_ports_of_their_vlan_in_the_form_that_each_wants(
         kinds in proptest::collection::vec(kinds(), 5),
@@ -147,7 +147,7 @@ proptest! {
         prop_assert_eq!(drops(&lan) - before, lost, "what nobody got is counted");
     }
 
-    /// Segments and checksums that are left to the receiver keep their places.
+    /// The offsets of segments and checksums that the receiver completes stay correct.
     #[test]
     fn a_tag_moves_what_an_offload_points_at(into_trunk in any::<bool>(), accepts in any::<bool>(), payload in 100..9000usize) {
         let kinds = [Kind::Access(2), Kind::Trunk(vec![2], None)];
@@ -184,7 +184,7 @@ proptest! {
     }
 }
 
-/// What the switch found to be the length of the headers.
+/// The length of the headers that the switch found.
 fn lan_hdr_len(bytes: &[u8], offload: crate::Offload) -> u16 {
     crate::frame::headers::admit(bytes.get(..128).expect("a long frame"), bytes.len(), offload)
         .expect("a good one")
@@ -192,7 +192,7 @@ fn lan_hdr_len(bytes: &[u8], offload: crate::Offload) -> u16 {
         .hdr_len
 }
 
-/// With the tag that samples have.
+/// Sets the tag of the samples.
 fn normal(mut frames: Vec<Vec<u8>>, tagged: bool) -> Vec<Vec<u8>> {
     let (with_tag, _) = Sample { tags: 1, ..Sample::default() }.build();
     if tagged {
@@ -225,7 +225,7 @@ fn a_tag_behind_a_tag_does_not_hop_into_another_vlan() {
     lan.send(0, &[hop, by_priority]);
     assert!(lan.hearers().is_empty());
     assert_eq!(lan.dropped(0, DropReason::VlanStacked), 2);
-    // A frame that says it is tagged and ends there.
+    // A frame that ends within its tag.
     lan.send(0, &[[&frame(Mac::BROADCAST, mac(0), 12, 0)[..12], &[0x81, 0]].concat()]);
     assert_eq!(lan.dropped(0, DropReason::Runt), 1);
     lan.send(0, &[tagged(&frame(Mac::BROADCAST, mac(0), 60, 0), 0, 2)]);
@@ -234,13 +234,13 @@ fn a_tag_behind_a_tag_does_not_hop_into_another_vlan() {
 
 #[test]
 fn a_tag_behind_a_tag_is_dropped_where_the_first_would_be_taken_off() {
-    // Port 0 is in VLAN 10, and in 1 without tags; the others take tags off of 1, of 10 and of none of these.
+    // Port 0 is in VLAN 10, and in 1 without tags. The others remove tags of 1, of 10 and of neither.
     let trunk = |vlans: &[u16], native| Kind::Trunk(vlans.to_vec(), native);
     let kinds = [trunk(&[10], Some(1)), trunk(&[10, 20], Some(1)), trunk(&[1, 20], Some(10)), trunk(&[1, 10], None)];
     let mut lan = lan_of(&kinds);
     let stacked = |to, outer| tagged(&tagged(&frame(to, mac(0), 60, 0), 0, 20), 0, outer);
     let counted = |lan: &Lan| lan.dropped(0, DropReason::VlanStacked);
-    // (outer tag, who is given it as it is, how many are not)
+    // (outer tag, ports that get the frame unchanged)
     for (outer, hearers) in [(1, [2, 3]), (0, [2, 3]), (10, [1, 3])] {
         let before = counted(&lan);
         let hop = stacked(Mac::BROADCAST, outer);
@@ -252,7 +252,7 @@ fn a_tag_behind_a_tag_is_dropped_where_the_first_would_be_taken_off() {
         }
         assert_eq!(counted(&lan) - before, 1, "outer tag {outer}");
     }
-    // By name, alone and among others that pass.
+    // As a unicast frame, alone and among others that pass.
     for (port, outer) in [(1, 1), (2, 10)] {
         lan.send(port, &[tagged(&frame(Mac::BROADCAST, mac(port.into()), 60, 0), 0, outer)]);
         (0..4).for_each(|port| drop(lan.received(port)));
@@ -284,13 +284,13 @@ fn reaching(reach: impl Fn(u16) -> Reach + 'static, ports: u16) -> Lan {
 
 #[test]
 fn pairs_that_are_not_allowed_and_foreign_uplinks_are_not_reached_by_name() {
-    // 0 and 1 may reach each other, 2 wants 0 but 0 does not want it; 3 and 4 are uplinks; 0 may use 3 alone.
+    // 0 and 1 allow each other. 2 allows 0, but 0 does not allow 2. 3 and 4 are uplinks; 0 may use only 3.
     let list = |ports: &[u16]| Some(ports.into());
     let reach = move |port| match port {
-        0 => Reach { allow: list(&[1]), uplinks: list(&[3]), outlet: Some(3), ..Reach::default() },
-        2 => Reach { allow: list(&[0, 1]), outlet: Some(4), ..Reach::default() },
+        0 => Reach { allow: list(&[1]), uplinks: list(&[3]), default_uplink: Some(3), ..Reach::default() },
+        2 => Reach { allow: list(&[0, 1]), default_uplink: Some(4), ..Reach::default() },
         3 | 4 => Reach { uplink: true, ..Reach::default() },
-        _ => Reach { outlet: Some(3), ..Reach::default() },
+        _ => Reach { default_uplink: Some(3), ..Reach::default() },
     };
     let mut lan = reaching(reach, 5);
     let to = |from: u32, to: u32| [frame(mac(to), mac(from), 60, 0)];
@@ -317,12 +317,12 @@ fn pairs_that_are_not_allowed_and_foreign_uplinks_are_not_reached_by_name() {
             }
         }
     }
-    // What is for nobody here leaves by the port's own uplink, and comes to nobody from one.
+    // Frames for unknown addresses leave by the port's own uplink. From an uplink they reach no port.
     for (from, hearers) in [(0, &[3u16][..]), (1, &[3]), (2, &[4]), (3, &[]), (4, &[])] {
         lan.send(from, &to(from.into(), 77));
         assert_eq!(lan.hearers(), hearers, "from {from}");
     }
-    // A broadcast of 0's reaches whom it may reach.
+    // A broadcast from 0 reaches the allowed ports.
     lan.send(0, &[frame(Mac::BROADCAST, mac(0), 60, 0)]);
     assert_eq!(lan.hearers(), [1, 3]);
     lan.send(4, &[frame(Mac::BROADCAST, mac(4), 60, 0)]);
@@ -331,8 +331,8 @@ fn pairs_that_are_not_allowed_and_foreign_uplinks_are_not_reached_by_name() {
 
 #[test]
 fn the_four_cases_of_known_and_unknown_have_a_rule_each() {
-    // Station n is bound to port n, of which 3 is the uplink; 88 and 99 are behind it.
-    let reach = |port| Reach { uplink: port == 3, outlet: (port != 3).then_some(3), ..Reach::default() };
+    // Station n is bound to port n. Port 3 is the uplink; 88 and 99 are behind it.
+    let reach = |port| Reach { uplink: port == 3, default_uplink: (port != 3).then_some(3), ..Reach::default() };
     let cases = [
         (0u16, mac(0), mac(1), DropReason::LocalDenied),
         (0, mac(0), mac(99), DropReason::OutboundDenied),
@@ -363,11 +363,11 @@ fn a_guarded_address_stays_at_its_port_whatever_others_send() {
     };
     let lan = Plan { change: Box::new(change), port_limit: 10, ..Plan::new(3) }.learning();
     let mut lan = within(lan, Rules::ALLOW, false);
-    // Before it has said anything, and after another claimed it.
+    // Before its first frame, and after another station has claimed the address.
     lan.send(1, &[frame(mac(2), mac(0), 60, 0)]);
     assert!(lan.hearers().is_empty());
     assert_eq!(lan.dropped(1, DropReason::SpoofedMac), 1);
-    // Another that uses all the table it may.
+    // Another station that uses all its entries of the table.
     lan.send(1, &(100..200).map(|n| frame(mac(2), mac(n), 60, n)).collect::<Vec<_>>());
     lan.received(2);
     lan.received(0);

@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use ringway_memory::View;
 use ringway_switch::Frame;
 
-use super::{Receive, ReceiveSettings, Received, SHORTEST, fcs, sums, write_zeroes};
+use super::queue::{Destination, Receive, SHORTEST, write_zeroes};
+use super::received::Received;
+use super::{fcs, sums};
 use crate::copy::Source;
 use crate::e1000::rings::descriptor::Words;
 use crate::e1000::rings::fault::RingFault;
 use crate::e1000::rings::format::{NO_SUMS, Status};
 use crate::e1000::rings::traffic::Group;
-use crate::guest::{GuestMemory, Space, count_work};
+use crate::guest::{Space, count_work};
 
 /// Most descriptors of a frame: enough for 16 KiB in buffers of 256 bytes.
 const LONGEST: usize = 80;
@@ -27,17 +29,15 @@ impl Receive {
     /// Delivers a frame to one or several descriptors of any format. Returns false if there are too few.
     #[cold]
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn give_pieces(
         &mut self,
         words: &[Words],
-        writable: &GuestMemory,
         space: &mut Space<'_>,
         frame: &Frame<'_, '_>,
-        settings: &ReceiveSettings,
-        tail: u32,
+        to: &Destination<'_>,
         received: &mut Received,
     ) -> Result<bool, RingFault> {
+        let &Destination { writable, settings, tail } = to;
         let tag = settings.filters.tag_of(&frame.head().0, frame.len()).filter(|_| settings.strip_tag);
         let (mut head, mut head_len) = (*frame.head(), frame.head_len());
         let taken = if tag.is_some() { TAG } else { 0 };
@@ -59,7 +59,7 @@ impl Receive {
             return Ok(false);
         }
 
-        let mut pieces = Places { views: [View::private(&mut []); PIECES], count: 0 };
+        let mut pieces = FrameBuffers { views: [View::private(&mut []); PIECES], count: 0 };
         let (mut at, mut left, mut across) = (self.head, total, 0);
         for _ in 0..slots {
             let parts = self.format.parts(left.min(room));
@@ -124,12 +124,12 @@ impl Receive {
 }
 
 /// The memory that a frame is written to, in order.
-struct Places<'m> {
+struct FrameBuffers<'m> {
     views: [View<'m>; PIECES],
     count: usize,
 }
 
-impl<'m> Places<'m> {
+impl<'m> FrameBuffers<'m> {
     /// Adds a view. Returns false if there are too many.
     fn add(&mut self, view: View<'m>) -> bool {
         let place = self.views.get_mut(self.count).map(|place| *place = view);

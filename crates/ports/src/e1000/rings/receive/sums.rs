@@ -7,8 +7,8 @@
 use ringway_memory::{HEAD_BYTES, View, ones_sum};
 use ringway_switch::{Frame, Offload};
 
-use super::ReceiveSettings;
 use crate::e1000::rings::format::{Format, IP_SUM, NO_SUMS, TRANSPORT_SUM, UDP_SUM};
+use crate::e1000::rings::settings::ReceiveSettings;
 
 const ETHERNET: usize = 14;
 const MAX_TAGS: usize = 2;

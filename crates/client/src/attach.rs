@@ -1,0 +1,93 @@
+//! The client's side of the attach dialogue.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS, Reply, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recvmsg, send, socket_with,
+};
+
+use crate::error::AttachError;
+
+/// Time limit for the answer of the switch.
+const REPLY_WITHIN: Duration = Duration::from_secs(10);
+
+/// The contents of a granting reply.
+pub(crate) struct Granted {
+    pub(crate) connection: OwnedFd,
+    pub(crate) memory: OwnedFd,
+    pub(crate) kick: OwnedFd,
+    pub(crate) call: OwnedFd,
+    pub(crate) colour: u32,
+    pub(crate) bytes: u64,
+    pub(crate) mac: [u8; 6],
+}
+
+/// Requests a port from the switch at `socket`.
+pub(crate) fn request_port(socket: &Path, request: &Request) -> Result<Granted, AttachError> {
+    let unreachable =
+        |error: rustix::io::Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
+    let address = SocketAddrUnix::new(socket).map_err(unreachable)?;
+    let connection =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(unreachable)?;
+    connect(&connection, &address).map_err(unreachable)?;
+    send(&connection, &request.encode(), SendFlags::NOSIGNAL).map_err(|e| AttachError::Dialogue(e.into()))?;
+
+    if !wait_readable(&connection, REPLY_WITHIN)? {
+        return Err(AttachError::Dialogue(io::ErrorKind::TimedOut.into()));
+    }
+    let mut message = [0; REPLY_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [io::IoSliceMut::new(&mut message)];
+    let received = recvmsg(&connection, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        .map_err(|e| AttachError::Dialogue(e.into()))?;
+    let mut descriptors = Vec::new();
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Err(AttachError::Dialogue(io::ErrorKind::ConnectionReset.into()));
+    }
+    match Reply::decode(&message[..received.bytes]).map_err(|e| AttachError::Dialogue(io::Error::other(e)))? {
+        Reply::Refused(reason) => Err(AttachError::Refused(reason)),
+        Reply::Granted { colour, bytes, mac } => {
+            let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|got| {
+                let message = format!("{} descriptors came with the reply, expected {REPLY_FDS}", got.len());
+                AttachError::Dialogue(io::Error::other(message))
+            })?;
+            Ok(Granted { connection, memory, kick, call, colour, bytes, mac })
+        }
+    }
+}
+
+fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError> {
+    let deadline = Instant::now() + within;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(AttachError::Dialogue(error.into())),
+        }
+    }
+}
+
+/// Returns why the switch ended the connection, if it sent a reason.
+pub(crate) fn end_reason(connection: &OwnedFd) -> Option<String> {
+    let mut message = [0; REPLY_BYTES];
+    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT).ok()?;
+    match Reply::decode(message.get(..len)?) {
+        Ok(Reply::Refused(reason)) => Some(reason),
+        _ => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! Live ports.
+
+use std::sync::Arc;
+
+use ringway_engine::Source;
+use ringway_ports::process::ClientId;
+use ringway_switch::{self as data, CountersReading, Owner, Policy};
+
+use crate::config::{Name, Port};
+use crate::daemon::front_end::FrontEnd;
+
+/// A port that is open: a device, a socket or a client is behind it. A clone is the same port, possibly with other settings.
+#[derive(Clone, Debug)]
+pub struct LivePort {
+    /// Its settings.
+    pub settings: Port,
+    /// Its counters and output.
+    pub port: Arc<data::Port>,
+    /// Its input.
+    pub source: Arc<Source>,
+    /// The poller that serves it.
+    pub poller: usize,
+    /// The client of a process port.
+    pub client: Option<ClientId>,
+    /// The control side of a port whose peer comes and goes.
+    pub front_end: Option<Arc<FrontEnd>>,
+    /// The policy that follows from its settings, as of the last build.
+    pub policy: Option<Policy>,
+    /// The counters of its predecessors, which had its name and its settings.
+    pub(super) before: CountersReading,
+    /// Its index and generation in the MAC table.
+    pub(super) owner: Owner,
+}
+
+impl LivePort {
+    /// Returns its counters together with those of its predecessors.
+    pub fn counters(&self) -> CountersReading {
+        self.port.counters().read().and(&self.before)
+    }
+}
+
+/// A port to be inserted into a switch. The fields are those of [`LivePort`].
+#[derive(Debug)]
+#[allow(missing_docs, reason = "documented in LivePort")]
+pub struct NewPort {
+    pub settings: Port,
+    pub port: Arc<data::Port>,
+    pub source: Arc<Source>,
+    pub poller: usize,
+    pub client: Option<ClientId>,
+    pub front_end: Option<Arc<FrontEnd>>,
+}
+
+/// What remains of a configured port that was closed, for the port that is opened in its place.
+#[derive(Clone, Debug)]
+pub struct SuspendedPort {
+    /// Its limits, with their fill.
+    pub policy: Option<Policy>,
+    /// Its counters.
+    pub counters: CountersReading,
+    /// Its index. Egress limits of other ports account for their senders by index.
+    pub(super) index: u16,
+}
+
+/// An address that a switch knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// The VLAN in which it was heard; 0: none, or every one.
+    pub vlan: u16,
+    /// The address.
+    pub mac: data::Mac,
+    /// The port behind which it is.
+    pub port: &'a Name,
+    /// The second in which it was last heard; none: it is bound by configuration.
+    pub heard: Option<u32>,
+}

@@ -1,0 +1,126 @@
+//! Mistakes in a configuration: what is wrong, where, and what would be right.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// A part of a configuration that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mistake {
+    /// The key, from the root of what was read: `port.vm1.weight` in a file, `weight` in `port add`. Empty for text that
+    /// is not TOML.
+    pub key: String,
+    /// The bytes of the text that it concerns, if there is a text.
+    #[serde(skip)]
+    pub span: Option<Range<usize>>,
+    /// What was wrong.
+    pub what: String,
+    /// What would be right; empty when `what` says it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub right: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.key.is_empty() {
+            // The key can have any characters, for example control characters.
+            write!(f, "key \"{}\": ", self.key.escape_debug())?;
+        }
+        f.write_str(&self.what)?;
+        if !self.right.is_empty() {
+            write!(f, "; {}", self.right)?;
+        }
+        Ok(())
+    }
+}
+
+/// Mistakes with the text that has them. Displays each as a line `file:line:column: ...`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The name of the text, usually a path.
+    pub source: String,
+    /// The text.
+    pub text: String,
+    /// At least one, in the order of the text.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl Rejected {
+    /// Sorts `mistakes` into the order of `text`.
+    pub fn new(source: &str, text: &str, mut mistakes: Vec<Mistake>) -> Self {
+        mistakes.sort_by_key(|m| m.span.as_ref().map_or(0, |s| s.start));
+        Self { source: source.to_owned(), text: text.to_owned(), mistakes }
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, mistake) in self.mistakes.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&self.source)?;
+            if let Some(span) = &mistake.span {
+                let (line, column) = line_column(&self.text, span.start);
+                write!(f, ":{line}:{column}")?;
+            }
+            write!(f, ": {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// Returns line and column, both from 1, of the byte at `offset`. Columns count characters.
+pub fn line_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+    let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+    let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
+    (line, column)
+}
+
+/// Returns the candidate with the smallest edit distance to `word`, if that is small enough for a typing error.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|c| (strsim::osa_distance(&word, &c.to_lowercase()), c))
+        .filter(|&(distance, c)| distance <= 1.max(c.len().min(word.len()) / 3))
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Returns `"a", "b" or "c"`, for messages.
+pub fn alternatives<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|w| format!("\"{w}\"")).collect();
+    match words.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters_from_one() {
+        let text = "a = 1\nü = \"x\" # y\n";
+        assert_eq!(line_column(text, 0), (1, 1));
+        assert_eq!(line_column(text, text.find('"').unwrap()), (2, 5));
+        assert_eq!(line_column(text, 1000), (3, 1));
+    }
+
+    #[test]
+    fn nearest_finds_slips_of_the_finger_and_no_more() {
+        let keys = ["weight", "switch", "kind", "mac"];
+        assert_eq!(nearest("wieght", keys), Some("weight"));
+        assert_eq!(nearest("swich", keys), Some("switch"));
+        assert_eq!(nearest("macs", keys), Some("mac"));
+        assert_eq!(nearest("colour", keys), None);
+    }
+}

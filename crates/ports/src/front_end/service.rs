@@ -1,0 +1,113 @@
+//! Serves the socket of a port: one peer at a time, on a thread of the port's own.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::connection::Connection;
+use super::connector::Connector;
+use super::end::{CALL_BLOCKED, End};
+use super::listener::Files;
+use super::observer::Observer;
+use super::pauses::Pauses;
+use super::peer::Peer;
+use super::role::Role;
+use super::thread::{Stop, Thread};
+
+/// What a port kind does with connections. The methods run on the port's own thread, in the order in which they stand here,
+/// from `open` on once for each connection.
+pub(crate) trait Protocol: Send + 'static {
+    /// The thread has started.
+    fn start(&mut self) {}
+
+    /// Prepares the port for a new connection. The observer is told of the connection afterwards.
+    ///
+    /// # Errors
+    /// The kernel refuses. The connection is closed.
+    fn open(&mut self, socket: &Arc<Connection>) -> io::Result<()> {
+        let _ = socket;
+        Ok(())
+    }
+
+    /// Serves the connection to its end, which is returned.
+    fn serve(&mut self, peer: &Peer<'_>) -> Result<Infallible, End>;
+
+    /// Closes the connection and resets the port. Returns true if a call to the peer blocked the thread that made it.
+    fn close(&mut self, socket: Arc<Connection>) -> bool;
+
+    /// The observer was told of the end of the connection.
+    fn closed(&mut self) {}
+}
+
+/// The socket of a port.
+pub(crate) struct Socket<'a> {
+    /// `SWITCH:PORT`, for the thread's name.
+    pub(crate) label: &'a str,
+    pub(crate) path: &'a Path,
+    pub(crate) role: Role,
+    /// What happens to files that peers send.
+    pub(crate) files: Files,
+}
+
+/// A running service. Dropping it ends the thread and the connection, and removes the socket.
+pub(crate) struct Service {
+    _thread: Thread,
+}
+
+impl Service {
+    /// Listens, or begins to connect, and serves `protocol` to the peers.
+    ///
+    /// # Errors
+    /// The socket cannot be opened, or the kernel has no descriptors or threads left.
+    pub(crate) fn start(
+        socket: &Socket<'_>,
+        mut protocol: impl Protocol,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<Service> {
+        let connector = Connector::open(socket.role, socket.path, socket.files)?;
+        let pauses = Pauses::new(socket.role);
+        let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
+            serve(&connector, &mut protocol, pauses, &*observer, &stop);
+            // Before the protocol: the front end's memory can take long to release.
+            drop(connector);
+        })?;
+        Ok(Service { _thread: thread })
+    }
+}
+
+/// Serves one connection after the other until the thread has to stop.
+pub(super) fn serve(
+    connector: &Connector,
+    protocol: &mut impl Protocol,
+    mut pauses: Pauses,
+    observer: &dyn Observer,
+    stop: &Stop,
+) {
+    protocol.start();
+    while let Some(socket) = connector.next(stop).map(Arc::new) {
+        let since = Instant::now();
+        let opened = protocol.open(&socket).map_err(|_| End::Disconnected);
+        let Err(end) = opened.and_then(|()| {
+            // Reported only when frames can flow: a user that waits for this event may send at once.
+            observer.connected(true);
+            protocol.serve(&Peer::new(&socket, stop, observer, connector.listener()))
+        });
+        let blocked = protocol.close(socket);
+        let fault = match end {
+            End::Stop => return,
+            End::Disconnected => blocked.then_some(CALL_BLOCKED),
+            End::Fault(name, text) => {
+                observer.fault(name, text);
+                Some(name)
+            }
+        };
+        let pause = pauses.after(fault, since.elapsed());
+        observer.connected(false);
+        protocol.closed();
+        if stop.wait_timeout(pause) {
+            return;
+        }
+    }
+}

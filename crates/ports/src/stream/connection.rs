@@ -1,0 +1,132 @@
+//! The connection of a port, shared by the data path and the port's own thread, which sets and removes the connection.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::Shutdown;
+
+use super::ended::Ended;
+use super::sending::Sending;
+use crate::front_end::Connection;
+
+/// The receiving side of a connection.
+#[derive(Debug, Default)]
+pub struct Reading {
+    pub socket: Option<Arc<Connection>>,
+    /// Number of the connection, counted from 1.
+    pub number: u64,
+    /// Files that came with frames. The port's own thread closes them, because closing can block and a poller must not.
+    pub files: Vec<OwnedFd>,
+}
+
+/// The connection of a port: see the description of the module.
+#[derive(Debug)]
+pub struct SharedConnection {
+    pub reading: Mutex<Reading>,
+    pub sending: Mutex<Sending>,
+    /// An epoll set with the socket of the current connection. Pollers wait for this set (epoll instances may be
+    /// nested, epoll(7)).
+    epoll: OwnedFd,
+    /// Wakes the port's thread.
+    wake_fd: OwnedFd,
+    ended: Mutex<Option<Ended>>,
+    connected: AtomicBool,
+}
+
+impl SharedConnection {
+    pub fn new() -> io::Result<SharedConnection> {
+        Ok(SharedConnection {
+            reading: Mutex::default(),
+            sending: Mutex::new(Sending::new()),
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            wake_fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            ended: Mutex::default(),
+            connected: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the descriptor that a poller waits for.
+    pub fn signal(&self) -> io::Result<OwnedFd> {
+        self.epoll.as_fd().try_clone_to_owned()
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Hands a new connection to the input and the output.
+    pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
+        self.clear_wake();
+        *self.ended.lock() = None;
+        self.sending.lock().begin(Arc::clone(socket));
+        {
+            let mut reading = self.reading.lock();
+            reading.number += 1;
+            reading.socket = Some(Arc::clone(socket));
+        }
+        self.connected.store(true, Ordering::Relaxed);
+        // Data that has arrived before is an edge, too.
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(0), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)?)
+    }
+
+    /// Takes the connection back from the input and the output.
+    pub fn close(&self, socket: &Arc<Connection>) {
+        self.connected.store(false, Ordering::Relaxed);
+        let (read, files) = {
+            let mut reading = self.reading.lock();
+            (reading.socket.take(), std::mem::take(&mut reading.files))
+        };
+        self.sending.lock().end();
+        let _ = epoll::delete(&self.epoll, socket);
+        let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        // Closed here, without a lock.
+        drop((read, files));
+    }
+
+    /// Called by the input at the end of connection `number`.
+    #[cold]
+    pub fn stop_reading(&self, number: u64, reason: Ended) {
+        let mut reading = self.reading.lock();
+        if reading.number == number
+            && let Some(socket) = reading.socket.take()
+        {
+            // Dropped under the lock: the port's own thread holds the connection until it has had the lock, so this
+            // does not close it. Closing can block, which a poller must not.
+            drop(socket);
+            // Before the lock is released: the reason must not be taken for that of a later connection.
+            self.end(reason);
+        }
+    }
+
+    /// Called by the input or the output at the end of the connection. Keeps the first reason.
+    #[cold]
+    pub fn end(&self, reason: Ended) {
+        self.ended.lock().get_or_insert(reason);
+        self.wake_thread();
+    }
+
+    /// Returns why the connection ended, if it did, and resets the reason.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended.lock().take()
+    }
+
+    /// Wakes the port's thread.
+    pub fn wake_thread(&self) {
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
+        let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
+    }
+
+    /// Returns the eventfd that wakes the port's thread.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake_fd.as_fd()
+    }
+
+    pub fn clear_wake(&self) {
+        let _ = rustix::io::read(&self.wake_fd, &mut [0; 8]);
+    }
+}

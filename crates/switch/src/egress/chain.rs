@@ -1,0 +1,84 @@
+//! The chain of wrappers around an output.
+//!
+//! A wrapper is an [`Output`] around another one. The order is, from the outside in, and each wrapper only if the port
+//! needs it:
+//!
+//! ```text
+//!   Limited -> Shared -> Tagged -> SoftwareOffload -> Captured -> the client's output
+//! ```
+
+use super::capture::Captured;
+use super::limit::{BeyondLimit, Limited};
+use super::offload::{OffloadScratch, SoftwareOffload};
+use super::receiver::Receiver;
+use super::shares::{QueueScratch, Shared};
+use super::tag::{TagScratch, Tagged};
+use crate::batch::Frames;
+use crate::policy::{Egress, Membership};
+use crate::port::{Output, PortFault};
+
+/// Memory of the wrappers, kept between passes.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    queues: QueueScratch,
+    tag: TagScratch,
+    pub(super) offload: OffloadScratch,
+}
+
+impl Scratch {
+    pub(super) fn new(batch_limit: usize) -> Scratch {
+        let (queues, tag, offload) = (QueueScratch::new(batch_limit), TagScratch::new(), OffloadScratch::new());
+        Scratch { queues, tag, offload }
+    }
+}
+
+/// The wrappers that one delivery needs.
+#[derive(Clone, Copy)]
+pub(super) struct Chain<'a> {
+    pub(super) receiver: Receiver<'a>,
+    /// The port's limit, if it has one.
+    pub(super) limit: Option<&'a Egress>,
+    /// Room for the unicast frames of the batch is reserved: the limit lets them pass.
+    pub(super) is_reserved: bool,
+    /// The port is congested: each sender has a share.
+    pub(super) is_shared: bool,
+    /// The port's VLANs, if some frames need a tag put on or taken off.
+    pub(super) tags: Option<&'a Membership>,
+}
+
+impl Chain<'_> {
+    /// Gives frames to the output of a client or a detour. Sets `beyond` if the limit refused some.
+    #[inline(always)]
+    pub(super) fn deliver(
+        self,
+        frames: Frames<'_, '_>,
+        client: &mut dyn Output,
+        scratch: &mut Scratch,
+        beyond: &mut Option<BeyondLimit>,
+    ) -> Result<(), PortFault> {
+        let Chain { receiver, limit, is_reserved, is_shared, tags } = self;
+        let counters = receiver.to.port.counters();
+        let (mut captured, mut offload, mut tagged, mut shared);
+        let mut output: &mut dyn Output = client;
+        if let Some(taps) = receiver.taps() {
+            captured = Captured { output, taps };
+            output = &mut captured;
+        }
+        if !frames.are_plain() && !frames.need_only(output.capabilities().accepts) {
+            offload = SoftwareOffload { output, scratch: &mut scratch.offload };
+            output = &mut offload;
+        }
+        if let Some(vlans) = tags {
+            tagged = Tagged { output, vlans, scratch: &mut scratch.tag };
+            output = &mut tagged;
+        }
+        if is_shared {
+            shared = Shared { output, receiver, scratch: &mut scratch.queues };
+            output = &mut shared;
+        }
+        match limit {
+            None => output.deliver(frames, counters),
+            Some(egress) => Limited { output, egress, receiver, is_reserved, beyond }.deliver(frames, counters),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The port that is being given frames.
+
+use std::sync::Arc;
+
+use super::progress::Progress;
+use crate::batch::Frames;
+use crate::frame::{DropReason, Sender};
+use crate::port::{Tap, Watch};
+use crate::topology::{Context, Member};
+
+/// The port that is being given frames, and the data that the wrappers around its output share.
+#[derive(Clone, Copy)]
+pub(super) struct Receiver<'a> {
+    pub(super) to: &'a Member,
+    context: &'a Context<'a>,
+    /// The captures and mirrors of the port.
+    pub(super) watch: Option<&'a Watch>,
+    progress: &'a Progress,
+}
+
+impl<'a> Receiver<'a> {
+    #[inline(always)]
+    pub(super) fn new(
+        to: &'a Member,
+        watch: Option<&'a Watch>,
+        context: &'a Context<'a>,
+        progress: &'a Progress,
+    ) -> Receiver<'a> {
+        Receiver { to, watch, context, progress }
+    }
+
+    /// The sending port.
+    #[inline(always)]
+    pub(super) fn sender(&self) -> Sender {
+        self.context.from.sender()
+    }
+
+    /// The time of the pass, in nanoseconds.
+    #[inline(always)]
+    pub(super) fn now(&self) -> u64 {
+        self.context.now.nanoseconds
+    }
+
+    /// The captures that see the frames given to the port. `None` if there are none.
+    #[inline(always)]
+    pub(super) fn taps(&self) -> Option<&'a [Arc<dyn Tap>]> {
+        self.watch.map(|watch| &watch.taps[..]).filter(|taps| !taps.is_empty())
+    }
+
+    /// Counts all frames except the first `given` as dropped, and shows them to the port's captures.
+    #[cold]
+    pub(super) fn refuse(&self, frames: &Frames<'_, '_>, given: usize, reason: DropReason) {
+        let refused = frames.clone().skip(given);
+        let count = refused.clone().count();
+        self.to.port.counters().drop_out(reason, count as u64);
+        self.progress.refuse(count);
+        if let Some(watch) = self.watch {
+            watch.lose(refused, reason);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The senders' shares of a congested port, for each queue of the port separately.
+
+use super::receiver::Receiver;
+use crate::batch::Frames;
+use crate::frame::{Cost, DropReason};
+use crate::policy::{self, Room};
+use crate::port::{Counters, Output, OutputCapabilities, PortFault};
+
+/// Memory for sorting frames by queue, for a port with several queues. Kept between passes.
+#[derive(Debug)]
+pub(super) struct QueueScratch {
+    /// Queue number and frame index of each frame.
+    queued: Vec<(u8, u16)>,
+    /// Frame indices of one queue.
+    of_one: Vec<u16>,
+}
+
+impl QueueScratch {
+    pub(super) fn new(batch_limit: usize) -> QueueScratch {
+        QueueScratch { queued: Vec::with_capacity(batch_limit), of_one: Vec::with_capacity(batch_limit) }
+    }
+}
+
+/// An output of a congested port: delivers only the sender's share of each queue. Refused frames count as
+/// `receiver_full`.
+pub(super) struct Shared<'a> {
+    pub(super) output: &'a mut dyn Output,
+    pub(super) receiver: Receiver<'a>,
+    pub(super) scratch: &'a mut QueueScratch,
+}
+
+impl Output for Shared<'_> {
+    fn capabilities(&self) -> OutputCapabilities {
+        self.output.capabilities()
+    }
+
+    #[cold]
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        if self.receiver.to.port.congestion().is_aside(self.receiver.now()) {
+            self.receiver.refuse(&frames, 0, DropReason::ReceiverSlow);
+            return Ok(());
+        }
+        let Some(queues) = self.output.queues(frames.clone()) else { return self.deliver_to(0, frames, counters) };
+        let QueueScratch { mut queued, mut of_one } = std::mem::replace(self.scratch, QueueScratch::new(0));
+        queued.clear();
+        queued.extend(queues.iter().copied().zip(frames.indices()));
+        queued.sort_unstable();
+        let mut result = Ok(());
+        for queue in queued.chunk_by(|one, next| one.0 == next.0) {
+            of_one.clear();
+            of_one.extend(queue.iter().map(|(_, index)| index));
+            result = result.and(self.deliver_to(queue[0].0, frames.named(&of_one), counters));
+        }
+        *self.scratch = QueueScratch { queued, of_one };
+        result
+    }
+}
+
+impl Shared<'_> {
+    /// Delivers the sender's share of frames that all go to one queue.
+    fn deliver_to(&mut self, queue: u8, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        let (from, now) = (self.receiver.sender(), self.receiver.now());
+        let congestion = self.receiver.to.port.congestion();
+        let room = self.output.room(frames.clone());
+        let room = room.map(|(free, of)| Room { free, of, adds_up: false, frame: 1 });
+        // For a queue without room, skip the computation of the share.
+        let (bytes, most) = match room {
+            Some(Room { free: 0, .. }) => (0, 0),
+            _ => congestion.most(from, queue, room, now),
+        };
+        let turn = policy::first(frames.clone().map(|frame| Cost::of_one(frame.len())), bytes, most);
+        let refused = turn.refused > 0;
+        if refused {
+            self.receiver.refuse(&frames, turn.given, DropReason::ReceiverFull);
+            if turn.given == 0 {
+                congestion.served(from, queue, 0, true, now);
+                return Ok(());
+            }
+            frames = frames.first(turn.given);
+        }
+        let before = counters.delivered_and_lost();
+        let result = self.output.deliver(frames, counters);
+        let after = counters.delivered_and_lost();
+        let (bytes, full) = (after.0.wrapping_sub(before.0), after.1 != before.1);
+        // If frames were dropped for another reason than lack of room, they count for the sender's share.
+        let had = if full { bytes } else { bytes.max(turn.cost.bytes) };
+        congestion.served(from, queue, had, full || refused, now);
+        result
+    }
+}

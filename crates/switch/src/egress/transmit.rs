@@ -1,0 +1,205 @@
+//! Delivery to one port: the output's lock, the chain of wrappers, and the port's mirrors.
+
+use super::chain::{Chain, Scratch};
+use super::detour::divert;
+use super::limit::BeyondLimit;
+use super::outgoing::Outgoing;
+use super::progress::{BacklogProgress, Progress};
+use super::receiver::Receiver;
+use crate::batch::Frames;
+use crate::frame::MAX_PORTS;
+use crate::policy::Membership;
+use crate::port::{DeliveryTime, TimeSpent, Watch};
+use crate::time::Time;
+use crate::topology::Member;
+
+/// Delivers frames to one port after the other. Its memory is kept between passes.
+#[derive(Debug)]
+pub(super) struct Transmitter {
+    pub(super) progress: Progress,
+    pub(super) backlog: BacklogProgress,
+    pub(super) scratch: Scratch,
+    /// Ports that were given frames in this pass.
+    pub(super) served: Vec<u16>,
+    /// Mirrors that were given frames in this pass.
+    pub(super) mirrors: Vec<u16>,
+    /// Time that each receiver took, while passes are examined.
+    pub(super) examined: Option<Vec<DeliveryTime>>,
+}
+
+/// Result of a delivery to one port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transmitted {
+    /// A port broke the rules.
+    pub(super) fault: bool,
+    /// The port's limit refused some frames.
+    pub(super) beyond: Option<BeyondLimit>,
+}
+
+impl Transmitter {
+    pub(super) fn new(batch_limit: usize) -> Transmitter {
+        Transmitter {
+            progress: Progress::default(),
+            backlog: BacklogProgress::default(),
+            scratch: Scratch::new(batch_limit),
+            served: Vec::with_capacity(MAX_PORTS),
+            mirrors: Vec::with_capacity(MAX_PORTS),
+            examined: None,
+        }
+    }
+
+    /// Delivers the frames with the indices `order` to a port. `watch`: the port's captures and mirrors. `tags`: the
+    /// port's VLANs, if some frames need a tag added or removed.
+    #[inline(always)]
+    pub(super) fn transmit(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        order: &[u16],
+        to: &Member,
+        watch: Option<&Watch>,
+        tags: Option<&Membership>,
+    ) -> Transmitted {
+        let Outgoing { context, batch, is_reserved } = out;
+        let is_shared = to.port.congestion().is_on(context.now.nanoseconds);
+        // This comes before the lock: the own thread of a port in quarantine may hold it for a long time.
+        if is_shared
+            && to.port.detour().is_on()
+            && let Some(transmitted) = self.divert(out, order, to, watch, tags)
+        {
+            return transmitted;
+        }
+        let counters = to.port.counters();
+        let mut output = to.port.output();
+        let began = self.examined.is_some().then(context.now.read);
+        self.progress.begin(order.len(), counters);
+        self.served.push(to.owner.index());
+
+        let before = counters.delivered_and_lost();
+        let receiver = Receiver::new(to, watch, context, &self.progress);
+        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, tags };
+        let mut beyond = None;
+        let result = chain.deliver(Frames::of(batch, order), &mut **output, &mut self.scratch, &mut beyond);
+        let after = counters.delivered_and_lost();
+
+        if after.1 != before.1 && !is_shared {
+            let bytes = after.0.wrapping_sub(before.0);
+            to.port.congestion().begin(context.from.sender(), bytes, context.now.nanoseconds);
+        }
+        drop(output);
+        if (is_shared || beyond.is_some()) && self.progress.frames() == 0 {
+            self.served.pop();
+        }
+        let mut fault = false;
+        if let Err(broke) = result {
+            to.port.fail(broke);
+            fault = true;
+        }
+        if let Some(began) = began {
+            self.note_given(out, order, to.owner.index(), began);
+        }
+        if let Some(watch) = watch {
+            let given = beyond.map_or(order.len(), |beyond| beyond.given);
+            fault |= self.copy_to_mirrors(out, &order[..given], &watch.mirrors_out, tags);
+        }
+        Transmitted { fault, beyond }
+    }
+
+    /// Adds the frames to the backlog of a port in quarantine. Returns `None` if the port's detour has ended.
+    #[cold]
+    #[inline(never)]
+    fn divert(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        order: &[u16],
+        to: &Member,
+        watch: Option<&Watch>,
+        tags: Option<&Membership>,
+    ) -> Option<Transmitted> {
+        let Outgoing { context, batch, is_reserved } = out;
+        let receiver = Receiver::new(to, watch, context, &self.progress);
+        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared: false, tags };
+        let beyond = divert(chain, Frames::of(batch, order), &mut self.scratch)?;
+        let given = beyond.map_or(order.len(), |beyond| beyond.given);
+        let mirrors = watch.map_or(&[][..], |watch| &watch.mirrors_out);
+        Some(Transmitted { fault: self.copy_to_mirrors(out, &order[..given], mirrors, tags), beyond: None })
+    }
+
+    /// Delivers frames to one of several destinations. Not inlined: all callers share one copy of the code.
+    #[inline(never)]
+    pub(super) fn transmit_in_list(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        order: &[u16],
+        to: &Member,
+        tags: Option<&Membership>,
+    ) -> Transmitted {
+        self.transmit(out, order, to, out.context.switch.watch(to.owner.index()), tags)
+    }
+
+    /// Delivers a copy of the frames with the indices `order` to mirrors. `tags`: the VLANs of the mirrored port, if
+    /// some frames need a tag added or removed. Returns true if a mirror broke the rules.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn copy_to_mirrors(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        order: &[u16],
+        mirrors: &[u16],
+        tags: Option<&Membership>,
+    ) -> bool {
+        self.progress.end();
+        let mut fault = false;
+        for &port in mirrors.iter().filter(|_| !order.is_empty()) {
+            let Some(mirror) = out.context.switch.member(port) else { continue };
+            let receiver = Receiver::new(mirror, out.context.switch.watch(port), out.context, &self.progress);
+            let chain = Chain { receiver, limit: None, is_reserved: false, is_shared: false, tags };
+            let frames = Frames::of(out.batch, order);
+            if mirror.port.detour().is_on() && divert(chain, frames.clone(), &mut self.scratch).is_some() {
+                continue;
+            }
+            if !self.mirrors.contains(&port) {
+                self.mirrors.push(port);
+            }
+            let mut output = mirror.port.output();
+            let began = self.examined.is_some().then(out.context.now.read);
+            self.progress.begin(order.len(), mirror.port.counters());
+            let result = chain.deliver(frames, &mut **output, &mut self.scratch, &mut None);
+            drop(output);
+            if let Err(broke) = result {
+                mirror.port.fail(broke);
+                fault = true;
+            }
+            if let Some(began) = began {
+                self.note_given(out, order, port, began);
+            }
+            self.progress.end();
+        }
+        fault
+    }
+
+    /// Moves the mirrors that were given frames into the list of served ports.
+    #[cold]
+    pub(super) fn serve_mirrors(&mut self) {
+        self.served.append(&mut self.mirrors);
+    }
+
+    /// While passes are examined: counts the time since `began` and the frames that were not refused for a receiver.
+    #[cold]
+    #[inline(never)]
+    fn note_given(&mut self, out: Outgoing<'_, '_, '_>, order: &[u16], port: u16, began: u64) {
+        let given = &order[..self.progress.frames().min(order.len())];
+        let bytes = Frames::of(out.batch, given).map(|frame| frame.len() as u64).sum();
+        self.note_spent(port, began, given.len() as u64, bytes, out.context.now);
+    }
+
+    /// While passes are examined: counts the time since `began` for a receiver.
+    #[cold]
+    pub(super) fn note_spent(&mut self, port: u16, began: u64, frames: u64, bytes: u64, now: &Time) {
+        let Some(given) = &mut self.examined else { return };
+        let place = given.iter().position(|given| given.port == port).unwrap_or_else(|| {
+            given.push(DeliveryTime { port, spent: TimeSpent::default() });
+            given.len() - 1
+        });
+        given[place].spent.add(now.read, began, frames, bytes);
+    }
+}

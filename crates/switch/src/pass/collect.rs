@@ -1,0 +1,49 @@
+//! Stage "collect": takes frames from the source, and counts those that could not be taken.
+
+use crate::batch::Batch;
+use crate::policy::Turn;
+use crate::port::{Input, PortFault};
+use crate::topology::Context;
+
+/// Result of stage "collect".
+pub(super) struct Collected {
+    /// Number of frames taken from the client: frames in the batch plus refused frames.
+    pub(super) frames: u64,
+    /// Number of bytes in the batch.
+    pub(super) bytes: u64,
+    /// The source may have more frames, although the batch is not full.
+    pub(super) more: bool,
+    /// The source broke the rules.
+    pub(super) fault: Option<PortFault>,
+    /// Frames may stay in the client's ring: none was refused, and the limit of some receiver makes senders wait.
+    pub(super) may_hold: bool,
+    /// Most frames of the batch, if it was kept small because the source floods a port beyond that port's limit. 0: as
+    /// many as fit.
+    pub(super) probe: u16,
+}
+
+/// Fills the batch with frames, within the source's limit.
+#[inline(always)]
+pub(super) fn collect<'m>(
+    context: Context<'_>,
+    turn: &Turn<'_>,
+    input: &'m mut dyn Input,
+    batch: &mut Batch<'m>,
+) -> Collected {
+    let port = &context.from.port;
+    let may_hold = context.switch.holds() && input.capabilities().rewind;
+    turn.bound(batch, may_hold);
+    let probe = port.probe();
+    if probe > 0 {
+        batch.bound(u64::MAX, probe.into());
+    }
+    let fault = input.collect(batch).err();
+
+    let refused = batch.refused_frames();
+    if refused > 0 {
+        batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
+    }
+    let may_hold = may_hold && fault.is_none() && refused == 0;
+    let (frames, bytes, more) = (batch.len() as u64 + refused, batch.bytes(), batch.may_be_more());
+    Collected { frames, bytes, more, fault, may_hold, probe }
+}

@@ -1,0 +1,57 @@
+//! Stage "forward": decides where each frame goes, and which frames wait.
+
+use super::collect::Collected;
+use crate::batch::Batch;
+use crate::forward::{Held, forward_watched, hold, show};
+use crate::policy::Turn;
+use crate::topology::Context;
+
+/// Result of stage "forward".
+pub(super) struct Forwarded {
+    /// Number of frames taken from the client, without those that wait.
+    pub(super) frames: u64,
+    /// At every port whose limit makes senders wait, room is reserved for the unicast frames of the batch.
+    pub(super) is_reserved: bool,
+    /// Where the batch was cut, if frames wait for their receiver.
+    pub(super) held: Option<Held>,
+    /// The grant of the source's limit is used up.
+    pub(super) is_used_up: bool,
+}
+
+#[inline(always)]
+pub(super) fn forward(
+    context: Context<'_>,
+    turn: &Turn<'_>,
+    collected: &Collected,
+    batch: &mut Batch<'_>,
+) -> Forwarded {
+    let Context { from, switch, now } = context;
+    let watch = switch.watch(from.owner.index());
+    if switch.has_vlans() {
+        from.vlans.classify_all(batch);
+    }
+    match watch {
+        None => switch.forward().forward(batch, from, switch, now.seconds),
+        Some(watch) => forward_watched(watch, batch, from, switch, now.seconds),
+    }
+    let (mut frames, mut bytes, mut held) = (collected.frames, collected.bytes, None);
+    // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
+    // kinds apart.
+    let is_reserved = collected.may_hold && batch.len() as u64 == collected.frames;
+    if is_reserved {
+        held = hold(batch, from, switch, now.nanoseconds);
+        if let Some(held) = &held {
+            batch.truncate(held.len);
+            (frames, bytes) = (held.len as u64, batch.bytes());
+        }
+    }
+    from.port.counters().add_in(frames, bytes);
+    let is_used_up = turn.charge(batch);
+    if let Some(storm) = from.storm() {
+        storm.limit(batch, switch.flood_policy().direct_groups(), now);
+    }
+    if let Some(watch) = watch {
+        show(watch, batch, from, switch);
+    }
+    Forwarded { frames, is_reserved, held, is_used_up }
+}
