@@ -14,7 +14,7 @@
 //! An HTML comment before a block says how the block runs:
 //!
 //! - `<!-- not run: REASON -->`: the block is only parsed. These exemptions are counted and printed.
-//! - `<!-- test: terminal -->`: the block runs in a terminal in which a user types `q` all the time.
+//! - `<!-- test: terminal -->`: the block runs in a terminal in which a user types `q` ten times a second.
 //! - `<!-- test: background -->`: the block is started, and ends with the page.
 //! - `<!-- test: background until CONDITION -->`: also waits until the shell command CONDITION succeeds.
 //! - `<!-- test: file NAME -->`: the block does not run. It is written to this file, for the following blocks.

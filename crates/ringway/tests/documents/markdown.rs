@@ -9,7 +9,7 @@ use std::path::Path;
 pub enum Task {
     /// The block runs to its end, and must succeed.
     Run,
-    /// The block runs to its end in a terminal in which a user types `q` all the time.
+    /// The block runs to its end in a terminal in which a user types `q` ten times a second.
     Terminal,
     /// The block is started. The page continues when the condition, a shell command, succeeds.
     Background { until: Option<String> },

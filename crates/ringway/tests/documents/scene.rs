@@ -28,8 +28,9 @@ set -u
 fail() { echo "$*" >&2; for log in "$WORK"/log/*; do echo "--- $log"; tail -n 40 "$log"; done >&2; exit 1; }
 # run LINE: the block of this line, to its end.
 run() { timeout -k 1 "$WITHIN" bash -e -o pipefail "$WORK/block/$1" >"$WORK/log/$1" 2>&1 </dev/null || fail "line $1: exit status $?"; }
-# type_q LINE: the block of this line, to its end, in a terminal.
-type_q() { yes q | timeout -k 1 "$WITHIN" script -qec "bash -e -o pipefail $WORK/block/$1" "$WORK/log/$1" >/dev/null 2>&1 || fail "line $1: exit status $?"; }
+# type_q LINE: the block of this line, to its end, in a terminal. The user types at a human's pace: `script` neither reads nor
+# writes any more when what is typed ahead fills the terminal.
+type_q() { while sleep 0.1 && echo q; do :; done | timeout -k 1 "$WITHIN" script -qec "bash -e -o pipefail $WORK/block/$1" "$WORK/log/$1" >/dev/null 2>&1 || fail "line $1: exit status $?"; }
 # start LINE: the block of this line, beside what follows.
 start() { bash -e -o pipefail "$WORK/block/$1" >"$WORK/log/$1" 2>&1 <&9 & }
 # until_ LINE CONDITION: goes on when it holds.
