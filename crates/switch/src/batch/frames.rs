@@ -57,7 +57,7 @@ impl<'b, 'm> Frames<'b, 'm> {
     }
 
     /// What each takes of a limit.
-    pub(crate) fn costs(&self) -> impl Iterator<Item = Cost> + Clone + use<'b, 'm> {
+    pub(crate) fn costs(&self) -> impl ExactSizeIterator<Item = Cost> + Clone + use<'b, 'm> {
         let batch = self.all.batch();
         self.order.as_slice().iter().map(|&index| batch.cost_of(index.into()))
     }

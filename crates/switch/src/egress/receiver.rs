@@ -50,12 +50,11 @@ impl<'a> Receiver<'a> {
     /// Counts all frames except the first `given` as dropped, and shows them to the port's captures.
     #[cold]
     pub(super) fn refuse(&self, frames: &Frames<'_, '_>, given: usize, reason: DropReason) {
-        let refused = frames.clone().skip(given);
-        let count = refused.clone().count();
+        let count = frames.len() - given;
         self.to.port.counters().drop_out(reason, count as u64);
         self.progress.refuse(count);
         if let Some(watch) = self.watch {
-            watch.lose(refused, reason);
+            watch.lose(frames.clone().skip(given), reason);
         }
     }
 }

@@ -94,7 +94,7 @@ impl Egress {
     pub(crate) fn admit(
         &self,
         from: Sender,
-        costs: impl Iterator<Item = Cost> + Clone,
+        costs: impl ExactSizeIterator<Item = Cost> + Clone,
         sum: Option<(usize, Cost)>,
         promised: usize,
         now: u64,
@@ -185,16 +185,15 @@ impl Rule for Egress {
     }
 }
 
-/// Counts the leading frames that begin before `most` bytes and `most_frames` frames.
-pub(crate) fn first(costs: impl Iterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
-    let mut admitted = Admitted { given: 0, cost: Cost::default(), refused: 0, cause: Cause::Bits };
+/// Counts the leading frames that begin before `most` bytes and `most_frames` frames. All frames behind them are refused.
+pub(crate) fn first(costs: impl ExactSizeIterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
+    let (count, mut given, mut sum) = (costs.len(), 0, Cost::default());
     for cost in costs {
-        if admitted.cost.bytes < most && admitted.cost.frames < most_frames {
-            admitted.given += 1;
-            admitted.cost += cost;
-        } else {
-            admitted.refused += 1;
+        if sum.bytes >= most || sum.frames >= most_frames {
+            break;
         }
+        given += 1;
+        sum += cost;
     }
-    admitted
+    Admitted { given, cost: sum, refused: (count - given) as u64, cause: Cause::Bits }
 }
