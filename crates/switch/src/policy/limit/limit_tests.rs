@@ -53,7 +53,7 @@ fn contend_for(egress: &[&Egress], senders: &mut [Sender]) {
             senders.iter_mut().for_each(|sender| (sender.given, sender.refused) = (0, 0));
         }
         let (egress, sender) = (egress[index % egress.len()], &mut senders[index]);
-        let frames = sender.lens.iter().copied().map(Cost::of_one).cycle().take(sender.batch);
+        let frames = (0..sender.batch).map(|place| Cost::of_one(sender.lens[place % sender.lens.len()]));
         sender.next += sender.every;
         let mut most = sender.batch;
         if egress.limit().excess == Excess::Wait {
