@@ -177,7 +177,7 @@ fn list(context: &Context) -> ExitCode {
                 let (switch, name, kind) = (port.switch, port.name, port.kind);
                 let _ = writeln!(
                     text,
-                    "interface {{value={PREFIX}{switch}:{name}}}{{display=Ringway port {name} of {switch} ({kind})}}"
+                    "interface {{value={PREFIX}{switch}:{name}}}{{display=Ringway port {name} of {switch}, {kind}}}"
                 );
             }
         }
