@@ -67,12 +67,19 @@ pub struct Captured {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
     /// A client of the daemon with this runtime directory. Each request makes a connection.
     pub fn new(runtime_dir: &Path) -> Self {
-        Self { socket: runtime_dir.join(CONTROL_SOCKET) }
+        Self { socket: runtime_dir.join(CONTROL_SOCKET), patience: ANSWER_WITHIN }
+    }
+
+    /// Waits for an answer at most this long, instead of 10 s.
+    #[must_use]
+    pub fn patience(self, longest: Duration) -> Self {
+        Self { patience: longest, ..self }
     }
 
     /// Returns the daemon's status.
@@ -175,8 +182,8 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| self.broken(e))?;
         runtime.block_on(async {
-            let asked = tokio::time::timeout(ANSWER_WITHIN, self.request(Method::GET, &path, None));
-            let response = asked.await.map_err(|_| self.broken("no answer within 10 s"))??;
+            let asked = tokio::time::timeout(self.patience, self.request(Method::GET, &path, None));
+            let response = asked.await.map_err(|_| self.too_late())??;
             let status = response.status().as_u16();
             if status != 200 {
                 let body = response.into_body().collect().await.map_err(|e| self.broken(e))?.to_bytes();
@@ -225,6 +232,10 @@ impl Client {
         ClientError::Broken { path: self.socket.clone(), why: why.to_string() }
     }
 
+    fn too_late(&self) -> ClientError {
+        self.broken(format!("no answer within {} s", self.patience.as_secs_f64()))
+    }
+
     fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -235,7 +246,7 @@ impl Client {
         let runtime = runtime.map_err(|e| self.broken(e))?;
         let answer = runtime.block_on(async {
             let exchange = self.exchange(method, path, body);
-            tokio::time::timeout(ANSWER_WITHIN, exchange).await.map_err(|_| self.broken("no answer within 10 s"))?
+            tokio::time::timeout(self.patience, exchange).await.map_err(|_| self.too_late())?
         });
         let (status, body) = answer?;
         if (200..300).contains(&status) {
@@ -263,11 +274,14 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let stream = connect(&self.socket).and_then(UnixStream::from_std).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NoDaemon(self.socket.clone()),
-            io::ErrorKind::PermissionDenied => ClientError::Forbidden(self.socket.clone()),
-            _ => self.broken(e),
-        })?;
+        let stream =
+            connect(&self.socket, self.patience).and_then(UnixStream::from_std).map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    ClientError::NoDaemon(self.socket.clone())
+                }
+                io::ErrorKind::PermissionDenied => ClientError::Forbidden(self.socket.clone()),
+                _ => self.broken(e),
+            })?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|e| self.broken(e))?;
         // The task ends when the answer is read or dropped.
@@ -293,9 +307,9 @@ fn refused(status: u16, body: &[u8]) -> ClientError {
 }
 
 /// Connects. Waits for room in the daemon's queue: a non-blocking socket would be refused.
-fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+fn connect(path: &Path, longest: Duration) -> io::Result<std::os::unix::net::UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER_WITHIN))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(longest))?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     let stream = std::os::unix::net::UnixStream::from(socket);
     stream.set_nonblocking(true)?;

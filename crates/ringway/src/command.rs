@@ -1,5 +1,6 @@
 //! The command line of `ringway`.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -34,6 +35,7 @@ enum What {
     Top(commands::top::Args),
     Fdb(commands::fdb::Args),
     Capture(commands::capture::Args),
+    Extcap(commands::extcap::Args),
     Gen(commands::r#gen::Args),
     /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
     Bench(commands::lab::Args),
@@ -43,6 +45,13 @@ enum What {
 }
 
 impl Command {
+    /// Parses a command line, beginning with the program. Its file name can stand for a subcommand: Wireshark calls
+    /// `ringway-extcap`. Ends the process if the command line has a mistake, or asks for help.
+    #[must_use]
+    pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Self {
+        Self::parse_from(commands::extcap::by_name(arguments))
+    }
+
     /// Runs the subcommand.
     #[must_use]
     pub fn run(self) -> ExitCode {
@@ -56,6 +65,7 @@ impl Command {
             What::Bucket(args) => commands::bucket::run(args, &context),
             What::Switch(args) => commands::switch::run(args, &context),
             What::Capture(args) => commands::capture::run(args, &context),
+            What::Extcap(args) => commands::extcap::run(args, &context),
             What::Top(args) => commands::top::run(args, &context),
             What::Fdb(args) => commands::fdb::run(args, &context),
             What::Gen(args) => commands::r#gen::run(args, &context),

@@ -10,6 +10,8 @@ use ringway_control::client::{Client, ClientError};
 pub struct Context {
     /// The daemon's runtime directory.
     pub runtime_dir: PathBuf,
+    /// Whether the user named no other directory than the default one.
+    pub is_default_dir: bool,
 }
 
 impl Context {

@@ -34,6 +34,7 @@ impl Global {
     /// The runtime directory: the one that was given, or the default.
     #[must_use]
     pub fn context(self) -> Context {
-        Context { runtime_dir: self.runtime_dir.unwrap_or_else(runtime_dir::default_path) }
+        let is_default_dir = self.runtime_dir.is_none();
+        Context { is_default_dir, runtime_dir: self.runtime_dir.unwrap_or_else(runtime_dir::default_path) }
     }
 }

@@ -3,9 +3,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ringway::command::Command;
 
 fn main() -> ExitCode {
-    Command::parse().run()
+    Command::of(std::env::args_os()).run()
 }

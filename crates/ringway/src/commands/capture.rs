@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Direction {
+pub enum Direction {
     Both,
     In,
     Out,
@@ -123,7 +123,7 @@ fn refuse(what: &str) -> ExitCode {
 }
 
 /// Returns a flag that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process, which may be blocked by a reader.
-fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
+pub fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;

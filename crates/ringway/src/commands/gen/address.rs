@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_port_name_stands_for_the_address_gen_uses_there() {
         let dir = tempfile::tempdir().unwrap();
-        let nobody = Context { runtime_dir: dir.path().to_owned() };
+        let nobody = Context { runtime_dir: dir.path().to_owned(), is_default_dir: false };
         let resolve = |text| destination(text).map(|destination| destination.resolve(&nobody));
         assert_eq!(resolve("lan0:b"), Ok(named("lan0:b")));
         assert_ne!(named("lan0:a"), named("lan0:b"));

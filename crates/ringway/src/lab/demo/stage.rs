@@ -39,7 +39,7 @@ impl Stage {
 
     /// Context of commands for this switch.
     pub fn context(&self) -> Context {
-        Context { runtime_dir: self.dir.path().to_owned() }
+        Context { runtime_dir: self.dir.path().to_owned(), is_default_dir: false }
     }
 
     /// A client of its administration API.
