@@ -151,7 +151,11 @@ pub(crate) fn recognise(fd: c_int) -> Option<Pinned> {
     }
     // SAFETY: the caller's own number. If it is closed, the kernel says so.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    crate::errno::kept(|| daemon::is_connection(borrowed)).then(|| make(fd, State::Unknown).ok())?
+    if !crate::errno::kept(|| daemon::is_connection(borrowed)) {
+        return None;
+    }
+    crate::process::at_first_open();
+    make(fd, State::Unknown).ok()
 }
 
 /// Notes that `new` is a duplicate of `old`, a netmap descriptor.

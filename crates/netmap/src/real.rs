@@ -75,6 +75,7 @@ functions! {
     FCNTL = c"fcntl";
     FCNTL64 = c"fcntl64";
     RECVMSG = c"recvmsg";
+    RECVMMSG = c"recvmmsg";
 }
 
 /// Calls the function behind an interposed one, with its exact type; returns -1 with ENOSYS if libc has none.

@@ -104,11 +104,16 @@ pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
 
 /// Asks the switch for a call when one of the events becomes ready.
 pub(crate) fn ask(file: &File, events: c_short) {
+    file.waiting.fetch_add(1, Ordering::Relaxed);
     each_waited_ring(file, events, crate::ring::Ring::ask);
 }
 
-/// Withdraws the requests for calls.
+/// Withdraws the requests for calls, unless another thread waits for the file.
 pub(crate) fn withdraw(file: &File, events: c_short) {
+    let fewer = |waiting: u32| waiting.checked_sub(1);
+    if file.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok_and(|waiting| waiting > 1) {
+        return;
+    }
     each_waited_ring(file, events, crate::ring::Ring::withdraw);
 }
 

@@ -76,3 +76,9 @@ pub(crate) fn each(first: c_int, last: c_int, mut visit: impl FnMut(c_int, Entry
         }
     }
 }
+
+/// Returns true if no descriptor was ever ours.
+#[inline]
+pub(crate) fn is_empty() -> bool {
+    END.load(Ordering::Relaxed) == 0
+}
