@@ -11,6 +11,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
 
+use super::region::Part;
 use super::ring::{Ring, RingMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
@@ -21,6 +22,8 @@ pub(super) struct ProcessInput {
     /// `next_ring`: the ring that the next batch begins with. `first_ring`: the ring that the last batch began with.
     next_ring: usize,
     first_ring: usize,
+    /// The port's part of a region, if it lies in one.
+    part: Option<Arc<Part>>,
 }
 
 struct TxRing {
@@ -43,7 +46,12 @@ impl ProcessInput {
             ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
             rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: WakeRequest::default() });
         }
-        Ok(Self { rings, next_ring: 0, first_ring: 0 })
+        Ok(Self { rings, next_ring: 0, first_ring: 0, part: None })
+    }
+
+    /// Keeps the port's part of its region until this side is dropped.
+    pub(super) fn keep(&mut self, part: Arc<Part>) {
+        self.part = Some(part);
     }
 }
 

@@ -12,6 +12,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
+use super::region::Part;
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, queue_of};
@@ -22,6 +23,8 @@ static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
     picks: Picks,
+    /// The port's part of a region, if it lies in one.
+    part: Option<Arc<Part>>,
 }
 
 struct RxRing {
@@ -68,7 +71,12 @@ impl ProcessOutput {
                 Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: ClientSlots { head: 0, next: 0 } })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Self { rings, picks: Picks::new() })
+        Ok(Self { rings, picks: Picks::new(), part: None })
+    }
+
+    /// Keeps the port's part of its region until this side is dropped.
+    pub(super) fn keep(&mut self, part: Arc<Part>) {
+        self.part = Some(part);
     }
 }
 
