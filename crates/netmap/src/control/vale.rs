@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use ringway_abi::netmap::{PortName, Reply, Request, Verb, Wish};
+use ringway_abi::netmap::{PortName, Reply, Request, Wish};
 
 use super::Call;
 use super::abi::{AttachBody, DetachBody, ListBody, NewBody, PollingBody, PortHeaderBody, mode};
@@ -38,7 +38,7 @@ impl Call<'_> {
         if !matches!(body.register.mode, mode::ALL_NIC | mode::DEFAULT) {
             return Err(libc::EINVAL);
         }
-        self.done(&Request::Control(Verb::Attach, name.clone()))?;
+        self.done(&Request::Attach(name.clone()))?;
         body.port_index = self.place_of(&name)?.1;
         Ok(())
     }
@@ -46,17 +46,17 @@ impl Call<'_> {
     pub(super) fn detach(&mut self, body: &mut DetachBody) -> Result<(), c_int> {
         let name = self.port_name()?;
         body.port_index = self.place_of(&name).map_or(0, |(_, port)| port);
-        self.done(&Request::Control(Verb::Detach, name))
+        self.done(&Request::Detach(name))
     }
 
     pub(super) fn new_port(&mut self, _: &mut NewBody) -> Result<(), c_int> {
         let name = self.persistent_name()?;
-        self.done(&Request::Persist(Verb::New, name))
+        self.done(&Request::New(name))
     }
 
     pub(super) fn delete_port(&mut self) -> Result<(), c_int> {
         let name = self.persistent_name()?;
-        self.done(&Request::Persist(Verb::Delete, name))
+        self.done(&Request::Delete(name))
     }
 
     /// Returns the name of a persistent port, which has no switch in it.
