@@ -173,10 +173,7 @@ impl Region {
     /// # Errors
     /// The shape is out of range or needs more memory, or the kernel refuses.
     pub fn new(id: u16, wish: &Wish, most: u64) -> Result<Arc<Self>, RegionError> {
-        let buffer_size = if wish.buffer_size == 0 { DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
-        let shape = wish.shape(buffer_size);
-        Layout::new(shape, 0).map_err(RegionError::Shape)?;
-        let sizes = Sizes::of(&shape, most)?;
+        let (_, sizes) = Self::sizes(wish, most)?;
         let memory = SharedMemory::create("netmap", sizes.bytes)?;
         let room = Room {
             interfaces: Pages::new(0..INTERFACE_BYTES),
@@ -184,6 +181,22 @@ impl Region {
             pool: Pool::new(sizes.buffer_count),
         };
         Ok(Arc::new(Self { memory, sizes, id, room: Mutex::new(room) }))
+    }
+
+    fn sizes(wish: &Wish, most: u64) -> Result<(Shape, Sizes), RegionError> {
+        let buffer_size = if wish.buffer_size == 0 { DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
+        let shape = wish.shape(buffer_size);
+        Layout::new(shape, 0).map_err(RegionError::Shape)?;
+        Ok((shape, Sizes::of(&shape, most)?))
+    }
+
+    /// Returns the shape that the first port of a new region gets, and the bytes of the region.
+    ///
+    /// # Errors
+    /// As for [`Region::new`].
+    pub fn plan(wish: &Wish, most: u64) -> Result<(Shape, u64), RegionError> {
+        let (shape, sizes) = Self::sizes(wish, most)?;
+        Ok((shape, sizes.bytes as u64))
     }
 
     /// Returns the region's number.
