@@ -395,11 +395,12 @@ static void bad_ring_case(void) {
     uint32_t head = tx->head;
     tx->head = tx->cur = tx->num_slots;
     CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == -1 && errno == EINVAL && tx->head == head && tx->cur == head);
-    tx->cur = head - 1;
-    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == -1 && errno == EINVAL && tx->cur == head);
+    tx->head = head + 2, tx->cur = head + 1;
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == -1 && errno == EINVAL && tx->head == head && tx->cur == head);
     tx->head = 0xffffffff;
     struct pollfd fd = {.fd = a.fd, .events = POLLOUT};
     CHECK(poll(&fd, 1, 1000) == 1 && (fd.revents & POLLERR) && tx->head == head);
+    CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0);
     rx->head = rx->cur = ring_next(rx, rx->tail);
     CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == -1 && errno == EINVAL && rx->head == 5);
     tx->tail = 77777;
