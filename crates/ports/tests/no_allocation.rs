@@ -74,6 +74,8 @@ impl Lan {
     }
 }
 
+impl NetmapHost for Lan {}
+
 impl Host for Lan {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
         let (sides, ends) = process::open(&request.port, request.shape, 0).map_err(|error| error.to_string())?;
