@@ -8,7 +8,7 @@ use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{Family, Granted, Register, Reply, Request, Rings, Wish};
-use ringway_abi::slot::SLOT_BYTES;
+use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
 use ringway_memory::SharedMemory;
 use ringway_scenes::{Daemon, PATIENCE, until};
@@ -164,6 +164,35 @@ impl Bound {
         assert!(place.write(frame));
         slot.store(Slot { buffer, len: frame.len() as u16, flags: 0 }.to_word(), Ordering::SeqCst);
         self.publish(ring, (head + 1) % self.layout.shape.tx_slots);
+    }
+
+    /// Sends a frame in as many slots as it needs.
+    pub fn send_long(&self, ring: u16, frame: &[u8]) {
+        let mut head = self.doorbell(ring)[TX_CLIENT + INDEX].load(Ordering::SeqCst);
+        let pieces = frame.chunks(self.layout.shape.buffer_size as usize);
+        let count = pieces.len();
+        for (number, piece) in (1..).zip(pieces) {
+            let slot = self.tx_slot(ring, head);
+            let buffer = Slot::from_word(slot.load(Ordering::SeqCst)).buffer;
+            assert!(self.memory.mapping().view(self.layout.buffer(buffer), piece.len()).unwrap().write(piece));
+            let flags = if number < count { NS_MOREFRAG } else { 0 };
+            slot.store(Slot { buffer, len: piece.len() as u16, flags }.to_word(), Ordering::SeqCst);
+            head = (head + 1) % self.layout.shape.tx_slots;
+        }
+        self.publish(ring, head);
+    }
+
+    /// Receives a frame from as many slots as it has.
+    pub fn receive_long(&self, ring: u16) -> Vec<u8> {
+        let mut frame = Vec::new();
+        loop {
+            let slot = self.wait(ring).load(Ordering::SeqCst);
+            frame.extend(self.bytes(slot));
+            self.next(ring);
+            if !Slot::from_word(slot).more() {
+                return frame;
+            }
+        }
     }
 
     /// Waits until the switch has taken all frames of a transmit ring.

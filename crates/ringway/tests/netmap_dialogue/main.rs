@@ -12,10 +12,11 @@ use ringway_abi::{Slot, slot::NS_BUF_CHANGED};
 use ringway_scenes::{Daemon, until};
 use ringway_testing::child::Ended;
 use ringway_testing::frame::{patterned, station};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
-    socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, send,
+    sendmsg, socketpair,
 };
 
 fn name(text: &str) -> PortName {
@@ -184,8 +185,8 @@ fn the_port_of_a_killed_process_goes_and_its_name_is_free() {
     let daemon = Daemon::start("[switch.lan0]\n");
     let (connection, _bound) = registered(&daemon, "lan0:a");
     // The process has the only descriptor.
-    let mut process = Command::new("sleep");
-    let mut process = Ended(process.arg("1000").stdin(Stdio::from(connection.socket)).spawn().unwrap());
+    let process = Command::new("sleep").arg("1000").stdin(Stdio::from(connection.socket)).spawn();
+    let mut process = Ended(process.unwrap());
     assert_eq!(daemon.port("a")["state"], "up");
     process.kill().unwrap();
     process.wait().unwrap();
@@ -334,21 +335,41 @@ fn messages_that_are_none_end_their_own_connection_only() {
     // A client that never reads its answers is disconnected.
     let deaf = open(&daemon, OURS);
     until("the switch ends the connection", || {
-        send_quietly(&deaf, &Request::Recall.encode());
-        rustix::net::recv(&evil.socket, &mut [0; 1][..], RecvFlags::DONTWAIT).is_err() && is_closed(&deaf)
+        let _ = send(&deaf.socket, &Request::Recall.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        is_closed(&deaf)
     });
     bound.send(0, &patterned([0xff; 6], station(1u32), 60, 1));
     assert_eq!(peer.receive(0).len(), 60);
 }
 
-fn send_quietly(netmap: &Netmap, message: &[u8]) {
-    let _ = rustix::net::send(&netmap.socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-}
-
 fn is_closed(netmap: &Netmap) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut wait = [PollFd::new(&netmap.socket, PollFlags::RDHUP)];
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+}
+
+#[test]
+fn frames_have_the_header_that_each_port_asked_for() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let ports = [0u8, 10, 12].map(|header| {
+        let mut register = all_of(&format!("lan0:h{header}"));
+        register.wish.header = header;
+        let netmap = open(&daemon, OURS);
+        let bound = netmap.register(register);
+        (netmap, bound, usize::from(header))
+    });
+    for (number, (_, sender, before)) in (0..).zip(&ports) {
+        for len in [60, 700, 3000, 4000] {
+            let frame = patterned([0xff; 6], station(number), len, number);
+            sender.send_long(0, &[&vec![0; *before][..], &frame].concat());
+            for (_, receiver, before) in
+                ports.iter().filter(|(other, ..)| !std::ptr::eq(other, &ports[number as usize].0))
+            {
+                let came = receiver.receive_long(0);
+                assert!(came[..*before].iter().all(|&byte| byte == 0), "nothing is left to be done");
+                assert_eq!(came[*before..], frame, "{len} bytes after {before}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -356,7 +377,7 @@ fn a_port_that_an_administrator_removes_ends_all_its_registrations() {
     let daemon = Daemon::start("[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n");
     let (first, _bound) = registered(&daemon, "lan0:a");
     let (second, _same) = registered(&daemon, "lan0:a");
-    daemon.ok(&["port", "remove", "a"]);
+    daemon.ok(&["port", "del", "a"]);
     for connection in [first, second] {
         match connection.end() {
             Some(Reply::Refused { text, .. }) => assert!(text.contains("the port was removed"), "{text}"),
