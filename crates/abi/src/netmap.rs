@@ -9,6 +9,11 @@
 //! descriptors: the region's memory, the eventfd that wakes the switch (kick), and the registration's own eventfd that wakes
 //! the client (call).
 //!
+//! Registrations of one ring share its doorbell, so the number of a wish ([`crate::doorbell`]) must differ from all earlier
+//! ones of the ring, whichever process made them: a client adds 1 to the number in memory (and skips 0), and does not write 0
+//! to withdraw it. A ring keeps its positions when one registration ends and another begins: the client continues at the
+//! positions in the doorbell.
+//!
 //! The socket is `SOCK_SEQPACKET`. All numbers are little-endian. Other requests on the socket have another magic: see
 //! [`crate::attach`].
 

@@ -114,19 +114,8 @@ fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
     Ok((parse(&name.switch)?, parse(&name.port)?))
 }
 
-/// Header sizes that a process port can have.
-fn check_header(wish: &Wish) -> Result<(), Refusal> {
-    match wish.header {
-        0 | 12 => Ok(()),
-        other => {
-            Err(Refusal::new(Errno::OPNOTSUPP, format!("an offload header of {other} bytes: a port can have 0 or 12")))
-        }
-    }
-}
-
 impl NetmapHost for AttachHost {
     fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal> {
-        check_header(&register.wish)?;
         let wanted = |error: &RegionError| refusal(&register.name, error);
         if let Some(registration) = self.lock().share(client, family, register)? {
             return Ok(registration);
@@ -172,7 +161,6 @@ impl NetmapHost for AttachHost {
     }
 
     fn info(&mut self, family: Family, name: &PortName, wish: &Wish) -> Result<Numbers, Refusal> {
-        check_header(wish)?;
         let (reserved, most) = {
             let mut daemon = self.lock();
             if let Some((group, mac)) = daemon.group_of(name)? {
@@ -275,25 +263,29 @@ impl Daemon {
 
     /// Returns the port with this number: live ports, and persistent ones that are attached.
     fn list_netmap(&self, number: u32) -> Result<Listed, Refusal> {
-        let mut ports: BTreeMap<&Name, HashSet<&Name>> = BTreeMap::new();
-        for (switch, live) in &self.switches {
-            ports.entry(switch).or_default().extend(live.ports().keys());
-        }
+        // Attached persistent ports that nobody has registered, by switch.
+        let mut idle: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
         for (name, switch) in &self.netmap.persistent {
-            if let Some(switch) = switch {
-                ports.entry(switch).or_default().insert(name);
+            if let Some(switch) = switch.as_ref().filter(|switch| self.live(switch, name).is_none()) {
+                idle.entry(switch).or_default().push(name);
             }
         }
+        let mut switches: Vec<&Name> = self.switches.keys().chain(idle.keys().copied()).collect();
+        switches.sort();
+        switches.dedup();
         let mut left = number as usize;
-        for (switch_index, (switch, ports)) in ports.iter().enumerate() {
-            if left >= ports.len() {
-                left -= ports.len();
-                continue;
+        for (switch_index, switch) in switches.into_iter().enumerate() {
+            let live = self.switches.get(switch).into_iter().flat_map(|live| live.ports().keys());
+            let ports = live.chain(idle.get(switch).into_iter().flatten().copied());
+            let mut count = 0;
+            for (port_index, port) in ports.enumerate() {
+                if port_index == left {
+                    let name = PortName { switch: switch.to_string(), port: port.to_string() };
+                    return Ok(Listed { name, switch_index: switch_index as u32, port_index: left as u32 });
+                }
+                count += 1;
             }
-            let mut sorted: Vec<_> = ports.iter().collect();
-            sorted.sort();
-            let name = PortName { switch: switch.to_string(), port: sorted[left].to_string() };
-            return Ok(Listed { name, switch_index: switch_index as u32, port_index: left as u32 });
+            left -= count;
         }
         Err(Refusal::new(Errno::NOENT, format!("there are not more than {number} ports")))
     }

@@ -141,8 +141,8 @@ impl Sizes {
         let (buffers, buffer_count) = if bytes_of(large) <= allowed {
             large
         } else {
-            // The control area gets at most a quarter, or what the first port needs; the pool gets the rest.
-            let quarter = allowed / 4 / PAGE * PAGE;
+            // The ports get at most a quarter, or what the first one needs; the pool gets the rest.
+            let quarter = INTERFACE_BYTES + (allowed - INTERFACE_BYTES) / 4;
             let fitting = large.0.min(quarter.max(small.0)).min(allowed - small.1 as usize * size);
             let control = (fitting / PAGE * PAGE).max(small.0);
             (control, u32::try_from((allowed - control) / size).unwrap_or(u32::MAX).min(large.1).max(small.1))
@@ -235,8 +235,8 @@ impl Region {
         let kick = eventfd(0, flags).map_err(io::Error::from)?;
         let mut input = ProcessInput::new(Arc::clone(mapping), layout)?;
         let mut output = ProcessOutput::new(Arc::clone(mapping), layout)?;
-        input.keep(Arc::clone(&part));
-        output.keep(Arc::clone(&part));
+        input.keep(Arc::clone(&part), wish.header.into());
+        output.keep(Arc::clone(&part), wish.header.into());
         let calls = Arc::new(Calls::default());
         let pairs = 0..shape.tx_rings.max(shape.rx_rings);
         let pairs = pairs.map(|pair| ring::doorbell_of(mapping, &layout, pair)).collect::<io::Result<_>>()?;

@@ -31,6 +31,10 @@ impl Refusal {
         Self { errno, text: text.into() }
     }
 
+    fn unsupported() -> Self {
+        Self::new(Errno::OPNOTSUPP, "this switch has no ports for the netmap API")
+    }
+
     fn reply(&self) -> Reply {
         let errno = u16::try_from(self.errno.raw_os_error()).unwrap_or(0);
         Reply::Refused { errno, text: self.text.clone() }
@@ -61,34 +65,42 @@ pub enum Change {
     Delete(String),
 }
 
-/// Answers the requests of the netmap dialogue. Called on the server's thread.
+/// Answers the requests of the netmap dialogue. Called on the server's thread. By default, all are refused.
 pub trait NetmapHost {
     /// Registers a port, or some of its rings, for a client that has no registration yet.
     ///
     /// # Errors
     /// Why the request is refused.
-    fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal>;
+    fn register(&mut self, _client: ClientId, _family: Family, _register: &Register) -> Result<Registration, Refusal> {
+        Err(Refusal::unsupported())
+    }
 
     /// Ends a client's registration, which the caller drops afterwards.
-    fn unregister(&mut self, client: ClientId);
+    fn unregister(&mut self, _client: ClientId) {}
 
     /// Returns the numbers that a port has or would get.
     ///
     /// # Errors
     /// Why the request is refused.
-    fn info(&mut self, family: Family, name: &PortName, wish: &Wish) -> Result<Numbers, Refusal>;
+    fn info(&mut self, _family: Family, _name: &PortName, _wish: &Wish) -> Result<Numbers, Refusal> {
+        Err(Refusal::unsupported())
+    }
 
     /// Returns the port of this number, counted over all switches.
     ///
     /// # Errors
     /// There is none.
-    fn list(&mut self, number: u32) -> Result<Listed, Refusal>;
+    fn list(&mut self, _number: u32) -> Result<Listed, Refusal> {
+        Err(Refusal::unsupported())
+    }
 
     /// Changes a persistent port.
     ///
     /// # Errors
     /// Why the request is refused.
-    fn change(&mut self, change: &Change) -> Result<(), Refusal>;
+    fn change(&mut self, _change: &Change) -> Result<(), Refusal> {
+        Err(Refusal::unsupported())
+    }
 }
 
 /// A connection of this dialogue.
