@@ -10,8 +10,8 @@ use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, getpeername, recvmsg, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, getpeername, recvmsg, send, socket_with,
 };
 
 /// Where the daemon listens unless `RINGWAY_ATTACH_SOCKET` says otherwise.
@@ -41,7 +41,9 @@ fn address() -> Option<&'static SocketAddrUnix> {
 
 /// Returns true if a program before this one in the process, or an ancestor, has opened `/dev/netmap`.
 pub(crate) fn is_relative() -> bool {
-    std::env::var_os(FAMILY).is_some()
+    // Not by std, which allocates: this is asked at load.
+    // SAFETY: the name ends with a NUL byte; no pointer is kept.
+    unsafe { !libc::getenv(c"RINGWAY_FAMILY".as_ptr()).is_null() }
 }
 
 /// Returns the family's number. The first call makes it, unless the environment has one, and puts it there.

@@ -5,15 +5,15 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ops::{Deref, Range};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
+use ringway_abi::Layout;
 use ringway_abi::doorbell::PAIR_BYTES;
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{Granted, Request};
 use ringway_abi::slot::SLOT_BYTES;
-use ringway_abi::Layout;
 
 use crate::daemon::{self, Given};
 use crate::lock::Lock;
@@ -283,7 +283,8 @@ impl File {
         self.call.put(given.call);
         // SAFETY: the state says that there is no registration, and the request lock keeps other writers away.
         let slot = unsafe { &mut *self.registration.get() };
-        if let Some(old) = slot.replace(Registration { region, layout, tx: granted.tx.clone(), rx: granted.rx.clone() }) {
+        if let Some(old) = slot.replace(Registration { region, layout, tx: granted.tx.clone(), rx: granted.rx.clone() })
+        {
             old.region.end();
         }
         self.state.store(State::Registered as u32, Ordering::Release);

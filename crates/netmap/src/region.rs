@@ -45,7 +45,8 @@ impl Used {
         let _held = LOCK.take();
         let users = |region: &Region| region.users.load(Ordering::Relaxed);
         // An inode's number is not used again while the memory is open here.
-        let known = REGION.iter().position(|region| users(region) > 0 && region.inode.load(Ordering::Relaxed) == stat.st_ino);
+        let known =
+            REGION.iter().position(|region| users(region) > 0 && region.inode.load(Ordering::Relaxed) == stat.st_ino);
         if let Some(index) = known {
             REGION[index].users.fetch_add(1, Ordering::Relaxed);
             return Some(Used(index));
@@ -53,7 +54,14 @@ impl Used {
         let index = REGION.iter().position(|region| users(region) == 0)?;
         // SAFETY: a new mapping, at an address that the kernel chooses. The memory is sealed against shrinking.
         let start = unsafe {
-            mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &memory, 0)
+            mmap(
+                null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &memory,
+                0,
+            )
         };
         let region = &REGION[index];
         region.start.store(start.ok()?.cast(), Ordering::Relaxed);

@@ -15,7 +15,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_abi::Slot;
-use ringway_abi::doorbell::{INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence};
+use ringway_abi::doorbell::{
+    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence,
+};
 use ringway_abi::layout::netmap_ring;
 
 use crate::user;
@@ -168,8 +170,7 @@ impl Ring {
             self.bell(self.client() + INDEX).store(head, Ordering::Release);
             if self.dir == Dir::Tx {
                 publish_fence();
-                synced.kick =
-                    granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
+                synced.kick = granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
             }
         }
         let tail = self.tail();

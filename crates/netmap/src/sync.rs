@@ -59,7 +59,9 @@ pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
     let sum = sync_rings(file, registration, dir);
     if sum.moved {
         file.idle.store(0, Ordering::Relaxed);
-    } else if file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1 && has_gone(file, fd) {
+    } else if file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1
+        && has_gone(file, fd)
+    {
         return Err(libc::ENXIO);
     }
     match sum {

@@ -68,7 +68,9 @@ pub(crate) fn set(fd: c_int, entry: Entry) -> bool {
 /// Calls `visit` with each descriptor from `first` to `last` that is not [`Entry::Other`].
 pub(crate) fn each(first: c_int, last: c_int, mut visit: impl FnMut(c_int, Entry)) {
     let first = usize::try_from(first).unwrap_or(0).min(END.load(Ordering::Relaxed));
-    let last = usize::try_from(last).map_or(0, |last| last.saturating_add(1)).clamp(first, END.load(Ordering::Relaxed).max(first));
+    let last = usize::try_from(last)
+        .map_or(0, |last| last.saturating_add(1))
+        .clamp(first, END.load(Ordering::Relaxed).max(first));
     for (at, word) in TABLE[first..last].iter().enumerate() {
         if word.load(Ordering::Relaxed) != 0 {
             let fd = (first + at) as c_int;

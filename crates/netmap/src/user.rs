@@ -44,7 +44,9 @@ fn transfer(number: libc::c_long, local: libc::iovec, address: u64) -> Result<()
     let flags = 0 as libc::c_ulong;
     crate::errno::kept(|| {
         // SAFETY: the kernel checks the remote addresses; the local ones are a slice of this process.
-        let moved = unsafe { libc::syscall(number, libc::getpid(), &raw const local, 1usize, &raw const remote, 1usize, flags) };
+        let moved = unsafe {
+            libc::syscall(number, libc::getpid(), &raw const local, 1usize, &raw const remote, 1usize, flags)
+        };
         if moved == local.iov_len as libc::c_long { Ok(()) } else { Err(libc::EFAULT) }
     })
 }

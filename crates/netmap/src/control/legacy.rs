@@ -2,10 +2,12 @@
 
 use std::ffi::c_int;
 
-use super::abi::{self, AttachBody, DetachBody, Header, Legacy, ListBody, NewBody, PortHeaderBody, PortInfoBody, RegisterBody};
+use super::Call;
+use super::abi::{
+    self, AttachBody, DetachBody, Header, Legacy, ListBody, NewBody, PortHeaderBody, PortInfoBody, RegisterBody,
+};
 use super::abi::{flag, mode, request as kinds};
 use super::options::Options;
-use super::Call;
 use crate::file::Pinned;
 use crate::user;
 
@@ -98,7 +100,11 @@ fn set(call: &mut Call<'_>, legacy: &mut Legacy) -> Result<(), c_int> {
         DETACH => call.detach(&mut DetachBody { port_index: 0, reserved: 0 }),
         VNET_HDR | VNET_HDR_GET => {
             let mut body = PortHeaderBody { len: legacy.arg1.into(), reserved: 0 };
-            if legacy.cmd == VNET_HDR { call.set_header(&mut body)? } else { call.get_header(&mut body)? }
+            if legacy.cmd == VNET_HDR {
+                call.set_header(&mut body)?
+            } else {
+                call.get_header(&mut body)?
+            }
             legacy.arg1 = body.len as u16;
             Ok(())
         }
@@ -111,9 +117,7 @@ fn set(call: &mut Call<'_>, legacy: &mut Legacy) -> Result<(), c_int> {
             reserved: 0,
         }),
         DELIF => call.delete_port(),
-        POLLING_ON | POLLING_OFF => {
-            call.polling(&mut abi::PollingBody { mode: 0, first_cpu: 0, cpus: 0, reserved: 0 })
-        }
+        POLLING_ON | POLLING_OFF => call.polling(&mut abi::PollingBody { mode: 0, first_cpu: 0, cpus: 0, reserved: 0 }),
         _ => Err(libc::EINVAL),
     }
 }

@@ -16,8 +16,7 @@ use crate::{control, descriptors};
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
-    if !descriptors::is_other(fd) || control::is_netmap(number)
-    {
+    if !descriptors::is_other(fd) || control::is_netmap(number) {
         match ioctl_netmap(fd, number, argument) {
             None => {}
             Some(result) => return answer(result),
@@ -90,7 +89,12 @@ fn mmap_netmap(file: &Pinned, (address, bytes, protection, flags, fd, offset): M
     let memory = memory.as_raw_fd();
     call_real!(
         MMAP as fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
-        address, bytes, protection, flags, memory, offset
+        address,
+        bytes,
+        protection,
+        flags,
+        memory,
+        offset
     )
 }
 
@@ -122,7 +126,11 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     let received = call_real!(
         RECVMMSG as fn(c_int, *mut libc::mmsghdr, c_uint, c_int, *mut libc::timespec) -> c_int,
-        socket, messages, number, flags, timeout
+        socket,
+        messages,
+        number,
+        flags,
+        timeout
     );
     for at in 0..usize::try_from(received).unwrap_or(0) {
         // SAFETY: the kernel has just filled these messages in.

@@ -1,6 +1,6 @@
 //! `poll`, `select`, `epoll` and their relatives.
 
-use std::ffi::{c_int};
+use std::ffi::c_int;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
@@ -82,10 +82,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     if let Some(fds) = unsafe { with_netmap(fds, number) } {
         return ppoll_netmap(fds, timeout, mask);
     }
-    call_real!(
-        PPOLL as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
-        fds, number, timeout, mask
-    )
+    call_real!(PPOLL as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int, fds, number, timeout, mask)
 }
 
 /// `ppoll` with the size of its array.
@@ -108,7 +105,11 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     }
     call_real!(
         PPOLL_CHK as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t, size_t) -> c_int,
-        fds, number, timeout, mask, bytes
+        fds,
+        number,
+        timeout,
+        mask,
+        bytes
     )
 }
 
@@ -131,12 +132,17 @@ pub unsafe extern "C-unwind" fn select(
     }
     call_real!(
         SELECT as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int,
-        number, read, write, except, timeout
+        number,
+        read,
+        write,
+        except,
+        timeout
     )
 }
 
 fn select_netmap(sets: Sets, timeout: Option<&mut timeval>) -> c_int {
-    let time = timeout.as_ref().map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
+    let time =
+        timeout.as_ref().map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
     let Some(mut limit) = Limit::time(time.as_ref()) else { return answer(Err(libc::EINVAL)) };
     if timeout.is_some() {
         limit.begin();
@@ -172,7 +178,12 @@ pub unsafe extern "C-unwind" fn pselect(
     }
     call_real!(
         PSELECT as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int,
-        number, read, write, except, timeout, mask
+        number,
+        read,
+        write,
+        except,
+        timeout,
+        mask
     )
 }
 
@@ -239,7 +250,11 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     }
     call_real!(
         EPOLL_PWAIT as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
-        set, events, most, timeout, mask
+        set,
+        events,
+        most,
+        timeout,
+        mask
     )
 }
 
@@ -265,7 +280,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     }
     call_real!(
         EPOLL_PWAIT2 as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,
-        set, events, most, timeout, mask
+        set,
+        events,
+        most,
+        timeout,
+        mask
     )
 }
-

@@ -48,9 +48,8 @@ struct Set {
 // SAFETY: the watches are used by the holder of the lock only.
 unsafe impl Sync for Set {}
 
-static SET: [Set; SETS] = [const {
-    Set { users: AtomicU32::new(0), lock: Lock::new(), watches: UnsafeCell::new([UNUSED; WATCHES]) }
-}; SETS];
+static SET: [Set; SETS] =
+    [const { Set { users: AtomicU32::new(0), lock: Lock::new(), watches: UnsafeCell::new([UNUSED; WATCHES]) } }; SETS];
 
 fn with<T>(set: u16, work: impl FnOnce(&mut [Watch; WATCHES]) -> T) -> T {
     let set = &SET[usize::from(set)];
@@ -188,12 +187,12 @@ pub(crate) fn is_ready(set: u16, events: c_short) -> c_short {
 
 /// Asks the switch for calls for all descriptors of the set.
 pub(crate) fn ask(set: u16) {
-    each_file(set, |file, events| sync::ask(file, events));
+    each_file(set, sync::ask);
 }
 
 /// Withdraws the requests for calls.
 pub(crate) fn withdraw(set: u16) {
-    each_file(set, |file, events| sync::withdraw(file, events));
+    each_file(set, sync::withdraw);
 }
 
 fn each_file(set: u16, act: impl Fn(&file::File, c_short)) {
@@ -212,7 +211,10 @@ fn add_calls(set: u16, set_fd: c_int) {
         for watch in watches.iter_mut().filter(|watch| watch.fd >= 0) {
             let Some(file) = file::of(watch.fd) else { continue };
             let call = file.call.raw();
-            if call != watch.call && file.state() == State::Registered && control(set_fd, EPOLL_CTL_ADD, call, token(watch)).is_ok() {
+            if call != watch.call
+                && file.state() == State::Registered
+                && control(set_fd, EPOLL_CTL_ADD, call, token(watch)).is_ok()
+            {
                 watch.call = call;
             }
         }
@@ -239,19 +241,28 @@ fn collect(set: u16, events: &mut [epoll_event]) -> usize {
 }
 
 /// Waits in the kernel's set, and returns the number of the program's own events, and whether there were others.
-fn sleep(set: u16, set_fd: c_int, events: &mut [epoll_event], limit: Limit, mask: Mask) -> Result<(usize, bool), c_int> {
+fn sleep(
+    set: u16,
+    set_fd: c_int,
+    events: &mut [epoll_event],
+    limit: Limit,
+    mask: Mask,
+) -> Result<(usize, bool), c_int> {
     let left = limit.left();
     let time = left.as_ref().map_or(null(), std::ptr::from_ref);
     let most = events.len() as c_int;
     // SAFETY: `most` events; a time or null; the caller's mask or null with the kernel's size of a mask.
-    let mut found = unsafe { libc::syscall(libc::SYS_epoll_pwait2, set_fd, events.as_mut_ptr(), most, time, mask.0, 8usize) };
+    let mut found =
+        unsafe { libc::syscall(libc::SYS_epoll_pwait2, set_fd, events.as_mut_ptr(), most, time, mask.0, 8usize) };
     if found < 0 && crate::errno::get() == libc::ENOSYS {
         let milliseconds = left.map_or(-1, |left| {
             let whole = left.tv_sec.saturating_mul(1000).saturating_add((left.tv_nsec + 999_999) / 1_000_000);
             c_int::try_from(whole).unwrap_or(c_int::MAX)
         });
         // SAFETY: as above.
-        found = unsafe { libc::syscall(libc::SYS_epoll_pwait, set_fd, events.as_mut_ptr(), most, milliseconds, mask.0, 8usize) };
+        found = unsafe {
+            libc::syscall(libc::SYS_epoll_pwait, set_fd, events.as_mut_ptr(), most, milliseconds, mask.0, 8usize)
+        };
     }
     let found = usize::try_from(found).map_err(|_| crate::errno::get())?;
     let (mut kept, mut ours) = (0, false);

@@ -20,7 +20,7 @@ pub(crate) struct Sets {
 
 impl Sets {
     /// Returns the words of a set. A set of the program may be longer than libc's type.
-    fn words(&self, set: *mut fd_set) -> &mut [u64] {
+    fn words<'a>(self, set: *mut fd_set) -> &'a mut [u64] {
         if set.is_null() {
             return &mut [];
         }
@@ -70,7 +70,8 @@ pub(crate) fn select(sets: Sets, limit: Limit, mask: Mask) -> Result<c_int, c_in
         return Err(libc::EBADF);
     }
     let mut count = 0;
-    let ready = [(read, POLLIN, POLLIN | POLLHUP | POLLERR), (write, POLLOUT, POLLOUT | POLLERR), (except, POLLPRI, POLLPRI)];
+    let ready =
+        [(read, POLLIN, POLLIN | POLLHUP | POLLERR), (write, POLLOUT, POLLOUT | POLLERR), (except, POLLPRI, POLLPRI)];
     for (words, asked, ready) in ready {
         words.fill(0);
         for entry in fds.iter().filter(|entry| entry.events & asked != 0 && entry.revents & ready != 0) {
