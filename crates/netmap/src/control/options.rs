@@ -7,6 +7,10 @@ use crate::user;
 
 /// Most bytes of a request's body and options together.
 const MOST_BYTES: u64 = 4096;
+/// The kernel copies them with a pointer for each option, into a buffer that is a little larger. What fits into it is accepted.
+const BUFFER: u64 = MOST_BYTES + 112;
+const BEFORE_OPTIONS: u64 = 64;
+const POINTER: u64 = 8;
 const HEADER: u64 = size_of::<OptionHeader>() as u64;
 /// `NETMAP_REQ_OPT_*`: the types that have a name, and the one after them.
 const EXTMEM: u32 = 1;
@@ -42,14 +46,15 @@ fn body_bytes(option: &OptionHeader) -> u64 {
 /// # Errors
 /// EFAULT: an option cannot be read. EMSGSIZE: they are too long, or form a loop. EINVAL: a type is 0 or occurs twice.
 pub(crate) fn walk(first: u64, used: u64) -> Result<Options, c_int> {
-    let (mut options, mut at, mut used, mut seen) = (Options::default(), first, used, [0u64; END as usize]);
+    let (mut options, mut at, mut seen) = (Options::default(), first, [0u64; END as usize]);
+    let mut used = BEFORE_OPTIONS + used;
     while at != 0 {
         // No option is shorter than its header: a loop ends here, too.
-        if used + HEADER > MOST_BYTES {
+        if used + POINTER + HEADER > BUFFER {
             return Err(libc::EMSGSIZE);
         }
         let option: OptionHeader = user::read(at)?;
-        used += HEADER;
+        used += POINTER + HEADER;
         if option.kind == 0 {
             return mark(at, libc::EINVAL).and(Err(libc::EINVAL));
         }
@@ -60,7 +65,7 @@ pub(crate) fn walk(first: u64, used: u64) -> Result<Options, c_int> {
             }
             *place = at;
             let body = body_bytes(&option);
-            if option.size > MOST_BYTES || used + body > MOST_BYTES {
+            if option.size > MOST_BYTES || used + body > BUFFER {
                 return Err(libc::EMSGSIZE);
             }
             used += body;
