@@ -18,6 +18,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, send,
     sendmsg, socketpair,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn name(text: &str) -> PortName {
     text.parse().unwrap()
@@ -370,6 +371,38 @@ fn frames_have_the_header_that_each_port_asked_for() {
             }
         }
     }
+}
+
+#[test]
+fn connections_may_be_silent_and_their_number_is_bounded() {
+    /// Most connections of the dialogue.
+    const MOST: usize = 1024;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let silent = open(&daemon, OURS);
+    let early = connected(&daemon);
+    match rustix::net::recv(&early.socket, &mut [0; 256][..], RecvFlags::empty()) {
+        Ok((_, len)) => assert!(len > 0, "a connection without a first message is told that its time is over"),
+        Err(error) => panic!("{error}"),
+    }
+    let mut others: Vec<Netmap> = (1..MOST).map(|_| open(&daemon, OURS)).collect();
+    let late = connected(&daemon);
+    late.say(&Request::Open(OURS).encode());
+    match late.end() {
+        Some(Reply::Refused { errno, text }) => {
+            assert_eq!(Errno::from_raw_os_error(errno.into()), Errno::NFILE);
+            assert!(text.contains("1024 netmap connections are open"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    silent.register(all_of("lan0:a"));
+    others.pop();
+    until("a connection is free again", || {
+        let next = connected(&daemon);
+        next.say(&Request::Open(OURS).encode());
+        matches!(next.next(), Some((Reply::Done, _)))
+    });
 }
 
 #[test]
