@@ -556,6 +556,15 @@ static void refused_case(void) {
     one.head = (struct nm_option){.kind = 2, .size = 1 << 20};
     CHECK(asked("lan0:a", REQ_REGISTER, &reg, &one) == EMSGSIZE);
 
+    /* A long list: the kernel's buffer for options is full at the last one. */
+    struct nm_option many[100] = {{0}};
+    for (int i = 0; i < 99; i++)
+        many[i] = (struct nm_option){.kind = 6, .next = (uintptr_t)&many[i + 1]};
+    many[99] = (struct nm_option){.kind = 2, .size = 1000};
+    CHECK(asked("lan0:a", REQ_REGISTER, &reg, many) == EMSGSIZE);
+    many[99].size = 24;
+    CHECK(asked("lan0:a", REQ_REGISTER, &reg, many) == EOPNOTSUPP && many[99].status == EOPNOTSUPP);
+
     /* None of it has made a port, and the descriptor is good for a registration. */
     CHECK(control(fd, "lan0:a", REQ_REGISTER, &reg, NULL) == 0);
     CHECK(mmap(NULL, reg.memsize, PROT_READ, MAP_SHARED, fd, 4096) == MAP_FAILED && errno == EINVAL);
