@@ -50,6 +50,8 @@ pub enum MessageError {
     Shape(LayoutError),
     /// The reply's text is not UTF-8.
     Text,
+    /// There is no message of this kind.
+    Kind(u16),
 }
 
 impl std::fmt::Display for MessageError {
@@ -67,6 +69,7 @@ impl std::fmt::Display for MessageError {
             ),
             Self::Shape(error) => error.fmt(f),
             Self::Text => write!(f, "reply text is not UTF-8"),
+            Self::Kind(kind) => write!(f, "message of kind {kind}: there is none"),
         }
     }
 }
@@ -91,17 +94,17 @@ pub fn split_name(name: &str) -> Result<(&str, &str), MessageError> {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// Returns the text of a NUL-padded field, or `None` when the field is not UTF-8 or has other bytes after the first
 /// NUL.
-fn text_in(field: &[u8]) -> Option<&str> {
+pub(crate) fn text_in(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
     if field[end..].iter().any(|&b| b != 0) {
         return None;

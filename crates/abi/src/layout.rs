@@ -1,7 +1,9 @@
 //! The places of all parts in a client's memory (`sys/net/netmap.h`, `struct netmap_if` and `struct netmap_ring`).
 
+use std::ops::Range;
+
 use crate::doorbell::PAIR_BYTES;
-use crate::slot::SLOT_BYTES;
+use crate::slot::{SLOT_BYTES, Slot};
 
 /// `NETMAP_API` of the layout.
 pub const NETMAP_API: u32 = 14;
@@ -24,6 +26,10 @@ pub mod netmap_if {
     pub const RX_RINGS: usize = 28;
     /// `ni_bufs_head`, u32: first extra buffer, each names the next in its first four bytes.
     pub const BUFS_HEAD: usize = 32;
+    /// `ni_host_tx_rings`, u32: host transmit rings in `ring_ofs[]`.
+    pub const HOST_TX_RINGS: usize = 36;
+    /// `ni_host_rx_rings`, u32: host receive rings in `ring_ofs[]`.
+    pub const HOST_RX_RINGS: usize = 40;
     /// `ring_ofs[]`, i64 each: transmit, host transmit, receive, host receive.
     pub const RING_OFS: usize = 56;
 }
@@ -84,15 +90,57 @@ impl Default for Shape {
     }
 }
 
+impl Shape {
+    fn check(&self) -> Result<(), LayoutError> {
+        let within = |what, asked: u32, low: u32, high: u32, allowed| {
+            if (low..=high).contains(&asked) { Ok(()) } else { Err(LayoutError { what, asked: asked.into(), allowed }) }
+        };
+        within("tx_rings", self.tx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
+        within("rx_rings", self.rx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
+        within("tx_slots", self.tx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
+        within("rx_slots", self.rx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
+        within("buffer_size", self.buffer_size, MIN_BUFFER, MAX_BUFFER, "128 to 65472, a multiple of 64")?;
+        if !self.buffer_size.is_multiple_of(64) {
+            let allowed = "128 to 65472, a multiple of 64";
+            return Err(LayoutError { what: "buffer_size", asked: self.buffer_size.into(), allowed });
+        }
+        within("extra_buffers", self.extra_buffers, 0, MAX_EXTRA, "0 to 65536")
+    }
+
+    /// Returns the number of slots of all rings. Each begins with a buffer of its own.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        u32::from(self.tx_rings) * self.tx_slots + u32::from(self.rx_rings) * self.rx_slots
+    }
+
+    /// Returns the bytes of a port's own part, a multiple of 4,096: a page for `netmap_if`, the doorbells and the rings.
+    #[must_use]
+    pub fn own_bytes(&self) -> usize {
+        let tx = usize::from(self.tx_rings) * ring_bytes(self.tx_slots);
+        self.header_bytes() + tx + usize::from(self.rx_rings) * ring_bytes(self.rx_slots)
+    }
+
+    fn header_bytes(&self) -> usize {
+        let pairs = usize::from(self.tx_rings.max(self.rx_rings));
+        (PAGE + PAGE + pairs * PAIR_BYTES).next_multiple_of(PAGE)
+    }
+}
+
+fn ring_bytes(slots: u32) -> usize {
+    (netmap_ring::SLOTS + slots as usize * SLOT_BYTES).next_multiple_of(PAGE)
+}
+
 /// Most rings of one direction.
 pub const MAX_RINGS: u16 = 16;
 /// Most slots of one ring.
 pub const MAX_SLOTS: u32 = 32_768;
-const MAX_EXTRA: u32 = 65_536;
+/// Most extra buffers of a port or of a registration.
+pub const MAX_EXTRA: u32 = 65_536;
 const MIN_SLOTS: u32 = 4;
 const MIN_BUFFER: u32 = 128;
 const MAX_BUFFER: u32 = 65_472;
-const PAGE: usize = 4096;
+/// Parts of the memory begin on pages of this size.
+pub const PAGE: usize = 4096;
 
 /// A [`Shape`] that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,11 +161,43 @@ impl std::fmt::Display for LayoutError {
 
 impl std::error::Error for LayoutError {}
 
-/// Offsets in the shared memory of one client. Both sides compute them from the same [`Shape`] and colour.
+/// The place of a port in a region: a memory that several ports share, with one pool of buffers for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Offset of the port's own part, a multiple of 4,096: its doorbell and its rings.
+    pub base: usize,
+    /// Offset of buffer 0 of the pool.
+    pub buffers: usize,
+    /// Number of buffers of the pool, including the two reserved ones.
+    pub buffer_count: u32,
+    /// Size of the region in bytes.
+    pub bytes: usize,
+}
+
+/// What one registration of a port finds in its `netmap_if`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface<'a> {
+    /// Offset of the `netmap_if`.
+    pub at: usize,
+    /// The name, cut to 15 bytes.
+    pub name: &'a str,
+    /// The bound transmit rings.
+    pub tx: Range<u16>,
+    /// The bound receive rings.
+    pub rx: Range<u16>,
+    /// The extra buffers of this registration, linked in this order.
+    pub extra: &'a [u32],
+}
+
+/// Offsets in the shared memory of one client. Both sides compute them from the same [`Shape`], colour and [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The shape.
     pub shape: Shape,
+    /// Offset of the port's own part. A memory with one port begins with it.
+    pub base: usize,
+    /// Offset behind the port's own part: behind its last ring.
+    pub end: usize,
     /// Offset of the first doorbell block.
     pub doorbell: usize,
     /// Offset of the first transmit ring.
@@ -134,41 +214,51 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Computes the layout. `colour` (any number; 16 colours differ) shifts the doorbell within its page, so that the
-    /// doorbells of many clients, which each start on a page of their own, do not share a few cache sets.
+    /// Computes the layout of a memory with one port. `colour` (any number; 16 colours differ) shifts the doorbell within
+    /// its page, so that the doorbells of many clients, which each start on a page of their own, do not share a few cache
+    /// sets.
     ///
     /// # Errors
     /// A number is out of range.
     pub fn new(shape: Shape, colour: u32) -> Result<Self, LayoutError> {
-        let within = |what, asked: u32, low: u32, high: u32, allowed| {
-            if (low..=high).contains(&asked) { Ok(()) } else { Err(LayoutError { what, asked: asked.into(), allowed }) }
-        };
-        within("tx_rings", shape.tx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
-        within("rx_rings", shape.rx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
-        within("tx_slots", shape.tx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
-        within("rx_slots", shape.rx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
-        within("buffer_size", shape.buffer_size, MIN_BUFFER, MAX_BUFFER, "128 to 65472, a multiple of 64")?;
-        if !shape.buffer_size.is_multiple_of(64) {
-            let allowed = "128 to 65472, a multiple of 64";
-            return Err(LayoutError { what: "buffer_size", asked: shape.buffer_size.into(), allowed });
-        }
-        within("extra_buffers", shape.extra_buffers, 0, MAX_EXTRA, "0 to 65536")?;
+        shape.check()?;
+        let buffer_count = FIRST_BUFFER + shape.slots() + shape.extra_buffers;
+        let buffers = shape.own_bytes();
+        let bytes = (buffers + buffer_count as usize * shape.buffer_size as usize).next_multiple_of(PAGE);
+        Ok(Self::at(shape, colour, Place { base: 0, buffers, buffer_count, bytes }))
+    }
 
-        let page = |bytes: usize| bytes.next_multiple_of(PAGE);
-        let pairs = usize::from(shape.tx_rings.max(shape.rx_rings));
+    /// Computes the layout of a port in a region. The region's buffers have the shape's size. The shape's extra buffers are
+    /// not looked at: each registration has its own.
+    ///
+    /// # Errors
+    /// A number is out of range, or the port or the pool reaches beyond the region.
+    pub fn in_region(shape: Shape, colour: u32, place: Place) -> Result<Self, LayoutError> {
+        shape.check()?;
+        let Place { base, buffers, buffer_count, bytes } = place;
+        let outside = |what, asked: usize, allowed| Err(LayoutError { what, asked: asked as u64, allowed });
+        if !base.is_multiple_of(PAGE) || base.checked_add(shape.own_bytes()).is_none_or(|end| end > buffers) {
+            return outside("base", base, "a page of the region before its buffers");
+        }
+        if !buffers.is_multiple_of(PAGE) || buffers > bytes {
+            return outside("buffers", buffers, "a page of the region");
+        }
+        let pool = (buffer_count as usize).checked_mul(shape.buffer_size as usize);
+        if buffer_count <= FIRST_BUFFER || pool.is_none_or(|pool| pool > bytes - buffers) {
+            return outside("buffer_count", buffer_count as usize, "more than 2, within the region");
+        }
+        Ok(Self::at(shape, colour, place))
+    }
+
+    fn at(shape: Shape, colour: u32, place: Place) -> Self {
+        let Place { base, buffers, buffer_count, bytes } = place;
         let colours = PAGE / PAIR_BYTES;
-        let doorbell = PAGE + (colour as usize % colours) * PAIR_BYTES;
-        let tx_ring = page(PAGE + PAGE + pairs * PAIR_BYTES);
-        let tx_stride = page(netmap_ring::SLOTS + shape.tx_slots as usize * SLOT_BYTES);
+        let doorbell = base + PAGE + (colour as usize % colours) * PAIR_BYTES;
+        let (tx_stride, rx_stride) = (ring_bytes(shape.tx_slots), ring_bytes(shape.rx_slots));
+        let tx_ring = base + shape.header_bytes();
         let rx_ring = tx_ring + usize::from(shape.tx_rings) * tx_stride;
-        let rx_stride = page(netmap_ring::SLOTS + shape.rx_slots as usize * SLOT_BYTES);
-        let buffers = rx_ring + usize::from(shape.rx_rings) * rx_stride;
-        let buffer_count = FIRST_BUFFER
-            + u32::from(shape.tx_rings) * shape.tx_slots
-            + u32::from(shape.rx_rings) * shape.rx_slots
-            + shape.extra_buffers;
-        let bytes = page(buffers + buffer_count as usize * shape.buffer_size as usize);
-        Ok(Self { shape, doorbell, tx_ring, tx_stride, rx_ring, rx_stride, buffers, buffer_count, bytes })
+        let end = base + shape.own_bytes();
+        Self { shape, base, end, doorbell, tx_ring, tx_stride, rx_ring, rx_stride, buffers, buffer_count, bytes }
     }
 
     /// Returns the offset of a transmit ring.
@@ -258,6 +348,45 @@ impl Layout {
         }
     }
 
+    /// Calls `write` with the initial contents of the port's rings in a region, as [`Layout::initial_words`] does: the
+    /// words of each `netmap_ring` and of every slot. `buffers` gives the buffer of each slot.
+    pub fn ring_contents(&self, mut buffers: impl FnMut() -> u32, mut write: impl FnMut(usize, &[u8])) {
+        let tx = (0..self.shape.tx_rings).map(|ring| (self.tx_ring(ring), ring, 0, self.shape.tx_slots));
+        let rx = (0..self.shape.rx_rings).map(|ring| (self.rx_ring(ring), ring, 1, self.shape.rx_slots));
+        for (at, ring, dir, slots) in tx.chain(rx) {
+            self.ring_words(at, ring, dir, &mut write);
+            for slot in 0..slots as usize {
+                let first = Slot { buffer: buffers(), len: 0, flags: 0 };
+                write(at + netmap_ring::SLOTS + slot * SLOT_BYTES, &first.to_word().to_le_bytes());
+            }
+        }
+    }
+
+    /// Calls `write` with the contents of a registration's `netmap_if`, and links its extra buffers. A ring that is not
+    /// bound has offset 0.
+    pub fn interface_contents(&self, interface: &Interface<'_>, mut write: impl FnMut(usize, &[u8])) {
+        let Interface { at, name, ref tx, ref rx, extra } = *interface;
+        let ifname: Vec<u8> = name.bytes().take(15).collect();
+        write(at + netmap_if::NAME, &ifname);
+        write(at + netmap_if::VERSION, &NETMAP_API.to_le_bytes());
+        let (tx_rings, rx_rings) = (self.shape.tx_rings, self.shape.rx_rings);
+        write(at + netmap_if::TX_RINGS, &u32::from(tx_rings).to_le_bytes());
+        write(at + netmap_if::RX_RINGS, &u32::from(rx_rings).to_le_bytes());
+        write(at + netmap_if::HOST_TX_RINGS, &1u32.to_le_bytes());
+        write(at + netmap_if::HOST_RX_RINGS, &1u32.to_le_bytes());
+        write(at + netmap_if::BUFS_HEAD, &extra.first().copied().unwrap_or(0).to_le_bytes());
+        for (place, &buffer) in extra.iter().enumerate() {
+            let next = extra.get(place + 1).copied().unwrap_or(0);
+            write(self.buffer(buffer), &next.to_le_bytes());
+        }
+        let tx = tx.clone().filter(|&ring| ring < tx_rings).map(|ring| (ring, self.tx_ring(ring)));
+        let rx = rx.clone().filter(|&ring| ring < rx_rings).map(|ring| (tx_rings + 1 + ring, self.rx_ring(ring)));
+        for (index, ring) in tx.chain(rx) {
+            let offset = ring as i64 - at as i64;
+            write(at + netmap_if::RING_OFS + 8 * usize::from(index), &offset.to_le_bytes());
+        }
+    }
+
     fn ring_words(&self, at: usize, id: u16, dir: u16, write: &mut impl FnMut(usize, &[u8])) {
         let slots = if dir == 0 { self.shape.tx_slots } else { self.shape.rx_slots };
         write(at + netmap_ring::BUF_OFS, &((self.buffers - at) as i64).to_le_bytes());
@@ -269,5 +398,3 @@ impl Layout {
         write(at + netmap_ring::TAIL, &tail.to_le_bytes());
     }
 }
-
-use crate::slot::Slot;

@@ -25,10 +25,11 @@ pub mod attach;
 pub mod csb;
 pub mod doorbell;
 pub mod layout;
+pub mod netmap;
 pub mod offload;
 pub mod slot;
 pub mod suppression;
 
-pub use layout::{Layout, LayoutError, Shape};
+pub use layout::{Interface, Layout, LayoutError, Place, Shape};
 pub use offload::Offload;
 pub use slot::Slot;

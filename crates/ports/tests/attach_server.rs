@@ -15,7 +15,7 @@ use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::Port;
 use ringway_memory::Mapping;
-use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
+use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host, NetmapHost};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,6 +35,8 @@ enum Event {
 
 /// Grants every request except those for a port named "no".
 struct Recorder(Sender<Event>);
+
+impl NetmapHost for Recorder {}
 
 impl Host for Recorder {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::Request;
 use ringway_client::{Port, Shape};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
-use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
+use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host, NetmapHost};
 use ringway_switch::{FloodPolicy, Learning, MacTable, Member, Owner, Switch};
 use ringway_testing::PATIENCE;
 
@@ -73,6 +73,8 @@ impl Lan {
         self.engine.publish(Topology { ports: attached.collect() });
     }
 }
+
+impl NetmapHost for Lan {}
 
 impl Host for Lan {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {

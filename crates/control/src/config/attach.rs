@@ -39,6 +39,7 @@ keys! {
         create: Create = Create::Switches, Choice(&Create::WORDS), Live, "What attaching may create: switches and ports, ports only, or nothing (none).";
         max_ports: u32 = 1024, Integer(0..=MAX_PORTS), Live, "Most process ports attached at once, over all switches.";
         max_memory: u64 = 64 << 20, Size(1 << 16..=1 << 32), Live, "Most memory for one port's rings and buffers.";
+        max_region: u64 = 256 << 20, Size(1 << 20..=1 << 36), Live, "Most memory that all ports of one netmap program share.";
     }
 }
 

@@ -15,6 +15,7 @@ use ringway_ports::process::{self, ClientId, Grant, Host};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, NewPort};
+use super::netmap::Regions;
 use super::settle::SETTLE_WITHIN;
 use super::state::{Daemon, SharedDaemon, choose_poller, lock};
 use crate::config::{Create, Kind, Name, Port, Switch};
@@ -29,23 +30,34 @@ pub struct AttachHost {
     daemon: SharedDaemon,
     /// A poller did not take over the last change in time. A client can delay its poller.
     is_late: bool,
+    /// The memories that netmap ports lie in.
+    pub(super) regions: Regions,
 }
 
 impl AttachHost {
     /// The attach server's view of this daemon.
     pub fn new(daemon: SharedDaemon) -> Self {
-        Self { daemon, is_late: false }
+        Self { daemon, is_late: false, regions: Regions::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Daemon> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Daemon> {
         lock(&self.daemon)
     }
 
     /// Waits, without the daemon's lock, until all pollers use the published topology. The wait is short while a poller is late.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
+        self.wait_until(Daemon::is_settled);
+    }
+
+    /// Waits like [`AttachHost::settle`] until the ports that were closed are released.
+    pub(super) fn settle_released(&mut self) {
+        self.wait_until(Daemon::is_released);
+    }
+
+    fn wait_until(&mut self, is_settled: impl Fn(&Daemon) -> bool) {
         let deadline = Instant::now() + if self.is_late { SETTLE_LATE } else { SETTLE_WITHIN };
         loop {
-            let is_settled = self.lock().is_settled();
+            let is_settled = is_settled(&self.lock());
             self.is_late = !is_settled;
             if !self.is_late || Instant::now() >= deadline {
                 return;
@@ -57,14 +69,16 @@ impl AttachHost {
 
 impl Host for AttachHost {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
-        let Reservation { label, colour, existed } = self.lock().reserve(&request)?;
+        let wanted = Wanted::by(&request)?;
+        let Reservation { wanted, colour, existed, mac: _ } = self.lock().reserve(wanted)?;
+        let label = wanted.label();
         let (sides, ends) =
             process::open(&label, request.shape, colour).map_err(|e| format!("the switch cannot make {label}: {e}"))?;
         if existed {
             // The port has limits of its predecessor, which only one port may use at a time.
             self.settle();
         }
-        let mac = self.lock().admit(client, &request, label, sides)?;
+        let mac = self.lock().admit(client, &wanted, sides)?;
         // Until then a poller in the middle of its round does not deliver to this port.
         self.settle();
         Ok(Grant { ends, colour, mac })
@@ -75,14 +89,35 @@ impl Host for AttachHost {
     }
 }
 
+/// A port that a client asks for.
+pub(super) struct Wanted {
+    pub(super) switch: Name,
+    pub(super) name: Name,
+    /// Bytes of its rings and buffers.
+    pub(super) bytes: u64,
+}
+
+impl Wanted {
+    fn by(request: &Request) -> Result<Self, String> {
+        let bytes = Layout::new(request.shape, 0).map_err(|e| e.to_string())?.bytes as u64;
+        Ok(Self { switch: request.switch.parse()?, name: request.port.parse()?, bytes })
+    }
+
+    /// Returns `SWITCH:PORT`.
+    fn label(&self) -> String {
+        format!("{}:{}", self.switch, self.name)
+    }
+}
+
 /// A port that a client may attach to.
-struct Reservation {
-    /// `SWITCH:PORT`.
-    label: String,
+pub(super) struct Reservation {
+    pub(super) wanted: Wanted,
     /// The colour of the memory's layout.
-    colour: u32,
+    pub(super) colour: u32,
     /// The port had a client before.
-    existed: bool,
+    pub(super) existed: bool,
+    /// The address that is bound to the port.
+    pub(super) mac: [u8; 6],
 }
 
 /// Returns the time in milliseconds, rounded up.
@@ -92,11 +127,11 @@ fn whole_ms(wait: Duration) -> u128 {
 
 impl Daemon {
     /// Checks that a client may attach.
-    fn reserve(&mut self, request: &Request) -> Result<Reservation, String> {
+    pub(super) fn reserve(&mut self, wanted: Wanted) -> Result<Reservation, String> {
         inject::at("attach");
-        let (switch, name): (Name, Name) = (request.switch.parse()?, request.port.parse()?);
-        self.settings_for(&switch, &name)?;
-        self.within_limits(request)?;
+        let Wanted { switch, name, .. } = &wanted;
+        let settings = self.settings_for(switch, name)?;
+        self.within_limits(&wanted)?;
         if let Some((wait, faults)) = self.faults.wait(&(switch.clone(), name.clone()), Instant::now()) {
             let wait = wait.as_millis();
             return Err(format!(
@@ -105,17 +140,17 @@ impl Daemon {
         }
         let colour = self.next_colour;
         self.next_colour = self.next_colour.wrapping_add(1);
-        let existed = self.switches.get(&switch).is_some_and(|live| live.suspended(&name).is_some());
-        Ok(Reservation { label: format!("{switch}:{name}"), colour, existed })
+        let existed = self.switches.get(switch).is_some_and(|live| live.suspended(name).is_some());
+        Ok(Reservation { colour, existed, mac: bound_mac(&settings), wanted })
     }
 
     /// Makes the port of a client, after the same checks. Returns the address that is bound to the port.
-    fn admit(&mut self, client: ClientId, request: &Request, label: String, sides: PortIo) -> Result<[u8; 6], String> {
-        let (switch, name): (Name, Name) = (request.switch.parse()?, request.port.parse()?);
+    pub(super) fn admit(&mut self, client: ClientId, wanted: &Wanted, sides: PortIo) -> Result<[u8; 6], String> {
+        let (switch, name, label) = (wanted.switch.clone(), wanted.name.clone(), wanted.label());
         let settings = self.settings_for(&switch, &name)?;
-        self.within_limits(request)?;
+        self.within_limits(wanted)?;
         let poller = choose_poller(&settings, &self.switches, self.engine.pollers());
-        let mac = settings.mac.first().map_or([0; 6], |mac| mac.get().octets());
+        let mac = bound_mac(&settings);
         let sides = inject::sides(&label, sides);
         let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
@@ -133,7 +168,7 @@ impl Daemon {
     }
 
     /// Closes the port of a client that has gone.
-    fn detach(&mut self, client: ClientId) {
+    pub(super) fn detach(&mut self, client: ClientId) {
         let Some((switch, name)) = self.clients.remove(&client) else { return };
         self.detach_port(&switch, &name);
         self.remove_unused_switch(&switch);
@@ -141,7 +176,7 @@ impl Daemon {
     }
 
     /// Returns the settings of the port that a client asks for, or the reason why it may not have the port.
-    fn settings_for(&self, switch: &Name, name: &Name) -> Result<Port, String> {
+    pub(super) fn settings_for(&self, switch: &Name, name: &Name) -> Result<Port, String> {
         let label = format!("{switch}:{name}");
         if self.switches.get(switch).is_some_and(|s| s.ports().contains_key(name)) {
             return Err(format!("{label} is in use: attach to another name"));
@@ -182,19 +217,23 @@ impl Daemon {
     }
 
     /// Checks the limits of `[attach]` and of the switch.
-    fn within_limits(&self, request: &Request) -> Result<(), String> {
+    pub(super) fn within_limits(&self, wanted: &Wanted) -> Result<(), String> {
         let limits = &self.running.config.attach;
         if self.clients.len() >= limits.max_ports as usize {
             return Err(format!("{} clients are attached: [attach] max_ports allows no more", self.clients.len()));
         }
-        if self.switches.get(&request.switch.parse()?).is_some_and(|s| !s.has_room()) {
-            return Err(format!("switch {} is full: it has {} ports", request.switch, ringway_switch::MAX_PORTS));
+        if self.switches.get(&wanted.switch).is_some_and(|s| !s.has_room()) {
+            return Err(format!("switch {} is full: it has {} ports", wanted.switch, ringway_switch::MAX_PORTS));
         }
-        let bytes = Layout::new(request.shape, 0).map_err(|e| e.to_string())?.bytes as u64;
-        if bytes > limits.max_memory {
-            let (wanted, most) = (show_size(bytes), show_size(limits.max_memory));
+        if wanted.bytes > limits.max_memory {
+            let (wanted, most) = (show_size(wanted.bytes), show_size(limits.max_memory));
             return Err(format!("the port would take {wanted} of memory: [attach] max_memory allows {most}"));
         }
         Ok(())
     }
+}
+
+/// Returns the address that is bound to the port, or zeroes.
+fn bound_mac(settings: &Port) -> [u8; 6] {
+    settings.mac.first().map_or([0; 6], |mac| mac.get().octets())
 }

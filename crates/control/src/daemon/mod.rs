@@ -10,7 +10,7 @@
 //! - `open`: opens the devices and sockets of configured ports.
 //! - [`state`]: [`Daemon`], the state, and the steps that several operations share.
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
-//!   all), `attach` (clients attach and detach), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
+//!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
 //!   not be opened), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
@@ -32,6 +32,7 @@ pub mod faults;
 pub mod front_end;
 pub mod limits;
 pub mod live;
+mod netmap;
 mod open;
 mod recovery;
 pub mod refused;

@@ -19,6 +19,7 @@ use super::faults::Faults;
 use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
+use super::netmap::NetmapPorts;
 use super::refused::Refused;
 use super::running::Running;
 use crate::config::port::DynamicPorts;
@@ -47,6 +48,8 @@ pub struct Daemon {
     pub(super) buckets: Buckets,
     /// The port of each attached client: switch and name.
     pub(super) clients: HashMap<ClientId, (Name, Name)>,
+    /// The clients of ports of the netmap API.
+    pub(super) netmap: NetmapPorts,
     pub(super) disconnector: Option<Disconnector>,
     pub(super) next_colour: u32,
     pub(super) faults: Faults,
@@ -87,6 +90,7 @@ impl Daemon {
             switches: BTreeMap::new(),
             buckets: Buckets::default(),
             clients: HashMap::new(),
+            netmap: NetmapPorts::default(),
             disconnector: None,
             next_colour: 0,
             faults: Faults::default(),
@@ -222,9 +226,13 @@ impl Daemon {
         if stays { switch.suspend(name) } else { switch.remove(name) }
     }
 
-    pub(super) fn end_client(&self, client: ClientId, reason: &str) {
-        if let Some(disconnector) = &self.disconnector {
-            disconnector.end(client, reason.to_owned());
+    /// Tells a port's client, or all clients with a registration of it, that the port has ended.
+    pub(super) fn end_client(&mut self, client: ClientId, reason: &str) {
+        let registered = self.netmap.take(client);
+        let Some(disconnector) = &self.disconnector else { return };
+        match registered {
+            Some(clients) => clients.into_iter().for_each(|client| disconnector.end(client, reason.to_owned())),
+            None => disconnector.end(client, reason.to_owned()),
         }
     }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
-use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
 
+use super::region::Part;
 use super::ring::{Ring, RingMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
@@ -21,6 +21,8 @@ pub(super) struct ProcessInput {
     /// `next_ring`: the ring that the next batch begins with. `first_ring`: the ring that the last batch began with.
     next_ring: usize,
     first_ring: usize,
+    /// The port's part of a region, if it lies in one.
+    part: Option<Arc<Part>>,
 }
 
 struct TxRing {
@@ -43,7 +45,13 @@ impl ProcessInput {
             ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
             rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: WakeRequest::default() });
         }
-        Ok(Self { rings, next_ring: 0, first_ring: 0 })
+        Ok(Self { rings, next_ring: 0, first_ring: 0, part: None })
+    }
+
+    /// Keeps the port's part of its region until this side is dropped. Headers before frames have `prefix` bytes.
+    pub(super) fn keep(&mut self, part: Arc<Part>, prefix: usize) {
+        self.part = Some(part);
+        self.rings.iter_mut().for_each(|ring| ring.ring.prefix = prefix);
     }
 }
 
@@ -167,7 +175,7 @@ impl TxRing {
                 break Ok(());
             }
             at += if self.ring.offload {
-                take_prefixed_row(&memory, at, stop, batch)
+                take_prefixed_row(&self.ring, &memory, (at, stop), batch)
             } else {
                 take_row(&memory, at, stop, batch)
             };
@@ -215,7 +223,7 @@ impl TxRing {
             return Err(self.or_lost(PortFault::TxHeadOutOfRange(head)));
         }
         let memory = self.ring.memory();
-        let prefix = if self.ring.offload { PREFIX_BYTES as u64 } else { 0 };
+        let prefix = if self.ring.offload { self.ring.prefix as u64 } else { 0 };
         let (mut at, mut frame, mut len) = (self.next, 0, 0);
         self.taken = self.next;
         while at != head && discarded.frames < most as u64 {
@@ -330,7 +338,7 @@ fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'
 /// Takes frames of one slot each, each after a header, from slot `at` on and before slot `stop`, up to the first slot
 /// that is part of a longer frame or invalid, and while the batch has room. Returns their number.
 #[inline]
-fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+fn take_prefixed_row<'m>(ring: &Ring, memory: &RingMemory<'m>, (at, stop): (u32, u32), batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     for (taken, [word, _]) in slots.iter().enumerate() {
         if let Some([word, _]) = slots.get(taken + PREFETCH_AHEAD) {
@@ -344,7 +352,7 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
         }
         match usize::from(slot.len) {
             len if len == 0 || len > buffer.len() => return taken as u32,
-            len => take_prefixed(buffer, len, batch),
+            len => take_prefixed(buffer, len, ring.prefix, batch),
         }
     }
     slots.len() as u32
@@ -352,15 +360,15 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
 
 /// Returns the header before a frame, read once, and the frame after it. Returns `None` if the view is shorter than a
 /// header.
-fn split_prefix<'m>(buffer: View<'m>) -> Option<([u8; Offload::BYTES], View<'m>)> {
+fn split_prefix<'m>(buffer: View<'m>, prefix: usize) -> Option<([u8; Offload::BYTES], View<'m>)> {
     let mut header = [0; Offload::BYTES];
-    let frame = buffer.sub(PREFIX_BYTES, buffer.len().checked_sub(PREFIX_BYTES)?)?;
+    let frame = buffer.sub(prefix, buffer.len().checked_sub(prefix)?)?;
     buffer.read(&mut header).then_some((header, frame))
 }
 
 /// Takes a frame that lies with its header in the first `len` bytes of a buffer.
-fn take_prefixed<'m>(buffer: View<'m>, len: usize, batch: &mut Batch<'m>) {
-    let (Some((header, frame)), Some(len)) = (split_prefix(buffer), len.checked_sub(PREFIX_BYTES)) else {
+fn take_prefixed<'m>(buffer: View<'m>, len: usize, prefix: usize, batch: &mut Batch<'m>) {
+    let (Some((header, frame)), Some(len)) = (split_prefix(buffer, prefix), len.checked_sub(prefix)) else {
         return batch.refuse(DropReason::BadLength);
     };
     match Offload::decode(&header) {
@@ -411,10 +419,10 @@ fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32,
     }
     let mut offload = Ok(None);
     if let (true, None) = (ring.offload, fault) {
-        match pieces[0].and_then(split_prefix) {
+        match pieces[0].and_then(|piece| split_prefix(piece, ring.prefix)) {
             Some((header, frame)) => {
                 pieces[0] = Some(frame);
-                len -= PREFIX_BYTES;
+                len -= ring.prefix;
                 offload = Offload::decode(&header);
             }
             None => fault = Some(DropReason::BadLength),

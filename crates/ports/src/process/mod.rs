@@ -1,6 +1,7 @@
 //! Process ports: netmap's rings in memory shared with one client, and a doorbell (VALE §3.1, VPE §4.3 and §4.7).
 //!
 //! - `server`: the server of `attach.sock`.
+//! - `region`: one memory for several ports, for the netmap API.
 //! - `ring`: one ring of a client's memory, as the switch uses it.
 //! - `input`: the client's transmit rings; `output`: the client's receive rings.
 //!
@@ -11,6 +12,7 @@
 mod client_handles;
 mod input;
 mod output;
+mod region;
 mod ring;
 mod server;
 #[cfg(test)]
@@ -33,7 +35,8 @@ use input::ProcessInput;
 use output::ProcessOutput;
 use ring::Doorbell;
 
-pub use server::{AttachServer, ClientId, Disconnector, Grant, Host};
+pub use region::{Region, RegionError, RegionPort, Registration};
+pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal};
 
 /// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
 /// the layout's colour.

@@ -12,6 +12,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
+use super::region::Part;
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, queue_of};
@@ -22,6 +23,8 @@ static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
     picks: Picks,
+    /// The port's part of a region, if it lies in one.
+    part: Option<Arc<Part>>,
 }
 
 struct RxRing {
@@ -68,7 +71,13 @@ impl ProcessOutput {
                 Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: ClientSlots { head: 0, next: 0 } })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Self { rings, picks: Picks::new() })
+        Ok(Self { rings, picks: Picks::new(), part: None })
+    }
+
+    /// Keeps the port's part of its region until this side is dropped. Headers before frames have `prefix` bytes.
+    pub(super) fn keep(&mut self, part: Arc<Part>, prefix: usize) {
+        self.part = Some(part);
+        self.rings.iter_mut().for_each(|ring| ring.ring.prefix = prefix);
     }
 }
 
@@ -105,7 +114,7 @@ impl Output for ProcessOutput {
                 None if few => ring.deliver::<0, FEW>(frames, &mut tally),
                 None => ring.deliver::<0, ROW>(frames, &mut tally),
             },
-            [ring] => ring.deliver::<PREFIX_BYTES, ROW>(frames, &mut tally),
+            [ring] => ring.deliver_prefixed(frames, &mut tally),
             rings => deliver_spread(rings, &mut self.picks, frames, &mut tally),
         };
         counters.add_out(tally.frames, tally.bytes);
@@ -131,11 +140,8 @@ fn deliver_spread(
     let mut result = Ok(());
     for (number, ring) in rings.iter_mut().enumerate().filter(|(number, _)| used >> number & 1 != 0) {
         let mine = picks.of(frames.clone(), number);
-        let delivered = if ring.ring.offload {
-            ring.deliver::<PREFIX_BYTES, ROW>(mine, tally)
-        } else {
-            ring.deliver::<0, ROW>(mine, tally)
-        };
+        let delivered =
+            if ring.ring.offload { ring.deliver_prefixed(mine, tally) } else { ring.deliver::<0, ROW>(mine, tally) };
         result = result.and(delivered);
     }
     result
@@ -199,7 +205,19 @@ impl RxRing {
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 
-    /// Delivers frames, each after a header of `PREFIX` bytes (0 or [`PREFIX_BYTES`]). Handles them in rows of `ROW`.
+    /// Delivers frames, each after a header of the ring's size.
+    fn deliver_prefixed<'b, 'm: 'b>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
+        tally: &mut Tally,
+    ) -> Result<(), PortFault> {
+        match self.ring.prefix {
+            Offload::BYTES => self.deliver::<{ Offload::BYTES }, ROW>(frames, tally),
+            _ => self.deliver::<PREFIX_BYTES, ROW>(frames, tally),
+        }
+    }
+
+    /// Delivers frames, each after a header of `PREFIX` bytes (0, 10 or [`PREFIX_BYTES`]). Handles them in rows of `ROW`.
     #[inline]
     fn deliver<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         &mut self,
@@ -305,7 +323,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
             copy::write_short_row::<0>(rooms, firsts);
         } else if waited {
             if PREFIX > 0 {
-                rooms.iter().zip(row.clone()).for_each(|(room, frame)| _ = write_prefix(*room, &frame));
+                rooms.iter().zip(row.clone()).for_each(|(room, frame)| _ = write_prefix::<PREFIX>(*room, &frame));
             }
             copy::write_waited_row::<PREFIX>(rooms, row);
         } else {
@@ -313,7 +331,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
                 room.behind(PREFIX).inspect(|room| copy::touch(*room, &frame));
             }
             for (room, frame) in rooms.iter().zip(row) {
-                let room = if PREFIX > 0 { write_prefix(*room, &frame) } else { Some(*room) };
+                let room = if PREFIX > 0 { write_prefix::<PREFIX>(*room, &frame) } else { Some(*room) };
                 room.inspect(|room| copy::write(*room, &frame));
             }
         }
@@ -328,10 +346,10 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
 }
 
 /// Writes the frame's header to the beginning of a buffer. Returns the rest of the buffer.
-fn write_prefix<'m>(buffer: View<'m>, frame: &Frame<'_, '_>) -> Option<View<'m>> {
-    let mut prefix = [0; PREFIX_BYTES];
+fn write_prefix<'m, const PREFIX: usize>(buffer: View<'m>, frame: &Frame<'_, '_>) -> Option<View<'m>> {
+    let mut prefix = [0; PREFIX];
     prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload()));
-    buffer.write(&prefix).then(|| buffer.sub(PREFIX_BYTES, buffer.len() - PREFIX_BYTES))?
+    buffer.write(&prefix).then(|| buffer.sub(PREFIX, buffer.len() - PREFIX))?
 }
 
 /// Copies a frame to several buffers, all of them full except the last. Returns how many slots it took.
@@ -359,7 +377,7 @@ fn fill_slots<const PREFIX: usize>(
         let mut buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
         let mut prefix = 0;
         if PREFIX > 0 && piece == 0 {
-            buffer = write_prefix(buffer, &frame).ok_or(DropReason::ReceiverTooSmall)?;
+            buffer = write_prefix::<PREFIX>(buffer, &frame).ok_or(DropReason::ReceiverTooSmall)?;
             prefix = PREFIX;
         }
         let bytes = buffer.len().min(frame.len() - offset);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
+use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
 use ringway_memory::{Kept, Mapping, Pieces, PinnedPieces, PrefixComparer, View, prefetch_read};
@@ -26,6 +27,8 @@ pub(super) struct Ring {
     pub(super) buffer_size: u32,
     /// True if every frame begins with a header.
     pub(super) offload: bool,
+    /// Bytes of that header.
+    pub(super) prefix: usize,
 }
 
 /// The words of a ring pair's doorbell.
@@ -74,6 +77,7 @@ impl Ring {
             slots,
             buffer_size: size,
             offload: layout.shape.offload,
+            prefix: PREFIX_BYTES,
         })
     }
 

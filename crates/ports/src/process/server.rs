@@ -3,11 +3,15 @@
 //! A client has two seconds for its request. The kernel refuses descriptors that a client sends, or another thread closes
 //! them. A message that is not a request is answered with the reason. After the dialogue the open connection only means that
 //! the client lives: when the connection ends, however that happens, the port ends too.
+//!
+//! `netmap`: the netmap dialogue, on connections whose first message says so.
+
+mod netmap;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,6 +24,7 @@ use ringway_switch::PanicLocation;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
     SocketType, accept_with, bind, listen, sendmsg, shutdown, socket_with,
@@ -27,6 +32,7 @@ use rustix::net::{
 
 use super::client_handles::ClientHandles;
 use crate::front_end::{Files, close_in_background, receive, refuse_files};
+pub use netmap::{Change, Listed, NetmapHost, Refusal};
 
 /// Time limit for a client's request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
@@ -56,7 +62,7 @@ pub struct Grant {
 }
 
 /// Makes and removes the ports that clients ask for. Called on the server's thread.
-pub trait Host: Send {
+pub trait Host: NetmapHost + Send {
     /// Makes the port that a client asks for.
     ///
     /// # Errors
@@ -181,6 +187,8 @@ enum State {
     /// Waits for the request, until this time.
     Asking(Instant),
     Attached,
+    /// A connection of the netmap dialogue.
+    Netmap(netmap::Open),
 }
 
 struct Connection {
@@ -257,10 +265,11 @@ impl Server {
             Some(id) => {
                 if let Some(connection) = self.clients.remove(&id) {
                     let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
-                    send_reason(&connection.socket, &what);
+                    connection.send_end(&what);
                 }
                 // The host may have made the client's port already.
                 self.detach(id);
+                self.unregister(id);
             }
         }
         self.asking = self.clients.values().filter(|c| matches!(c.state, State::Asking(_))).count();
@@ -273,7 +282,7 @@ impl Server {
         let now = Instant::now();
         let first = self.clients.values().filter_map(|c| match c.state {
             State::Asking(deadline) => Some(deadline.saturating_duration_since(now)),
-            State::Attached => None,
+            State::Attached | State::Netmap(_) => None,
         });
         let wait = first.min()? + Duration::from_millis(1);
         Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() })
@@ -282,13 +291,13 @@ impl Server {
     fn accept(&mut self) {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => socket,
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.refuse_without_descriptor(),
+            Err(Errno::MFILE | Errno::NFILE) => return self.refuse_without_descriptor(),
             Err(_) => return,
         };
         if self.asking >= MOST_ASKING {
             let oldest = self.clients.iter().filter_map(|(id, c)| match c.state {
                 State::Asking(deadline) => Some((deadline, *id)),
-                State::Attached => None,
+                State::Attached | State::Netmap(_) => None,
             });
             if let Some((_, oldest)) = oldest.min() {
                 self.refuse(oldest, "too many clients are in the attach dialogue at once; try again");
@@ -334,6 +343,12 @@ impl Server {
         }
         #[cfg(test)]
         assert!(&message[..len] != TRAP, "injected");
+        if matches!(connection.state, State::Netmap(_)) {
+            return self.receive_netmap(id, &message[..len]);
+        }
+        if ringway_abi::netmap::is_netmap(&message[..len]) {
+            return self.open_netmap(id, &message[..len]);
+        }
         match Request::decode(&message[..len]) {
             Err(error) => self.refuse(id, &error.to_string()),
             Ok(request) => {
@@ -354,13 +369,7 @@ impl Server {
         self.asking -= 1;
         let bytes = grant.ends.layout.bytes as u64;
         let reply = Reply::Granted { colour: grant.colour, bytes, mac: grant.mac }.encode();
-        let descriptors = grant.ends.descriptors();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = sendmsg(&connection.socket, &[io::IoSlice::new(&reply)], &mut ancillary, flags);
-        if !fits || sent.is_err() {
+        if !send_with_descriptors(&connection.socket, &reply, &grant.ends.descriptors()) {
             self.forget(id, true);
         }
     }
@@ -368,7 +377,7 @@ impl Server {
     /// Sends the reason, then ends the connection and removes its port, if there is one.
     fn refuse(&mut self, id: u64, reason: &str) {
         if let Some(connection) = self.clients.get(&id) {
-            send_reason(&connection.socket, reason);
+            connection.send_end(reason);
         }
         self.forget(id, true);
     }
@@ -379,7 +388,8 @@ impl Server {
         match connection.state {
             State::Asking(_) => self.asking -= 1,
             State::Attached if detach => self.detach(id),
-            State::Attached => {}
+            State::Netmap(ref open) if open.has_registration() && detach => self.unregister(id),
+            State::Attached | State::Netmap(_) => {}
         }
         self.close(connection.socket);
     }
@@ -390,6 +400,12 @@ impl Server {
             let _ = shutdown(&socket, Shutdown::Both);
             close_in_background(vec![socket]);
         }
+    }
+
+    fn unregister(&mut self, id: u64) {
+        self.at_host = true;
+        self.host.unregister(ClientId(id));
+        self.at_host = false;
     }
 
     fn detach(&mut self, id: u64) {
@@ -424,7 +440,7 @@ impl Server {
                 Command::End(ClientId(id), reason) => {
                     self.at = Some(id);
                     if let Some(connection) = self.clients.get(&id) {
-                        send_reason(&connection.socket, &reason);
+                        connection.send_end(&reason);
                     }
                     self.forget(id, false);
                     self.at = None;
@@ -444,6 +460,25 @@ impl Server {
             self.at = None;
         }
     }
+}
+
+impl Connection {
+    /// Sends the reason for which the connection ends.
+    fn send_end(&self, reason: &str) {
+        match self.state {
+            State::Netmap(_) => netmap::send_end(&self.socket, Errno::NXIO, reason),
+            State::Asking(_) | State::Attached => send_reason(&self.socket, reason),
+        }
+    }
+}
+
+/// Sends a message with up to [`REPLY_FDS`] descriptors. Returns false if the client cannot have it now.
+fn send_with_descriptors(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fits = descriptors.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[io::IoSlice::new(message)], &mut ancillary, flags).is_ok() && fits
 }
 
 fn send_reason(socket: &OwnedFd, reason: &str) {

@@ -8,10 +8,12 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
-use super::server::{AttachServer, ClientId, Grant, Host, TRAP};
+use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, TRAP};
 
 /// Refuses all requests.
 struct RefuseAll;
+
+impl NetmapHost for RefuseAll {}
 
 impl Host for RefuseAll {
     fn attach(&mut self, _: ClientId, _: Request) -> Result<Grant, String> {

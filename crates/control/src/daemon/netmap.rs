@@ -1,0 +1,358 @@
+//! Ports of the netmap API: several connections of one family share a port, and the ports of a family lie in one region.
+//!
+//! A port with registrations is in [`Daemon::clients`] by its *leader*: the connection that made it. The leader stands for the
+//! port until the last registration goes, also when its own connection has ended before.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use ringway_abi::Layout;
+use ringway_abi::netmap::{Family, Numbers, PortName, Register, Wish};
+use ringway_ports::process::{
+    Change, ClientId, Listed, NetmapHost, Refusal, Region, RegionError, RegionPort, Registration,
+};
+use rustix::io::Errno;
+
+use super::attach::{AttachHost, Reservation, Wanted};
+use super::live::LivePort;
+use super::state::Daemon;
+use crate::config::{Create, Name};
+
+/// The daemon's netmap ports.
+#[derive(Debug, Default)]
+pub(super) struct NetmapPorts {
+    /// The ports, by their leaders.
+    groups: HashMap<ClientId, Group>,
+    /// The leader of each client with a registration.
+    leaders: HashMap<ClientId, ClientId>,
+    /// Persistent ports by name, with the switch that each is attached to.
+    persistent: BTreeMap<Name, Option<Name>>,
+}
+
+/// A port and its registrations.
+#[derive(Debug)]
+struct Group {
+    family: Family,
+    port: Arc<RegionPort>,
+    members: HashSet<ClientId>,
+}
+
+impl NetmapPorts {
+    /// Removes a port whose clients are to be told that it has ended. Returns these clients.
+    pub(super) fn take(&mut self, leader: ClientId) -> Option<HashSet<ClientId>> {
+        let group = self.groups.remove(&leader)?;
+        group.members.iter().for_each(|member| _ = self.leaders.remove(member));
+        Some(group.members)
+    }
+
+    /// Removes a registration. Returns the leader of a port whose last registration this was.
+    fn leave(&mut self, client: ClientId) -> Option<ClientId> {
+        let leader = self.leaders.remove(&client)?;
+        let group = self.groups.get_mut(&leader)?;
+        group.members.remove(&client);
+        group.members.is_empty().then(|| self.groups.remove(&leader))?.map(|_| leader)
+    }
+
+    fn join(&mut self, leader: ClientId, client: ClientId) {
+        if let Some(group) = self.groups.get_mut(&leader) {
+            group.members.insert(client);
+            self.leaders.insert(client, leader);
+        }
+    }
+}
+
+/// The regions of families that have ports.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    regions: HashMap<Family, Weak<Region>>,
+    last: u16,
+}
+
+impl Regions {
+    fn of(&self, family: &Family) -> Option<Arc<Region>> {
+        self.regions.get(family)?.upgrade()
+    }
+
+    /// Returns the family's region. Makes one if the family has none.
+    fn take(&mut self, family: Family, wish: &Wish, most: u64) -> Result<Arc<Region>, RegionError> {
+        self.regions.retain(|_, region| region.strong_count() > 0);
+        if let Some(region) = self.of(&family) {
+            return Ok(region);
+        }
+        let region = Region::new(self.free_number()?, wish, most)?;
+        self.regions.insert(family, Arc::downgrade(&region));
+        Ok(region)
+    }
+
+    /// Returns a number that no region has: not 0, and as late as possible one that another region had.
+    fn free_number(&mut self) -> Result<u16, RegionError> {
+        let used: HashSet<u16> = self.regions.values().filter_map(|region| Some(region.upgrade()?.id())).collect();
+        for _ in 0..=u16::MAX {
+            self.last = self.last.wrapping_add(1).max(1);
+            if !used.contains(&self.last) {
+                return Ok(self.last);
+            }
+        }
+        Err(RegionError::NoRoom("a region's number"))
+    }
+}
+
+/// Returns the refusal that netmap's programs expect for this error.
+fn refusal(label: &PortName, error: &RegionError) -> Refusal {
+    let errno = match error {
+        RegionError::TooLarge { .. } | RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => Errno::NOMEM,
+        RegionError::Registrations => Errno::NOMEM,
+        RegionError::BufferSize { .. } | RegionError::NoRings | RegionError::Shape(_) => Errno::INVAL,
+        RegionError::Busy => Errno::BUSY,
+        RegionError::Kernel(error) => Errno::from_io_error(error).unwrap_or(Errno::NOMEM),
+    };
+    Refusal::new(errno, format!("{label}: {error}"))
+}
+
+fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
+    let parse = |text: &str| text.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error));
+    Ok((parse(&name.switch)?, parse(&name.port)?))
+}
+
+impl NetmapHost for AttachHost {
+    fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal> {
+        let wanted = |error: &RegionError| refusal(&register.name, error);
+        if let Some(registration) = self.lock().share(client, family, register)? {
+            return Ok(registration);
+        }
+        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
+            let text = format!("memory {}: the program has no ports in it", register.region);
+            return Err(Refusal::new(Errno::INVAL, text));
+        }
+        let (reservation, most) = self.lock().reserve_netmap(register)?;
+        let Reservation { wanted: port, colour, existed, mac } = reservation;
+        let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
+        let opened = region.open(&register.wish, colour).or_else(|error| match error {
+            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
+                // Pollers may still use ports that have been closed.
+                self.settle_released();
+                region.open(&register.wish, colour)
+            }
+            error => Err(error),
+        });
+        let (sides, shared) = opened.map_err(|error| wanted(&error))?;
+        let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
+        if existed {
+            // The port has limits of its predecessor, which only one port may use at a time.
+            self.settle();
+        }
+        {
+            let mut daemon = self.lock();
+            daemon.admit(client, &port, sides).map_err(|why| Refusal::new(Errno::BUSY, why))?;
+            let group = Group { family, port: shared, members: HashSet::new() };
+            daemon.netmap.groups.insert(client, group);
+            daemon.netmap.join(client, client);
+        }
+        // Until then a poller in the middle of its round does not deliver to this port.
+        self.settle();
+        Ok(registration)
+    }
+
+    fn unregister(&mut self, client: ClientId) {
+        let mut daemon = self.lock();
+        if let Some(leader) = daemon.netmap.leave(client) {
+            daemon.detach(leader);
+        }
+    }
+
+    fn info(&mut self, family: Family, name: &PortName, wish: &Wish) -> Result<Numbers, Refusal> {
+        let (reserved, most) = {
+            let mut daemon = self.lock();
+            if let Some((group, mac)) = daemon.group_of(name)? {
+                return Ok(group.port.numbers(name.clone(), mac));
+            }
+            let most = daemon.running.config.attach.max_region;
+            (daemon.check_netmap(name, wish)?, most)
+        };
+        let error = |error: RegionError| refusal(name, &error);
+        let (region, region_bytes, shape) = match self.regions.of(&family) {
+            Some(region) => (region.id(), region.bytes(), region.shape(wish).map_err(error)?),
+            None => {
+                let (shape, bytes) = Region::plan(wish, most).map_err(error)?;
+                (0, bytes, shape)
+            }
+        };
+        Ok(Numbers { name: name.clone(), region, region_bytes, shape, header: wish.header, mac: reserved.mac })
+    }
+
+    fn list(&mut self, number: u32) -> Result<Listed, Refusal> {
+        self.lock().list_netmap(number)
+    }
+
+    fn change(&mut self, change: &Change) -> Result<(), Refusal> {
+        let mut daemon = self.lock();
+        match change {
+            Change::New(name) => daemon.make_persistent(name),
+            Change::Delete(name) => daemon.delete_persistent(name),
+            Change::Attach(name) => daemon.attach_persistent(name),
+            Change::Detach(name) => daemon.detach_persistent(name),
+        }
+    }
+}
+
+impl Daemon {
+    /// Returns the live port of this name.
+    fn live(&self, switch: &Name, name: &Name) -> Option<&LivePort> {
+        self.switches.get(switch)?.ports().get(name)
+    }
+
+    /// Returns the netmap port of this name and the address that is bound to it, or none if there is no port.
+    ///
+    /// # Errors
+    /// The port exists and is no netmap port.
+    fn group_of(&self, name: &PortName) -> Result<Option<(&Group, [u8; 6])>, Refusal> {
+        let (switch, port) = names(name)?;
+        let Some(live) = self.live(&switch, &port) else { return Ok(None) };
+        let mac = live.settings.mac.first().map_or([0; 6], |mac| mac.get().octets());
+        match live.client.and_then(|leader| self.netmap.groups.get(&leader)) {
+            Some(group) => Ok(Some((group, mac))),
+            None => Err(Refusal::new(Errno::BUSY, format!("{name} is in use: choose another name"))),
+        }
+    }
+
+    /// Registers rings of a port that exists. Returns none if there is no such port.
+    fn share(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+    ) -> Result<Option<Registration>, Refusal> {
+        let name = &register.name;
+        let Some((group, mac)) = self.group_of(name)? else { return Ok(None) };
+        if group.family != family {
+            return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
+        }
+        if register.region != 0 && register.region != group.port.region().id() {
+            let (asked, has) = (register.region, group.port.region().id());
+            return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: {name} lies in memory {has}")));
+        }
+        let registration = Registration::new(&group.port, register, mac).map_err(|error| refusal(name, &error))?;
+        let (switch, port) = names(name)?;
+        if let Some(leader) = self.live(&switch, &port).and_then(|live| live.client) {
+            self.netmap.join(leader, client);
+        }
+        Ok(Some(registration))
+    }
+
+    /// Checks that a port of this name may be made.
+    fn check_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<Reservation, Refusal> {
+        let (switch, port) = names(name)?;
+        let elsewhere = self.netmap.persistent.get(&port).and_then(Option::as_ref).filter(|&has| *has != switch);
+        if let Some(elsewhere) = elsewhere {
+            return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {elsewhere}")));
+        }
+        let buffer_size =
+            if wish.buffer_size == 0 { ringway_abi::netmap::DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
+        let layout = Layout::new(wish.shape(buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
+        let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64 };
+        self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
+        self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
+        self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))
+    }
+
+    /// Checks that a client may register a port that does not exist. Also returns the most bytes of a region.
+    fn reserve_netmap(&mut self, register: &Register) -> Result<(Reservation, u64), Refusal> {
+        let reservation = self.check_netmap(&register.name, &register.wish)?;
+        Ok((reservation, self.running.config.attach.max_region))
+    }
+
+    /// Returns the port with this number: live ports, and persistent ones that are attached.
+    fn list_netmap(&self, number: u32) -> Result<Listed, Refusal> {
+        // Attached persistent ports that nobody has registered, by switch.
+        let mut idle: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
+        for (name, switch) in &self.netmap.persistent {
+            if let Some(switch) = switch.as_ref().filter(|switch| self.live(switch, name).is_none()) {
+                idle.entry(switch).or_default().push(name);
+            }
+        }
+        let mut switches: Vec<&Name> = self.switches.keys().chain(idle.keys().copied()).collect();
+        switches.sort();
+        switches.dedup();
+        let mut left = number as usize;
+        for (switch_index, switch) in switches.into_iter().enumerate() {
+            let live = self.switches.get(switch).into_iter().flat_map(|live| live.ports().keys());
+            let ports = live.chain(idle.get(switch).into_iter().flatten().copied());
+            let mut count = 0;
+            for (port_index, port) in ports.enumerate() {
+                if port_index == left {
+                    let name = PortName { switch: switch.to_string(), port: port.to_string() };
+                    return Ok(Listed { name, switch_index: switch_index as u32, port_index: left as u32 });
+                }
+                count += 1;
+            }
+            left -= count;
+        }
+        Err(Refusal::new(Errno::NOENT, format!("there are not more than {number} ports")))
+    }
+
+    fn make_persistent(&mut self, name: &str) -> Result<(), Refusal> {
+        let name: Name = name.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error))?;
+        let attach = &self.running.config.attach;
+        if attach.create == Create::Nothing {
+            let setting = attach.create.as_str();
+            return Err(Refusal::new(Errno::PERM, format!("[attach] create = \"{setting}\" makes no ports")));
+        }
+        if self.netmap.persistent.contains_key(&name) {
+            return Err(Refusal::new(Errno::EXIST, format!("there is a persistent port {name} already")));
+        }
+        if self.netmap.persistent.len() >= attach.max_ports as usize {
+            let text = format!("{} persistent ports: [attach] max_ports allows no more", self.netmap.persistent.len());
+            return Err(Refusal::new(Errno::NOMEM, text));
+        }
+        self.netmap.persistent.insert(name, None);
+        Ok(())
+    }
+
+    fn delete_persistent(&mut self, name: &str) -> Result<(), Refusal> {
+        let name: Name = name.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error))?;
+        match self.netmap.persistent.get(&name) {
+            None => Err(Refusal::new(Errno::NXIO, format!("there is no persistent port {name}"))),
+            Some(Some(switch)) => {
+                Err(Refusal::new(Errno::BUSY, format!("{name} is attached to switch {switch}: detach it first")))
+            }
+            Some(None) => {
+                self.netmap.persistent.remove(&name);
+                Ok(())
+            }
+        }
+    }
+
+    fn attach_persistent(&mut self, name: &PortName) -> Result<(), Refusal> {
+        let (switch, port) = names(name)?;
+        match self.netmap.persistent.get(&port) {
+            _ if self.live(&switch, &port).is_some() => {
+                return Err(Refusal::new(Errno::BUSY, format!("{name} is in use")));
+            }
+            Some(Some(has)) => return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {has}"))),
+            Some(None) => {}
+            None => {
+                let text = format!(
+                    "there is no persistent port {port}: ports of other kinds are attached by the configuration"
+                );
+                return Err(Refusal::new(Errno::NXIO, text));
+            }
+        }
+        self.settings_for(&switch, &port).map_err(|why| Refusal::new(Errno::NXIO, why))?;
+        self.netmap.persistent.insert(port, Some(switch));
+        Ok(())
+    }
+
+    fn detach_persistent(&mut self, name: &PortName) -> Result<(), Refusal> {
+        let (switch, port) = names(name)?;
+        let attached = self.netmap.persistent.get(&port).and_then(Option::as_ref) == Some(&switch);
+        let live = self.live(&switch, &port).is_some();
+        match (attached, live) {
+            (_, true) => Err(Refusal::new(Errno::BUSY, format!("{name} is in use"))),
+            (false, false) => Err(Refusal::new(Errno::NXIO, format!("no persistent port {name} is attached"))),
+            (true, false) => {
+                self.netmap.persistent.insert(port, None);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Synchronisation of one ring: what netmap's kernel does with a ring inside `NIOCTXSYNC`, `NIOCRXSYNC` and `poll`.
+//!
+//! The program moves `head` and `cur` in the ring's header. A synchronisation checks them against what the program owns, copies `head` to the
+//! doorbell and `tail` from it. What the kernel would keep about a ring is kept in the client's own cache line of the doorbell, whose first
+//! two words the switch reads, so that processes that share a ring agree about it:
+//!
+//! | word | holds |
+//! |---|---|
+//! | 0, 1 | the published `head`, and the wish for a call |
+//! | 2 | the number of the last wish |
+//! | 3 | the `tail` that the program was told, counted from the first one |
+//! | 4 | the switch's last wish that was granted |
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+
+use ringway_abi::Slot;
+use ringway_abi::doorbell::{
+    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence,
+};
+use ringway_abi::layout::netmap_ring;
+
+use crate::user;
+
+const NUMBER: usize = 2;
+const TOLD: usize = 3;
+const GRANTED: usize = 4;
+/// `ring->flags`, and its flag for `ring->ts`.
+const FLAGS: usize = 32;
+const TS: usize = 40;
+const NR_TIMESTAMP: u32 = 2;
+const NS_INDIRECT: u16 = 0x10;
+
+/// The direction of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dir {
+    Tx,
+    Rx,
+}
+
+/// Places of a ring in this process's mapping, all inside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    /// `netmap_ring` and its slots.
+    pub(crate) header: NonNull<u8>,
+    /// The doorbell's block of the ring pair.
+    pub(crate) bell: NonNull<u8>,
+    /// Buffer 0.
+    pub(crate) buffers: NonNull<u8>,
+    pub(crate) slots: u32,
+    pub(crate) buffer_count: u32,
+    pub(crate) buffer_size: u32,
+    pub(crate) dir: Dir,
+}
+
+/// Result of a synchronisation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Synced {
+    /// `cur` and `tail` differ: there is something for the program to do.
+    pub(crate) ready: bool,
+    /// The switch asked for a kick.
+    pub(crate) kick: bool,
+    /// Something moved: `head` or `tail`.
+    pub(crate) moved: bool,
+    /// The program's `head` or `cur` was out of bounds; the ring was reset.
+    pub(crate) bad: bool,
+    /// An indirect buffer could not be read.
+    pub(crate) fault: bool,
+    /// The program's `tail`, as it is now.
+    pub(crate) tail: u32,
+}
+
+impl Ring {
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset.is_multiple_of(4) && offset < netmap_ring::SLOTS);
+        // SAFETY: inside the ring's header, which is mapped as long as the file is pinned. All access to shared memory is atomic.
+        unsafe { self.header.add(offset).cast::<AtomicU32>().as_ref() }
+    }
+
+    fn bell(&self, word: usize) -> &AtomicU32 {
+        debug_assert!(word < PAIR_WORDS);
+        // SAFETY: inside the doorbell's block, which is mapped as long as the file is pinned.
+        unsafe { self.bell.add(word * 4).cast::<AtomicU32>().as_ref() }
+    }
+
+    fn slot(&self, index: u32) -> &[AtomicU64; 2] {
+        debug_assert!(index < self.slots);
+        // SAFETY: the ring has `slots` slots of 16 bytes after its header.
+        unsafe { self.header.add(netmap_ring::SLOTS + index as usize * 16).cast::<[AtomicU64; 2]>().as_ref() }
+    }
+
+    const fn client(&self) -> usize {
+        match self.dir {
+            Dir::Tx => TX_CLIENT,
+            Dir::Rx => RX_CLIENT,
+        }
+    }
+
+    const fn switch(&self) -> usize {
+        match self.dir {
+            Dir::Tx => TX_SWITCH,
+            Dir::Rx => RX_SWITCH,
+        }
+    }
+
+    /// The first `tail` of a ring.
+    const fn first_tail(&self) -> u32 {
+        match self.dir {
+            Dir::Tx => self.slots - 1,
+            Dir::Rx => 0,
+        }
+    }
+
+    const fn add(&self, slot: u32, steps: u32) -> u32 {
+        let sum = slot + steps;
+        if sum >= self.slots { sum - self.slots } else { sum }
+    }
+
+    const fn distance(&self, from: u32, to: u32) -> u32 {
+        if to >= from { to - from } else { to + self.slots - from }
+    }
+
+    /// The `tail` that the program was told last.
+    fn told(&self) -> u32 {
+        self.add(self.bell(self.client() + TOLD).load(Ordering::Relaxed) % self.slots, self.first_tail())
+    }
+
+    fn published(&self) -> u32 {
+        self.bell(self.client() + INDEX).load(Ordering::Relaxed) % self.slots
+    }
+
+    /// The switch's `tail`.
+    fn tail(&self) -> u32 {
+        self.bell(self.switch() + INDEX).load(Ordering::Acquire) % self.slots
+    }
+
+    fn tell(&self, tail: u32) {
+        self.bell(self.client() + TOLD).store(self.distance(self.first_tail(), tail), Ordering::Relaxed);
+        self.word(netmap_ring::TAIL).store(tail, Ordering::Relaxed);
+    }
+
+    /// Returns true if the program has moved `head` since the last synchronisation.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.word(netmap_ring::HEAD).load(Ordering::Relaxed) != self.bell(self.client() + INDEX).load(Ordering::Relaxed)
+    }
+
+    /// Synchronises the ring.
+    pub(crate) fn sync(&self) -> Synced {
+        let mut synced = Synced::default();
+        let (mut head, mut cur) =
+            (self.word(netmap_ring::HEAD).load(Ordering::Relaxed), self.word(netmap_ring::CUR).load(Ordering::Relaxed));
+        let (published, told) = (self.published(), self.told());
+        // The program owns the slots from `published` up to `told`: `head` and then `cur` lie there, in this order.
+        let own = self.distance(published, told);
+        let fits = head < self.slots
+            && cur < self.slots
+            && self.distance(published, head) <= self.distance(published, cur)
+            && self.distance(published, cur) <= own;
+        if !fits {
+            self.reset(published);
+            synced.bad = true;
+            (head, cur) = (published, published);
+        }
+        if head != published {
+            if self.dir == Dir::Tx {
+                synced.fault = !self.copy_indirect(published, head);
+            }
+            synced.moved = true;
+            self.bell(self.client() + INDEX).store(head, Ordering::Release);
+            if self.dir == Dir::Tx {
+                publish_fence();
+                synced.kick = granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
+            }
+        }
+        let tail = self.tail();
+        synced.moved |= tail != told;
+        if tail != told || self.word(netmap_ring::TAIL).load(Ordering::Relaxed) != tail {
+            self.tell(tail);
+        }
+        synced.tail = tail;
+        synced.ready = cur != tail;
+        if self.dir == Dir::Rx && self.word(FLAGS).load(Ordering::Relaxed) & NR_TIMESTAMP != 0 {
+            self.stamp();
+        }
+        synced
+    }
+
+    /// Resets `head` and `cur` to what the switch has, and takes bad buffers and lengths out of the slots that the program owns.
+    #[cold]
+    fn reset(&self, published: u32) {
+        self.word(netmap_ring::HEAD).store(published, Ordering::Relaxed);
+        self.word(netmap_ring::CUR).store(published, Ordering::Relaxed);
+        let mut at = published;
+        for _ in 0..self.distance(published, self.told()) {
+            let word = &self.slot(at)[0];
+            let mut slot = Slot::from_word(word.load(Ordering::Relaxed));
+            if slot.buffer < 2 || slot.buffer >= self.buffer_count {
+                (slot.buffer, slot.len) = (0, 0);
+                word.store(slot.to_word(), Ordering::Relaxed);
+            } else if u32::from(slot.len) > self.buffer_size {
+                slot.len = 0;
+                word.store(slot.to_word(), Ordering::Relaxed);
+            }
+            at = self.add(at, 1);
+        }
+    }
+
+    /// Copies the frames that are in the program's own memory (`NS_INDIRECT`) into the buffers of their slots. Returns false if the program
+    /// cannot read such memory itself; the frame then has no bytes, and the switch drops it as too short.
+    #[inline]
+    fn copy_indirect(&self, from: u32, to: u32) -> bool {
+        let (mut at, mut good) = (from, true);
+        while at != to {
+            let words = self.slot(at);
+            let slot = Slot::from_word(words[0].load(Ordering::Relaxed));
+            if slot.flags & NS_INDIRECT != 0 {
+                good &= self.copy_one(words, slot);
+            }
+            at = self.add(at, 1);
+        }
+        good
+    }
+
+    #[cold]
+    fn copy_one(&self, words: &[AtomicU64; 2], slot: Slot) -> bool {
+        let from = words[1].load(Ordering::Relaxed);
+        let fits = u32::from(slot.len) <= self.buffer_size && (2..self.buffer_count).contains(&slot.buffer);
+        let good = fits && {
+            // SAFETY: buffer and length were checked against the mapping, and the program owns the slot's buffer.
+            let into = unsafe {
+                let start = self.buffers.add(slot.buffer as usize * self.buffer_size as usize);
+                std::slice::from_raw_parts_mut(start.as_ptr(), slot.len.into())
+            };
+            user::read_into(from, into).is_ok()
+        };
+        if !good {
+            words[0].store(Slot { len: 0, ..slot }.to_word(), Ordering::Relaxed);
+        }
+        good
+    }
+
+    /// Writes the time to `ring->ts`.
+    fn stamp(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        for (at, value) in [(TS, now.tv_sec), (TS + 8, now.tv_nsec / 1000)] {
+            // SAFETY: inside the ring's header, aligned.
+            let word = unsafe { self.header.add(at).cast::<AtomicI64>().as_ref() };
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the switch for a call when `tail` moves. The caller synchronises once more before it sleeps.
+    pub(crate) fn ask(&self) {
+        let last = self.bell(self.client() + NUMBER).fetch_add(1, Ordering::Relaxed);
+        // 0 is no wish.
+        let number = match last.wrapping_add(1) {
+            0 => self.bell(self.client() + NUMBER).fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
+            number => number,
+        };
+        self.bell(self.client() + WISH).store(number, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Withdraws the request for a call.
+    pub(crate) fn withdraw(&self) {
+        let wish = self.bell(self.client() + WISH);
+        if wish.load(Ordering::Relaxed) != 0 {
+            wish.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `NIOCTXSYNC`, `NIOCRXSYNC` and the synchronisation that `poll` makes, over the rings of a file.
+
+use std::ffi::{c_int, c_short};
+use std::sync::atomic::Ordering;
+
+use libc::{POLLERR, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+
+use crate::file::{File, Registration, State};
+use crate::ring::{Dir, Synced};
+
+/// After so many synchronisations in a row without a frame, look at the clock.
+const IDLE_BEFORE_CLOCK: u32 = 256;
+
+/// What a ring's synchronisation says about the file.
+#[derive(Default)]
+struct Sum {
+    moved: bool,
+    bad: bool,
+    fault: bool,
+    ready: bool,
+    tails: u64,
+}
+
+impl Sum {
+    fn add(&mut self, synced: Synced) {
+        self.moved |= synced.moved;
+        self.bad |= synced.bad;
+        self.fault |= synced.fault;
+        self.ready |= synced.ready;
+        // Any number that differs when a tail does.
+        self.tails = self.tails.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(synced.tail) + 1);
+    }
+}
+
+/// Synchronises the rings of one direction. A ring that another thread synchronises at the moment is left to it.
+#[inline]
+fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
+    let (mut sum, mut kick) = (Sum::default(), false);
+    for (number, ring) in registration.rings(dir) {
+        if let Some(_held) = file.rings[number].try_take() {
+            let synced = ring.sync();
+            kick |= synced.kick;
+            sum.add(synced);
+        }
+    }
+    if kick {
+        file.kick_switch();
+    }
+    sum
+}
+
+/// `NIOCTXSYNC` or `NIOCRXSYNC`. Makes no system call unless the switch sleeps, but for one look at the connection in a second in which no
+/// frame moved.
+///
+/// # Errors
+/// ENXIO: not registered, or the daemon has gone. EINVAL: `head` or `cur` of a ring was out of bounds. EFAULT: an indirect buffer.
+pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
+    let registration = file.registration(fd)?;
+    let sum = sync_rings(file, registration, dir);
+    if sum.moved {
+        file.idle.store(0, Ordering::Relaxed);
+    } else if file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1
+        && has_gone(file, fd)
+    {
+        return Err(libc::ENXIO);
+    }
+    match sum {
+        Sum { bad: true, .. } => Err(libc::EINVAL),
+        Sum { fault: true, .. } => Err(libc::EFAULT),
+        _ => Ok(()),
+    }
+}
+
+/// Looks at the connection if this second has not.
+#[cold]
+fn has_gone(file: &File, fd: c_int) -> bool {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec;
+    file.looked.swap(now, Ordering::Relaxed) != now && file.look_for_end(fd)
+}
+
+/// What is ready, as `poll` says it, and a number that changes when a ring's `tail` does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready {
+    pub(crate) events: c_short,
+    pub(crate) tails: u64,
+}
+
+/// Synchronises a file as `poll` does, and returns which of the events are ready.
+pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
+    let Ok(registration) = file.registration(fd) else { return Ready { events: POLLERR, tails: 0 } };
+    let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
+    let mut ready = Ready::default();
+    let is_pending = || registration.rings(Dir::Tx).any(|(_, ring)| ring.is_pending());
+    if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
+        let sum = sync_rings(file, registration, Dir::Tx);
+        ready.events |= if sum.ready { want_tx } else { 0 } | if sum.bad || sum.fault { POLLERR } else { 0 };
+        ready.tails = sum.tails;
+    }
+    if want_rx != 0 || file.do_rx_poll.load(Ordering::Relaxed) {
+        let sum = sync_rings(file, registration, Dir::Rx);
+        ready.events |= if sum.ready { want_rx } else { 0 } | if sum.bad { POLLERR } else { 0 };
+        ready.tails = ready.tails.wrapping_mul(31).wrapping_add(sum.tails);
+    }
+    ready
+}
+
+/// Asks the switch for a call when one of the events becomes ready.
+pub(crate) fn ask(file: &File, events: c_short) {
+    file.waiting.fetch_add(1, Ordering::Relaxed);
+    each_waited_ring(file, events, crate::ring::Ring::ask);
+}
+
+/// Withdraws the requests for calls, unless another thread waits for the file.
+pub(crate) fn withdraw(file: &File, events: c_short) {
+    let fewer = |waiting: u32| waiting.checked_sub(1);
+    if file.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok_and(|waiting| waiting > 1) {
+        return;
+    }
+    each_waited_ring(file, events, crate::ring::Ring::withdraw);
+}
+
+fn each_waited_ring(file: &File, events: c_short, act: impl Fn(&crate::ring::Ring)) {
+    if file.state() != State::Registered {
+        return;
+    }
+    let Ok(registration) = file.registration(-1) else { return };
+    for (dir, wanted) in [(Dir::Tx, POLLOUT | POLLWRNORM), (Dir::Rx, POLLIN | POLLRDNORM)] {
+        if events & wanted != 0 {
+            registration.rings(dir).for_each(|(_, ring)| act(&ring));
+        }
+    }
+}

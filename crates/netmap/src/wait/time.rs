@@ -1,0 +1,68 @@
+//! Time limits of waits.
+
+use libc::timespec;
+use rustix::time::{ClockId, clock_gettime};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// When a wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// At once.
+    Now,
+    /// Never.
+    Never,
+    /// After so many nanoseconds, from the first sleep on.
+    After(i64),
+    /// At this time of the monotonic clock, in nanoseconds.
+    At(i64),
+}
+
+fn now() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.saturating_mul(SECOND).saturating_add(now.tv_nsec)
+}
+
+impl Limit {
+    /// A limit in milliseconds, as of `poll`.
+    pub(crate) fn milliseconds(milliseconds: i32) -> Limit {
+        match milliseconds {
+            0 => Limit::Now,
+            1.. => Limit::After(i64::from(milliseconds) * 1_000_000),
+            _ => Limit::Never,
+        }
+    }
+
+    /// A limit as of `ppoll`. `None`: the time is invalid.
+    pub(crate) fn time(time: Option<&timespec>) -> Option<Limit> {
+        let Some(time) = time else { return Some(Limit::Never) };
+        if time.tv_sec < 0 || !(0..SECOND).contains(&time.tv_nsec) {
+            return None;
+        }
+        let nanoseconds = time.tv_sec.saturating_mul(SECOND).saturating_add(time.tv_nsec);
+        Some(if nanoseconds == 0 { Limit::Now } else { Limit::After(nanoseconds) })
+    }
+
+    /// Fixes the end of the wait.
+    pub(crate) fn begin(&mut self) {
+        if let Limit::After(nanoseconds) = *self {
+            *self = Limit::At(now().saturating_add(nanoseconds));
+        }
+    }
+
+    /// Returns the time that is left; `None`: no limit.
+    pub(crate) fn left(self) -> Option<timespec> {
+        let left = match self {
+            Limit::Now => 0,
+            Limit::Never => return None,
+            Limit::After(nanoseconds) => nanoseconds,
+            Limit::At(end) => (end - now()).max(0),
+        };
+        Some(timespec { tv_sec: left / SECOND, tv_nsec: left % SECOND })
+    }
+
+    /// Returns true when the time has passed.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self.left(), Some(timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+}

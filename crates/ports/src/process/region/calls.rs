@@ -1,0 +1,133 @@
+//! Calls to the clients of a port in a region: each registration has an eventfd of its own, so that two threads that wait
+//! for different rings, or for the same, do not take each other's wake-up.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use ringway_abi::doorbell;
+use ringway_engine::Called;
+use ringway_switch::{Bell, CallReason, CallResult};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::super::ring::Doorbell;
+use super::RegionError;
+
+/// Most registrations of a port.
+pub(super) const MOST: usize = 64;
+
+/// The call descriptors of a port's registrations.
+#[derive(Debug)]
+pub(super) struct Calls {
+    places: [Call; MOST],
+    /// The places before this number may be in use.
+    high: AtomicUsize,
+    used: Mutex<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    /// The rings of the registration, as [`mask`] encodes them. 0: the place is free.
+    rings: AtomicU32,
+    /// Made with the first registration that has this place, and kept for the next.
+    eventfd: OnceLock<OwnedFd>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self {
+            places: [const { Call { rings: AtomicU32::new(0), eventfd: OnceLock::new() } }; MOST],
+            high: AtomicUsize::new(0),
+            used: Mutex::new(0),
+        }
+    }
+}
+
+/// Returns the bits of these transmit rings (the low half) and receive rings (the high half).
+fn mask(tx: &Range<u16>, rx: &Range<u16>) -> u32 {
+    let bits = |rings: &Range<u16>| rings.clone().fold(0u32, |bits, ring| bits | 1 << (ring & 15));
+    bits(tx) | bits(rx) << 16
+}
+
+impl Calls {
+    /// Takes a place for a registration of these rings.
+    pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<usize, RegionError> {
+        let mut used = self.used.lock();
+        let place = used.trailing_ones() as usize;
+        let Some(call) = self.places.get(place) else { return Err(RegionError::Registrations) };
+        if call.eventfd.get().is_none() {
+            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+            let _ = call.eventfd.set(made);
+        }
+        *used |= 1 << place;
+        self.high.fetch_max(place + 1, Ordering::SeqCst);
+        // Before the client learns of its registration, and so before its first wish.
+        call.rings.store(mask(tx, rx), Ordering::SeqCst);
+        Ok(place)
+    }
+
+    pub(super) fn remove(&self, place: usize) {
+        let mut used = self.used.lock();
+        self.places[place].rings.store(0, Ordering::SeqCst);
+        *used &= !(1 << place);
+    }
+
+    pub(super) fn eventfd(&self, place: usize) -> Option<BorrowedFd<'_>> {
+        self.places[place].eventfd.get().map(AsFd::as_fd)
+    }
+}
+
+/// Wakes the registrations of the rings whose clients have asked for it.
+pub(super) struct RegionBell {
+    pairs: Box<[Pair]>,
+    calls: Arc<Calls>,
+    blocked: AtomicBool,
+}
+
+/// The wake-up requests of a ring pair.
+struct Pair {
+    doorbell: Doorbell,
+    /// The last request that was granted, indexed by [`CallReason`].
+    granted: [AtomicU32; 2],
+}
+
+impl RegionBell {
+    pub(super) fn new(doorbells: Vec<Doorbell>, calls: Arc<Calls>) -> Self {
+        let pairs = doorbells.into_iter().map(|doorbell| Pair { doorbell, granted: Default::default() }).collect();
+        Self { pairs, calls, blocked: AtomicBool::new(false) }
+    }
+}
+
+impl Bell for RegionBell {
+    #[inline]
+    fn ring(&self, reason: CallReason) -> CallResult {
+        let (line, shift) = match reason {
+            CallReason::Room => (doorbell::TX_CLIENT, 0),
+            CallReason::Frames => (doorbell::RX_CLIENT, 16),
+        };
+        let mut wanted = 0;
+        for (number, pair) in self.pairs.iter().enumerate() {
+            let wish = &pair.doorbell[line + doorbell::WISH];
+            wanted |= u32::from(doorbell::granted(wish, &pair.granted[reason as usize])) << (number + shift);
+        }
+        if wanted == 0 || self.is_blocked() {
+            return CallResult::Unwanted;
+        }
+        for call in &self.calls.places[..self.calls.high.load(Ordering::SeqCst)] {
+            if call.rings.load(Ordering::SeqCst) & wanted != 0
+                && let Some(eventfd) = call.eventfd.get()
+                && ringway_engine::call(eventfd.as_fd()) == Called::Blocked
+            {
+                self.blocked.store(true, Ordering::Relaxed);
+            }
+        }
+        CallResult::Called
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+}

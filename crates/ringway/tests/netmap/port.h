@@ -1,0 +1,152 @@
+/* A netmap port of a test's program. Everything that goes wrong ends the program with a line that says where. */
+#ifndef PORT_H
+#define PORT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "netmap_abi.h"
+
+#define FAIL(...) (fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
+#define CHECK(fact) ((fact) ? (void)0 : FAIL("not true: %s (errno %d)", #fact, errno))
+
+struct port {
+    int fd;
+    char *mem;
+    struct nm_register reg;
+    struct nm_if *nif;
+    struct nm_ring *tx[16], *rx[16];
+};
+
+static inline double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* The result of a control request: 0 or the errno. */
+static inline int control(int fd, const char *name, int kind, void *body, void *options) {
+    struct nm_header header = {.version = 14, .kind = kind, .body = (uintptr_t)body, .options = (uintptr_t)options};
+    memcpy(header.name, name, strnlen(name, sizeof(header.name)));
+    return ioctl(fd, NM_CONTROL, &header) < 0 ? errno : 0;
+}
+
+static inline void port_map(struct port *port) {
+    port->mem = mmap(NULL, port->reg.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, port->fd, 0);
+    CHECK(port->mem != MAP_FAILED);
+    port->nif = (struct nm_if *)(port->mem + port->reg.offset);
+    CHECK(port->nif->tx_rings == port->reg.tx_rings && port->nif->rx_rings == port->reg.rx_rings);
+    for (unsigned i = 0; i < port->nif->tx_rings; i++)
+        port->tx[i] = (struct nm_ring *)((char *)port->nif + port->nif->ring_ofs[i]);
+    unsigned first = port->nif->tx_rings + port->nif->host_tx_rings;
+    for (unsigned i = 0; i < port->nif->rx_rings; i++)
+        port->rx[i] = (struct nm_ring *)((char *)port->nif + port->nif->ring_ofs[first + i]);
+}
+
+static inline struct port port_make(const char *name, struct nm_register reg) {
+    struct port port = {.fd = open("/dev/netmap", O_RDWR), .reg = reg};
+    CHECK(port.fd >= 0);
+    if (port.reg.mode == 0)
+        port.reg.mode = MODE_ALL;
+    int error = control(port.fd, name, REQ_REGISTER, &port.reg, NULL);
+    if (error)
+        FAIL("register %s: errno %d", name, error);
+    port_map(&port);
+    return port;
+}
+
+static inline struct port port_open(const char *name) {
+    return port_make(name, (struct nm_register){0});
+}
+
+static inline void port_close(struct port *port) {
+    munmap(port->mem, port->reg.memsize);
+    CHECK(close(port->fd) == 0);
+}
+
+static inline uint32_t ring_next(struct nm_ring *ring, uint32_t at) {
+    return at + 1 == ring->num_slots ? 0 : at + 1;
+}
+
+static inline uint32_t ring_space(struct nm_ring *ring) {
+    return ring->tail >= ring->head ? ring->tail - ring->head : ring->tail + ring->num_slots - ring->head;
+}
+
+static inline char *ring_buf(struct nm_ring *ring, uint32_t index) {
+    return (char *)ring + ring->buf_ofs + (size_t)index * ring->buf_size;
+}
+
+/* A broadcast frame of 60 bytes from the port with this number: its sequence number is at byte 20. */
+static inline void frame_write(char *frame, int from, uint32_t sequence) {
+    memset(frame, 0, 60);
+    memset(frame, 0xff, 6);
+    frame[6] = 2;
+    frame[11] = from;
+    frame[12] = (char)0x88;
+    frame[13] = (char)0xb5;
+    memcpy(frame + 20, &sequence, 4);
+}
+
+static inline uint32_t frame_sequence(const char *frame) {
+    uint32_t sequence;
+    memcpy(&sequence, frame + 20, 4);
+    return sequence;
+}
+
+/* Puts up to `count` frames into the ring; returns how many. */
+static inline uint32_t put(struct nm_ring *ring, int from, uint32_t sequence, uint32_t count) {
+    uint32_t done = 0;
+    while (done < count && ring->head != ring->tail) {
+        struct nm_slot *slot = &ring->slots[ring->head];
+        frame_write(ring_buf(ring, slot->buf_idx), from, sequence + done++);
+        slot->len = 60;
+        slot->flags = 0;
+        ring->head = ring->cur = ring_next(ring, ring->head);
+    }
+    return done;
+}
+
+/* Takes all received frames, whose numbers continue from `sequence`; returns how many. */
+static inline uint32_t take(struct nm_ring *ring, uint32_t sequence) {
+    uint32_t done = 0;
+    while (ring->head != ring->tail) {
+        struct nm_slot *slot = &ring->slots[ring->head];
+        uint32_t got = frame_sequence(ring_buf(ring, slot->buf_idx));
+        if (slot->len != 60 || got != sequence + done)
+            FAIL("frame %u of %u bytes instead of %u", got, slot->len, sequence + done);
+        done++;
+        ring->head = ring->cur = ring_next(ring, ring->head);
+    }
+    return done;
+}
+
+/* Receives exactly `count` frames from number `sequence` on, by busy RXSYNC. */
+static inline void expect(struct port *port, uint32_t sequence, uint32_t count) {
+    double end = now() + 20;
+    for (uint32_t got = 0; got < count;) {
+        CHECK(ioctl(port->fd, NM_RXSYNC, NULL) == 0);
+        got += take(port->rx[0], sequence + got);
+        if (now() > end)
+            FAIL("%u of %u frames came", got, count);
+    }
+}
+
+/* Sends exactly `count` frames. */
+static inline void send_frames(struct port *port, int from, uint32_t sequence, uint32_t count) {
+    double end = now() + 20;
+    for (uint32_t done = 0; done < count;) {
+        done += put(port->tx[0], from, sequence + done, count - done);
+        CHECK(ioctl(port->fd, NM_TXSYNC, NULL) == 0);
+        if (now() > end)
+            FAIL("%u of %u frames were sent", done, count);
+    }
+}
+
+#endif
