@@ -1,0 +1,5 @@
+//! The C library as programs in C meet it: compiled by `cc`, against a running switch.
+
+mod built;
+mod installed;
+mod programs;
