@@ -86,11 +86,7 @@ pub unsafe extern "C" fn ringway_attach(
 
 type Failure = (c_int, String);
 
-unsafe fn attach(
-    socket: *const c_char,
-    name: *const c_char,
-    shape: *const Shape,
-) -> Result<Box<Port>, Failure> {
+unsafe fn attach(socket: *const c_char, name: *const c_char, shape: *const Shape) -> Result<Box<Port>, Failure> {
     if name.is_null() {
         return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
     }

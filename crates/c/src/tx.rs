@@ -84,8 +84,8 @@ pub unsafe extern "C" fn ringway_push_offloaded(
             Ok(offload) => offload.flatten(),
             Err(code) => return code,
         };
-        let pushed = length <= LONGEST
-            && tx.push_offloaded(slice::from_raw_parts(frame.cast(), length), offload.as_ref());
+        let pushed =
+            length <= LONGEST && tx.push_offloaded(slice::from_raw_parts(frame.cast(), length), offload.as_ref());
         if pushed { 1 } else { not_queued(tx, length.saturating_add(crate::offload::RINGWAY_OFFLOAD_BYTES)) }
     }
 }

@@ -47,10 +47,13 @@ fn the_manual_page_names_every_function_and_every_code() {
     let functions = functions(&header);
     assert!(functions.len() > 20, "only {functions:?} were found in the header");
     let codes = header.split_whitespace().filter(|word| word.starts_with("RINGWAY_") && word.len() > 9);
-    let missing: Vec<&str> = functions
-        .into_iter()
-        .chain(codes.filter(|word| word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')))
-        .filter(|name| !manual.contains(name) && *name != "RINGWAY_H")
-        .collect();
+    let missing: Vec<&str> =
+        functions
+            .into_iter()
+            .chain(codes.filter(|word| {
+                word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            }))
+            .filter(|name| !manual.contains(name) && *name != "RINGWAY_H")
+            .collect();
     assert!(missing.is_empty(), "not in docs/man/ringway.3: {missing:?}");
 }

@@ -17,7 +17,8 @@ pub fn static_library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let files = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
     let is_ours = |name: &str| name.starts_with("libringway_c-") && name.ends_with(".a");
-    let changed = |file: &std::fs::DirEntry| file.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let changed =
+        |file: &std::fs::DirEntry| file.metadata().and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let ours = files.filter(|file| file.file_name().to_str().is_some_and(is_ours));
     ours.max_by_key(changed).expect("cargo builds the static library with its tests").path()
 }
@@ -27,27 +28,37 @@ pub fn static_library() -> PathBuf {
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
 /// The folder with `libringway.so.0`, `libringway.so` and `libringway.a`, made once.
 pub fn library() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = directory();
-        output(Command::new(root().join("packaging/c-library")).arg(static_library()).arg(folder.path()));
-        std::os::unix::fs::symlink("libringway.so.0", folder.path().join("libringway.so")).unwrap();
-        folder
-    }).path()
+    FOLDER
+        .get_or_init(|| {
+            let folder = directory();
+            output(Command::new(root().join("packaging/c-library")).arg(static_library()).arg(folder.path()));
+            std::os::unix::fs::symlink("libringway.so.0", folder.path().join("libringway.so")).unwrap();
+            folder
+        })
+        .path()
 }
 
 /// Names of the functions in the header.
 fn declared() -> Vec<String> {
     let header = std::fs::read_to_string(root().join("crates/c/include/ringway.h")).unwrap();
     let code = header.split("*/").filter_map(|text| text.split("/*").next());
-    let called = code.flat_map(|text| text.match_indices('(').map(|(at, _)| text[..at].rsplit([' ', '*']).next().unwrap_or("")));
-    let mut names: Vec<String> = called.filter(|name| name.starts_with("ringway_") && !name.ends_with(')')).map(str::to_owned).collect();
+    let called =
+        code.flat_map(|text| text.match_indices('(').map(|(at, _)| text[..at].rsplit([' ', '*']).next().unwrap_or("")));
+    let mut names: Vec<String> =
+        called.filter(|name| name.starts_with("ringway_") && !name.ends_with(')')).map(str::to_owned).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -70,7 +81,10 @@ fn the_shared_library_has_a_soname_and_exports_the_headers_functions_with_a_vers
     assert!(declared.len() > 25, "only {declared:?}");
     assert_eq!(exported, declared);
     // Data, too: nothing but the name of the version is defined outside of the code.
-    let defined = symbols.lines().filter(|line| !line.contains("*UND*") && !line.contains(".text")).filter(|line| line.contains(" g "));
+    let defined = symbols
+        .lines()
+        .filter(|line| !line.contains("*UND*") && !line.contains(".text"))
+        .filter(|line| line.contains(" g "));
     let others: Vec<&str> = defined.filter(|line| !line.ends_with("RINGWAY_0")).collect();
     assert!(others.is_empty(), "{others:#?}");
 }

@@ -54,7 +54,7 @@ impl Program {
         let mut command = match self.way {
             Way::Valgrind => {
                 let mut command = Command::new("valgrind");
-                command.args(["-q", "--error-exitcode=99", "--leak-check=full", "--track-fds=yes"]).arg(program);
+                command.args(["-q", "--error-exitcode=99", "--leak-check=full"]).arg(program);
                 command
             }
             _ => Command::new(program),
@@ -169,8 +169,8 @@ pub fn run_example(program: &Path, libraries: &Path) {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", libraries).arg(daemon.socket("attach.sock")).arg("lan0:echo");
     let mut echo = Ended(command.stderr(Stdio::piped()).spawn().unwrap());
-    daemon.until_state("echo", "running");
-    let frame = ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 1], 7);
+    daemon.until_state("echo", "up");
+    let frame = ringway_scenes::frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 7);
     for _ in 0..100 {
         while !port.tx().push(&frame) {
             assert!(port.wait_tx(PATIENCE).unwrap());
