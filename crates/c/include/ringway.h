@@ -9,10 +9,9 @@
  *
  * No function unwinds into the caller: a defect of the library ends the process by abort().
  */
-
-
 #ifndef RINGWAY_H
 #define RINGWAY_H
+
 
 #include <stddef.h>
 #include <stdint.h>
@@ -213,6 +212,29 @@ typedef struct ringway_slot {
 } ringway_slot;
 
 /*
+ Consecutive slots of a ring as they are in shared memory. Use it by the ringway_run_*() functions of this header.
+ */
+typedef struct ringway_run {
+  /*
+   Two words for each slot: the first has the number of the buffer in bits 0 to 31, the length in bits 32 to 47, flags in bits 48
+   to 63 (32: the frame continues in the next slot).
+   */
+  uint64_t (*slots)[2];
+  /*
+   Buffer 0. The others follow.
+   */
+  uint8_t *buffers;
+  /*
+   Number of slots.
+   */
+  uint32_t count;
+  /*
+   Number of bytes of a buffer.
+   */
+  uint32_t buffer_size;
+} ringway_run;
+
+/*
  What ringway_drain() calls for each frame: with the caller's context, and the bytes of the frame, which are valid until it
  returns. It must return, and not by an exception or longjmp().
  */
@@ -384,6 +406,24 @@ int ringway_commit(struct ringway_port *port,
                    size_t count);
 
 /*
+ Stores up to `count` free slots in `*run`, not beyond the end of the ring: call it again for those from its start. Returns their
+ number. The caller writes frames into the buffers, sets each slot's length with ringway_run_set(), and calls
+ ringway_commit_run().
+ */
+int ringway_reserve_run(struct ringway_port *port,
+                        uint32_t ring,
+                        struct ringway_run *run,
+                        size_t count);
+
+/*
+ Queues the first `count` slots of the last ringway_reserve_run(). Returns 0; RINGWAY_E_ARGUMENT, and queues nothing, if there are
+ fewer free slots.
+ */
+int ringway_commit_run(struct ringway_port *port,
+                       uint32_t ring,
+                       size_t count);
+
+/*
  Publishes the frames that are queued on one transmit ring, and wakes the switch if it sleeps.
  */
 int ringway_flush_ring(struct ringway_port *port, uint32_t ring);
@@ -404,7 +444,16 @@ int ringway_peek(struct ringway_port *port,
                  size_t count);
 
 /*
- Gives the first `count` slots of the last ringway_peek() back to the switch. Returns 0; RINGWAY_E_ARGUMENT, and gives back
+ Stores up to `count` received slots in `*run`, not beyond the end of the ring. Returns their number. The caller reads frames by
+ ringway_run_data() and ringway_run_length(), and gives the slots back with ringway_release().
+ */
+int ringway_peek_run(struct ringway_port *port,
+                     uint32_t ring,
+                     struct ringway_run *run,
+                     size_t count);
+
+/*
+ Gives the first `count` slots of the last ringway_peek() or ringway_peek_run() back to the switch. Returns 0; RINGWAY_E_ARGUMENT, and gives back
  nothing, if so many were never returned.
  */
 int ringway_release(struct ringway_port *port,
@@ -434,5 +483,36 @@ int ringway_drain(struct ringway_port *port,
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
+
+/* The bytes of a slot: slot 0 is the first of the run. */
+static inline uint8_t *ringway_run_data(const ringway_run *run, uint32_t slot) {
+    return run->buffers + (size_t)(uint32_t)run->slots[slot][0] * run->buffer_size;
+}
+
+/* The number of bytes of a received slot. */
+static inline uint32_t ringway_run_length(const ringway_run *run, uint32_t slot) {
+    return (uint32_t)(run->slots[slot][0] >> 32) & 0xffff;
+}
+
+/* 1 if the frame of a received slot continues in the next slot, else 0. */
+static inline int ringway_run_more(const ringway_run *run, uint32_t slot) {
+    return (int)(run->slots[slot][0] >> 53) & 1;
+}
+
+/* Sets the number of bytes of a slot that is to be sent, at most run->buffer_size; `more` is 1 if the frame continues in the next slot,
+   else 0. A word that would not change is not written: it may be in the cache of the switch. */
+static inline void ringway_run_set(const ringway_run *run, uint32_t slot, uint32_t length, int more) {
+    uint64_t old = run->slots[slot][0];
+    uint64_t word = (old & 0xffffffffu) | (uint64_t)(length & 0xffff) << 32 | (uint64_t)(more != 0) << 53;
+    if (word != old)
+        run->slots[slot][0] = word;
+}
+
+/* Fetches the beginning of a slot's buffer into the cache, for writing (`write` is 1) or for reading (0). */
+#if defined(__GNUC__)
+#define ringway_run_prefetch(run, slot, write) __builtin_prefetch(ringway_run_data(run, slot), write)
+#else
+#define ringway_run_prefetch(run, slot, write) ((void)0)
+#endif
 
 #endif  /* RINGWAY_H */

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
 use crate::port::Port;
-use crate::ring::{RINGWAY_MORE, Slot};
+use crate::ring::{RINGWAY_MORE, Run, Slot};
 use crate::tx::number;
 
 /// Returns the number of slots that hold received frames.
@@ -34,7 +34,19 @@ pub unsafe extern "C" fn ringway_peek(port: *mut Port, ring: u32, slots: *mut Sl
     }
 }
 
-/// Gives the first `count` slots of the last ringway_peek() back to the switch. Returns 0; RINGWAY_E_ARGUMENT, and gives back
+/// Stores up to `count` received slots in `*run`, not beyond the end of the ring. Returns their number. The caller reads frames by
+/// ringway_run_data() and ringway_run_length(), and gives the slots back with ringway_release().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_peek_run(port: *mut Port, ring: u32, run: *mut Run, count: usize) -> c_int {
+    // SAFETY: the caller's port.
+    let (Some(rx), false) = (unsafe { Port::rx(port, ring) }, run.is_null()) else { return RINGWAY_E_ARGUMENT };
+    let received = rx.peek_run(count);
+    // SAFETY: the caller's, not NULL.
+    unsafe { run.write(received.into()) };
+    number(received.count as usize)
+}
+
+/// Gives the first `count` slots of the last ringway_peek() or ringway_peek_run() back to the switch. Returns 0; RINGWAY_E_ARGUMENT, and gives back
 /// nothing, if so many were never returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_release(port: *mut Port, ring: u32, count: usize) -> c_int {

@@ -9,7 +9,7 @@ use ringway_client::{MAX_SLOTS, Piece, TxRing};
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
 use crate::offload::Offload;
 use crate::port::Port;
-use crate::ring::{Frame, RINGWAY_MORE, Slot};
+use crate::ring::{Frame, RINGWAY_MORE, Run, Slot};
 
 /// Returns the number of frames as a result. No ring has more than 32,768 slots.
 #[inline]
@@ -122,6 +122,28 @@ pub unsafe extern "C" fn ringway_commit(port: *mut Port, ring: u32, slots: *cons
         let pieces = slots.map(|slot| Piece { len: slot.length as usize, more: slot.flags & RINGWAY_MORE != 0 });
         if tx.commit(pieces) { 0 } else { RINGWAY_E_ARGUMENT }
     }
+}
+
+/// Stores up to `count` free slots in `*run`, not beyond the end of the ring: call it again for those from its start. Returns their
+/// number. The caller writes frames into the buffers, sets each slot's length with ringway_run_set(), and calls
+/// ringway_commit_run().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_reserve_run(port: *mut Port, ring: u32, run: *mut Run, count: usize) -> c_int {
+    // SAFETY: the caller's port.
+    let (Some(tx), false) = (unsafe { Port::tx(port, ring) }, run.is_null()) else { return RINGWAY_E_ARGUMENT };
+    let free = tx.reserve_run(count);
+    // SAFETY: the caller's, not NULL.
+    unsafe { run.write(free.into()) };
+    number(free.count as usize)
+}
+
+/// Queues the first `count` slots of the last ringway_reserve_run(). Returns 0; RINGWAY_E_ARGUMENT, and queues nothing, if there are
+/// fewer free slots.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_commit_run(port: *mut Port, ring: u32, count: usize) -> c_int {
+    // SAFETY: the caller's port.
+    let Some(tx) = (unsafe { Port::tx(port, ring) }) else { return RINGWAY_E_ARGUMENT };
+    if tx.commit_run(count) { 0 } else { RINGWAY_E_ARGUMENT }
 }
 
 /// Publishes the frames that are queued on one transmit ring, and wakes the switch if it sleeps.

@@ -1,6 +1,7 @@
 //! Batches of buffers: the free slots of a transmit ring, the filled ones of a receive ring.
 
 use std::iter::{Chain, FusedIterator};
+use std::ptr::NonNull;
 use std::slice::Iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -146,3 +147,28 @@ impl<'a> Iterator for Peeked<'a> {
 
 impl ExactSizeIterator for Peeked<'_> {}
 impl FusedIterator for Peeked<'_> {}
+
+/// Consecutive slots of a ring as they are in memory, for bindings to other languages: see [`crate::TxRing::reserve_run`] and
+/// [`crate::RxRing::peek_run`]. Each slot has two words, the first as [`ringway_abi::Slot`] describes it. Whoever uses the
+/// pointers has to keep the port, to stay inside the run, and to leave it when the slots have been handed over.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The words of the first slot.
+    pub slots: NonNull<[AtomicU64; 2]>,
+    /// Number of slots.
+    pub count: u32,
+    /// Buffer 0. The others follow.
+    pub buffers: NonNull<u8>,
+    /// Number of bytes of a buffer.
+    pub buffer_size: u32,
+}
+
+impl Run {
+    /// Of `count` slots from `head`, those up to the end of the ring.
+    #[inline]
+    pub(crate) fn new(memory: &Memory, head: u32, count: u32) -> Self {
+        let slots = memory.words(head, memory.slots.min(head + count));
+        let (buffers, buffer_size) = (memory.start(0, 0).0, memory.buffer_size);
+        Self { slots: NonNull::from(slots).cast(), count: slots.len() as u32, buffers, buffer_size }
+    }
+}

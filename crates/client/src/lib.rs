@@ -41,7 +41,7 @@ mod rx;
 mod sleep;
 mod tx;
 
-pub use batch::{Peeked, Piece, Received, Reserved};
+pub use batch::{Peeked, Piece, Received, Reserved, Run};
 pub use error::AttachError;
 pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;

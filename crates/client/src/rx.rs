@@ -12,7 +12,7 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
-use crate::batch::Peeked;
+use crate::batch::{Peeked, Run};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
@@ -123,11 +123,24 @@ impl RxRing {
     /// several slots, all but the last one with [`crate::Received::more`].
     #[inline]
     pub fn peek(&mut self, max: usize) -> Peeked<'_> {
+        let count = self.look(max);
+        Peeked::new(&self.memory, self.head, count)
+    }
+
+    /// Like [`RxRing::peek`], as raw memory: the received slots up to the end of the ring.
+    #[inline]
+    pub fn peek_run(&mut self, max: usize) -> Run {
+        let count = self.look(max);
+        Run::new(&self.memory, self.head, count)
+    }
+
+    /// Returns the number of received slots, up to `max`.
+    #[inline]
+    fn look(&mut self, max: usize) -> u32 {
         if (self.memory.distance(self.head, self.tail) as usize) < max && self.available() == 0 {
             self.give_back();
         }
-        let count = max.min(self.memory.distance(self.head, self.tail) as usize);
-        Peeked::new(&self.memory, self.head, count as u32)
+        max.min(self.memory.distance(self.head, self.tail) as usize) as u32
     }
 
     /// Gives back the first `slots` of the slots that [`RxRing::peek`] returned. As with [`RxRing::drain`], the switch
@@ -276,7 +289,7 @@ impl Memory {
 
     /// Returns the slot `steps` (less than the size of the ring) after `slot`.
     #[inline]
-    fn add(&self, slot: u32, steps: u32) -> u32 {
+    pub(crate) fn add(&self, slot: u32, steps: u32) -> u32 {
         let sum = slot + steps;
         if sum >= self.slots { sum - self.slots } else { sum }
     }

@@ -12,7 +12,7 @@ use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::Mapping;
 
-use crate::batch::{Piece, Reserved};
+use crate::batch::{Piece, Reserved, Run};
 use crate::rx::Memory;
 
 /// How many slots ahead the first cache line of a buffer is prefetched for writing.
@@ -157,13 +157,38 @@ impl TxRing {
     /// [`TxRing::commit`] queues them. Without `commit`, the next `reserve` or push returns the same buffers.
     #[inline]
     pub fn reserve(&mut self, max: usize) -> Reserved<'_> {
-        if self.known_room() < max {
-            self.room();
-        }
-        let count = max.min(self.known_room()) as u32;
+        let count = self.look(max);
         // SAFETY: the client owns the `count` slots from `head`, and `&mut self` prevents other references to their
         // buffers in this client.
         unsafe { Reserved::new(&self.memory, self.head, count) }
+    }
+
+    /// Returns the number of free slots, up to `max`.
+    #[inline]
+    fn look(&mut self, max: usize) -> u32 {
+        if self.known_room() < max {
+            self.room();
+        }
+        max.min(self.known_room()) as u32
+    }
+
+    /// Like [`TxRing::reserve`], as raw memory: the free slots up to the end of the ring. Their words and buffers may be
+    /// written, and [`TxRing::commit_run`] queues them.
+    #[inline]
+    pub fn reserve_run(&mut self, max: usize) -> Run {
+        let count = self.look(max);
+        Run::new(&self.memory, self.head, count)
+    }
+
+    /// Queues the first `slots` free slots with the lengths and flags that are in their words. Returns false, and queues
+    /// nothing, if there are fewer.
+    #[inline]
+    pub fn commit_run(&mut self, slots: usize) -> bool {
+        let is_possible = slots <= self.known_room();
+        if is_possible {
+            self.head = self.memory.add(self.head, slots as u32);
+        }
+        is_possible
     }
 
     /// Queues the contents of the buffers that [`TxRing::reserve`] returned, from the first one on: one piece for each

@@ -72,7 +72,7 @@ impl Program {
 }
 
 /// All scenes but "ended".
-const SCENES: [&str; 7] = ["copy", "batches", "pieces", "event-loop", "offloads", "threads", "errors"];
+const SCENES: [&str; 8] = ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors"];
 
 fn all_scenes(way: Way) {
     let program = Program::compile(way);
@@ -193,4 +193,35 @@ fn the_example_sends_frames_back() {
     flags.extend(flag("-L", library()));
     flags.push("-lringway".to_owned());
     run_example(&compile_example(dir.path(), &flags), library());
+}
+
+#[test]
+fn the_guides_program_sends_and_receives() {
+    let guide = std::fs::read_to_string(root().join("docs/guide/programs.md")).unwrap();
+    let (_, rest) = guide.split_once("```c\n").expect("a program in C");
+    let dir = directory();
+    let (source, program) = (dir.path().join("probe.c"), dir.path().join("probe"));
+    std::fs::write(&source, rest.split_once("```").unwrap().0).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-o").arg(&program).arg(&source).arg("-I").arg(root().join("crates/c/include"));
+    output(cc.arg("-L").arg(library()).arg("-lringway"));
+
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let mut port = daemon.attach("lan0:other").unwrap();
+    let mut command = Command::new(&program);
+    command.env("LD_LIBRARY_PATH", library()).env("RINGWAY_ATTACH_SOCKET", daemon.socket("attach.sock"));
+    let child = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut got = 0;
+    while got < 64 {
+        assert!(port.wait_rx(PATIENCE).unwrap(), "{got} frames of 64");
+        got += port.rx().drain(64, |frame| assert_eq!(frame.len(), 60));
+    }
+    assert!(port.tx().push(&ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 2], 7)));
+    port.flush();
+    let output = child.output();
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{} bytes\n", ringway_scenes::frame([0; 6], [0; 6], 7).len())
+    );
 }

@@ -151,6 +151,66 @@ static void batches(void) {
     ringway_detach(b);
 }
 
+/* Runs of slots: the same memory, with the words of the slots. */
+static void runs(void) {
+    ringway_port *a = attach("lan0:a", NULL), *b = attach("lan0:b", NULL);
+    ringway_run run;
+    uint8_t sent = 0, received = 0;
+    int wraps = 0;
+    for (int round = 0; round < 50; round++) {
+        while (ringway_room(a, 0) < 100)
+            CHECK(ringway_wait_tx(a, PATIENCE) == 1);
+        for (int left = 100; left > 0;) {
+            int count = ringway_reserve_run(a, 0, &run, (size_t)left);
+            CHECK(count > 0 && count <= left && run.count == (uint32_t)count && run.buffer_size == 2112);
+            wraps += count < left;
+            for (uint32_t slot = 0; slot < run.count; slot++) {
+                ringway_run_prefetch(&run, slot, 1);
+                make(ringway_run_data(&run, slot), 60u + sent, 1, sent);
+                ringway_run_set(&run, slot, 60u + sent, 0);
+                sent = (uint8_t)(sent + 1);
+            }
+            CHECK(ringway_commit_run(a, 0, (size_t)count) == 0);
+            left -= count;
+        }
+        CHECK(ringway_flush(a) == 0);
+        await(b, 0, 100);
+        for (int left = 100; left > 0;) {
+            int count = ringway_peek_run(b, 0, &run, (size_t)left);
+            CHECK(count > 0 && count <= left);
+            for (uint32_t slot = 0; slot < run.count; slot++) {
+                ringway_run_prefetch(&run, slot, 0);
+                CHECK(is(ringway_run_data(&run, slot), ringway_run_length(&run, slot), 60u + received, 1, received));
+                CHECK(ringway_run_more(&run, slot) == 0);
+                received = (uint8_t)(received + 1);
+            }
+            CHECK(ringway_release(b, 0, (size_t)count) == 0);
+            left -= count;
+        }
+    }
+    CHECK(wraps > 0);
+    CHECK(ringway_commit_run(a, 0, 512) == RINGWAY_E_ARGUMENT);
+    /* A frame in two slots. Nothing of it is sent before both are committed. */
+    while (ringway_room(a, 0) < 2)
+        CHECK(ringway_wait_tx(a, PATIENCE) == 1);
+    uint8_t frame[3000], got[3000];
+    make(frame, sizeof frame, 1, 9);
+    for (uint32_t piece = 0; piece < 2; piece++) {
+        uint32_t length = piece == 0 ? 2112 : 3000 - 2112;
+        CHECK(ringway_reserve_run(a, 0, &run, 1) == 1);
+        memcpy(ringway_run_data(&run, 0), frame + 2112 * piece, length);
+        ringway_run_set(&run, 0, length, piece == 0);
+        CHECK(ringway_commit_run(a, 0, 1) == 0);
+    }
+    CHECK(ringway_flush(a) == 0);
+    await(b, 0, 2);
+    CHECK(ringway_peek_run(b, 0, &run, 1) == 1 && ringway_run_more(&run, 0) == 1 && ringway_run_length(&run, 0) == 2112);
+    size_t length;
+    CHECK(ringway_pop(b, 0, got, sizeof got, &length) == 1 && length == 3000 && memcmp(got, frame, length) == 0);
+    ringway_detach(a);
+    ringway_detach(b);
+}
+
 /* A frame in three buffers, both ways without a copy; and what ringway_commit() refuses. */
 static void pieces(void) {
     ringway_shape small = RINGWAY_SHAPE_INIT;
@@ -382,6 +442,7 @@ static void errors(void) {
     ringway_slot slot = {bytes, 60, 0};
     ringway_frame frame = {bytes, 60}, null = {NULL, 60};
     ringway_offload offload;
+    ringway_run run;
     size_t length;
     const int bad[] = {
         ringway_attach(attach_socket, "lan0:b", NULL, NULL, NULL, 0),
@@ -399,6 +460,9 @@ static void errors(void) {
         ringway_reserve(NULL, 0, &slot, 1), ringway_reserve(a, 1, &slot, 1), ringway_reserve(a, 0, NULL, 1),
         ringway_commit(NULL, 0, &slot, 1), ringway_commit(a, 1, &slot, 1), ringway_commit(a, 0, NULL, 1),
         ringway_peek(NULL, 0, &slot, 1), ringway_peek(a, 1, &slot, 1), ringway_peek(a, 0, NULL, 1),
+        ringway_reserve_run(NULL, 0, &run, 1), ringway_reserve_run(a, 1, &run, 1), ringway_reserve_run(a, 0, NULL, 1),
+        ringway_commit_run(NULL, 0, 1), ringway_commit_run(a, 1, 1), ringway_commit_run(a, 0, 512),
+        ringway_peek_run(NULL, 0, &run, 1), ringway_peek_run(a, 1, &run, 1), ringway_peek_run(a, 0, NULL, 1),
         ringway_release(NULL, 0, 0), ringway_release(a, 1, 0), ringway_release(a, 0, 1),
         ringway_pop(NULL, 0, bytes, 64, &length), ringway_pop(a, 1, bytes, 64, &length),
         ringway_pop(a, 0, NULL, 64, &length), ringway_pop(a, 0, bytes, 64, NULL),
@@ -454,7 +518,7 @@ int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } scenes[] = {{"copy", by_copy}, {"batches", batches}, {"pieces", pieces}, {"event-loop", event_loop}, {"offloads", offloads},
+    } scenes[] = {{"copy", by_copy}, {"batches", batches}, {"runs", runs}, {"pieces", pieces}, {"event-loop", event_loop}, {"offloads", offloads},
                   {"threads", threads}, {"errors", errors}, {"ended", ended}};
     if (count == 3) {
         attach_socket = arguments[1];
