@@ -55,7 +55,18 @@ pub unsafe extern "C" fn ringway_push_batch(port: *mut Port, ring: u32, frames: 
         let Some(tx) = Port::tx(port, ring).filter(|_| !frames.is_null()) else { return RINGWAY_E_ARGUMENT };
         for (queued, frame) in slice::from_raw_parts(frames, count).iter().enumerate() {
             let bad = frame.data.is_null();
-            if bad || frame.length > LONGEST || !tx.push(slice::from_raw_parts(frame.data.cast(), frame.length)) {
+            // A frame of one buffer without the call of `push`, which is a sixth of the instructions of a short frame.
+            let pushed = if bad || frame.length > LONGEST {
+                false
+            } else if frame.length <= tx.buffer_size() {
+                let copy = |buffer: &mut [u8]| {
+                    buffer.copy_from_slice(slice::from_raw_parts(frame.data.cast(), frame.length));
+                };
+                tx.push_with(frame.length, copy)
+            } else {
+                tx.push(slice::from_raw_parts(frame.data.cast(), frame.length))
+            };
+            if !pushed {
                 return match queued {
                     0 if bad => RINGWAY_E_ARGUMENT,
                     0 => not_queued(tx, frame.length),
