@@ -1,5 +1,5 @@
 # make build   the switch and the laboratory, in target/release
-# make install the switch, into cargo's folder of programs; make install-lab with the laboratory (ringway bench, ringway demo)
+# make install what was built, below $(DESTDIR)$(PREFIX) (/usr/local): programs, C library, manual pages, completions, systemd unit; make uninstall
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
 # make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
@@ -28,22 +28,25 @@ SMOKE := headline destinations switch-batch receive-batch send-batch frame-size 
   shaping-burst shares shares-vhost flooded flooded-vhost isolation policy
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
-  tshark prometheus python3-prometheus-client curl jq passt
+  tshark prometheus python3-prometheus-client curl jq passt \
+  gcc g++ binutils pkg-config valgrind man-db
 
-.PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke smoke-release bench benchmarks guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
-# The switch, and the laboratory that `ringway bench` and `ringway demo` execute.
+# The switch, the laboratory that `ringway bench` and `ringway demo` execute, and the C library.
 build:
-	$(CARGO) build --release -p ringway --features lab
+	$(CARGO) build --release -p ringway -p ringway-c --features ringway/lab
 
-# The switch alone.
-install:
-	$(CARGO) install --locked --path crates/ringway
+# Where `make install` and `make uninstall` find what was built, and where it goes.
+BUILT ?= target/release
+PREFIX ?= /usr/local
+DESTDIR ?=
 
-install-lab:
-	$(CARGO) install --locked --path crates/ringway --features lab
+# Does not build, so that root needs no cargo.
+install uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install $@ "$(BUILT)"
 
 demo: deps build
 	target/release/ringway demo --fetch-kernel

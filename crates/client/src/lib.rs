@@ -27,16 +27,21 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`TxRing::reserve`] and [`RxRing::peek`] give the buffers of many slots at once, to be used in place and handed over by
+//! [`TxRing::commit`] and [`RxRing::release`].
+//!
 //! With [`Shape::offload`] frames may leave a checksum or segmentation undone, in both directions: see
 //! [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
 
 mod attach;
+mod batch;
 mod error;
 mod port;
 mod rx;
 mod sleep;
 mod tx;
 
+pub use batch::{Peeked, Piece, Received, Reserved, Run};
 pub use error::AttachError;
 pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
@@ -14,7 +15,7 @@ use crate::attach::{end_reason, request_port};
 use crate::error::AttachError;
 use crate::rx::RxRing;
 use crate::sleep::Sleep;
-use crate::tx::TxRing;
+use crate::tx::{TxRing, wake};
 
 /// A process port. Dropping it detaches.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Port {
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
     memory: SharedMemory,
-    kick: OwnedFd,
+    kick: Arc<OwnedFd>,
     call: OwnedFd,
     connection: OwnedFd,
     /// For [`Port::wait_rx`] and [`Port::wait_tx`]; made with the first sleep.
@@ -48,13 +49,14 @@ impl Port {
         }
         let memory = SharedMemory::open(granted.memory, layout.bytes).map_err(AttachError::Memory)?;
         let mapping = memory.mapping();
-        let tx = (0..shape.tx_rings).map(|ring| TxRing::new(mapping, &layout, ring)).collect::<io::Result<_>>();
+        let kick = Arc::new(granted.kick);
+        let tx = (0..shape.tx_rings).map(|ring| TxRing::new(mapping, &layout, ring, &kick)).collect::<io::Result<_>>();
         let rx = (0..shape.rx_rings).map(|ring| RxRing::new(mapping, &layout, ring)).collect::<io::Result<_>>();
         Ok(Port {
             tx: tx.map_err(AttachError::Memory)?,
             rx: rx.map_err(AttachError::Memory)?,
             memory,
-            kick: granted.kick,
+            kick,
             call: granted.call,
             connection: granted.connection,
             sleep: None,
@@ -93,8 +95,7 @@ impl Port {
             kick |= ring.publish();
         }
         if kick {
-            // The switch has made the eventfd non-blocking. If its counter is full, it is readable already.
-            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+            wake(&self.kick);
         }
     }
 

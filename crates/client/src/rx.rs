@@ -12,6 +12,8 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
+use crate::batch::{Peeked, Run};
+
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
 
@@ -116,6 +118,46 @@ impl RxRing {
         })
     }
 
+    /// Returns the contents of up to `max` received slots, in order, without a copy. The slots stay the client's until
+    /// [`RxRing::release`]: without it, the next `peek` returns them again. A frame that is longer than a buffer lies in
+    /// several slots, all but the last one with [`crate::Received::more`].
+    #[inline]
+    pub fn peek(&mut self, max: usize) -> Peeked<'_> {
+        let count = self.look(max);
+        Peeked::new(&self.memory, self.head, count)
+    }
+
+    /// Like [`RxRing::peek`], as raw memory: the received slots up to the end of the ring.
+    #[inline]
+    pub fn peek_run(&mut self, max: usize) -> Run {
+        let count = self.look(max);
+        Run::new(&self.memory, self.head, count)
+    }
+
+    /// Returns the number of received slots, up to `max`.
+    #[inline]
+    fn look(&mut self, max: usize) -> u32 {
+        if (self.memory.distance(self.head, self.tail) as usize) < max && self.available() == 0 {
+            self.give_back();
+        }
+        max.min(self.memory.distance(self.head, self.tail) as usize) as u32
+    }
+
+    /// Gives back the first `slots` of the slots that [`RxRing::peek`] returned. As with [`RxRing::drain`], the switch
+    /// gets them when they are an eighth of the ring, and otherwise later. Returns false, and gives back nothing, if so
+    /// many were never returned.
+    #[inline]
+    pub fn release(&mut self, slots: usize) -> bool {
+        if slots > self.memory.distance(self.head, self.tail) as usize {
+            return false;
+        }
+        self.head = self.memory.add(self.head, slots as u32);
+        if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
+            self.give_back();
+        }
+        true
+    }
+
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if self.published != self.head {
@@ -200,7 +242,7 @@ impl Memory {
 
     /// Returns the start of a buffer. For an invalid index or length, the result has no bytes.
     #[inline]
-    fn start(&self, index: u32, len: usize) -> (NonNull<u8>, usize) {
+    pub(crate) fn start(&self, index: u32, len: usize) -> (NonNull<u8>, usize) {
         if index >= self.buffer_count || len > self.buffer_size as usize {
             return (self.buffers, 0);
         }
@@ -247,7 +289,7 @@ impl Memory {
 
     /// Returns the slot `steps` (less than the size of the ring) after `slot`.
     #[inline]
-    fn add(&self, slot: u32, steps: u32) -> u32 {
+    pub(crate) fn add(&self, slot: u32, steps: u32) -> u32 {
         let sum = slot + steps;
         if sum >= self.slots { sum - self.slots } else { sum }
     }

@@ -1,6 +1,7 @@
 //! Sending: the client's side of a transmit ring.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,12 +12,14 @@ use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::Mapping;
 
+use crate::batch::{Piece, Reserved, Run};
 use crate::rx::Memory;
 
 /// How many slots ahead the first cache line of a buffer is prefetched for writing.
 const PREFETCH_AHEAD: u32 = 8;
 
-/// A transmit ring. [`TxRing::push`] and similar methods queue frames, and `Port::flush` publishes them.
+/// A transmit ring. [`TxRing::push`] and similar methods queue frames. `Port::flush` publishes them on all rings,
+/// [`TxRing::flush`] on one.
 #[derive(Debug)]
 pub struct TxRing {
     memory: Memory,
@@ -28,13 +31,16 @@ pub struct TxRing {
     tail: u32,
     wish: WakeRequest,
     kicked: AtomicU32,
+    /// The eventfd that wakes the switch.
+    kick: Arc<OwnedFd>,
 }
 
 impl TxRing {
-    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<TxRing> {
+    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16, kick: &Arc<OwnedFd>) -> io::Result<TxRing> {
         let memory = Memory::new(mapping, layout, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
         let tail = layout.shape.tx_slots - 1;
-        Ok(TxRing { memory, head: 0, published: 0, tail, wish: WakeRequest::default(), kicked: AtomicU32::new(0) })
+        let (wish, kicked) = (WakeRequest::default(), AtomicU32::new(0));
+        Ok(TxRing { memory, head: 0, published: 0, tail, wish, kicked, kick: Arc::clone(kick) })
     }
 
     /// Returns how many slots can be filled now. This is the number of frames if each fits into a buffer.
@@ -147,6 +153,111 @@ impl TxRing {
         self.head = self.memory.after(self.head);
     }
 
+    /// Returns the buffers of up to `max` free slots, in the order of the ring, for frames that are written in place.
+    /// [`TxRing::commit`] queues them. Without `commit`, the next `reserve` or push returns the same buffers.
+    #[inline]
+    pub fn reserve(&mut self, max: usize) -> Reserved<'_> {
+        let count = self.look(max);
+        // SAFETY: the client owns the `count` slots from `head`, and `&mut self` prevents other references to their
+        // buffers in this client.
+        unsafe { Reserved::new(&self.memory, self.head, count) }
+    }
+
+    /// Returns the number of free slots, up to `max`.
+    #[inline]
+    fn look(&mut self, max: usize) -> u32 {
+        if self.known_room() < max {
+            self.room();
+        }
+        max.min(self.known_room()) as u32
+    }
+
+    /// Like [`TxRing::reserve`], as raw memory: the free slots up to the end of the ring. Their words and buffers may be
+    /// written, and [`TxRing::commit_run`] queues them.
+    #[inline]
+    pub fn reserve_run(&mut self, max: usize) -> Run {
+        let count = self.look(max);
+        Run::new(&self.memory, self.head, count)
+    }
+
+    /// Queues the first `slots` free slots with the lengths and flags that are in their words. Returns false, and queues
+    /// nothing, if there are fewer.
+    #[inline]
+    pub fn commit_run(&mut self, slots: usize) -> bool {
+        let is_possible = slots <= self.known_room();
+        if is_possible {
+            self.head = self.memory.add(self.head, slots as u32);
+        }
+        is_possible
+    }
+
+    /// Queues the contents of the buffers that [`TxRing::reserve`] returned, from the first one on: one piece for each
+    /// buffer. A frame that is longer than a buffer takes several pieces, all but the last one with [`Piece::more`].
+    /// Returns false, and queues nothing, if there are more pieces than free slots, if a piece is longer than a buffer,
+    /// or if the last piece has `more`.
+    #[inline]
+    pub fn commit(&mut self, pieces: impl IntoIterator<Item = Piece>) -> bool {
+        let mut pieces = pieces.into_iter();
+        let (mut head, mut left) = (self.head, self.known_room() as u32);
+        let mut more = false;
+        loop {
+            // Up to the end of the ring, or of the room.
+            let end = self.memory.slots.min(head + left);
+            for [word, _] in self.memory.words(head, end) {
+                let Some(piece) = pieces.next() else { return self.advance(head, more) };
+                if piece.len > self.memory.buffer_size as usize {
+                    return false;
+                }
+                more = piece.more;
+                let old = word.load(Ordering::Relaxed);
+                let flags = if more { NS_MOREFRAG } else { 0 };
+                let new = Slot { len: piece.len as u16, flags, ..Slot::from_word(old) }.to_word();
+                if new != old {
+                    word.store(new, Ordering::Relaxed);
+                }
+                head += 1;
+                left -= 1;
+            }
+            if head == self.memory.slots {
+                head = 0;
+            }
+            if left == 0 {
+                return pieces.next().is_none() && self.advance(head, more);
+            }
+        }
+    }
+
+    /// Queues the slots before `head`, unless the last one is not the last of its frame.
+    #[inline]
+    fn advance(&mut self, head: u32, is_cut: bool) -> bool {
+        if !is_cut {
+            // The iteration may end at the end of the ring.
+            self.head = if head == self.memory.slots { 0 } else { head };
+        }
+        !is_cut
+    }
+
+    /// Publishes the frames queued on this ring, and wakes the switch if it has asked for a kick. For a thread that
+    /// sends on a ring of its own; [`crate::Port::flush`] publishes those of all rings with at most one kick.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.publish() {
+            wake(&self.kick);
+        }
+    }
+
+    /// Returns the number of slots of the ring. One of them is always empty.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.memory.slots as usize
+    }
+
+    /// Returns the number of bytes of a buffer.
+    #[must_use]
+    pub fn buffer_size(&self) -> usize {
+        self.memory.buffer_size as usize
+    }
+
     /// Returns the number of slots that are queued and not published.
     #[must_use]
     pub fn queued(&self) -> usize {
@@ -178,4 +289,10 @@ impl TxRing {
     pub(crate) fn want_no_call(&mut self) {
         self.wish.withdraw(&self.memory.doorbell[TX_CLIENT + WISH]);
     }
+}
+
+/// Wakes the switch.
+pub(crate) fn wake(kick: &OwnedFd) {
+    // The switch has made the eventfd non-blocking. If its counter is full, it is readable already.
+    let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
 }

@@ -8,6 +8,7 @@
 //! - `toml`: `ringway run --check` accepts it. A block without a `[switch.NAME]` is completed by `[switch.lan0]`.
 //! - `json`, `xml`: is well-formed.
 //! - `rust`: is a part of `program.rs`, which runs the code.
+//! - `c`: is a program, which `crates/c/tests/library` compiles and runs.
 //!
 //! `manual.md` in this folder has the examples of the manual pages, and runs them as a page of the guide.
 //!
@@ -230,7 +231,7 @@ fn every_block_says_its_language() {
     let mut mistakes = Mistakes::default();
     for path in markdown::pages(&root()).into_iter().filter(|path| RUN.contains(&path.as_str())) {
         for block in Page::read(&root(), &path).blocks {
-            if !["sh", "toml", "json", "xml", "rust", "text"].contains(&block.language.as_str()) {
+            if !["sh", "toml", "json", "xml", "rust", "c", "text"].contains(&block.language.as_str()) {
                 mistakes.add(&format!("{path}:{}", block.line), format!("a block of language {:?}", block.language));
             }
         }

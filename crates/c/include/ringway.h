@@ -1,0 +1,518 @@
+/*
+ * ringway.h: process ports of a Ringway switch. ringway(3) is the manual.
+ *
+ * Functions that return int return 0 or a number on success and a negative RINGWAY_E_* code on failure; ringway_strerror() has its
+ * text. NULL for a port or for memory that is needed is RINGWAY_E_ARGUMENT, and so is a ring that does not exist.
+ *
+ * Threads: any thread may use a port, one at a time. Different threads may use different rings of a port at the same time, with the
+ * functions that take a ring; the functions that take none use all rings, unless their comment says otherwise.
+ *
+ * No function unwinds into the caller: a defect of the library ends the process by abort().
+ */
+#ifndef RINGWAY_H
+#define RINGWAY_H
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The value of a struct ringway_shape with the default of each member. */
+#define RINGWAY_SHAPE_INIT { sizeof(struct ringway_shape), 0, 0, 0, 0, 0, 0 }
+
+
+/*
+ A pointer is NULL, a ring does not exist, or a number is out of range.
+ */
+#define RINGWAY_E_ARGUMENT -1
+
+/*
+ The name is not SWITCH:PORT.
+ */
+#define RINGWAY_E_NAME -2
+
+/*
+ The shape is not possible.
+ */
+#define RINGWAY_E_SHAPE -3
+
+/*
+ No switch listens at the socket.
+ */
+#define RINGWAY_E_UNREACHABLE -4
+
+/*
+ The switch refused the request. The text says why: the port has a client already, or the name is not allowed.
+ */
+#define RINGWAY_E_REFUSED -5
+
+/*
+ The switch has ended the port, or is gone. ringway_ended() says why.
+ */
+#define RINGWAY_E_ENDED -6
+
+/*
+ The dialogue with the switch failed, or a system call did.
+ */
+#define RINGWAY_E_SYSTEM -7
+
+/*
+ The shared memory differs from what the switch announced.
+ */
+#define RINGWAY_E_MEMORY -8
+
+/*
+ The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop).
+ */
+#define RINGWAY_E_LENGTH -9
+
+/*
+ The offload header contradicts itself.
+ */
+#define RINGWAY_E_OFFLOAD -10
+
+/*
+ A flag of a slot: the frame continues in the next slot.
+ */
+#define RINGWAY_MORE 1
+
+/*
+ Bytes of the offload header before each frame of a port with `offload`.
+ */
+#define RINGWAY_OFFLOAD_BYTES 12
+
+/*
+ A kind of segmentation: none.
+ */
+#define RINGWAY_GSO_NONE 0
+
+/*
+ A kind of segmentation: TCP over IPv4.
+ */
+#define RINGWAY_GSO_TCP4 1
+
+/*
+ A kind of segmentation: UDP into IP fragments.
+ */
+#define RINGWAY_GSO_UDP_FRAGMENTS 3
+
+/*
+ A kind of segmentation: TCP over IPv6.
+ */
+#define RINGWAY_GSO_TCP6 4
+
+/*
+ A kind of segmentation: UDP into datagrams.
+ */
+#define RINGWAY_GSO_UDP 5
+
+/*
+ A process port. ringway_attach() makes it, ringway_detach() ends it.
+ */
+typedef struct ringway_port ringway_port;
+
+/*
+ What remains to be done before a frame can go onto a wire.
+ */
+typedef struct ringway_offload {
+  /*
+   1: the ones' complement sum from `csum_start` to the frame's end goes `csum_offset` bytes after `csum_start`. The sum of the
+   pseudo-header is there now.
+   */
+  uint8_t needs_csum;
+  /*
+   1: a TCP frame that reports congestion; only its first segment has CWR set.
+   */
+  uint8_t ecn;
+  /*
+   One of RINGWAY_GSO_*.
+   */
+  uint16_t gso;
+  /*
+   Most bytes of a segment after its headers.
+   */
+  uint16_t gso_size;
+  /*
+   Bytes of all headers of a frame to be segmented. The switch sets it, and ignores it from senders.
+   */
+  uint16_t header_length;
+  /*
+   Offset in the frame at which the summed bytes begin.
+   */
+  uint16_t csum_start;
+  /*
+   Offset of the checksum from `csum_start`.
+   */
+  uint16_t csum_offset;
+} ringway_offload;
+
+/*
+ Numbers of rings and slots, and number and size of buffers. 0 stands for the default.
+ */
+typedef struct ringway_shape {
+  /*
+   sizeof(struct ringway_shape), set by RINGWAY_SHAPE_INIT. Later versions of the library may append members.
+   */
+  size_t size;
+  /*
+   Transmit rings: 1 to 16 (1).
+   */
+  uint32_t tx_rings;
+  /*
+   Receive rings: 1 to 16 (1). The switch spreads flows over them.
+   */
+  uint32_t rx_rings;
+  /*
+   Slots of each transmit ring: 4 to 32768 (512). One of them is always empty.
+   */
+  uint32_t tx_slots;
+  /*
+   Slots of each receive ring: 4 to 32768 (512). One of them is always empty.
+   */
+  uint32_t rx_slots;
+  /*
+   Bytes of a buffer: 128 to 65472, a multiple of 64 (2112).
+   */
+  uint32_t buffer_size;
+  /*
+   1: every frame begins with RINGWAY_OFFLOAD_BYTES bytes of offload header, in both directions.
+   */
+  uint32_t offload;
+} ringway_shape;
+
+/*
+ A frame in the caller's memory.
+ */
+typedef struct ringway_frame {
+  /*
+   The bytes.
+   */
+  const void *data;
+  /*
+   Number of bytes.
+   */
+  size_t length;
+} ringway_frame;
+
+/*
+ A slot of a ring: a frame, or a part of one.
+ */
+typedef struct ringway_slot {
+  /*
+   The bytes, in shared memory.
+   */
+  uint8_t *data;
+  /*
+   Number of bytes. ringway_reserve() stores the size of the buffer here.
+   */
+  uint32_t length;
+  /*
+   RINGWAY_MORE, or 0.
+   */
+  uint32_t flags;
+} ringway_slot;
+
+/*
+ Consecutive slots of a ring as they are in shared memory. Use it by the ringway_run_*() functions of this header.
+ */
+typedef struct ringway_run {
+  /*
+   Two words for each slot: the first has the number of the buffer in bits 0 to 31, the length in bits 32 to 47, flags in bits 48
+   to 63 (32: the frame continues in the next slot).
+   */
+  uint64_t (*slots)[2];
+  /*
+   Buffer 0. The others follow.
+   */
+  uint8_t *buffers;
+  /*
+   Number of slots.
+   */
+  uint32_t count;
+  /*
+   Number of bytes of a buffer.
+   */
+  uint32_t buffer_size;
+} ringway_run;
+
+/*
+ What ringway_drain() calls for each frame: with the caller's context, and the bytes of the frame, which are valid until it
+ returns. It must return, and not by an exception or longjmp().
+ */
+typedef void (*ringway_take)(void *context, const uint8_t *frame, size_t length);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Returns the text of an error code. The text is constant.
+ */
+const char *ringway_strerror(int code);
+
+/*
+ Writes RINGWAY_OFFLOAD_BYTES bytes of header in front of a frame in a reserved buffer. `offload` may be NULL: then nothing is left
+ to be done. Returns 0.
+ */
+int ringway_offload_encode(const struct ringway_offload *offload,
+                           void *header);
+
+/*
+ Reads the header in front of a received frame into `*offload`. Returns 1 if something is left to be done, 0 if nothing is: then
+ all members are 0.
+ */
+int ringway_offload_decode(const void *header,
+                           struct ringway_offload *offload);
+
+/*
+ Attaches as `name` (SWITCH:PORT) through the socket of the switch, and stores the port in `*port`. `socket` may be NULL: then it
+ is $RINGWAY_ATTACH_SOCKET, or /run/ringway/attach.sock. `shape` may be NULL for the default shape. After an error `*port` is NULL,
+ and `text` has what was wrong, cut to `text_size` bytes with the NUL. `text` may be NULL.
+ */
+int ringway_attach(const char *socket,
+                   const char *name,
+                   const struct ringway_shape *shape,
+                   struct ringway_port **port,
+                   char *text,
+                   size_t text_size);
+
+/*
+ Detaches, and frees what belongs to the port: also the buffers that ringway_reserve() and ringway_peek() returned. `port` may be
+ NULL.
+ */
+void ringway_detach(struct ringway_port *port);
+
+/*
+ Returns the number of transmit rings; 0 if `port` is NULL.
+ */
+uint32_t ringway_tx_rings(const struct ringway_port *port);
+
+/*
+ Returns the number of receive rings; 0 if `port` is NULL.
+ */
+uint32_t ringway_rx_rings(const struct ringway_port *port);
+
+/*
+ Stores the MAC address that is bound to the port. Returns 1, or 0 if there is none: then it stores zeroes.
+ */
+int ringway_mac(struct ringway_port *port, uint8_t (*mac)[6]);
+
+/*
+ Publishes the frames that are queued on all transmit rings, and wakes the switch if it sleeps. Uses all transmit rings: a thread
+ with a ring of its own calls ringway_flush_ring().
+ */
+int ringway_flush(struct ringway_port *port);
+
+/*
+ Sleeps until a frame can be received, for at most `timeout_ns` nanoseconds; without end if it is negative. Returns 1 if there is
+ a frame, 0 after the time, RINGWAY_E_ENDED when the switch has ended the port. Uses all rings.
+ */
+int ringway_wait_rx(struct ringway_port *port,
+                    int64_t timeout_ns);
+
+/*
+ Sleeps until a frame can be sent, like ringway_wait_rx().
+ */
+int ringway_wait_tx(struct ringway_port *port, int64_t timeout_ns);
+
+/*
+ Returns the descriptor that is readable after a call, for the caller's own event loop. Ask for calls with ringway_want_rx() and
+ ringway_want_tx(), and clear the descriptor with ringway_clear_call(). The port owns it.
+ */
+int ringway_call_fd(struct ringway_port *port);
+
+/*
+ Returns the descriptor that is readable when the switch has ended the port. The port owns it; ringway_ended() reads it.
+ */
+int ringway_connection_fd(struct ringway_port *port);
+
+/*
+ Asks for a call when frames arrive. Returns 1 if there are frames already: then the caller must not sleep. Uses all rings.
+ */
+int ringway_want_rx(struct ringway_port *port);
+
+/*
+ Asks for a call when there is room to send. Returns 1 if there is room already. Uses all rings.
+ */
+int ringway_want_tx(struct ringway_port *port);
+
+/*
+ Withdraws all requests for calls. Uses all rings.
+ */
+int ringway_want_nothing(struct ringway_port *port);
+
+/*
+ Clears the descriptor of ringway_call_fd(). Returns 1 if it was readable, else 0.
+ */
+int ringway_clear_call(struct ringway_port *port);
+
+/*
+ Returns 1 if the switch has ended the port, else 0. `text` gets the reason, cut to `text_size` bytes with the NUL. It may be NULL.
+ */
+int ringway_ended(struct ringway_port *port,
+                  char *text,
+                  size_t text_size);
+
+/*
+ Returns the number of slots that can be filled now.
+ */
+int ringway_room(struct ringway_port *port, uint32_t ring);
+
+/*
+ Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots, at most
+ 64.
+ */
+int ringway_push(struct ringway_port *port,
+                 uint32_t ring,
+                 const void *frame,
+                 size_t length);
+
+/*
+ Queues copies of up to `count` frames, in order. Returns how many were queued: fewer if there is no room for the next one. If the
+ first frame is too long for any room, returns RINGWAY_E_LENGTH.
+ */
+int ringway_push_batch(struct ringway_port *port,
+                       uint32_t ring,
+                       const struct ringway_frame *frames,
+                       size_t count);
+
+/*
+ Queues a copy of a frame after its offload header, on a port with an offload header. `offload` may be NULL: then nothing is left
+ to be done. Returns as ringway_push().
+ */
+int ringway_push_offloaded(struct ringway_port *port,
+                           uint32_t ring,
+                           const void *frame,
+                           size_t length,
+                           const struct ringway_offload *offload);
+
+/*
+ Stores the buffers of up to `count` free slots in `slots`, with the size of a buffer as `length`. Returns their number. The
+ caller writes frames into the buffers, sets `length` (and RINGWAY_MORE in `flags`), and calls ringway_commit(). Until then, the
+ next ringway_reserve() or ringway_push() takes the same buffers.
+ */
+int ringway_reserve(struct ringway_port *port,
+                    uint32_t ring,
+                    struct ringway_slot *slots,
+                    size_t count);
+
+/*
+ Queues what the caller has written into the first `count` buffers of the last ringway_reserve(). Only `length` and `flags` of
+ `slots` are read. Returns 0. Returns RINGWAY_E_ARGUMENT, and queues nothing, if there are more slots than free ones, if a length
+ exceeds a buffer, or if the last slot has RINGWAY_MORE.
+ */
+int ringway_commit(struct ringway_port *port,
+                   uint32_t ring,
+                   const struct ringway_slot *slots,
+                   size_t count);
+
+/*
+ Stores up to `count` free slots in `*run`, not beyond the end of the ring: call it again for those from its start. Returns their
+ number. The caller writes frames into the buffers, sets each slot's length with ringway_run_set(), and calls
+ ringway_commit_run().
+ */
+int ringway_reserve_run(struct ringway_port *port,
+                        uint32_t ring,
+                        struct ringway_run *run,
+                        size_t count);
+
+/*
+ Queues the first `count` slots of the last ringway_reserve_run(). Returns 0; RINGWAY_E_ARGUMENT, and queues nothing, if there are
+ fewer free slots.
+ */
+int ringway_commit_run(struct ringway_port *port,
+                       uint32_t ring,
+                       size_t count);
+
+/*
+ Publishes the frames that are queued on one transmit ring, and wakes the switch if it sleeps.
+ */
+int ringway_flush_ring(struct ringway_port *port, uint32_t ring);
+
+/*
+ Returns the number of slots that hold received frames.
+ */
+int ringway_available(struct ringway_port *port, uint32_t ring);
+
+/*
+ Stores up to `count` received slots in `slots`, in order. Returns their number. The frames stay where they are until
+ ringway_release(): without it, the next ringway_peek() returns them again. If a frame is longer than a buffer, all its slots but
+ the last one have RINGWAY_MORE; a `count` of 64 is enough for any frame.
+ */
+int ringway_peek(struct ringway_port *port,
+                 uint32_t ring,
+                 struct ringway_slot *slots,
+                 size_t count);
+
+/*
+ Stores up to `count` received slots in `*run`, not beyond the end of the ring. Returns their number. The caller reads frames by
+ ringway_run_data() and ringway_run_length(), and gives the slots back with ringway_release().
+ */
+int ringway_peek_run(struct ringway_port *port,
+                     uint32_t ring,
+                     struct ringway_run *run,
+                     size_t count);
+
+/*
+ Gives the first `count` slots of the last ringway_peek() or ringway_peek_run() back to the switch. Returns 0; RINGWAY_E_ARGUMENT, and gives back
+ nothing, if so many were never returned.
+ */
+int ringway_release(struct ringway_port *port,
+                    uint32_t ring,
+                    size_t count);
+
+/*
+ Copies the next received frame into `buffer`. Returns 1 and stores the frame's length in `*length`, or returns 0 if there is no
+ frame. If the frame is longer than `capacity`, it stays, and the result is RINGWAY_E_LENGTH.
+ */
+int ringway_pop(struct ringway_port *port,
+                uint32_t ring,
+                void *buffer,
+                size_t capacity,
+                size_t *length);
+
+/*
+ Calls `take` for up to `most` received frames, in order, and gives their slots back. Returns their number. Frames of several
+ slots are put together. `take` must not use the ring.
+ */
+int ringway_drain(struct ringway_port *port,
+                  uint32_t ring,
+                  size_t most,
+                  ringway_take take,
+                  void *context);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+/* The bytes of a slot: slot 0 is the first of the run. */
+static inline uint8_t *ringway_run_data(const ringway_run *run, uint32_t slot) {
+    return run->buffers + (size_t)(uint32_t)run->slots[slot][0] * run->buffer_size;
+}
+
+/* The number of bytes of a received slot. */
+static inline uint32_t ringway_run_length(const ringway_run *run, uint32_t slot) {
+    return (uint32_t)(run->slots[slot][0] >> 32) & 0xffff;
+}
+
+/* 1 if the frame of a received slot continues in the next slot, else 0. */
+static inline int ringway_run_more(const ringway_run *run, uint32_t slot) {
+    return (int)(run->slots[slot][0] >> 53) & 1;
+}
+
+/* Sets the number of bytes of a slot that is to be sent, at most run->buffer_size; `more` is 1 if the frame continues in the next slot,
+   else 0. A word that would not change is not written: it may be in the cache of the switch. */
+static inline void ringway_run_set(const ringway_run *run, uint32_t slot, uint32_t length, int more) {
+    uint64_t old = run->slots[slot][0];
+    uint64_t word = (old & 0xffffffffu) | (uint64_t)(length & 0xffff) << 32 | (uint64_t)(more != 0) << 53;
+    if (word != old)
+        run->slots[slot][0] = word;
+}
+
+/* Fetches the beginning of a slot's buffer into the cache, for writing (`write` is 1) or for reading (0). */
+#if defined(__GNUC__)
+#define ringway_run_prefetch(run, slot, write) __builtin_prefetch(ringway_run_data(run, slot), write)
+#else
+#define ringway_run_prefetch(run, slot, write) ((void)0)
+#endif
+
+#endif  /* RINGWAY_H */

@@ -1,0 +1,51 @@
+//! What both kinds of rings have.
+
+use std::ffi::c_void;
+
+/// A slot of a ring: a frame, or a part of one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Slot {
+    /// The bytes, in shared memory.
+    pub data: *mut u8,
+    /// Number of bytes. ringway_reserve() stores the size of the buffer here.
+    pub length: u32,
+    /// RINGWAY_MORE, or 0.
+    pub flags: u32,
+}
+
+/// A flag of a slot: the frame continues in the next slot.
+pub const RINGWAY_MORE: u32 = 1;
+
+/// A frame in the caller's memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// The bytes.
+    pub data: *const c_void,
+    /// Number of bytes.
+    pub length: usize,
+}
+
+/// Consecutive slots of a ring as they are in shared memory. Use it by the ringway_run_*() functions of this header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Run {
+    /// Two words for each slot: the first has the number of the buffer in bits 0 to 31, the length in bits 32 to 47, flags in bits 48
+    /// to 63 (32: the frame continues in the next slot).
+    pub slots: *mut [u64; 2],
+    /// Buffer 0. The others follow.
+    pub buffers: *mut u8,
+    /// Number of slots.
+    pub count: u32,
+    /// Number of bytes of a buffer.
+    pub buffer_size: u32,
+}
+
+impl From<ringway_client::Run> for Run {
+    #[inline]
+    fn from(run: ringway_client::Run) -> Self {
+        let (slots, buffers) = (run.slots.as_ptr().cast(), run.buffers.as_ptr());
+        Self { slots, buffers, count: run.count, buffer_size: run.buffer_size }
+    }
+}

@@ -1,0 +1,167 @@
+//! Sending.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_client::{MAX_SLOTS, Piece, TxRing};
+
+use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
+use crate::offload::Offload;
+use crate::port::Port;
+use crate::ring::{Frame, RINGWAY_MORE, Run, Slot};
+
+/// Returns the number of frames as a result. No ring has more than 32,768 slots.
+#[inline]
+pub(crate) fn number(count: usize) -> c_int {
+    count as c_int
+}
+
+/// No frame has so many bytes: a `length` above it is a mistake, and no memory is read.
+const LONGEST: usize = i32::MAX as usize;
+
+/// Returns the number of slots that can be filled now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_room(port: *mut Port, ring: u32) -> c_int {
+    // SAFETY: the caller's port.
+    unsafe { Port::tx(port, ring) }.map_or(RINGWAY_E_ARGUMENT, |tx| number(tx.room()))
+}
+
+/// Returns the result for a frame that was not queued: no room now, or never.
+#[cold]
+fn not_queued(tx: &TxRing, length: usize) -> c_int {
+    let longest = tx.buffer_size() * MAX_SLOTS_PER_FRAME.min(tx.slots() - 1);
+    if length > longest { RINGWAY_E_LENGTH } else { 0 }
+}
+
+/// Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots, at most
+/// 64.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_push(port: *mut Port, ring: u32, frame: *const c_void, length: usize) -> c_int {
+    // SAFETY: the caller's port, and `length` bytes of the caller.
+    unsafe {
+        let Some(tx) = Port::tx(port, ring).filter(|_| !frame.is_null()) else { return RINGWAY_E_ARGUMENT };
+        let pushed = length <= LONGEST && tx.push(slice::from_raw_parts(frame.cast(), length));
+        if pushed { 1 } else { not_queued(tx, length) }
+    }
+}
+
+/// Queues copies of up to `count` frames, in order. Returns how many were queued: fewer if there is no room for the next one. If the
+/// first frame is too long for any room, returns RINGWAY_E_LENGTH.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_push_batch(port: *mut Port, ring: u32, frames: *const Frame, count: usize) -> c_int {
+    // SAFETY: the caller's port, `count` frames of the caller, and the bytes of each.
+    unsafe {
+        let Some(tx) = Port::tx(port, ring).filter(|_| !frames.is_null()) else { return RINGWAY_E_ARGUMENT };
+        for (queued, frame) in slice::from_raw_parts(frames, count).iter().enumerate() {
+            let bad = frame.data.is_null();
+            // A frame of one buffer without the call of `push`, which is a sixth of the instructions of a short frame.
+            let pushed = if bad || frame.length > LONGEST {
+                false
+            } else if frame.length <= tx.buffer_size() {
+                let copy = |buffer: &mut [u8]| {
+                    buffer.copy_from_slice(slice::from_raw_parts(frame.data.cast(), frame.length));
+                };
+                tx.push_with(frame.length, copy)
+            } else {
+                tx.push(slice::from_raw_parts(frame.data.cast(), frame.length))
+            };
+            if !pushed {
+                return match queued {
+                    0 if bad => RINGWAY_E_ARGUMENT,
+                    0 => not_queued(tx, frame.length),
+                    _ => number(queued),
+                };
+            }
+        }
+        number(count)
+    }
+}
+
+/// Queues a copy of a frame after its offload header, on a port with an offload header. `offload` may be NULL: then nothing is left
+/// to be done. Returns as ringway_push().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_push_offloaded(
+    port: *mut Port,
+    ring: u32,
+    frame: *const c_void,
+    length: usize,
+    offload: *const Offload,
+) -> c_int {
+    // SAFETY: the caller's port, `length` bytes of the caller, and NULL or an offload of the caller.
+    unsafe {
+        let Some(tx) = Port::tx(port, ring).filter(|_| !frame.is_null()) else { return RINGWAY_E_ARGUMENT };
+        let offload = match offload.as_ref().map(Offload::request).transpose() {
+            Ok(offload) => offload.flatten(),
+            Err(code) => return code,
+        };
+        let pushed =
+            length <= LONGEST && tx.push_offloaded(slice::from_raw_parts(frame.cast(), length), offload.as_ref());
+        if pushed { 1 } else { not_queued(tx, length.saturating_add(crate::offload::RINGWAY_OFFLOAD_BYTES)) }
+    }
+}
+
+/// Stores the buffers of up to `count` free slots in `slots`, with the size of a buffer as `length`. Returns their number. The
+/// caller writes frames into the buffers, sets `length` (and RINGWAY_MORE in `flags`), and calls ringway_commit(). Until then, the
+/// next ringway_reserve() or ringway_push() takes the same buffers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_reserve(port: *mut Port, ring: u32, slots: *mut Slot, count: usize) -> c_int {
+    // SAFETY: the caller's port, and `count` slots of the caller, which are only written.
+    unsafe {
+        let Some(tx) = Port::tx(port, ring).filter(|_| !slots.is_null()) else { return RINGWAY_E_ARGUMENT };
+        let buffers = tx.reserve(count);
+        let reserved = buffers.len();
+        let mut to = slots;
+        buffers.for_each(|buffer| {
+            to.write(Slot { data: buffer.as_mut_ptr(), length: buffer.len() as u32, flags: 0 });
+            to = to.add(1);
+        });
+        number(reserved)
+    }
+}
+
+/// Queues what the caller has written into the first `count` buffers of the last ringway_reserve(). Only `length` and `flags` of
+/// `slots` are read. Returns 0. Returns RINGWAY_E_ARGUMENT, and queues nothing, if there are more slots than free ones, if a length
+/// exceeds a buffer, or if the last slot has RINGWAY_MORE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_commit(port: *mut Port, ring: u32, slots: *const Slot, count: usize) -> c_int {
+    // SAFETY: the caller's port, and `count` slots of the caller.
+    unsafe {
+        let is_possible = !slots.is_null() && count <= MAX_SLOTS as usize;
+        let Some(tx) = Port::tx(port, ring).filter(|_| is_possible) else { return RINGWAY_E_ARGUMENT };
+        let slots = slice::from_raw_parts(slots, count).iter();
+        let pieces = slots.map(|slot| Piece { len: slot.length as usize, more: slot.flags & RINGWAY_MORE != 0 });
+        if tx.commit(pieces) { 0 } else { RINGWAY_E_ARGUMENT }
+    }
+}
+
+/// Stores up to `count` free slots in `*run`, not beyond the end of the ring: call it again for those from its start. Returns their
+/// number. The caller writes frames into the buffers, sets each slot's length with ringway_run_set(), and calls
+/// ringway_commit_run().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_reserve_run(port: *mut Port, ring: u32, run: *mut Run, count: usize) -> c_int {
+    // SAFETY: the caller's port.
+    let (Some(tx), false) = (unsafe { Port::tx(port, ring) }, run.is_null()) else { return RINGWAY_E_ARGUMENT };
+    let free = tx.reserve_run(count);
+    // SAFETY: the caller's, not NULL.
+    unsafe { run.write(free.into()) };
+    number(free.count as usize)
+}
+
+/// Queues the first `count` slots of the last ringway_reserve_run(). Returns 0; RINGWAY_E_ARGUMENT, and queues nothing, if there are
+/// fewer free slots.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_commit_run(port: *mut Port, ring: u32, count: usize) -> c_int {
+    // SAFETY: the caller's port.
+    let Some(tx) = (unsafe { Port::tx(port, ring) }) else { return RINGWAY_E_ARGUMENT };
+    if tx.commit_run(count) { 0 } else { RINGWAY_E_ARGUMENT }
+}
+
+/// Publishes the frames that are queued on one transmit ring, and wakes the switch if it sleeps.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_flush_ring(port: *mut Port, ring: u32) -> c_int {
+    // SAFETY: the caller's port.
+    let Some(tx) = (unsafe { Port::tx(port, ring) }) else { return RINGWAY_E_ARGUMENT };
+    tx.flush();
+    0
+}

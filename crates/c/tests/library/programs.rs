@@ -1,0 +1,227 @@
+//! Programs in C against a running switch, plain, under AddressSanitizer and under valgrind's memcheck.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ringway_scenes::Daemon;
+use ringway_testing::child::{Ended, lines};
+use ringway_testing::file::directory;
+use ringway_testing::skip::is_installed;
+use ringway_testing::{PATIENCE, skip};
+use rustix::process::Signal;
+
+use crate::built::{library, output, root};
+
+/// Warnings that are errors, in every program.
+pub const STRICT: [&str; 5] = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"];
+const CONFIG: &str = "[switch.lan0]\n[port.bound]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:09\"\n\
+                      [attach]\ncreate = \"ports\"\n";
+
+/// How a program is built and run.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Plain,
+    Static,
+    Asan,
+    Valgrind,
+}
+
+struct Program {
+    dir: tempfile::TempDir,
+    way: Way,
+}
+
+impl Program {
+    /// Compiles `tests/programs/verbs.c`.
+    fn compile(way: Way) -> Self {
+        let dir = directory();
+        let mut cc = Command::new("cc");
+        cc.args(STRICT).args(["-O1", "-g", "-pthread"]).arg("-I").arg(root().join("crates/c/include"));
+        cc.arg("-o").arg(dir.path().join("verbs")).arg(root().join("crates/c/tests/programs/verbs.c"));
+        match way {
+            Way::Static => cc.arg(library().join("libringway.a")).args(["-lgcc_s", "-ldl", "-lm"]),
+            _ => cc.arg("-L").arg(library()).arg("-lringway"),
+        };
+        if way == Way::Asan {
+            cc.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        }
+        output(&mut cc);
+        Self { dir, way }
+    }
+
+    fn command(&self, daemon: &Daemon, scene: &str) -> Command {
+        let program = self.dir.path().join("verbs");
+        let mut command = match self.way {
+            Way::Valgrind => {
+                let mut command = Command::new("valgrind");
+                command.args(["-q", "--error-exitcode=99", "--leak-check=full"]).arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
+        command.env("LD_LIBRARY_PATH", library()).env("RINGWAY_ATTACH_SOCKET", "/from/the/environment");
+        command.arg(daemon.socket("attach.sock")).arg(scene);
+        command
+    }
+
+    fn run(&self, daemon: &Daemon, scene: &str) {
+        let child = self.command(daemon, scene).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = Ended(child).output();
+        assert!(output.status.success(), "{scene}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// All scenes but "ended".
+const SCENES: [&str; 8] = ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors"];
+
+fn all_scenes(way: Way) {
+    let program = Program::compile(way);
+    for scene in SCENES {
+        let daemon = Daemon::start(CONFIG);
+        program.run(&daemon, scene);
+    }
+    killed_while_waiting(&program);
+    ended_while_waiting(&program);
+}
+
+/// Starts the scene "ended", lets `end` act when the program waits, and returns the reason that it got.
+fn reason(program: &Program, daemon: &mut Daemon, end: impl FnOnce(&mut Daemon)) -> String {
+    let mut command = program.command(daemon, "ended");
+    let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+    let lines = lines(child.stdout.take().unwrap());
+    assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), "waiting");
+    end(daemon);
+    let reason = lines.recv_timeout(PATIENCE).expect("the program should learn of the end");
+    assert!(child.end().success());
+    reason
+}
+
+fn killed_while_waiting(program: &Program) {
+    let mut daemon = Daemon::start(CONFIG);
+    let reason = reason(program, &mut daemon, |daemon| daemon.signal(Signal::KILL));
+    assert_eq!(reason, "the switch is gone");
+}
+
+fn ended_while_waiting(program: &Program) {
+    let mut daemon = Daemon::start(CONFIG);
+    let reason = reason(program, &mut daemon, |daemon| {
+        daemon.ok(&["port", "del", "a"]);
+    });
+    assert_eq!(reason, "the port was deleted");
+}
+
+#[test]
+fn a_program_in_c_does_all_that_a_program_in_rust_does() {
+    all_scenes(Way::Plain);
+}
+
+#[test]
+fn a_program_with_the_static_library_does_the_same() {
+    all_scenes(Way::Static);
+}
+
+#[test]
+fn address_sanitizer_finds_nothing() {
+    all_scenes(Way::Asan);
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    if !is_installed("valgrind") {
+        skip!("needs valgrind");
+    }
+    all_scenes(Way::Valgrind);
+}
+
+#[test]
+fn the_header_is_also_one_of_cpp() {
+    if !is_installed("g++") {
+        skip!("needs g++");
+    }
+    let dir = directory();
+    let source = dir.path().join("header.cpp");
+    let text = "#include <ringway.h>\n#include <ringway.h>\nint main() {\n    ringway_shape shape = RINGWAY_SHAPE_INIT;\n    \
+                ringway_port *port = nullptr;\n    return ringway_attach(\"/nonexistent\", \"lan0:a\", &shape, &port, nullptr, 0) == \
+                RINGWAY_E_UNREACHABLE ? 0 : 1;\n}\n";
+    std::fs::write(&source, text).unwrap();
+    for standard in ["-std=c++11", "-std=c++20"] {
+        let mut cc = Command::new("g++");
+        cc.args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror"]).arg("-I").arg(root().join("crates/c/include"));
+        cc.arg("-o").arg(dir.path().join("header")).arg(&source).arg("-L").arg(library()).arg("-lringway");
+        output(&mut cc);
+        output(Command::new(dir.path().join("header")).env("LD_LIBRARY_PATH", library()));
+    }
+}
+
+/// Compiles the example; `flags` are those of the header and the library.
+pub fn compile_example(into: &Path, flags: &[String]) -> PathBuf {
+    let program = into.join("echo");
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-O2").arg("-o").arg(&program).arg(root().join("crates/c/examples/echo.c")).args(flags);
+    output(&mut cc);
+    program
+}
+
+/// Runs the example on a switch: its frames come back.
+pub fn run_example(program: &Path, libraries: &Path) {
+    let mut daemon = Daemon::start("[switch.lan0]\n");
+    let mut port = daemon.attach("lan0:probe").unwrap();
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", libraries).arg(daemon.socket("attach.sock")).arg("lan0:echo");
+    let mut echo = Ended(command.stderr(Stdio::piped()).spawn().unwrap());
+    daemon.until_state("echo", "up");
+    let frame = ringway_scenes::frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 7);
+    for _ in 0..100 {
+        while !port.tx().push(&frame) {
+            assert!(port.wait_tx(PATIENCE).unwrap());
+        }
+        port.flush();
+        assert!(port.wait_rx(PATIENCE).unwrap(), "the frame comes back");
+        let mut seen = Vec::new();
+        assert_eq!(port.rx().drain(2, |frame| seen.push(frame.to_vec())), 1);
+        assert_eq!((&seen[0][..6], &seen[0][12..]), (&frame[6..12], &frame[12..]));
+    }
+    daemon.stop();
+    assert_eq!(echo.end().code(), Some(1));
+}
+
+#[test]
+fn the_example_sends_frames_back() {
+    let dir = directory();
+    let flag = |flag: &str, path: &Path| [flag.to_owned(), path.to_str().unwrap().to_owned()];
+    let mut flags: Vec<String> = flag("-I", &root().join("crates/c/include")).into();
+    flags.extend(flag("-L", library()));
+    flags.push("-lringway".to_owned());
+    run_example(&compile_example(dir.path(), &flags), library());
+}
+
+#[test]
+fn the_guides_program_sends_and_receives() {
+    let guide = std::fs::read_to_string(root().join("docs/guide/programs.md")).unwrap();
+    let (_, rest) = guide.split_once("```c\n").expect("a program in C");
+    let dir = directory();
+    let (source, program) = (dir.path().join("probe.c"), dir.path().join("probe"));
+    std::fs::write(&source, rest.split_once("```").unwrap().0).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-o").arg(&program).arg(&source).arg("-I").arg(root().join("crates/c/include"));
+    output(cc.arg("-L").arg(library()).arg("-lringway"));
+
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let mut port = daemon.attach("lan0:other").unwrap();
+    let mut command = Command::new(&program);
+    command.env("LD_LIBRARY_PATH", library()).env("RINGWAY_ATTACH_SOCKET", daemon.socket("attach.sock"));
+    let child = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut got = 0;
+    while got < 64 {
+        assert!(port.wait_rx(PATIENCE).unwrap(), "{got} frames of 64");
+        got += port.rx().drain(64, |frame| assert_eq!(frame.len(), 60));
+    }
+    assert!(port.tx().push(&ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 2], 7)));
+    port.flush();
+    let output = child.output();
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{} bytes\n", ringway_scenes::frame([0; 6], [0; 6], 7).len())
+    );
+}
