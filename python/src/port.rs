@@ -19,6 +19,8 @@ use crate::{PortEnded, attach_error};
 
 /// Most frames that one lock of the port takes out of its rings.
 const AT_ONCE: usize = 256;
+/// Pause of a sender that finds room, but too little for its frame.
+const TOO_LITTLE: Duration = Duration::from_micros(100);
 
 /// An attached process port.
 #[pyclass(frozen, module = "ringway._native")]
@@ -350,6 +352,7 @@ impl Port {
         let mut deadline = None;
         let mut next = start;
         loop {
+            let before = next;
             let pushed = self.push_batch(&batch, next, ring);
             // Also what was queued before an error.
             self.flush();
@@ -361,7 +364,11 @@ impl Port {
                 Some(deadline) => deadline,
                 None => *deadline.insert(Deadline::after(timeout)?),
             };
-            // A frame of several slots may find too little room, again and again.
+            if next == before && deadline.left().is_some() {
+                // A frame of several slots finds room, but too little; or another ring has the room.
+                py.detach(|| std::thread::sleep(TOO_LITTLE));
+                py.check_signals()?;
+            }
             if deadline.left().is_none() || !self.wait(py, Wanted::Room, deadline)? {
                 if let Some(reason) = self.state().ended() {
                     return Err(PortEnded::new_err(reason));

@@ -18,7 +18,7 @@ pub struct Buffer {
     bytes: u32,
     start: NonNull<u8>,
     /// Keeps the memory.
-    mapping: Arc<Mapping>,
+    _mapping: Arc<Mapping>,
 }
 
 // SAFETY: the pointer refers to the mapping that is kept next to it, which is Send.
@@ -32,7 +32,7 @@ impl Buffer {
         let bytes = layout.shape.buffer_size;
         let buffer = |index| {
             let start = NonNull::new(mapping.view(layout.buffer(index), bytes as usize)?.as_ptr())?;
-            Some(Buffer { index, bytes, start, mapping: Arc::clone(mapping) })
+            Some(Buffer { index, bytes, start, _mapping: Arc::clone(mapping) })
         };
         (layout.first_extra_buffer()..layout.buffer_count).filter_map(buffer).collect()
     }
@@ -43,7 +43,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `mapping` lives, and `bytes` long. The client owns the buffer, so the switch does not
+        // SAFETY: mapped as long as `_mapping` lives, and `bytes` long. The client owns the buffer, so the switch does not
         // write to it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes as usize) }
     }
