@@ -78,9 +78,7 @@ impl Deadline {
     fn left(self) -> Option<Option<Duration>> {
         match self {
             Deadline::Never => Some(None),
-            Deadline::At(end) => {
-                end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).map(Some)
-            }
+            Deadline::At(end) => end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).map(Some),
         }
     }
 }
