@@ -169,7 +169,7 @@ class Client:
 
         >>> with ringway.Port("lan0:a") as a, ringway.Port("lan0:b") as b:
         ...     with ringway.Client().capture("a", count=1) as pcapng:
-        ...         a.send(b"\\xff" * 60)
+        ...         a.send(b"\\xff" * 6 + b"\\2" * 54)
         ...         pcapng.read()[:4].hex()
         1
         '0a0d0d0a'

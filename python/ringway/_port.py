@@ -220,7 +220,7 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
         >>> import select
         >>> with ringway.Port("lan0:watched") as port, ringway.Port("lan0:sender") as sender:
         ...     print(select.select([port], [], [], 0) == ([], [], []))
-        ...     sender.send(b"\\xff" * 60)
+        ...     sender.send(b"\\xff" * 6 + b"\\2" * 54)
         ...     print(select.select([port], [], [], 5) == ([port], [], []))
         ...     print(len(port.recv_bytes(timeout=0)))
         True

@@ -1,5 +1,6 @@
 """A daemon for the tests of a class, and ports on it."""
 
+import faulthandler
 import os
 import select
 import shutil
@@ -15,6 +16,9 @@ import ringway
 BINARY = os.environ.get("RINGWAY", os.path.join(os.path.dirname(__file__), "../../target/tests/ringway"))
 LIMIT = 20.0
 """Seconds after which a test does not wait longer."""
+
+# A test that hangs says where, and fails.
+faulthandler.dump_traceback_later(300, exit=True)
 
 
 class Daemon:
