@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,25 @@ class Examples(Scene):
 
     def test_the_examples_of_the_socket_for_scapy_run(self) -> None:
         self.assertGreater(self.examples_of("ringway.scapy"), 3)
+
+
+class Pages(Scene):
+    def run_page(self, path: str) -> None:
+        with open(os.path.join(HERE, "../..", path)) as page:
+            blocks = re.findall(r"^```python\n(.*?)^```$", page.read(), re.MULTILINE | re.DOTALL)
+        self.assertTrue(blocks)
+        program = "\n".join(blocks)
+        # Errors name the line of the program.
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.said = done.stdout
+
+    def test_the_code_of_the_guide_runs(self) -> None:
+        self.run_page("docs/guide/python.md")
+        for line in ("3 frames sent", "60 bytes: b'hello'", "1 frames", "['wieght']"):
+            self.assertIn(line, self.said)
 
 
 class Types(Scene):
