@@ -100,7 +100,11 @@ impl Frame {
     }
 
     fn __repr__(&self) -> String {
-        format!("<received frame of {} bytes>", self.bytes().len())
+        let place = match self.bytes {
+            Some(Received::InPlace(..)) => "in its buffer",
+            _ => "copied",
+        };
+        format!("<received frame of {} bytes, {place}>", self.bytes().len())
     }
 }
 

@@ -16,6 +16,11 @@ import ringway
 from scene import LIMIT, Daemon, Scene, collect, frame, number_of
 
 
+def in_place(received: memoryview) -> bool:
+    """Whether the view is over the buffer that the frame arrived in."""
+    return "in its buffer" in repr(received.obj)
+
+
 class Sending(Scene):
     def test_a_frame_arrives_as_it_was_sent(self) -> None:
         a, b = self.pair()
@@ -117,6 +122,7 @@ class Views(Scene):
             for number in range(12):
                 a.send(frame(100 * turn + number), timeout=LIMIT)
                 kept += b.recv(timeout=LIMIT)
+            self.assertEqual(sum(map(in_place, kept)), 12, "a buffer did not come back")
             for place in (5, 0, 11, 3, 7, 1, 9, 10, 2, 4, 8, 6):
                 self.assertEqual(number_of(kept[place]), 100 * turn + place)
                 kept[place].release()
@@ -153,6 +159,7 @@ class Views(Scene):
                     kept += b.recv(timeout=LIMIT)
                 self.assertEqual([number_of(one) for one in kept], list(range(40)))
                 self.assertEqual(b.held, 40)
+                self.assertEqual(sum(map(in_place, kept)), spares)
                 kept.clear()
                 self.assertEqual(b.held, 0)
                 drops = ringway.Client().port(b.name)["drops"]
