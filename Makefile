@@ -3,6 +3,7 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
 # make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make python  the Python package, as a wheel in target/python/wheels
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -29,9 +30,10 @@ SMOKE := headline destinations switch-batch receive-batch send-batch frame-size 
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
-  gcc g++ binutils pkg-config valgrind man-db
+  gcc g++ binutils pkg-config valgrind man-db \
+  python3 python3-venv
 
-.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz smoke smoke-release bench benchmarks guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
@@ -88,7 +90,7 @@ deps:
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
-test: deps forget-skipped check unit loom fuzz smoke
+test: deps forget-skipped check unit python-test loom fuzz smoke
 	@echo "make test: all parts passed"
 	@packaging/skipped-tests "$$RINGWAY_SKIPPED"
 
@@ -127,6 +129,30 @@ tsan:
 
 fuzz:
 	fuzz/run all $(FUZZ_SECONDS)
+
+# The Python package. Its tools are in a virtual environment of Debian's Python, of these versions.
+PYTHON_FOLDER := target/python
+PYTHON_TOOLS := $(PYTHON_FOLDER)/tools-$(firstword $(shell cksum python/requirements.txt))
+
+$(PYTHON_TOOLS)/ready:
+	rm -rf $(PYTHON_FOLDER)/tools-*
+	/usr/bin/python3 -m venv $(PYTHON_TOOLS)
+	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	touch $@
+
+python: $(PYTHON_TOOLS)/ready
+	rm -rf $(PYTHON_FOLDER)/wheels
+	CARGO=$(CARGO) $(PYTHON_TOOLS)/bin/maturin build --release --locked --quiet --manifest-path python/Cargo.toml \
+	  --target-dir $(PYTHON_FOLDER)/build --interpreter $(PYTHON_TOOLS)/bin/python --out $(PYTHON_FOLDER)/wheels
+
+# The wheel as a user installs it, against the daemon that `make unit` built.
+python-test: python
+	$(CARGO) fmt --manifest-path python/Cargo.toml --check
+	$(CARGO) clippy --release --locked --manifest-path python/Cargo.toml --target-dir $(PYTHON_FOLDER)/build -- -D warnings
+	$(CARGO) build --profile tests -p ringway
+	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(PYTHON_FOLDER)/wheels/*.whl
+	cd python/tests && RINGWAY=$(CURDIR)/target/tests/ringway $(CURDIR)/$(PYTHON_TOOLS)/bin/python -W error::ResourceWarning \
+	  -m unittest discover
 
 # Experiments run to their end and give figures; nothing is asserted about speed. Those with virtual machines' ports start
 # DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too. The programs are those that `make unit` built:

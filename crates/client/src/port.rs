@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{end_reason, request_port};
 use crate::error::AttachError;
-use crate::rx::RxRing;
+use crate::rx::{Buffer, RxRing};
 use crate::sleep::Sleep;
 use crate::tx::{TxRing, wake};
 
@@ -63,6 +63,21 @@ impl Port {
             layout,
             mac: granted.mac,
         })
+    }
+
+    /// Attaches like [`Port::attach`]. Returns the port's extra buffers ([`Shape::extra_buffers`]), too, for
+    /// [`RxRing::exchange`].
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn attach_with_buffers(
+        socket: impl AsRef<Path>,
+        name: &str,
+        shape: Shape,
+    ) -> Result<(Port, Vec<Buffer>), AttachError> {
+        let port = Self::attach(socket, name, shape)?;
+        let buffers = Buffer::extra(port.memory.mapping(), &port.layout);
+        Ok((port, buffers))
     }
 
     /// Returns the first transmit ring.

@@ -14,6 +14,10 @@ use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
 use crate::batch::{Peeked, Run};
 
+mod exchange;
+
+pub use exchange::Buffer;
+
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
 

@@ -1,5 +1,8 @@
 //! Ports that clients made by attaching are checked against the configuration like configured ports.
 
+use std::time::Duration;
+
+use ringway_client::{Port, Shape};
 use ringway_scenes::{Daemon, Said, until};
 
 /// Returns the output of a command that changes a port made by a client.
@@ -167,4 +170,45 @@ fn it_is_the_port_of_the_command_that_is_blamed() {
     refused(&said, "port add: key \"ingress.rate\": the rates of the ports of bucket \"ten\" add up to 11Mbit");
     let top = daemon.ok(&["top", "--once", "--port", "nope", "--port", "lan0:a"]);
     assert!(top.ends_with("there is no port \"nope\", \"lan0:a\"\n"), "{top}");
+}
+
+#[test]
+fn a_frame_that_left_with_its_buffer_stays_as_it_is_while_the_ring_goes_round() {
+    let daemon = Daemon::start("");
+    let mut sender = daemon.attach("lan0:a").unwrap();
+    let shape = Shape { rx_slots: 8, extra_buffers: 3, ..Shape::default() };
+    let (mut receiver, mut spares) = Port::attach_with_buffers(daemon.socket("attach.sock"), "lan0:b", shape).unwrap();
+    assert_eq!(spares.len(), 3);
+    let mut kept = Vec::new();
+    for number in 0..50u8 {
+        let frame = [[0xff; 6], [2; 6], [number; 6]].concat();
+        assert!(sender.tx().push(&frame));
+        sender.flush();
+        assert!(receiver.wait_rx(Duration::from_secs(20)).unwrap());
+        let mut buffer = spares.pop().unwrap();
+        assert_eq!(receiver.rx().exchange(&mut buffer), Some(frame.len()));
+        assert_eq!(buffer[..frame.len()], frame);
+        kept.push((frame, buffer));
+        if spares.is_empty() {
+            // The oldest but one: buffers come back in any order.
+            spares.push(kept.remove(1).1);
+        }
+    }
+    assert_eq!(receiver.rx().exchange(&mut spares[0]), None);
+    drop(receiver);
+    for (frame, buffer) in kept {
+        assert_eq!(buffer[..frame.len()], frame, "also when the port is gone");
+    }
+}
+
+#[test]
+#[should_panic(expected = "the buffer belongs to another port")]
+fn a_buffer_of_another_port_is_not_taken() {
+    let daemon = Daemon::start("");
+    let attach = |name: &str| {
+        let shape = Shape { extra_buffers: 1, ..Shape::default() };
+        Port::attach_with_buffers(daemon.socket("attach.sock"), name, shape).unwrap()
+    };
+    let ((mut one, _), (_two, mut foreign)) = (attach("lan0:a"), attach("lan0:b"));
+    one.rx().exchange(&mut foreign[0]);
 }

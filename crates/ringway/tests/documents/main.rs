@@ -9,6 +9,7 @@
 //! - `json`, `xml`: is well-formed.
 //! - `rust`: is a part of `program.rs`, which runs the code.
 //! - `c`: is a program, which `crates/c/tests/library` compiles and runs.
+//! - `python`: `python/tests/test_documents.py` runs the code.
 //!
 //! `manual.md` in this folder has the examples of the manual pages, and runs them as a page of the guide.
 //!
@@ -82,6 +83,7 @@ pages! {
     operation_is_run => "docs/guide/operation.md",
     performance_is_run => "docs/guide/performance.md",
     programs_is_run => "docs/guide/programs.md",
+    python_is_run => "docs/guide/python.md",
     configuration_is_run => "docs/guide/configuration.md",
     limits_is_run => "docs/guide/limits.md",
     isolation_is_run => "docs/guide/isolation.md",
@@ -231,7 +233,7 @@ fn every_block_says_its_language() {
     let mut mistakes = Mistakes::default();
     for path in markdown::pages(&root()).into_iter().filter(|path| RUN.contains(&path.as_str())) {
         for block in Page::read(&root(), &path).blocks {
-            if !["sh", "toml", "json", "xml", "rust", "c", "text"].contains(&block.language.as_str()) {
+            if !["sh", "toml", "json", "xml", "rust", "c", "python", "text"].contains(&block.language.as_str()) {
                 mistakes.add(&format!("{path}:{}", block.line), format!("a block of language {:?}", block.language));
             }
         }

@@ -1,0 +1,36 @@
+//! The native part of the Python package `ringway`: a process port, and frames as views of its memory.
+//!
+//! Python programs use the package (`python/ringway`), which documents and types all this; names here are its internals.
+//!
+//! Locks: a thread that holds a lock of this crate neither runs Python code nor releases the GIL, and a thread that
+//! sleeps holds neither. Making a Python object runs Python code: the collector may free other frames.
+
+#![allow(unsafe_code)]
+
+mod bytes;
+mod frame;
+mod port;
+mod wait;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use ringway_client::AttachError as ClientError;
+
+create_exception!(ringway, Error, PyException, "Base of the errors of this package.");
+create_exception!(ringway, AttachError, Error, "The port cannot be attached, for the reason in the text.");
+create_exception!(ringway, PortEnded, Error, "The switch has ended the port, for the reason in the text.");
+
+/// The error of an attach as an exception.
+fn attach_error(error: &ClientError) -> PyErr {
+    AttachError::new_err(error.to_string())
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("Error", py.get_type::<Error>())?;
+    module.add("AttachError", py.get_type::<AttachError>())?;
+    module.add("PortEnded", py.get_type::<PortEnded>())?;
+    module.add_class::<port::Port>()
+}

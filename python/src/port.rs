@@ -1,0 +1,525 @@
+//! The port as Python sees it.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
+use ringway_abi::offload::PREFIX_BYTES;
+use ringway_client::{Offload, Port as Client, Shape};
+
+use crate::bytes::{has_bytes, with_bytes};
+use crate::frame::{Frame, Pool, Received};
+use crate::wait::{Flag, Sleeper, Watch};
+use crate::{PortEnded, attach_error};
+
+/// Most frames that one lock of the port takes out of its rings.
+const AT_ONCE: usize = 256;
+/// Pause of a sender that finds room, but too little for its frame.
+const TOO_LITTLE: Duration = Duration::from_micros(100);
+
+/// An attached process port.
+#[pyclass(frozen, module = "ringway._native")]
+pub(crate) struct Port {
+    name: String,
+    mac: [u8; 6],
+    shape: Shape,
+    pool: Arc<Pool>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` when the port is closed.
+    client: Option<Client>,
+    /// Why the switch ended the port, once that is known.
+    ended: Option<String>,
+    /// Up when the port is closed: wakes the sleepers.
+    closed: Flag,
+    /// What earlier sleeps left.
+    sleepers: Vec<Sleeper>,
+    /// The receive ring that is looked at first.
+    first_ring: usize,
+    readable: Option<Watch>,
+    writable: Option<Watch>,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Frames,
+    Room,
+}
+
+/// When to stop waiting.
+#[derive(Clone, Copy)]
+enum Deadline {
+    Never,
+    At(Instant),
+}
+
+impl Deadline {
+    /// `timeout` in seconds; `None` is without limit.
+    fn after(timeout: Option<f64>) -> PyResult<Deadline> {
+        let Some(seconds) = timeout else { return Ok(Deadline::Never) };
+        if seconds.is_nan() || seconds < 0.0 {
+            let text = format!("timeout {seconds} is not possible: seconds, 0 or more, or None for no limit");
+            return Err(PyValueError::new_err(text));
+        }
+        let time = Duration::try_from_secs_f64(seconds).ok();
+        // What the clock cannot represent is longer than any process lives.
+        Ok(time.and_then(|time| Instant::now().checked_add(time)).map_or(Deadline::Never, Deadline::At))
+    }
+
+    /// The time that is left, `Some(None)` without limit; `None` when it has passed.
+    fn left(self) -> Option<Option<Duration>> {
+        match self {
+            Deadline::Never => Some(None),
+            Deadline::At(end) => end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).map(Some),
+        }
+    }
+}
+
+fn closed(name: &str) -> PyErr {
+    PyValueError::new_err(format!("the port {name} is closed"))
+}
+
+impl State {
+    fn client(&mut self, name: &str) -> PyResult<&mut Client> {
+        self.client.as_mut().ok_or_else(|| closed(name))
+    }
+
+    /// Returns why the switch has ended the port.
+    fn ended(&mut self) -> Option<String> {
+        if self.ended.is_none() {
+            self.ended = self.client.as_ref().and_then(Client::ended);
+        }
+        self.ended.clone()
+    }
+
+    /// Asks for a call. Returns true when there is no reason to sleep.
+    fn want(&mut self, wanted: Wanted) -> bool {
+        self.client.as_mut().is_none_or(|client| match wanted {
+            Wanted::Frames => client.want_rx(),
+            Wanted::Room => client.want_tx(),
+        })
+    }
+
+    /// Takes up to `max` frames out of the rings.
+    fn take(&mut self, name: &str, pool: &Pool, max: usize) -> PyResult<Vec<Received>> {
+        let mut taken = Vec::with_capacity(max.min(AT_ONCE));
+        let first = self.first_ring;
+        let rings = self.client(name)?.rx_rings();
+        let (number, mut left_some) = (rings.len(), false);
+        let mut spares = pool.spares();
+        for step in 0..number {
+            let ring = &mut rings[(first + step) % number];
+            while taken.len() < max {
+                if let Some(mut spare) = spares.pop() {
+                    if let Some(len) = ring.exchange(&mut spare) {
+                        taken.push(Received::InPlace(spare, len));
+                        continue;
+                    }
+                    spares.push(spare);
+                }
+                if ring.drain(1, |bytes| taken.push(Received::Copied(bytes.to_vec()))) == 0 {
+                    break;
+                }
+            }
+            left_some |= ring.available() > 0;
+        }
+        drop(spares);
+        self.first_ring = (first + 1) % number;
+        self.after_receiving(left_some);
+        Ok(taken)
+    }
+
+    /// Takes up to `max` frames as copies.
+    fn copy(&mut self, name: &str, max: usize, mut take: impl FnMut(&[u8])) -> PyResult<usize> {
+        let mut taken = 0;
+        let first = self.first_ring;
+        let rings = self.client(name)?.rx_rings();
+        let (number, mut left_some) = (rings.len(), false);
+        for step in 0..number {
+            let ring = &mut rings[(first + step) % number];
+            taken += ring.drain(max - taken, &mut take);
+            left_some |= ring.available() > 0;
+        }
+        self.first_ring = (first + 1) % number;
+        self.after_receiving(left_some);
+        Ok(taken)
+    }
+
+    /// Keeps the descriptor for event loops true.
+    fn after_receiving(&mut self, left_some: bool) {
+        let (Some(watch), Some(client)) = (&mut self.readable, &mut self.client) else { return };
+        if left_some {
+            watch.raise();
+        } else {
+            watch.arm(|| client.want_rx());
+        }
+    }
+}
+
+impl Port {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until there is what is `wanted`. Returns false when `deadline` has passed first.
+    fn wait(&self, py: Python<'_>, wanted: Wanted, deadline: Deadline) -> PyResult<bool> {
+        loop {
+            let left = deadline.left();
+            let sleeper = {
+                let mut state = self.state();
+                if state.client.is_none() {
+                    return Err(closed(&self.name));
+                }
+                if left.is_some() && state.want(wanted) || left.is_none() && self.has(&mut state, wanted) {
+                    return Ok(true);
+                }
+                if let Some(reason) = state.ended() {
+                    return Err(PortEnded::new_err(reason));
+                }
+                if left.is_none() {
+                    return Ok(false);
+                }
+                match state.sleepers.pop() {
+                    Some(sleeper) => sleeper,
+                    None => Sleeper::new(state.client.as_ref().ok_or_else(|| closed(&self.name))?, &state.closed)?,
+                }
+            };
+            let slept = py.detach(|| sleeper.sleep(left.flatten()));
+            {
+                let mut state = self.state();
+                if state.client.is_some() {
+                    state.sleepers.push(sleeper);
+                }
+            }
+            match slept {
+                Ok(()) => {}
+                Err(rustix::io::Errno::INTR) => py.check_signals()?,
+                Err(error) => return Err(PyOSError::new_err((error.raw_os_error(), error.to_string()))),
+            }
+        }
+    }
+
+    /// Looks without asking for a call.
+    fn has(&self, state: &mut State, wanted: Wanted) -> bool {
+        state.client.as_mut().is_none_or(|client| match wanted {
+            Wanted::Frames => client.rx_rings().iter_mut().any(|ring| ring.available() > 0),
+            Wanted::Room => client.tx_rings().iter_mut().any(|ring| ring.room() > 0),
+        })
+    }
+
+    /// Bytes before each frame.
+    fn prefix(&self) -> usize {
+        if self.shape.offload { PREFIX_BYTES } else { 0 }
+    }
+
+    /// Takes frames, at least one before `deadline`.
+    fn receive(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Vec<Received>> {
+        let mut deadline = None;
+        loop {
+            let taken = self.state().take(&self.name, &self.pool, max)?;
+            if !taken.is_empty() || max == 0 {
+                return Ok(taken);
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None => *deadline.insert(Deadline::after(timeout)?),
+            };
+            if !self.wait(py, Wanted::Frames, deadline)? {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// Queues `item`, a frame or a pair of frame and header. Returns false when there is no room.
+    fn push(&self, item: &Bound<'_, PyAny>, ring: usize) -> PyResult<bool> {
+        let Ok(pair) = item.cast::<PyTuple>() else { return self.push_frame(item, None, ring) };
+        if !self.shape.offload {
+            let text = "a pair of frame and offload needs a port that was attached with offload=True";
+            return Err(PyValueError::new_err(text));
+        }
+        let (frame, header) = pair.extract::<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)>()?;
+        let Some(header) = header else { return self.push_frame(&frame, None, ring) };
+        let header = header.call_method0("header")?.extract::<Vec<u8>>()?;
+        let decoded = header.first_chunk().map(Offload::decode);
+        let Some(Ok(offload)) = decoded else {
+            let text = "the offload contradicts itself: gso needs a gso_size and needs_csum, ecn needs TCP";
+            return Err(PyValueError::new_err(text));
+        };
+        self.push_frame(&frame, offload.as_ref(), ring)
+    }
+
+    fn push_frame(&self, frame: &Bound<'_, PyAny>, offload: Option<&Offload>, ring: usize) -> PyResult<bool> {
+        with_bytes(frame, |bytes| {
+            let longest = self.longest();
+            if bytes.len() > longest {
+                let (len, name) = (bytes.len(), &self.name);
+                let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
+                return Err(PyValueError::new_err(text));
+            }
+            let mut state = self.state();
+            let client = state.client(&self.name)?;
+            let Some(tx) = client.tx_rings().get_mut(ring) else {
+                let (name, rings) = (&self.name, self.shape.tx_rings);
+                let text = format!("ring {ring} is not possible: {name} has {rings} transmit rings, from 0");
+                return Err(PyIndexError::new_err(text));
+            };
+            Ok(if self.shape.offload { tx.push_offloaded(bytes, offload) } else { tx.push(bytes) })
+        })?
+    }
+
+    /// Bytes of the longest frame that can be sent.
+    fn longest(&self) -> usize {
+        let slots = MAX_SLOTS_PER_FRAME.min(self.shape.tx_slots as usize - 1);
+        (slots * self.shape.buffer_size as usize - self.prefix()).min(MAX_FRAME)
+    }
+
+    /// Publishes what is queued.
+    fn flush(&self) {
+        if let Some(client) = &mut self.state().client {
+            client.flush();
+        }
+    }
+
+    /// Queues frames of `batch` from `from` on, until one does not fit. Returns the next one's number.
+    fn push_batch(&self, batch: &Bound<'_, PyList>, from: usize, ring: usize) -> PyResult<usize> {
+        let mut next = from;
+        // The list may change: reading a frame can run Python code.
+        while let Ok(item) = batch.get_item(next) {
+            if !self.push(&item, ring)? {
+                break;
+            }
+            next += 1;
+        }
+        Ok(next)
+    }
+}
+
+#[pymethods]
+impl Port {
+    #[new]
+    #[pyo3(signature = (name, socket, tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, spare_buffers, offload))]
+    #[expect(clippy::too_many_arguments, reason = "the constructor that `ringway.Port` calls")]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        socket: PathBuf,
+        tx_rings: u16,
+        rx_rings: u16,
+        tx_slots: u32,
+        rx_slots: u32,
+        buffer_size: u32,
+        spare_buffers: u32,
+        offload: bool,
+    ) -> PyResult<Port> {
+        let shape =
+            Shape { tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, extra_buffers: spare_buffers, offload };
+        let attached = py.detach(|| Client::attach_with_buffers(socket, &name, shape));
+        let (client, spares) = attached.map_err(|error| attach_error(&error))?;
+        let mac = client.mac();
+        let state = State {
+            client: Some(client),
+            ended: None,
+            closed: Flag::new()?,
+            sleepers: Vec::new(),
+            first_ring: 0,
+            readable: None,
+            writable: None,
+        };
+        Ok(Port { name, mac, shape, pool: Pool::new(spares), state: Mutex::new(state) })
+    }
+
+    /// Sends a frame or a list of frames from `start` on, and returns the number that was sent.
+    fn send(
+        &self,
+        py: Python<'_>,
+        frames: &Bound<'_, PyAny>,
+        start: usize,
+        timeout: Option<f64>,
+        ring: usize,
+    ) -> PyResult<usize> {
+        let single = has_bytes(frames) || frames.is_instance_of::<PyTuple>();
+        let batch = if single { PyList::new(py, [frames])? } else { frames.cast::<PyList>()?.clone() };
+        let mut deadline = None;
+        let mut next = start;
+        loop {
+            let before = next;
+            let pushed = self.push_batch(&batch, next, ring);
+            // Also what was queued before an error.
+            self.flush();
+            next = pushed?;
+            if next >= batch.len() {
+                return Ok(next - start);
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None => *deadline.insert(Deadline::after(timeout)?),
+            };
+            if next == before && deadline.left().is_some() {
+                // A frame of several slots finds room, but too little; or another ring has the room.
+                py.detach(|| std::thread::sleep(TOO_LITTLE));
+                py.check_signals()?;
+            }
+            if deadline.left().is_none() || !self.wait(py, Wanted::Room, deadline)? {
+                if let Some(reason) = self.state().ended() {
+                    return Err(PortEnded::new_err(reason));
+                }
+                return Ok(next - start);
+            }
+        }
+    }
+
+    /// Receives frames as views.
+    fn recv<'py>(&self, py: Python<'py>, max: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let prefix = self.prefix();
+        let views = self.receive(py, max, timeout)?;
+        let list = PyList::empty(py);
+        for received in views {
+            list.append(Frame::view(py, received, prefix, &self.pool)?)?;
+        }
+        Ok(list)
+    }
+
+    /// Receives one frame as a view; `None` when `timeout` has passed first.
+    fn recv_one<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(received) = self.receive(py, 1, timeout)?.pop() else { return Ok(None) };
+        Ok(Some(Frame::view(py, received, self.prefix(), &self.pool)?.into_any()))
+    }
+
+    /// Receives pairs of a view and its offload header, `None` where the frame needs no offload.
+    fn recv_offloaded<'py>(&self, py: Python<'py>, max: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for received in self.receive(py, max, timeout)? {
+            let header = received.first_chunk().filter(|_| self.shape.offload);
+            let offload = header.and_then(|header| Offload::decode(header).ok().flatten());
+            let header = offload.map(|offload| PyBytes::new(py, &Offload::encode(Some(&offload))));
+            list.append((Frame::view(py, received, self.prefix(), &self.pool)?, header))?;
+        }
+        Ok(list)
+    }
+
+    /// Receives frames as `bytes`.
+    fn recv_bytes<'py>(&self, py: Python<'py>, max: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let mut deadline = None;
+        let prefix = self.prefix();
+        // All frames behind each other: no Python object is made while the port is locked.
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        loop {
+            let taken = self.state().copy(&self.name, max, |frame| {
+                bytes.extend_from_slice(frame.get(prefix..).unwrap_or_default());
+                ends.push(bytes.len());
+            })?;
+            if taken > 0 || max == 0 {
+                break;
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None => *deadline.insert(Deadline::after(timeout)?),
+            };
+            if !self.wait(py, Wanted::Frames, deadline)? {
+                break;
+            }
+        }
+        let list = PyList::empty(py);
+        let mut start = 0;
+        for end in ends {
+            list.append(PyBytes::new(py, &bytes[start..end]))?;
+            start = end;
+        }
+        Ok(list)
+    }
+
+    /// The descriptor that is readable while there are frames.
+    fn fileno(&self) -> PyResult<RawFd> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let client = state.client.as_mut().ok_or_else(|| closed(&self.name))?;
+        if let Some(watch) = &state.readable {
+            return Ok(watch.fd());
+        }
+        let watch = state.readable.insert(Watch::new(client)?);
+        watch.arm(|| client.want_rx());
+        Ok(watch.fd())
+    }
+
+    /// The descriptor that is readable when there may be room to send, after `arm_writable`.
+    fn writable_fileno(&self) -> PyResult<RawFd> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let client = state.client.as_ref().ok_or_else(|| closed(&self.name))?;
+        if let Some(watch) = &state.writable {
+            return Ok(watch.fd());
+        }
+        Ok(state.writable.insert(Watch::new(client)?).fd())
+    }
+
+    /// Asks for a call when there is room; returns true when there is room already, or nothing to wait for.
+    fn arm_writable(&self) -> bool {
+        let mut state = self.state();
+        let state = &mut *state;
+        let (Some(watch), Some(client)) = (&mut state.writable, &mut state.client) else { return true };
+        watch.arm(|| client.want_tx())
+    }
+
+    /// Detaches. With `force`, also while there are views: they stay valid.
+    fn close(&self, force: bool) -> PyResult<()> {
+        let alive = self.pool.alive();
+        let mut state = self.state();
+        if state.client.is_none() {
+            return Ok(());
+        }
+        if alive > 0 && !force {
+            let name = &self.name;
+            let text = format!("cannot close {name}: {alive} received frames are in use (release their views first)");
+            return Err(PyBufferError::new_err(text));
+        }
+        state.closed.set(true);
+        state.client = None;
+        state.readable = None;
+        state.writable = None;
+        state.sleepers.clear();
+        Ok(())
+    }
+
+    /// True after `close`.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.state().client.is_none()
+    }
+
+    /// Why the switch has ended the port, or `None`.
+    #[getter]
+    fn ended(&self) -> Option<String> {
+        self.state().ended()
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address that is bound to the port.
+    #[getter]
+    fn mac(&self) -> Option<String> {
+        let [a, b, c, d, e, f] = self.mac;
+        (self.mac != [0; 6]).then(|| format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"))
+    }
+
+    /// Received frames that have views.
+    #[getter]
+    fn held(&self) -> usize {
+        self.pool.alive()
+    }
+
+    #[getter]
+    fn max_frame(&self) -> usize {
+        self.longest()
+    }
+}

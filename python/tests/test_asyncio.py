@@ -1,0 +1,125 @@
+"""Ports in asyncio's event loops."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import ringway
+from scene import LIMIT, Daemon, Scene, frame, number_of
+
+T = TypeVar("T")
+
+
+class Tasks(Scene):
+    def run_within(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(asyncio.wait_for(what, LIMIT))
+
+    def test_a_task_receives_while_another_sends(self) -> None:
+        a, b = self.pair(tx_slots=8)
+
+        async def receive() -> list[int]:
+            numbers: list[int] = []
+            while len(numbers) < 300:
+                numbers += [number_of(one) for one in await b.arecv()]
+            return numbers
+
+        async def both() -> tuple[list[int], int]:
+            return await asyncio.gather(receive(), a.asend(map(frame, range(300))))
+
+        numbers, sent = self.run_within(both())
+        self.assertEqual((numbers, sent), (list(range(300)), 300))
+
+    def test_async_iteration_gives_each_frame(self) -> None:
+        a, b = self.pair()
+
+        async def count() -> list[int]:
+            await a.asend([frame(number) for number in range(20)])
+            numbers: list[int] = []
+            async for one in b:
+                numbers.append(number_of(one))
+                if len(numbers) == 20:
+                    break
+            return numbers
+
+        self.assertEqual(self.run_within(count()), list(range(20)))
+
+    def test_many_tasks_share_a_port(self) -> None:
+        a, b = self.pair()
+
+        async def share() -> list[int]:
+            tasks = [asyncio.create_task(b.arecv(1)) for _ in range(10)]
+            await asyncio.sleep(0.02)
+            for number in range(10):
+                await a.asend(frame(number))
+                await asyncio.sleep(0.001)
+            return sorted(number_of(one) for frames in await asyncio.gather(*tasks) for one in frames)
+
+        self.assertEqual(self.run_within(share()), list(range(10)))
+
+    def test_a_cancelled_wait_takes_no_frame(self) -> None:
+        a, b = self.pair()
+
+        async def cancel() -> list[int]:
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(b.arecv(), 0.02)
+            await a.asend(frame(3))
+            return [number_of(one) for one in await b.arecv()]
+
+        self.assertEqual(self.run_within(cancel()), [3])
+
+    def test_a_port_works_in_one_loop_after_another(self) -> None:
+        a, b = self.pair()
+
+        async def once(number: int) -> list[int]:
+            waiting = asyncio.create_task(b.arecv())
+            await asyncio.sleep(0.01)
+            await a.asend(frame(number))
+            return [number_of(one) for one in await waiting]
+
+        for number in range(5):
+            self.assertEqual(self.run_within(once(number)), [number])
+
+    def test_a_sender_lets_others_run_until_there_is_room(self) -> None:
+        a, _ = self.pair(tx_slots=4)
+        ringway.Client().set_port(a.name, ingress={"rate": "400kbit", "on_excess": "wait"})
+
+        async def send() -> tuple[int, int]:
+            ticks = 0
+            sending = asyncio.create_task(a.asend([frame(0, 1000)] * 40))
+            while not sending.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            return await sending, ticks
+
+        sent, ticks = self.run_within(send())
+        self.assertEqual(sent, 40)
+        self.assertGreater(ticks, 3)
+
+    def test_closing_ends_the_waits_of_tasks(self) -> None:
+        _, b = self.pair()
+
+        async def close() -> None:
+            waiting = asyncio.create_task(b.arecv())
+            await asyncio.sleep(0.02)
+            b.close()
+            with self.assertRaisesRegex(ValueError, "is closed"):
+                await waiting
+
+        self.run_within(close())
+
+    def test_a_killed_daemon_ends_the_waits_of_tasks(self) -> None:
+        daemon = Daemon()
+        self.addCleanup(daemon.end)
+
+        async def kill() -> None:
+            with ringway.Port("lan0:a", socket=daemon.attach) as port:
+                waiting = asyncio.create_task(port.arecv())
+                await asyncio.sleep(0.02)
+                daemon.stop(signal.SIGKILL)
+                with self.assertRaises(ringway.PortEnded):
+                    await waiting
+                with self.assertRaises(ringway.PortEnded):
+                    await port.asend([frame()] * 1000)
+
+        self.run_within(kill())
