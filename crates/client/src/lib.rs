@@ -31,12 +31,14 @@
 //! [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
 
 mod attach;
+mod batch;
 mod error;
 mod port;
 mod rx;
 mod sleep;
 mod tx;
 
+pub use batch::{Peeked, Received};
 pub use error::AttachError;
 pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;

@@ -12,6 +12,8 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
+use crate::batch::Peeked;
+
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
 
@@ -114,6 +116,33 @@ impl RxRing {
             let header = prefix.first_chunk().map_or(Ok(None), Offload::decode);
             take(frame, header.ok().flatten());
         })
+    }
+
+    /// Returns the contents of up to `max` received slots, in order, without a copy. The slots stay the client's until
+    /// [`RxRing::release`]: without it, the next `peek` returns them again. A frame that is longer than a buffer lies in
+    /// several slots, all but the last one with [`crate::Received::more`].
+    #[inline]
+    pub fn peek(&mut self, max: usize) -> Peeked<'_> {
+        if (self.memory.distance(self.head, self.tail) as usize) < max && self.available() == 0 {
+            self.give_back();
+        }
+        let count = max.min(self.memory.distance(self.head, self.tail) as usize);
+        Peeked::new(&self.memory, self.head, count as u32)
+    }
+
+    /// Gives back the first `slots` of the slots that [`RxRing::peek`] returned. As with [`RxRing::drain`], the switch
+    /// gets them when they are an eighth of the ring, and otherwise later. Returns false, and gives back nothing, if so
+    /// many were never returned.
+    #[inline]
+    pub fn release(&mut self, slots: usize) -> bool {
+        if slots > self.memory.distance(self.head, self.tail) as usize {
+            return false;
+        }
+        self.head = self.memory.add(self.head, slots as u32);
+        if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
+            self.give_back();
+        }
+        true
     }
 
     #[inline]

@@ -34,6 +34,7 @@ enum What {
     Top(commands::top::Args),
     Fdb(commands::fdb::Args),
     Capture(commands::capture::Args),
+    Exec(commands::exec::Args),
     Gen(commands::r#gen::Args),
     /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
     Bench(commands::lab::Args),
@@ -58,6 +59,7 @@ impl Command {
             What::Capture(args) => commands::capture::run(args, &context),
             What::Top(args) => commands::top::run(args, &context),
             What::Fdb(args) => commands::fdb::run(args, &context),
+            What::Exec(args) => commands::exec::run(args, &context),
             What::Gen(args) => commands::r#gen::run(args, &context),
             What::Bench(_) => commands::lab::exec("bench"),
             What::Demo(_) => commands::lab::exec("demo"),

@@ -3,6 +3,7 @@
 pub mod bucket;
 pub mod capture;
 pub mod completions;
+pub mod exec;
 pub mod fdb;
 pub mod r#gen;
 pub mod keys;
