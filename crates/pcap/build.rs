@@ -17,9 +17,13 @@ fn main() -> io::Result<()> {
     std::fs::create_dir_all(&folder)?;
     for name in NAMES {
         let link = folder.join(name);
-        if std::fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new("../deps/libringway_pcap.so"), &link)?;
+        // Where cargo puts the library also when it builds it for tests.
+        let library = Path::new("../deps/libringway_pcap.so");
+        if std::fs::read_link(&link).is_ok_and(|target| target == library) {
+            continue;
         }
+        let _ = std::fs::remove_file(&link);
+        symlink(library, &link)?;
     }
     // A folder that is removed is made again.
     println!("cargo::rerun-if-changed={}", folder.display());
