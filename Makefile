@@ -28,15 +28,16 @@ SMOKE := headline destinations switch-batch receive-batch send-batch frame-size 
   shaping-burst shares shares-vhost flooded flooded-vhost isolation policy
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
-  tshark prometheus python3-prometheus-client curl jq passt
+  tshark prometheus python3-prometheus-client curl jq passt \
+  libpcap0.8-dev python3-scapy tcpreplay
 
 .PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
-# The switch, and the laboratory that `ringway bench` and `ringway demo` execute.
+# The switch, the laboratory that `ringway bench` and `ringway demo` execute, and the library that `ringway exec` gives to libpcap programs.
 build:
-	$(CARGO) build --release -p ringway --features lab
+	$(CARGO) build --release -p ringway -p ringway-pcap --features ringway/lab
 
 # The switch alone.
 install:
