@@ -10,6 +10,9 @@ use ringway_traffic::pcap::Recorder;
 
 use super::{A, ALL, B, exec, run, start, succeed, text};
 
+/// Debian's Python, which has Debian's modules.
+const PYTHON: &str = "/usr/bin/python3";
+
 fn is_there(program: &str) {
     assert!(is_installed(program), "{program} is not there: make deps installs it");
 }
@@ -106,7 +109,14 @@ fn dumpcap_and_tshark_list_and_capture_ports() {
     let (daemon, dir) = (Daemon::start(""), tempfile::tempdir().unwrap());
     let mut a = daemon.attach("lan0:a").unwrap();
     let listed = run(&daemon, &["dumpcap", "-D"]);
-    for device in [" lan0:a (Ringway port)", " mirror:lan0:a (Ringway tap on process port lan0:a)"] {
+    for device in [" lan0:a\n", " mirror:lan0:a\n"] {
+        assert!(listed.out.contains(device), "{}{}", listed.out, listed.err);
+    }
+    let listed = run(&daemon, &["tcpdump", "-D"]);
+    for device in [
+        ".lan0:a (Ringway port) [Up, Running, Connected]",
+        ".mirror:lan0:a (Ringway tap on process port lan0:a) [Up, Running]",
+    ] {
         assert!(listed.out.contains(device), "{}{}", listed.out, listed.err);
     }
     let written = file(&dir, "d.pcapng");
@@ -140,24 +150,20 @@ fn dumpcap_and_tshark_list_and_capture_ports() {
 #[test]
 fn scapy_sends_and_sniffs_by_libpcap() {
     let script = "
-import sys
 from scapy.all import *
 conf.use_pcap = True
-conf.ifaces.reload()
-assert 'lan0:py' in [i.name for i in conf.ifaces.values()], conf.ifaces
 socket = conf.L2socket(iface='lan0:py')
-print('open', flush=True)
-first = socket.sniff(count=3, timeout=60) if hasattr(socket, 'sniff') else sniff(opened_socket=socket, count=3, timeout=60)
+first = sniff(opened_socket=socket, count=3, timeout=60)
 for packet in first:
     socket.send(Ether(src='02:00:00:00:00:0c', dst=packet.src)/Raw(bytes(packet)[14:]))
 print(len(first))
 ";
-    if !std::process::Command::new("python3").args(["-c", "import scapy"]).output().unwrap().status.success() {
+    if !std::process::Command::new(PYTHON).args(["-c", "import scapy"]).output().unwrap().status.success() {
         panic!("python3-scapy is not there: make deps installs it");
     }
     let daemon = Daemon::start("[switch.lan0]\n[port.py]\nswitch = \"lan0\"\nkind = \"process\"\n");
     let mut a = daemon.attach("lan0:a").unwrap();
-    let scapy = start(&daemon, "py", &["python3", "-c", script]);
+    let scapy = start(&daemon, "py", &[PYTHON, "-c", script]);
     for number in 0..3 {
         send(&mut a, &frame(ALL, A, number));
     }
