@@ -1,6 +1,7 @@
 //! A process port: frames stay in the ring while the program has them.
 
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,6 +13,10 @@ use crate::sockets;
 const LOOK: usize = 64;
 /// Slots of a ring if the program does not say how large its buffer is: as many as libpcap's 2 MiB.
 const SLOTS: u32 = 1024;
+/// Longest wait at the end of a handle for the switch to take what was sent.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// How often that wait looks.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
 /// Fewest slots of a ring.
 const MIN_SLOTS: u32 = 64;
 
@@ -137,6 +142,17 @@ impl Ring {
     /// Asks for a wake-up when there is room to send. Returns true if there is room already.
     pub fn arm_send(&mut self) -> bool {
         self.port.want_tx()
+    }
+}
+
+impl Drop for Ring {
+    /// Waits until the switch has taken what was sent: a program may send and close at once.
+    fn drop(&mut self) {
+        let all = self.port.layout().shape.tx_slots as usize - 1;
+        let deadline = Instant::now() + TAKEN_WITHIN;
+        while self.port.tx().room() < all && Instant::now() < deadline && self.port.ended().is_none() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 }
 
