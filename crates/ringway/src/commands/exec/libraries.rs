@@ -88,7 +88,7 @@ mod tests {
             found,
             Ok(Libraries { pcap: both.join("libpcap"), netmap: Some(both.join("libringway-netmap.so")) })
         );
-        let said = find_in(&[empty.clone()]).unwrap_err();
+        let said = find_in(std::slice::from_ref(&empty)).unwrap_err();
         assert!(said.contains(&format!("looked for {}/libpcap/libpcap.so.0.8", empty.display())), "{said}");
         assert!(said.contains("RINGWAY_LIB_DIR"), "{said}");
     }
