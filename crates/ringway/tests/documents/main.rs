@@ -81,6 +81,7 @@ pages! {
     operation_is_run => "docs/guide/operation.md",
     performance_is_run => "docs/guide/performance.md",
     programs_is_run => "docs/guide/programs.md",
+    pcap_is_run => "docs/guide/pcap.md",
     configuration_is_run => "docs/guide/configuration.md",
     limits_is_run => "docs/guide/limits.md",
     isolation_is_run => "docs/guide/isolation.md",
