@@ -31,15 +31,16 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
   gcc g++ binutils pkg-config valgrind man-db \
-  python3 python3-venv
+  python3 python3-venv \
+  libpcap0.8-dev python3-scapy tcpreplay
 
 .PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
-# The switch, the laboratory that `ringway bench` and `ringway demo` execute, and the C library.
+# The switch, the laboratory that `ringway bench` and `ringway demo` execute, the C library, and the libraries that `ringway exec` gives to programs.
 build:
-	$(CARGO) build --release -p ringway -p ringway-c --features ringway/lab
+	$(CARGO) build --release -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features ringway/lab
 
 # Where `make install` and `make uninstall` find what was built, and where it goes.
 BUILT ?= target/release

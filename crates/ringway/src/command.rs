@@ -36,6 +36,7 @@ enum What {
     Fdb(commands::fdb::Args),
     Capture(commands::capture::Args),
     Extcap(commands::extcap::Args),
+    Exec(commands::exec::Args),
     Gen(commands::r#gen::Args),
     /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
     Bench(commands::lab::Args),
@@ -68,6 +69,7 @@ impl Command {
             What::Extcap(args) => commands::extcap::run(args, &context),
             What::Top(args) => commands::top::run(args, &context),
             What::Fdb(args) => commands::fdb::run(args, &context),
+            What::Exec(args) => commands::exec::run(args, &context),
             What::Gen(args) => commands::r#gen::run(args, &context),
             What::Bench(_) => commands::lab::exec("bench"),
             What::Demo(_) => commands::lab::exec("demo"),

@@ -4,6 +4,7 @@ pub mod bucket;
 pub mod capture;
 pub mod completions;
 pub mod extcap;
+pub mod exec;
 pub mod fdb;
 pub mod r#gen;
 pub mod keys;

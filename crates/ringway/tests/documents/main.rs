@@ -84,6 +84,7 @@ pages! {
     performance_is_run => "docs/guide/performance.md",
     programs_is_run => "docs/guide/programs.md",
     python_is_run => "docs/guide/python.md",
+    pcap_is_run => "docs/guide/pcap.md",
     configuration_is_run => "docs/guide/configuration.md",
     limits_is_run => "docs/guide/limits.md",
     isolation_is_run => "docs/guide/isolation.md",

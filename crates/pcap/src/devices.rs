@@ -1,0 +1,131 @@
+//! The list of devices: libpcap's own, and after them the switches' ports and their mirrors.
+
+use std::collections::HashSet;
+use std::ffi::{CString, c_uint};
+use std::sync::{Mutex, MutexGuard};
+
+use serde_json::Value;
+
+use crate::abi::*;
+use crate::{http, real, sockets};
+
+/// Asks the daemon for its ports. No daemon, no answer, no ports.
+fn ports() -> Vec<Value> {
+    let bytes = http::get(&sockets::control(), "/v1/ports").and_then(|mut body| body.whole());
+    let ports = bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    ports.unwrap_or_default()
+}
+
+fn text<'a>(port: &'a Value, key: &str) -> &'a str {
+    port[key].as_str().unwrap_or_default()
+}
+
+/// Returns how many frames for a port were lost because its client did not make room, if the daemon tells.
+pub fn lost(name: &str) -> Option<u64> {
+    let (switch, port) = name.split_once(':')?;
+    let ports = ports();
+    let port = ports.iter().find(|found| text(found, "switch") == switch && text(found, "name") == port)?;
+    let drops = port["drops"].as_object()?;
+    Some(
+        drops
+            .iter()
+            .filter(|(reason, _)| reason.starts_with("receiver_"))
+            .filter_map(|(_, frames)| frames.as_u64())
+            .sum(),
+    )
+}
+
+/// An entry of a list. libpcap's structure comes first.
+#[repr(C)]
+struct Entry {
+    device: pcap_if_t,
+    name: CString,
+    description: CString,
+}
+
+/// The addresses of all entries of ours in programs' lists.
+static OURS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+fn ours() -> MutexGuard<'static, Option<HashSet<usize>>> {
+    OURS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Appends our devices to a list.
+///
+/// # Safety
+/// `list` holds null or a list of libpcap's.
+pub unsafe fn append(list: &mut *mut pcap_if_t) {
+    let mut last: *mut *mut pcap_if_t = list;
+    // SAFETY: the entries of the list are valid until it is freed.
+    unsafe {
+        while !(*last).is_null() {
+            last = &raw mut (**last).next;
+        }
+    }
+    let mut known = ours();
+    let known = known.get_or_insert_default();
+    let ports = ports();
+    let of_programs = ports.iter().filter(|port| text(port, "kind") == "process").map(|port| {
+        let state = match text(port, "state") {
+            "up" => PCAP_IF_CONNECTION_STATUS_CONNECTED,
+            _ => PCAP_IF_CONNECTION_STATUS_DISCONNECTED,
+        };
+        let name = format!("{}:{}", text(port, "switch"), text(port, "name"));
+        (name, "Ringway port".to_owned(), PCAP_IF_UP | PCAP_IF_RUNNING | state)
+    });
+    let mirrors = ports.iter().map(|port| {
+        let name = format!("{}:{}", text(port, "switch"), text(port, "name"));
+        let flags = PCAP_IF_UP | PCAP_IF_RUNNING | PCAP_IF_CONNECTION_STATUS_NOT_APPLICABLE;
+        (format!("mirror:{name}"), format!("Ringway tap on {} port {name}", text(port, "kind")), flags)
+    });
+    for (name, description, flags) in of_programs.chain(mirrors) {
+        let Some(entry) = entry(&name, &description, flags) else { continue };
+        known.insert(entry as usize);
+        // SAFETY: `last` is the end of the list, and the entry is valid until the list is freed.
+        unsafe {
+            *last = entry;
+            last = &raw mut (*entry).next;
+        }
+    }
+}
+
+fn entry(name: &str, description: &str, flags: c_uint) -> Option<*mut pcap_if_t> {
+    let (name, description) = (CString::new(name).ok()?, CString::new(description).ok()?);
+    let device = pcap_if_t {
+        next: std::ptr::null_mut(),
+        name: name.as_ptr().cast_mut(),
+        description: description.as_ptr().cast_mut(),
+        addresses: std::ptr::null_mut(),
+        flags,
+    };
+    Some(Box::into_raw(Box::new(Entry { device, name, description })).cast())
+}
+
+/// Frees a list: our entries, and by libpcap those before them.
+///
+/// # Safety
+/// `list` is null or a list of `pcap_findalldevs`, which nothing uses afterwards.
+pub unsafe fn free(mut list: *mut pcap_if_t) {
+    let mut known = ours();
+    let mut cut: *mut *mut pcap_if_t = &raw mut list;
+    // SAFETY: the entries of the list are valid. Ours are at its end, and each was made by `entry`.
+    unsafe {
+        let is_ours = |entry: *mut pcap_if_t| known.as_ref().is_some_and(|known| known.contains(&(entry as usize)));
+        while !(*cut).is_null() && !is_ours(*cut) {
+            cut = &raw mut (**cut).next;
+        }
+        let mut entry = std::mem::replace(&mut *cut, std::ptr::null_mut());
+        while !entry.is_null() {
+            let next = (*entry).next;
+            if known.as_mut().is_some_and(|known| known.remove(&(entry as usize))) {
+                drop(Box::from_raw(entry.cast::<Entry>()));
+            }
+            entry = next;
+        }
+    }
+    drop(known);
+    if !list.is_null() {
+        // SAFETY: what is left is libpcap's.
+        unsafe { real::pcap_freealldevs(list) };
+    }
+}

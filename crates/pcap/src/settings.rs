@@ -1,0 +1,38 @@
+//! What a program sets before it activates a handle.
+
+use libc::c_int;
+
+use crate::abi::MAXIMUM_SNAPLEN;
+
+/// Settings of a handle.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Most bytes of a frame.
+    pub snaplen: c_int,
+    /// Longest wait of a read in milliseconds; 0 or less: no limit.
+    pub timeout: c_int,
+    /// Bytes of the buffer; 0: the default.
+    pub buffer_size: c_int,
+    /// Time stamps have nanoseconds.
+    pub nanoseconds: bool,
+    /// Monitor mode, which no port has.
+    pub rfmon: bool,
+    /// The time stamp type is one that ports do not have.
+    pub foreign_time: bool,
+    /// Reads do not wait.
+    pub nonblocking: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            snaplen: MAXIMUM_SNAPLEN,
+            timeout: 0,
+            buffer_size: 0,
+            nanoseconds: false,
+            rfmon: false,
+            foreign_time: false,
+            nonblocking: false,
+        }
+    }
+}

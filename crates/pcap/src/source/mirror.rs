@@ -1,0 +1,101 @@
+//! A tap on another port: the daemon's capture of it, as `ringway capture` reads it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::{Frame, Way};
+use crate::http::{self, Body, Failure};
+use crate::pcapng::{self, Block};
+use crate::sockets;
+
+/// Bytes that are read before frames are looked for.
+const PIECE: usize = 256 << 10;
+
+/// A running capture.
+#[derive(Debug)]
+pub struct Mirror {
+    body: Body,
+    data: Vec<u8>,
+    /// Where the next block begins.
+    at: usize,
+    /// Bytes of the block that the program has.
+    held: usize,
+    ended: Option<String>,
+    /// Frames that were not read fast enough.
+    pub lost: u64,
+}
+
+impl Mirror {
+    /// Starts a capture of `port`. `buffer` is the size that the program asks for, in bytes; 0: the daemon's default.
+    pub fn start(port: &str, snaplen: usize, buffer: usize) -> Result<Mirror, Failure> {
+        let snaplen = snaplen.clamp(14, 262_144);
+        let buffer = match buffer {
+            0 => String::new(),
+            bytes => format!("&buffer={}KiB", (bytes >> 10).clamp(256, 1 << 20)),
+        };
+        let path = format!("/v1/ports/{port}/capture?direction=both&snaplen={snaplen}{buffer}");
+        let body = http::get(&sockets::control(), &path)?;
+        body.stream.set_nonblocking(true)?;
+        Ok(Mirror { body, data: Vec::new(), at: 0, held: 0, ended: None, lost: 0 })
+    }
+
+    pub fn next(&mut self) -> Option<Frame> {
+        self.release();
+        loop {
+            let block = self.data.get(self.at..).unwrap_or_default();
+            match pcapng::read(block) {
+                Ok(Block::Part) => return None,
+                Ok(Block::Other(len)) => self.at += len,
+                Ok(Block::Frame(frame, len)) => {
+                    self.held = len;
+                    self.lost += frame.lost;
+                    let data = block.get(frame.data)?;
+                    let way = if frame.way == 2 { Way::Out } else { Way::In };
+                    let (present, len) = (data.len(), frame.len as usize);
+                    return Some(Frame { data: data.as_ptr(), present, len, time: frame.time, way });
+                }
+                Err(what) => {
+                    self.ended = Some(what.to_owned());
+                    self.at = self.data.len();
+                    return None;
+                }
+            }
+        }
+    }
+
+    pub fn release(&mut self) {
+        self.at += self.held;
+        self.held = 0;
+    }
+
+    pub fn look(&mut self) -> bool {
+        self.release();
+        self.data.drain(..self.at.min(self.data.len()));
+        self.at = 0;
+        let before = self.data.len();
+        while self.ended.is_none() && self.data.len() < before + PIECE {
+            match self.body.read(&mut self.data, PIECE) {
+                Ok(false) => {}
+                Ok(true) => self.ended = Some("the capture has ended".to_owned()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.ended = Some("the switch is gone".to_owned()),
+            }
+        }
+        self.data.len() > before
+    }
+
+    pub fn arm(&mut self) -> bool {
+        // A block that is not whole waits for the socket, which is readable when the rest has come.
+        self.look();
+        matches!(pcapng::read(&self.data), Ok(Block::Frame(..) | Block::Other(_)) | Err(_))
+    }
+
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.body.stream.as_fd(); 2]
+    }
+
+    pub fn ended(&mut self) -> Option<String> {
+        self.ended.clone()
+    }
+}

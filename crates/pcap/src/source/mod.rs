@@ -1,0 +1,114 @@
+//! Where a handle's frames come from.
+
+mod mirror;
+mod port;
+
+use std::os::fd::BorrowedFd;
+
+pub use mirror::Mirror;
+pub use port::Ring;
+
+/// A frame in memory of its source, until the source's next frame is asked for or it is released.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Its first byte.
+    pub data: *const u8,
+    /// Bytes that are present.
+    pub present: usize,
+    /// Bytes of the frame.
+    pub len: usize,
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// Which way it goes.
+    pub way: Way,
+}
+
+/// A frame's direction, as libpcap has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    In,
+    Out,
+}
+
+/// A source of frames.
+#[derive(Debug)]
+pub enum Source {
+    /// A process port, which this program has attached.
+    Port(Box<Ring>),
+    /// A capture of another port.
+    Mirror(Box<Mirror>),
+}
+
+macro_rules! both {
+    ($source:expr, $name:ident => $call:expr) => {
+        match $source {
+            Source::Port($name) => $call,
+            Source::Mirror($name) => $call,
+        }
+    };
+}
+
+impl Source {
+    /// Returns the next of the frames that were found by the last [`Source::look`], and releases the one before.
+    #[inline]
+    pub fn next(&mut self) -> Option<Frame> {
+        both!(self, source => source.next())
+    }
+
+    /// Releases the last frame.
+    #[inline]
+    pub fn release(&mut self) {
+        both!(self, source => source.release());
+    }
+
+    /// Looks for frames. To be called when `next` has returned none.
+    #[inline]
+    pub fn look(&mut self) -> bool {
+        both!(self, source => source.look())
+    }
+
+    /// Most frames that one look, or several looks without a pause, can find.
+    pub fn room(&self) -> usize {
+        match self {
+            Source::Port(ring) => ring.slots(),
+            Source::Mirror(_) => 4096,
+        }
+    }
+
+    /// Asks for a wake-up. Returns true if there are frames already. No frame is held.
+    pub fn arm(&mut self) -> bool {
+        both!(self, source => source.arm())
+    }
+
+    /// Withdraws [`Source::arm`].
+    pub fn disarm(&mut self) {
+        if let Source::Port(ring) = self {
+            ring.disarm();
+        }
+    }
+
+    /// Clears the wake-ups that have come.
+    pub fn clear(&mut self) {
+        if let Source::Port(ring) = self {
+            ring.clear();
+        }
+    }
+
+    /// The descriptors that become readable when frames come and when the source ends.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        both!(self, source => source.descriptors())
+    }
+
+    /// Why no more frames come, or `None`.
+    pub fn ended(&mut self) -> Option<String> {
+        both!(self, source => source.ended())
+    }
+
+    /// Frames that were lost because this program did not read them fast enough, as far as the source itself knows.
+    pub fn lost(&self) -> u64 {
+        match self {
+            Source::Port(_) => 0,
+            Source::Mirror(mirror) => mirror.lost,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+/* A libpcap program that uses the interface as programs do: probe MODE DEVICE [ARGUMENT]. It says "open" when its device is open. */
+#include <pcap/pcap.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static pcap_t *p;
+static char errbuf[PCAP_ERRBUF_SIZE];
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            printf("line %d: %s: %s\n", __LINE__, #condition, p ? pcap_geterr(p) : errbuf); \
+            exit(1); \
+        } \
+    } while (0)
+
+static pcap_t *open_device(const char *name, int timeout)
+{
+    pcap_t *opened = pcap_create(name, errbuf);
+    if (opened == NULL)
+        return NULL;
+    pcap_set_snaplen(opened, 100);
+    pcap_set_promisc(opened, 1);
+    pcap_set_timeout(opened, timeout);
+    pcap_set_immediate_mode(opened, 1);
+    if (pcap_activate(opened) != 0) {
+        strcpy(errbuf, pcap_geterr(opened));
+        pcap_close(opened);
+        return NULL;
+    }
+    return opened;
+}
+
+static void say_open(void)
+{
+    puts("open");
+    fflush(stdout);
+}
+
+static void count(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
+{
+    (void)data;
+    CHECK(header->caplen <= 100 && header->len >= header->caplen);
+    ++*(int *)user;
+}
+
+/* Sends frames: 60 bytes, the number in byte 14. */
+static void inject(int frames)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0xc, 0x88, 0xb5};
+    for (int number = 0; number < frames; number++) {
+        frame[14] = (u_char)number;
+        if (number % 2)
+            CHECK(pcap_sendpacket(p, frame, sizeof frame) == 0);
+        else
+            CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+    }
+}
+
+/* Waits by the descriptor alone, and takes one frame each time: those left in the ring keep it readable. */
+static void wait_one_by_one(const char *how, int frames)
+{
+    int descriptor = pcap_get_selectable_fd(p), seen = 0, epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(descriptor >= 0 && pcap_get_required_select_timeout(p) == NULL);
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0);
+    CHECK(pcap_setnonblock(p, 1, errbuf) == 0 && pcap_getnonblock(p, errbuf) == 1);
+    CHECK(pcap_dispatch(p, 1, count, (u_char *)&seen) == 0);
+    say_open();
+    while (seen < frames) {
+        int ready;
+        if (how[0] == 'p') {
+            struct pollfd wanted = {.fd = descriptor, .events = POLLIN};
+            ready = poll(&wanted, 1, 60000);
+        } else if (how[0] == 'e') {
+            ready = epoll_wait(epoll, &event, 1, 60000);
+        } else {
+            struct timeval longest = {60, 0};
+            fd_set wanted;
+            FD_ZERO(&wanted);
+            FD_SET(descriptor, &wanted);
+            ready = select(descriptor + 1, &wanted, NULL, NULL, &longest);
+        }
+        CHECK(ready == 1);
+        if (seen % 2) {
+            struct pcap_pkthdr *header;
+            const u_char *data;
+            int got = pcap_next_ex(p, &header, &data);
+            CHECK(got == 0 || got == 1);
+            if (got)
+                count((u_char *)&seen, header, data);
+        } else {
+            CHECK(pcap_dispatch(p, 1, count, (u_char *)&seen) <= 1);
+        }
+    }
+    /* A wake-up for a frame that was read already may come late, once. */
+    struct pollfd wanted = {.fd = descriptor, .events = POLLIN};
+    for (int late = 0; poll(&wanted, 1, 100) != 0; late++)
+        CHECK(late < 5 && pcap_dispatch(p, -1, count, (u_char *)&seen) == 0);
+    printf("%d by %s\n", seen, how);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    pcap_breakloop(p);
+}
+
+static void *break_later(void *nothing)
+{
+    usleep(100000);
+    pcap_breakloop(p);
+    return nothing;
+}
+
+static void break_loops(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct itimerval timer = {.it_value = {.tv_usec = 100000}};
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    pthread_t thread;
+    int seen = 0;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
+    CHECK(pcap_loop(p, -1, count, (u_char *)&seen) == PCAP_ERROR_BREAK);
+    pthread_create(&thread, NULL, break_later, NULL);
+    CHECK(pcap_loop(p, -1, count, (u_char *)&seen) == PCAP_ERROR_BREAK);
+    pthread_join(thread, NULL);
+    pcap_breakloop(p);
+    CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR_BREAK);
+    /* A request ends one loop only. */
+    CHECK(pcap_setnonblock(p, 1, errbuf) == 0 && pcap_dispatch(p, -1, count, (u_char *)&seen) == 0);
+    puts("broken three times");
+}
+
+static void break_in_callback(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
+{
+    count(user, header, data);
+    pcap_breakloop(p);
+}
+
+/* The callback's request ends the loop after its frame. The frames behind it stay. */
+static void break_by_callback(int frames)
+{
+    int seen = 0;
+    say_open();
+    CHECK(pcap_loop(p, -1, break_in_callback, (u_char *)&seen) == PCAP_ERROR_BREAK && seen == 1);
+    CHECK(pcap_loop(p, frames - 1, count, (u_char *)&seen) == 0);
+    printf("%d seen\n", seen);
+}
+
+/* Answers each frame from the callback, while the frame is in the ring. */
+static void answer(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
+{
+    u_char reply[100];
+    memcpy(reply, data, header->caplen);
+    memcpy(reply, data + 6, 6);
+    reply[6] = 2, reply[11] = 0xc;
+    CHECK(pcap_inject(p, reply, header->caplen) == (int)header->caplen);
+    ++*(int *)user;
+}
+
+static void timeouts(void)
+{
+    struct pcap_pkthdr header, *found;
+    const u_char *data;
+    int seen = 0;
+    CHECK(pcap_next_ex(p, &found, &data) == 0);
+    CHECK(pcap_dispatch(p, -1, count, (u_char *)&seen) == 0);
+    CHECK(pcap_next(p, &header) == NULL);
+    puts("nothing in time");
+}
+
+static void nanoseconds(const char *device, const char *file)
+{
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    struct pcap_stat stat;
+    int exact = 0;
+    p = pcap_create(device, errbuf);
+    CHECK(pcap_set_tstamp_precision(p, 7) == PCAP_ERROR_TSTAMP_PRECISION_NOTSUP);
+    CHECK(pcap_set_tstamp_precision(p, PCAP_TSTAMP_PRECISION_NANO) == 0);
+    CHECK(pcap_activate(p) == 0 && pcap_get_tstamp_precision(p) == PCAP_TSTAMP_PRECISION_NANO);
+    pcap_dumper_t *dump = pcap_dump_open(p, file);
+    CHECK(dump != NULL);
+    say_open();
+    for (int seen = 0; seen < 20; seen++) {
+        CHECK(pcap_next_ex(p, &header, &data) == 1);
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        CHECK(header->ts.tv_sec <= now.tv_sec && header->ts.tv_sec > now.tv_sec - 100 && header->ts.tv_usec < 1000000000);
+        exact += header->ts.tv_usec > 999999;
+        pcap_dump((u_char *)dump, header, data);
+    }
+    CHECK(exact > 0 && pcap_stats(p, &stat) == 0);
+    if (stat.ps_recv != 20 || stat.ps_drop != 0)
+        printf("%u received, %u dropped\n", stat.ps_recv, stat.ps_drop);
+    pcap_dump_close(dump);
+    puts("20 in the file");
+}
+
+static void mistakes(const char *device)
+{
+    struct bpf_program program, empty = {0, NULL};
+    bpf_u_int32 net = 1, mask = 1;
+    int *list;
+    u_char frame[70000] = {0};
+    p = pcap_create(device, errbuf);
+    CHECK(pcap_datalink(p) == PCAP_ERROR_NOT_ACTIVATED && pcap_inject(p, frame, 60) == PCAP_ERROR_NOT_ACTIVATED);
+    CHECK(pcap_dispatch(p, 1, count, NULL) == PCAP_ERROR_NOT_ACTIVATED && pcap_get_selectable_fd(p) == -1);
+    CHECK(pcap_can_set_rfmon(p) == 0 && pcap_set_rfmon(p, 1) == 0 && pcap_activate(p) == PCAP_ERROR_RFMON_NOTSUP);
+    CHECK(pcap_set_rfmon(p, 0) == 0 && pcap_list_tstamp_types(p, &list) == 1 && list[0] == PCAP_TSTAMP_HOST);
+    pcap_free_tstamp_types(list);
+    CHECK(pcap_set_buffer_size(p, 1 << 20) == 0 && pcap_activate(p) == 0);
+    CHECK(pcap_activate(p) == PCAP_ERROR_ACTIVATED && pcap_set_snaplen(p, 5) == PCAP_ERROR_ACTIVATED);
+    CHECK(pcap_snapshot(p) == 262144 && pcap_datalink(p) == DLT_EN10MB && pcap_is_swapped(p) == 0 && pcap_file(p) == NULL);
+    CHECK(pcap_list_datalinks(p, &list) == 1 && list[0] == DLT_EN10MB);
+    pcap_free_datalinks(list);
+    CHECK(pcap_set_datalink(p, DLT_EN10MB) == 0 && pcap_set_datalink(p, DLT_RAW) == -1);
+    CHECK(pcap_lookupnet(device, &net, &mask, errbuf) == 0 && net == 0 && mask == 0);
+    CHECK(pcap_compile(p, &program, "tcp port 70000", 1, 0) == -1 && strstr(pcap_geterr(p), "70000"));
+    CHECK(pcap_setfilter(p, &empty) == -1 && pcap_setfilter(p, NULL) == -1);
+    struct bpf_insn jump = {0x05, 0, 0, 1000};
+    struct bpf_program wild = {1, &jump};
+    CHECK(pcap_setfilter(p, &wild) == -1);
+    CHECK(pcap_compile(p, &program, "vlan and ip6", 1, PCAP_NETMASK_UNKNOWN) == 0 && pcap_setfilter(p, &program) == 0);
+    pcap_freecode(&program);
+    CHECK(pcap_inject(p, frame, 5) == -1 && strstr(pcap_geterr(p), "14 to 65535 bytes, not 5"));
+    CHECK(pcap_sendpacket(p, frame, -1) == -1 && pcap_inject(p, frame, sizeof frame) == -1 && pcap_inject(p, NULL, 60) == -1);
+    CHECK(pcap_dump_open(p, "/no/such/folder") == NULL && strstr(pcap_geterr(p), "/no/such/folder"));
+    CHECK(pcap_setdirection(p, PCAP_D_IN) == 0 && pcap_setdirection(p, (pcap_direction_t)9) == -1);
+    char mirror[200];
+    snprintf(mirror, sizeof mirror, "mirror:%s", device);
+    pcap_t *own = p;
+    p = pcap_open_live(mirror, 100, 1, 10, errbuf);
+    CHECK(p != NULL && pcap_inject(p, frame, 60) == -1 && strstr(pcap_geterr(p), "read-only"));
+    pcap_close(p);
+    p = NULL;
+    CHECK(pcap_open_live(device, 100, 1, 10, errbuf) == NULL && strstr(errbuf, "is in use"));
+    /* Handles of libpcap's beside ours. */
+    pcap_t *dead = pcap_open_dead(DLT_RAW, 77);
+    CHECK(pcap_snapshot(dead) == 77 && pcap_datalink(dead) == DLT_RAW && pcap_open_offline("/no/such/file", errbuf) == NULL);
+    pcap_close(dead);
+    pcap_close(own);
+    puts("all refused");
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argv[1], *device = argv[2];
+    int number = argc > 3 ? atoi(argv[3]) : 0, seen = 0;
+    if (strcmp(mode, "nano") == 0) {
+        nanoseconds(device, argv[3]);
+    } else if (strcmp(mode, "mistakes") == 0) {
+        mistakes(device);
+    } else {
+        CHECK((p = open_device(device, strcmp(mode, "timeouts") == 0 ? 20 : 0)) != NULL);
+        if (strcmp(mode, "inject") == 0) {
+            say_open();
+            CHECK(getchar() != EOF);
+            inject(number);
+        } else if (strcmp(mode, "break") == 0) {
+            break_loops();
+        } else if (strcmp(mode, "break-in-callback") == 0) {
+            break_by_callback(number);
+        } else if (strcmp(mode, "timeouts") == 0) {
+            timeouts();
+        } else if (strcmp(mode, "answer") == 0) {
+            say_open();
+            CHECK(pcap_loop(p, number, answer, (u_char *)&seen) == 0 && seen == number);
+        } else {
+            wait_one_by_one(mode, number);
+        }
+    }
+    if (p)
+        pcap_close(p);
+    return 0;
+}
