@@ -337,7 +337,7 @@ fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'
 
 /// Takes frames of one slot each, each after a header, from slot `at` on and before slot `stop`, up to the first slot
 /// that is part of a longer frame or invalid, and while the batch has room. Returns their number.
-#[inline]
+#[inline(never)]
 fn take_prefixed_row<'m>(ring: &Ring, memory: &RingMemory<'m>, (at, stop): (u32, u32), batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     for (taken, [word, _]) in slots.iter().enumerate() {

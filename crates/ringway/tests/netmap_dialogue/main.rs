@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use client::{Bound, Netmap, OURS, THEIRS, all_of, connected, open};
-use ringway_abi::doorbell::{RX_CLIENT, WISH};
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_abi::netmap::{Family, PortName, Reply, Request, Rings, Wish};
 use ringway_abi::{Slot, slot::NS_BUF_CHANGED};
 use ringway_scenes::{Daemon, until};
@@ -90,10 +90,10 @@ fn two_connections_share_the_rings_of_a_port_and_each_has_its_own_wake_up() {
     }
     // Both wait for frames of ring 1, which only the second has.
     let ring = (0..64u32)
-        .find_map(|flow| {
+        .find(|&flow| {
             peer.send(0, &patterned(station(7u32), station(8 + flow), 100, flow));
             until("a frame has come", || daemon.port("a")["out"]["frames"].as_u64() == Some(u64::from(flow) + 1));
-            (one.doorbell(1)[48].load(Ordering::SeqCst) == 1).then_some(flow)
+            one.doorbell(1)[RX_SWITCH + INDEX].load(Ordering::SeqCst) == 1
         })
         .expect("a flow goes to ring 1");
     one.doorbell(1)[RX_CLIENT + WISH].store(1, Ordering::SeqCst);

@@ -152,8 +152,7 @@ fn a_port_that_finds_no_room_is_refused_and_takes_nothing() {
     assert_eq!(left(&region), before);
     let count = ports.len();
     ports.clear();
-    let again = (0..count).map(|_| region.open(&small(), 0).expect("all room is free again")).count();
-    assert_eq!(again, count);
+    ports.extend((0..count).map(|_| region.open(&small(), 0).expect("all room is free again")));
     let other_size = Wish { buffer_size: 4096, ..small() };
     assert!(matches!(region.open(&other_size, 0), Err(RegionError::BufferSize { asked: 4096, has: 2112 })));
 }
