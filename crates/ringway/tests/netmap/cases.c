@@ -30,6 +30,7 @@ static void child_sends(const char *name, uint32_t count, useconds_t pause) {
         send_frames(&a, 1, at, 1);
         usleep(pause);
     }
+    drain(&a, 0);
     _exit(0);
 }
 
@@ -165,8 +166,7 @@ static void *sends_on_ring(void *argument) {
         CHECK(poll(&fd, 1, 10000) == 1);
         at += put(port.tx[ring], ring + 1, at, 1);
     }
-    while (ring_space(port.tx[ring]) != port.tx[ring]->num_slots - 1)
-        CHECK(ioctl(port.fd, NM_TXSYNC, NULL) == 0);
+    drain(&port, ring);
     return NULL;
 }
 
@@ -279,8 +279,7 @@ static void inherited(char **words) {
     CHECK(poll(&fd, 1, 1000) == 1 && fd.revents == POLLOUT);
     port_map(&a);
     send_frames(&a, 1, 0, 50);
-    while (ring_space(a.tx[0]) != a.tx[0]->num_slots - 1)
-        CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+    drain(&a, 0);
 }
 
 /* Duplicates share the file; the last close ends the registration. A closed number is not netmap's any more. */

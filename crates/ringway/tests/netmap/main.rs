@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use ringway_scenes::{Daemon, Said, binary};
+use ringway_scenes::{Daemon, Said};
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::{PATIENCE, skip, until};
 use rustix::process::Signal;
 
 const CONFIG: &str = "[switch.lan0]\n[switch.lan1]\n[switch.vale0]\n";
 
-/// The preload library, which cargo builds with the workspace.
+/// The preload library. Cargo builds it for the tests of its own package, into the folder of all test programs.
 fn library() -> PathBuf {
-    let path = binary().with_file_name("libringway_netmap.so");
-    assert!(path.exists(), "{} is not built: cargo build -p ringway-netmap, with this profile", path.display());
+    let path = std::env::current_exe().expect("this program has a path").with_file_name("libringway_netmap.so");
+    assert!(path.exists(), "{} is not built: cargo test -p ringway-netmap, with this profile", path.display());
     path
 }
 

@@ -149,4 +149,14 @@ static inline void send_frames(struct port *port, int from, uint32_t sequence, u
     }
 }
 
+/* Waits until the switch has taken all frames: those in the ring go with the port. */
+static inline void drain(struct port *port, int ring) {
+    double end = now() + 20;
+    while (ring_space(port->tx[ring]) != port->tx[ring]->num_slots - 1) {
+        CHECK(ioctl(port->fd, NM_TXSYNC, NULL) == 0);
+        if (now() > end)
+            FAIL("%u slots are free of %u", ring_space(port->tx[ring]), port->tx[ring]->num_slots);
+    }
+}
+
 #endif
