@@ -3,8 +3,8 @@
 pub mod bucket;
 pub mod capture;
 pub mod completions;
-pub mod extcap;
 pub mod exec;
+pub mod extcap;
 pub mod fdb;
 pub mod r#gen;
 pub mod keys;
