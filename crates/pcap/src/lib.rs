@@ -4,11 +4,11 @@
 //!
 //! | device | served by |
 //! |---|---|
-//! | `SWITCH:PORT` | a process port that this program attaches ([`source`]) |
+//! | `SWITCH:PORT` | a process port that this program attaches (`source`) |
 //! | `mirror:PORT`, `mirror:SWITCH:PORT` | the daemon's capture of a port, read-only |
-//! | any other | libpcap itself, which [`find`] finds and [`real`] calls |
+//! | any other | libpcap itself, which `find` finds and `real` calls |
 //!
-//! A handle of ours begins with a mark ([`handle`]): each exported function looks at it, and hands handles of libpcap's on. Filters
+//! A handle of ours begins with a mark (`handle`): each exported function looks at it, and hands handles of libpcap's on. Filters
 //! are compiled and run by libpcap, and dump files are libpcap's.
 //!
 //! Frames stay in the ring while a callback has them, and while the program has the frame of `pcap_next_ex`. Time stamps are taken
