@@ -12,7 +12,7 @@
 //! The descriptor that the program has *is* the connection to the daemon, and the daemon keeps the registration with the connection, as the
 //! kernel keeps it with the open file. `dup`, `fork`, `exec` and `SCM_RIGHTS` share it, and the last close ends it, however it happens.
 //!
-//! A call that does not concern a netmap descriptor costs one load ([`table`]) and goes on to libc's function with the caller's `errno`.
+//! A call that does not concern a netmap descriptor costs one load (`table`) and goes on to libc's function with the caller's `errno`.
 //! Nothing is allocated before the first open of `/dev/netmap`.
 
 mod control;
