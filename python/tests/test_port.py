@@ -279,6 +279,9 @@ class Waiting(Scene):
 
     def test_a_signal_interrupts_a_wait(self) -> None:
         _, b = self.pair()
+        # A shell that starts the tests in the background has them ignore SIGINT.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         for wait in (b.recv, b.__next__, lambda: b.recv(timeout=LIMIT)):
             timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
             timer.start()
