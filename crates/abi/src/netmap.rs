@@ -40,7 +40,7 @@ pub const DEFAULT_BUFFER_SIZE: u32 = 2112;
 pub struct Family(pub [u8; FAMILY_BYTES]);
 
 impl std::fmt::Debug for Family {
-    /// Whoever knows the number belongs to the family: it is not shown.
+    /// Does not show the number: a process that knows it belongs to the family.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Family")
     }

@@ -86,6 +86,10 @@ pub unsafe extern "C" fn ringway_attach(
 
 type Failure = (c_int, String);
 
+/// Attaches a port.
+///
+/// # Safety
+/// `socket` and `name` are NULL or strings that end with NUL; `shape` is as for [`read_shape`].
 unsafe fn attach(socket: *const c_char, name: *const c_char, shape: *const Shape) -> Result<Box<Port>, Failure> {
     if name.is_null() {
         return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
@@ -111,6 +115,9 @@ unsafe fn attach(socket: *const c_char, name: *const c_char, shape: *const Shape
 }
 
 /// Reads a shape that a program with an older or a newer header made.
+///
+/// # Safety
+/// `shape` is NULL, or points to as many bytes as its first member, `size`, says.
 unsafe fn read_shape(shape: *const Shape) -> Result<ringway_client::Shape, Failure> {
     let default = ringway_client::Shape::default();
     if shape.is_null() {

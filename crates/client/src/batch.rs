@@ -149,8 +149,8 @@ impl ExactSizeIterator for Peeked<'_> {}
 impl FusedIterator for Peeked<'_> {}
 
 /// Consecutive slots of a ring as they are in memory, for bindings to other languages: see [`crate::TxRing::reserve_run`] and
-/// [`crate::RxRing::peek_run`]. Each slot has two words, the first as [`ringway_abi::Slot`] describes it. Whoever uses the
-/// pointers has to keep the port, to stay inside the run, and to leave it when the slots have been handed over.
+/// [`crate::RxRing::peek_run`]. Each slot has two words, the first as [`ringway_abi::Slot`] describes it. The user of
+/// the pointers keeps the port, stays inside the run, and does not use the run after it has handed the slots over.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The words of the first slot.

@@ -31,7 +31,7 @@ pub(crate) fn closing(fd: c_int) -> bool {
     true
 }
 
-/// Notes that `new` is a duplicate of `old` now, whatever it was before.
+/// Notes that `new` is a duplicate of `old`. What `new` was before is forgotten.
 pub(crate) fn duplicated(old: c_int, new: c_int) {
     if old == new || !process::owns_tables() {
         return;

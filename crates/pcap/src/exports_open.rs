@@ -149,7 +149,7 @@ setters! {
     fn pcap_set_snaplen(value: c_int) = |settings| {
         settings.snaplen = if (1..=MAXIMUM_SNAPLEN).contains(&value) { value } else { MAXIMUM_SNAPLEN };
     };
-    // A port gets the frames that the switch delivers, whoever they are for.
+    // A port gets all frames that the switch delivers to it. Their destination addresses do not matter.
     fn pcap_set_promisc(_value: c_int) = |_settings| {};
     fn pcap_set_rfmon(value: c_int) = |settings| settings.rfmon = value != 0;
     fn pcap_set_timeout(value: c_int) = |settings| settings.timeout = value;

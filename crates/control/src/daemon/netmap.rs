@@ -38,7 +38,7 @@ struct Group {
 }
 
 impl NetmapPorts {
-    /// Removes a port whose clients are to be told that it has ended. Returns these clients.
+    /// Removes a port that has ended. Returns its clients, which the caller notifies.
     pub(super) fn take(&mut self, leader: ClientId) -> Option<HashSet<ClientId>> {
         let group = self.groups.remove(&leader)?;
         group.members.iter().for_each(|member| _ = self.leaders.remove(member));
