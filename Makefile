@@ -150,7 +150,7 @@ python: $(PYTHON_TOOLS)/ready
 python-test: python
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check
 	$(CARGO) clippy --release --locked --manifest-path python/Cargo.toml --target-dir $(PYTHON_FOLDER)/build -- -D warnings
-	$(CARGO) build --profile tests -p ringway
+	$(CARGO) test --profile tests --workspace --test bench --no-run
 	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(PYTHON_FOLDER)/wheels/*.whl
 	cd python/tests && RINGWAY=$(CURDIR)/target/tests/ringway $(CURDIR)/$(PYTHON_TOOLS)/bin/python -W error::ResourceWarning \
 	  -m unittest discover
