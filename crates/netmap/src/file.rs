@@ -6,7 +6,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use ringway_abi::Layout;
@@ -144,18 +144,14 @@ pub(crate) fn make(fd: c_int, state: State) -> Result<Pinned, c_int> {
     }
 }
 
-/// Finds the file of a descriptor that the table does not know, if it is a netmap descriptor that was inherited or passed.
-pub(crate) fn recognise(fd: c_int) -> Option<Pinned> {
+/// Returns true if the table does not know the descriptor, and it is a netmap descriptor that was inherited or passed.
+pub(crate) fn is_unknown(fd: c_int) -> bool {
     if fd < 0 || table::entry(fd) != Entry::Other {
-        return None;
+        return false;
     }
     // SAFETY: the caller's own number. If it is closed, the kernel says so.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    if !crate::errno::kept(|| daemon::is_connection(borrowed)) {
-        return None;
-    }
-    crate::process::at_first_open();
-    make(fd, State::Unknown).ok()
+    crate::errno::kept(|| daemon::is_connection(borrowed))
 }
 
 /// Notes that `new` is a duplicate of `old`, a netmap descriptor.
@@ -351,17 +347,4 @@ impl Registration {
         };
         range.filter_map(move |ring| Some((first + usize::from(ring), self.ring(dir, ring)?)))
     }
-}
-
-/// Opens `/dev/netmap`: returns the descriptor that the program gets.
-///
-/// # Errors
-/// See [`daemon::open`], and EMFILE.
-pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<c_int, c_int> {
-    use std::os::fd::{AsRawFd, IntoRawFd};
-    crate::process::at_first_open();
-    let socket: OwnedFd = daemon::open(cloexec, nonblocking)?;
-    forget(socket.as_fd().as_raw_fd());
-    drop(make(socket.as_raw_fd(), State::Open)?);
-    Ok(socket.into_raw_fd())
 }

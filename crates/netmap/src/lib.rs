@@ -1,7 +1,7 @@
 //! `libringway_netmap.so`: a preload library that serves `/dev/netmap` to unmodified netmap programs.
 //!
 //! ```text
-//! program --- open("/dev/netmap") ---> interpose/ ---> file, daemon: a connection to attach.sock
+//! program --- open("/dev/netmap") ---> interpose/ ---> process, daemon: a connection to attach.sock
 //!         --- ioctl(NIOCCTRL)     ---> interpose/ ---> control/: a dialogue on it
 //!         --- mmap                ---> interpose/ ---> the region's memory, passed by the daemon
 //!         --- ioctl(NIOC?XSYNC)   ---> interpose/ ---> sync, ring: head and tail through the doorbell, no system call

@@ -1,9 +1,11 @@
-//! The life of the process: load, fork, exec, and children that share its memory.
+//! The life of the process: load, open, fork, exec, and children that share its memory.
 
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::file::{Pinned, State};
 use crate::{daemon, file};
 
 /// The process that the tables describe. The child of `vfork` shares its memory, but has descriptors of its own.
@@ -28,13 +30,34 @@ extern "C" fn in_child() {
 }
 
 /// Prepares for forks. Called before the process has its first netmap descriptor.
-pub(crate) fn at_first_open() {
+fn at_first_open() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         own_tables();
         // SAFETY: the function lives as long as the library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
+}
+
+/// Opens `/dev/netmap`: returns the descriptor that the program gets.
+///
+/// # Errors
+/// See [`daemon::open`], and EMFILE.
+pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<c_int, c_int> {
+    at_first_open();
+    let socket = daemon::open(cloexec, nonblocking)?;
+    file::forget(socket.as_raw_fd());
+    drop(file::make(socket.as_raw_fd(), State::Open)?);
+    Ok(socket.into_raw_fd())
+}
+
+/// Finds the file of a descriptor that the table does not know, if it is a netmap descriptor that was inherited or passed.
+pub(crate) fn recognise(fd: c_int) -> Option<Pinned> {
+    if !file::is_unknown(fd) {
+        return None;
+    }
+    at_first_open();
+    file::make(fd, State::Unknown).ok()
 }
 
 /// Runs when the library is loaded.
@@ -53,9 +76,5 @@ static LOAD: extern "C" fn() = load;
 fn recognise_inherited() {
     let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<c_int>().ok());
-    for fd in numbers {
-        if file::recognise(fd).is_some() {
-            at_first_open();
-        }
-    }
+    numbers.for_each(|fd| drop(recognise(fd)));
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use super::Call;
 use super::abi::{
     self, AttachBody, DetachBody, Header, Legacy, ListBody, NewBody, PortHeaderBody, PortInfoBody, RegisterBody,
 };
 use super::abi::{flag, mode, request as kinds};
+use super::call::Call;
 use super::options::Options;
 use crate::file::Pinned;
 use crate::user;
@@ -27,7 +27,7 @@ const HOST: u16 = 1;
 /// Performs the request at the program's address.
 ///
 /// # Errors
-/// See [`super::ioctl`].
+/// The errno that netmap gives.
 pub(super) fn request(file: &Pinned, fd: c_int, number: u64, argument: u64) -> Result<(), c_int> {
     let mut legacy: Legacy = user::read(argument)?;
     if legacy.version < u32::from(abi::VERSION) {

@@ -1,28 +1,18 @@
 //! `NIOCCTRL`: the control requests of netmap, answered as the kernel answers them.
 
 pub(crate) mod abi;
+mod call;
 mod legacy;
 mod options;
 mod register;
 mod vale;
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
-
-use ringway_abi::netmap::PortName;
 
 use crate::file::Pinned;
-use crate::user::{self, Plain};
+use crate::user;
 use abi::{Header, request};
-use options::Options;
-
-/// A control request, for its handler.
-pub(crate) struct Call<'a> {
-    pub(crate) file: &'a Pinned,
-    pub(crate) fd: c_int,
-    pub(crate) header: Header,
-    pub(crate) options: Options,
-}
+use call::Call;
 
 /// Performs an ioctl on a netmap descriptor.
 ///
@@ -85,13 +75,6 @@ fn body_bytes(kind: u16) -> u64 {
 }
 
 impl Call<'_> {
-    /// Reads the body, lets `work` change it, and writes it back if that succeeds.
-    fn with<T: Plain>(&mut self, work: impl FnOnce(&mut Self, &mut T) -> Result<(), c_int>) -> Result<(), c_int> {
-        let mut body: T = user::read(self.header.body)?;
-        work(self, &mut body)?;
-        user::write(self.header.body, &body)
-    }
-
     fn perform(&mut self) -> Result<(), c_int> {
         match self.header.kind {
             request::REGISTER => self.with(Self::register),
@@ -110,27 +93,5 @@ impl Call<'_> {
             request::CSB_ENABLE => Err(if self.options.csb { libc::EOPNOTSUPP } else { libc::EINVAL }),
             _ => Err(libc::EINVAL),
         }
-    }
-
-    /// Returns the name, up to its first NUL byte.
-    fn name(&self) -> &[u8] {
-        self.header.name.split(|&byte| byte == 0).next().unwrap_or_default()
-    }
-
-    /// Returns the name as `SWITCH:PORT`.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP: a pipe. ENXIO: it is no name of a port.
-    fn port_name(&self) -> Result<PortName, c_int> {
-        let name = std::str::from_utf8(self.name()).map_err(|_| libc::ENXIO)?;
-        if name.contains(['{', '}']) {
-            return Err(libc::EOPNOTSUPP);
-        }
-        name.parse().map_err(|_| libc::ENXIO)
-    }
-
-    fn socket(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor that the program called with.
-        unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 }

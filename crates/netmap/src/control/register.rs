@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use ringway_abi::netmap::{Numbers, Register, Reply, Request, Rings, Wish};
 use std::sync::atomic::Ordering;
 
-use super::Call;
 use super::abi::{PoolsBody, PortInfoBody, RegisterBody, flag, mode};
+use super::call::Call;
 use crate::daemon;
 use crate::file::State;
 

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ringway_abi::netmap::{PortName, Reply, Request, Wish};
 
-use super::Call;
 use super::abi::{AttachBody, DetachBody, ListBody, NewBody, PollingBody, PortHeaderBody, mode};
+use super::call::Call;
 use crate::daemon;
 
 /// Header lengths that this process has set for ports that it is going to register.

@@ -6,7 +6,7 @@ use libc::{O_CLOEXEC, O_NONBLOCK, mode_t};
 
 use crate::errno::{answer, kept};
 use crate::real::call_real;
-use crate::{descriptors, file};
+use crate::{descriptors, process};
 
 /// Returns true if the program opens `/dev/netmap`.
 #[inline]
@@ -19,7 +19,7 @@ fn is_netmap(path: *const c_char) -> bool {
 }
 
 fn open_netmap(flags: c_int) -> c_int {
-    answer(file::open(flags & O_CLOEXEC != 0, flags & O_NONBLOCK != 0))
+    answer(process::open(flags & O_CLOEXEC != 0, flags & O_NONBLOCK != 0))
 }
 
 /// A new descriptor is no netmap descriptor, even if one of this number was closed behind this library's back.

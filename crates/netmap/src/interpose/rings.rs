@@ -8,7 +8,7 @@ use libc::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, MAP_FAILED, c_uint, msghdr, off
 use crate::errno::{self, answer, kept};
 use crate::file::{self, Pinned};
 use crate::real::call_real;
-use crate::{control, descriptors};
+use crate::{control, descriptors, process};
 
 /// See ioctl(2).
 ///
@@ -31,7 +31,7 @@ fn ioctl_netmap(fd: c_int, number: c_ulong, argument: *mut c_void) -> Option<Res
     if [FIOCLEX, FIONCLEX, FIONBIO, FIOASYNC].contains(&number) {
         return None;
     }
-    let file = file::of(fd).or_else(|| file::recognise(fd))?;
+    let file = file::of(fd).or_else(|| process::recognise(fd))?;
     Some(control::ioctl(&file, fd, number, argument.addr() as u64).map(|()| 0))
 }
 
@@ -61,7 +61,7 @@ macro_rules! mmap_functions {
                 address, bytes, protection, flags, fd, offset
             );
             // A socket cannot be mapped: it may be a netmap descriptor that was passed to this process.
-            if result == MAP_FAILED && errno::get() == libc::ENODEV && let Some(file) = file::recognise(fd) {
+            if result == MAP_FAILED && errno::get() == libc::ENODEV && let Some(file) = process::recognise(fd) {
                 return mmap_netmap(&file, arguments);
             }
             result
@@ -158,7 +158,7 @@ unsafe fn look_at_passed(message: *const msghdr) {
                     let fd = data.add(at).read_unaligned();
                     kept(|| {
                         descriptors::closing(fd);
-                        drop(file::recognise(fd));
+                        drop(process::recognise(fd));
                     });
                 }
             }

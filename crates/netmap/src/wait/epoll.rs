@@ -9,9 +9,13 @@ use std::ffi::{c_int, c_short};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, POLLERR, POLLIN, epoll_event};
+use libc::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, POLLERR, POLLIN, POLLRDNORM,
+    epoll_event,
+};
 
-use super::{Limit, Mask};
+use super::mask::Mask;
+use super::time::Limit;
 use crate::file::{self, State};
 use crate::lock::Lock;
 use crate::sync;
@@ -182,7 +186,7 @@ impl Watch {
 /// Returns `POLLIN` if the set has something to report and that is asked for.
 pub(crate) fn is_ready(set: u16, events: c_short) -> c_short {
     let ready = with(set, |watches| watches.iter_mut().any(|watch| watch.look() != 0));
-    if ready { events & super::poll::IN } else { 0 }
+    if ready { events & (POLLIN | POLLRDNORM) } else { 0 }
 }
 
 /// Asks the switch for calls for all descriptors of the set.

@@ -5,10 +5,12 @@
 //! the thread sleeps.
 
 pub(crate) mod epoll;
+mod mask;
 mod poll;
 mod select;
 mod time;
 
-pub(crate) use poll::{Mask, poll};
+pub(crate) use mask::Mask;
+pub(crate) use poll::poll;
 pub(crate) use select::{Sets, select};
 pub(crate) use time::Limit;

@@ -1,17 +1,15 @@
 //! `poll` and `ppoll` with netmap descriptors among the descriptors.
 
-use std::ffi::{c_int, c_short};
+use std::ffi::c_int;
 use std::ptr::null;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLRDNORM, pollfd, sigset_t};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, pollfd};
 
-use super::{Limit, epoll};
+use super::epoll;
+use super::mask::Mask;
+use super::time::Limit;
 use crate::table::{self, Entry};
 use crate::{file, sync};
-
-/// The signal mask of a wait, or null.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mask(pub(crate) *const sigset_t);
 
 /// Descriptors for which no memory has to be made.
 const ON_STACK: usize = 128;
@@ -183,6 +181,3 @@ fn take(fds: &mut [pollfd], sleepers: &[pollfd]) {
 fn mark_ended(fds: &mut [pollfd], fd: c_int) {
     fds.iter_mut().filter(|entry| entry.fd == fd).for_each(|entry| entry.revents = POLLERR);
 }
-
-/// `POLLIN` in both its names.
-pub(super) const IN: c_short = POLLIN | POLLRDNORM;

@@ -4,7 +4,9 @@ use std::ffi::c_int;
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, fd_set, pollfd};
 
-use super::{Limit, Mask};
+use super::mask::Mask;
+use super::poll::poll;
+use super::time::Limit;
 use crate::table;
 
 const BITS: usize = u64::BITS as usize;
@@ -65,7 +67,7 @@ pub(crate) fn select(sets: Sets, limit: Limit, mask: Mask) -> Result<c_int, c_in
             fds.push(pollfd { fd: fd as c_int, events, revents: 0 });
         }
     }
-    super::poll(&mut fds, limit, mask)?;
+    poll(&mut fds, limit, mask)?;
     if fds.iter().any(|entry| entry.revents & POLLNVAL != 0) {
         return Err(libc::EBADF);
     }

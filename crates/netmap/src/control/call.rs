@@ -1,0 +1,53 @@
+//! A control request, as its handlers share it.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+use ringway_abi::netmap::PortName;
+
+use super::abi::Header;
+use super::options::Options;
+use crate::file::Pinned;
+use crate::user::{self, Plain};
+
+/// A control request, for its handler.
+pub(crate) struct Call<'a> {
+    pub(crate) file: &'a Pinned,
+    pub(crate) fd: c_int,
+    pub(crate) header: Header,
+    pub(crate) options: Options,
+}
+
+impl Call<'_> {
+    /// Reads the body, lets `work` change it, and writes it back if that succeeds.
+    pub(super) fn with<T: Plain>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut T) -> Result<(), c_int>,
+    ) -> Result<(), c_int> {
+        let mut body: T = user::read(self.header.body)?;
+        work(self, &mut body)?;
+        user::write(self.header.body, &body)
+    }
+
+    /// Returns the name, up to its first NUL byte.
+    pub(super) fn name(&self) -> &[u8] {
+        self.header.name.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    /// Returns the name as `SWITCH:PORT`.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP: a pipe. ENXIO: it is no name of a port.
+    pub(super) fn port_name(&self) -> Result<PortName, c_int> {
+        let name = std::str::from_utf8(self.name()).map_err(|_| libc::ENXIO)?;
+        if name.contains(['{', '}']) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        name.parse().map_err(|_| libc::ENXIO)
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor that the program called with.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
