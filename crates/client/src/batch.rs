@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ringway_abi::Slot;
 use ringway_memory::{prefetch_read, prefetch_write};
 
-use crate::rx::Memory;
+use crate::memory::Memory;
 
 /// Slots of a ring, in the ring's order: those up to its end, and those from its start.
 type Slots<'a> = Chain<Iter<'a, [AtomicU64; 2]>, Iter<'a, [AtomicU64; 2]>>;

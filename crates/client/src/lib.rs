@@ -35,17 +35,20 @@
 
 mod attach;
 mod batch;
+mod buffer;
 mod error;
+mod memory;
 mod port;
 mod rx;
 mod sleep;
 mod tx;
 
 pub use batch::{Peeked, Piece, Received, Reserved, Run};
+pub use buffer::Buffer;
 pub use error::AttachError;
 pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
-pub use rx::{Buffer, RxRing};
+pub use rx::RxRing;
 pub use tx::TxRing;

@@ -12,8 +12,9 @@ use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{end_reason, request_port};
+use crate::buffer::Buffer;
 use crate::error::AttachError;
-use crate::rx::{Buffer, RxRing};
+use crate::rx::RxRing;
 use crate::sleep::Sleep;
 use crate::tx::{TxRing, wake};
 

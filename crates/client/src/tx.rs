@@ -13,7 +13,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::Mapping;
 
 use crate::batch::{Piece, Reserved, Run};
-use crate::rx::Memory;
+use crate::memory::Memory;
 
 /// How many slots ahead the first cache line of a buffer is prefetched for writing.
 const PREFETCH_AHEAD: u32 = 8;

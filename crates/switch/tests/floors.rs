@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = "crate";
 
 /// Circles that are still to be broken: the crate and the first module of each. An entry without its circle is a mistake, too.
-const TO_BREAK: [(&str, &str); 6] = [
-    ("client", "batch"),
+const TO_BREAK: [(&str, &str); 5] = [
     ("control", "daemon::attach"),
     ("pcap", "source"),
     ("ports", "process::input"),
