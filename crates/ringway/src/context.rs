@@ -33,6 +33,12 @@ pub fn fail(command: &str, error: &ClientError) -> ExitCode {
     }
 }
 
+/// Says what the user has to write differently.
+pub fn refuse(command: &str, what: &str) -> ExitCode {
+    complain(command, what);
+    ExitCode::from(USAGE)
+}
+
 /// Writes `ringway COMMAND: MESSAGE` to stderr, for each line of the message.
 pub fn complain(command: &str, message: &str) {
     for line in message.lines() {

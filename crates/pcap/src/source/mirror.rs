@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Frame, Way};
+use super::frame::{Frame, Way};
 use crate::http::{self, Body, Failure};
 use crate::pcapng::{self, Block};
 use crate::sockets;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Frame, Way};
+use super::frame::{Frame, Way};
 use crate::sockets;
 
 /// Most slots that one look takes: no frame has more.

@@ -13,7 +13,7 @@ use ringway_control::client::ClientError;
 use ringway_control::keys::PortRef;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::context::{Context, USAGE, complain, fail};
+use crate::context::{Context, USAGE, complain, fail, refuse};
 
 /// Capture a port's frames as pcapng, for Wireshark, tshark and tcpdump
 ///
@@ -62,11 +62,14 @@ pub enum Direction {
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let port: PortRef = match args.port.parse() {
         Ok(port) => port,
-        Err(what) => return refuse(&what),
+        Err(what) => return refuse("capture", &what),
     };
     let to_stdout = args.write == Path::new("-");
     if to_stdout && io::stdout().is_terminal() {
-        return refuse("stdout is a terminal: write to a file with -w FILE, or pipe it into tcpdump or Wireshark");
+        return refuse(
+            "capture",
+            "stdout is a terminal: write to a file with -w FILE, or pipe it into tcpdump or Wireshark",
+        );
     }
     let query = CaptureQuery {
         snaplen: args.snaplen,
@@ -115,11 +118,6 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
             ExitCode::SUCCESS
         }
     }
-}
-
-fn refuse(what: &str) -> ExitCode {
-    complain("capture", what);
-    ExitCode::from(USAGE)
 }
 
 /// Returns a flag that SIGINT, SIGTERM and SIGHUP set. The second such signal ends the process, which may be blocked by a reader.

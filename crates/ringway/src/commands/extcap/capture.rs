@@ -8,11 +8,11 @@ use ringway_control::api::capture::CaptureQuery;
 use ringway_control::keys::PortRef;
 use ringway_filter::Filter;
 
+use super::args::Args;
 use super::fifo::Fifo;
 use super::select::Select;
-use super::{Args, refuse};
 use crate::commands::capture::stop_on_signals;
-use crate::context::{Context, USAGE, complain, fail};
+use crate::context::{Context, USAGE, complain, fail, refuse};
 
 /// Captures until the reader of the fifo has gone, a signal, or the end of the port or the daemon. What ends a capture against the
 /// user's will is said on stderr, which Wireshark shows.
@@ -24,7 +24,7 @@ pub fn run(port: &PortRef, args: &Args, context: &Context) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let Some(path) = &args.fifo else { return refuse("which fifo: add --fifo FIFO") };
+    let Some(path) = &args.fifo else { return refuse("extcap", "which fifo: add --fifo FIFO") };
     // Before anything that may fail: a reader waits for the end of a fifo that nothing has opened for ever.
     let mut fifo = match Fifo::open(path, stop.clone()) {
         Ok(Some(fifo)) => fifo,
@@ -37,7 +37,9 @@ pub fn run(port: &PortRef, args: &Args, context: &Context) -> ExitCode {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let snaplen = match given(&args.snaplen).map(|text| text.parse::<u32>().map_err(|_| text)).transpose() {
         Ok(snaplen) => snaplen,
-        Err(text) => return refuse(&format!("--snaplen: {text:?} is not a number of bytes; write 14 to 262144")),
+        Err(text) => {
+            return refuse("extcap", &format!("--snaplen: {text:?} is not a number of bytes; write 14 to 262144"));
+        }
     };
     let mut query = CaptureQuery {
         snaplen,
@@ -56,7 +58,7 @@ pub fn run(port: &PortRef, args: &Args, context: &Context) -> ExitCode {
     let expression = given(&args.extcap_capture_filter);
     let filter = match expression.as_deref().map(Filter::compile).transpose() {
         Ok(filter) => filter,
-        Err(what) => return refuse(&what.to_string()),
+        Err(what) => return refuse("extcap", &what.to_string()),
     };
     let end = || stop.load(Ordering::Relaxed);
     let (client, reader) = (context.client(), fifo.reader());

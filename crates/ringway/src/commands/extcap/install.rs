@@ -7,9 +7,11 @@ use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use super::{PROGRAM, refuse};
-use crate::context::{Context, complain};
+use crate::context::{Context, complain, refuse};
 use crate::out;
+
+/// Name of the program in an extcap folder. Under this name `ringway` runs `ringway extcap`.
+pub const PROGRAM: &str = "ringway-extcap";
 
 /// Second line of the scripts that are installed.
 const MARK: &str = "# Written by \"ringway extcap --install\".";
@@ -99,10 +101,10 @@ impl Folders {
 pub fn install(place: &Place, context: &Context) -> ExitCode {
     let (folder, file) = match place.folder() {
         Ok(folder) => (folder.clone(), folder.join(PROGRAM)),
-        Err(what) => return refuse(&what),
+        Err(what) => return refuse("extcap", &what),
     };
     match is_ours(&file) {
-        Ok(Some(false)) => return refuse(&foreign(&file)),
+        Ok(Some(false)) => return refuse("extcap", &foreign(&file)),
         Ok(_) => {}
         Err(error) => return failed("read", &file, &error),
     }
@@ -130,11 +132,11 @@ pub fn install(place: &Place, context: &Context) -> ExitCode {
 pub fn uninstall(place: &Place) -> ExitCode {
     let file = match place.folder() {
         Ok(folder) => folder.join(PROGRAM),
-        Err(what) => return refuse(&what),
+        Err(what) => return refuse("extcap", &what),
     };
     match is_ours(&file) {
-        Ok(None) => refuse(&format!("{} is not there", file.display())),
-        Ok(Some(false)) => refuse(&foreign(&file)),
+        Ok(None) => refuse("extcap", &format!("{} is not there", file.display())),
+        Ok(Some(false)) => refuse("extcap", &foreign(&file)),
         Ok(Some(true)) => match fs::remove_file(&file) {
             Ok(()) => out::print(&format!("removed {}\n", file.display())),
             Err(error) => failed("remove", &file, &error),

@@ -4,6 +4,7 @@
 //! Wireshark and tshark call every program of their extcap folders at each start: once for the interfaces, and once for each
 //! interface's options. They read stdout by lines, and show stderr to the user when a capture ends: both hold nothing else.
 
+mod args;
 mod capture;
 mod fifo;
 mod install;
@@ -11,7 +12,7 @@ mod select;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,12 +21,11 @@ use ringway_control::client::ClientError;
 use ringway_control::keys::PortRef;
 use ringway_filter::Filter;
 
-use super::capture::Direction;
-use crate::context::{Context, USAGE, complain, fail};
-use crate::out;
+pub use args::Args;
 
-/// Name of the program in an extcap folder. Under this name `ringway` runs `ringway extcap`.
-pub const PROGRAM: &str = "ringway-extcap";
+use crate::commands::capture::Direction;
+use crate::context::{Context, fail, refuse};
+use crate::out;
 
 /// What the names of all interfaces begin with.
 const PREFIX: &str = "ringway-";
@@ -33,81 +33,10 @@ const PREFIX: &str = "ringway-";
 /// Longest wait for the list of ports: Wireshark shows no window until every extcap program has answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Show the ports in Wireshark and tshark, as interfaces to capture from
-///
-/// Installed once, Wireshark calls this command at each start by its extcap protocol: each port of a running switch is an
-/// interface named ringway-SWITCH:PORT. The options that begin with --extcap, --capture and --fifo are Wireshark's.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ringway extcap --install
-  ringway extcap --extcap-interfaces
-  ringway extcap --uninstall
-
-Installed in Wireshark:
-  tshark -i ringway-lan0:vm1 -c 10 -f 'arp or icmp'")]
-pub struct Args {
-    /// Put a link to this program into Wireshark's extcap folder: the user's own folder if this Wireshark has one (version 4.2 and
-    /// newer), or else the folder for all users. With --runtime-dir the ports are those of the daemon there
-    #[arg(long, conflicts_with_all = ["uninstall", "capture"], help_heading = "Installation")]
-    install: bool,
-    /// Remove what --install put there
-    #[arg(long, conflicts_with = "capture", help_heading = "Installation")]
-    uninstall: bool,
-    /// Install for this user alone
-    #[arg(long, conflicts_with = "system", help_heading = "Installation")]
-    user: bool,
-    /// Install for all users
-    #[arg(long, help_heading = "Installation")]
-    system: bool,
-    /// Install into this folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["user", "system"], help_heading = "Installation")]
-    dir: Option<PathBuf>,
-    /// List the interfaces; none if no daemon runs
-    #[arg(long, help_heading = "Wireshark's questions")]
-    extcap_interfaces: bool,
-    /// Say the version; Wireshark gives its own
-    #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, default_missing_value = "",
-        help_heading = "Wireshark's questions")]
-    extcap_version: Option<String>,
-    /// The interface that a question or a capture is about
-    #[arg(long, value_name = "INTERFACE", help_heading = "Wireshark's questions")]
-    extcap_interface: Option<String>,
-    /// List the link types of the interface
-    #[arg(long, help_heading = "Wireshark's questions")]
-    extcap_dlts: bool,
-    /// List the options of a capture from the interface
-    #[arg(long, help_heading = "Wireshark's questions")]
-    extcap_config: bool,
-    /// Accepted and ignored: no process outlives a capture
-    #[arg(long, help_heading = "Wireshark's questions")]
-    extcap_cleanup_postkill: bool,
-    /// The frames to capture, in the language of pcap-filter(7); without --capture: says what is wrong with the filter
-    #[arg(long, value_name = "FILTER", allow_hyphen_values = true, help_heading = "Capture")]
-    extcap_capture_filter: Option<String>,
-    /// Capture from the interface into the fifo
-    #[arg(long, requires = "fifo", requires = "extcap_interface", help_heading = "Capture")]
-    capture: bool,
-    /// The fifo that Wireshark reads
-    #[arg(long, value_name = "FIFO", help_heading = "Capture")]
-    fifo: Option<PathBuf>,
-    /// Which way: in, from the port's client; out, to it
-    #[arg(long, value_enum, default_value_t = Direction::Both, help_heading = "Capture")]
-    direction: Direction,
-    /// Most bytes of each frame [default: all]
-    #[arg(long, value_name = "BYTES", help_heading = "Capture")]
-    snaplen: Option<String>,
-    /// Capture also frames that were lost, with the reason as a comment
-    #[arg(long, help_heading = "Capture")]
-    drops: bool,
-    /// Memory for what Wireshark has not read yet, 256KiB to 1GiB [default: 16MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Capture")]
-    buffer: Option<String>,
-}
-
 /// Returns the arguments that are meant: `ringway-extcap ...` is `ringway extcap ...`.
 pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    let is_extcap = arguments.first().and_then(|own| PathBuf::from(own).file_name().map(|name| name == PROGRAM));
+    let is_extcap = arguments.first().and_then(|own| Path::new(own).file_name().map(|name| name == install::PROGRAM));
     if is_extcap == Some(true) {
         arguments.insert(1, "extcap".into());
     }
@@ -121,7 +50,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         return if args.install { install::install(&place, context) } else { install::uninstall(&place) };
     }
     if args.user || args.system || args.dir.is_some() {
-        return refuse("--user, --system and --dir belong to --install or --uninstall");
+        return refuse("extcap", "--user, --system and --dir belong to --install or --uninstall");
     }
     if args.extcap_cleanup_postkill {
         return ExitCode::SUCCESS;
@@ -131,11 +60,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
     let port = match args.extcap_interface.as_deref().map(port_of).transpose() {
         Ok(port) => port,
-        Err(what) => return refuse(&what),
+        Err(what) => return refuse("extcap", &what),
     };
     match (port, args.extcap_capture_filter.as_deref()) {
         (None, _) if args.extcap_dlts || args.extcap_config => {
-            refuse("which interface: add --extcap-interface ringway-SWITCH:PORT")
+            refuse("extcap", "which interface: add --extcap-interface ringway-SWITCH:PORT")
         }
         (Some(_), _) if args.extcap_dlts => out::print("dlt {number=1}{name=EN10MB}{display=Ethernet}\n"),
         (Some(_), _) if args.extcap_config => out::print(&config()),
@@ -143,15 +72,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         (_, Some(filter)) => check(filter),
         _ if args.extcap_version.is_some() => out::print(&version()),
         _ => refuse(
+            "extcap",
             "nothing to do: \"ringway extcap --install\" shows the ports in Wireshark, \
              \"ringway extcap --extcap-interfaces\" lists them",
         ),
     }
-}
-
-fn refuse(what: &str) -> ExitCode {
-    complain("extcap", what);
-    ExitCode::from(USAGE)
 }
 
 /// Returns the port of an interface.
