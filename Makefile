@@ -32,7 +32,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   tshark prometheus python3-prometheus-client curl jq passt \
   gcc g++ binutils pkg-config valgrind man-db \
   python3 python3-venv \
-  libpcap0.8-dev python3-scapy tcpreplay
+  libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 
 .PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
 

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recvmsg, send, socket_with,
@@ -31,12 +33,16 @@ pub(crate) struct Granted {
 
 /// Requests a port from the switch at `socket`.
 pub(crate) fn request_port(socket: &Path, request: &Request) -> Result<Granted, AttachError> {
-    let unreachable =
-        |error: rustix::io::Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
+    let unreachable = |error: Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(socket).map_err(unreachable)?;
     let connection =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(unreachable)?;
-    connect(&connection, &address).map_err(unreachable)?;
+    // A switch that hangs makes no room in its queue of connections.
+    set_socket_timeout(&connection, Timeout::Send, Some(REPLY_WITHIN)).map_err(unreachable)?;
+    connect(&connection, &address).map_err(|error| match error {
+        Errno::AGAIN => unreachable(Errno::TIMEDOUT),
+        error => unreachable(error),
+    })?;
     send(&connection, &request.encode(), SendFlags::NOSIGNAL).map_err(|e| AttachError::Dialogue(e.into()))?;
 
     if !wait_readable(&connection, REPLY_WITHIN)? {
@@ -76,7 +82,7 @@ fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(AttachError::Dialogue(error.into())),
         }
     }

@@ -63,7 +63,7 @@ pub struct pcap_if_t {
 }
 
 /// What is called for each frame.
-pub type pcap_handler = Option<unsafe extern "C" fn(*mut c_uchar, *const pcap_pkthdr, *const c_uchar)>;
+pub type pcap_handler = Option<unsafe extern "C-unwind" fn(*mut c_uchar, *const pcap_pkthdr, *const c_uchar)>;
 
 pub const PCAP_ERROR: c_int = -1;
 pub const PCAP_ERROR_BREAK: c_int = -2;

@@ -1,11 +1,8 @@
 //! An activated handle: reads, waits, filters and sends.
 
 use std::ffi::CStr;
+use std::io;
 use std::time::{Duration, Instant};
-
-use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::abi::*;
 use crate::breaker::Breaker;
@@ -16,9 +13,13 @@ use crate::real;
 use crate::selectable::Selectable;
 use crate::settings::Settings;
 use crate::source::{Frame, Mirror, Ring, Source, Way};
+use crate::wait;
+use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
 
 /// How often a non-blocking read that finds nothing asks whether the source has ended: one system call.
 const ENDED_EVERY: u32 = 64;
+/// Longest wait of a sender for room in the ring: a switch that takes no frame for so long hangs.
+const ROOM_WITHIN: Duration = Duration::from_secs(5);
 /// Most instructions of a filter (`BPF_MAXINSNS`).
 const MAX_INSTRUCTIONS: c_uint = 4096;
 /// Shortest and longest frame that can be sent.
@@ -196,19 +197,18 @@ impl Active {
             self.source.disarm();
             return Woken::Ready;
         }
-        let [wake, end] = self.source.descriptors();
-        let asked = breaker.descriptor().unwrap_or(wake);
-        let mut ready = [wake, end, asked].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        let count = poll(&mut ready, left.as_ref());
-        let [called, ended, asked] = ready.map(|ready| !ready.revents().is_empty());
-        self.source.disarm();
-        match count {
-            Err(Errno::INTR) => return Woken::Ready,
-            Err(error) => return Woken::Ended(format!("poll: {error}")),
-            Ok(0) => return Woken::Timeout,
-            Ok(_) => {}
+        if let Some(why) = self.source.known_end() {
+            return Woken::Ended(why);
         }
+        let [wake, end] = self.source.descriptors();
+        let waited = wait::readable([wake, end, breaker.descriptor().unwrap_or(wake)], left);
+        self.source.disarm();
+        let [called, ended, asked] = match waited {
+            Ok([false, false, false]) => return Woken::Timeout,
+            Ok(ready) => ready,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Woken::Ready,
+            Err(error) => return Woken::Ended(format!("poll: {error}")),
+        };
         if asked && breaker.descriptor().is_some() {
             breaker.clear();
         }
@@ -261,8 +261,8 @@ impl Active {
         Ok(())
     }
 
-    /// Sends a frame.
-    pub fn send(&mut self, frame: &[u8]) -> Result<(), String> {
+    /// Sends a frame. Waits for room if the handle blocks, until `breaker` is asked.
+    pub fn send(&mut self, frame: &[u8], breaker: &Breaker) -> Result<(), String> {
         let Source::Port(ring) = &mut self.source else {
             return Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".to_owned());
         };
@@ -272,7 +272,7 @@ impl Active {
         if ring.send(frame) {
             return Ok(());
         }
-        let sent = Self::send_later(ring, frame, self.nonblocking);
+        let sent = Self::send_later(ring, frame, breaker, self.nonblocking);
         if let Some(selectable) = &mut self.selectable {
             selectable.settle(&mut self.source);
         }
@@ -280,7 +280,8 @@ impl Active {
     }
 
     /// Waits for room, and sends.
-    fn send_later(ring: &mut Ring, frame: &[u8], nonblocking: bool) -> Result<(), String> {
+    fn send_later(ring: &mut Ring, frame: &[u8], breaker: &Breaker, nonblocking: bool) -> Result<(), String> {
+        let deadline = Instant::now() + ROOM_WITHIN;
         loop {
             if let Some(why) = ring.ended() {
                 return Err(format!("send: {why}"));
@@ -288,13 +289,21 @@ impl Active {
             if nonblocking {
                 return Err("send: the ring is full: the switch has not taken earlier frames yet".to_owned());
             }
+            if breaker.is_asked() {
+                return Err("send: pcap_breakloop has ended the wait for room in the ring".to_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("send: the switch has taken no frame for {} s", ROOM_WITHIN.as_secs()));
+            }
             if !ring.arm_send() {
                 let [wake, end] = ring.descriptors();
-                let mut ready = [wake, end].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-                let waited = poll(&mut ready, None);
+                let waited = wait::readable([wake, end, breaker.descriptor().unwrap_or(wake)], Some(left));
                 ring.disarm();
-                waited.map_err(|error| format!("send: {error}"))?;
-                ring.clear();
+                match waited {
+                    Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(format!("send: {error}")),
+                    _ => ring.clear(),
+                }
             }
             ring.disarm();
             if ring.send(frame) {
@@ -333,9 +342,7 @@ impl Drop for Active {
 
 fn status_of(error: &ringway_client::AttachError) -> c_int {
     match error {
-        ringway_client::AttachError::Unreachable { source, .. }
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
+        ringway_client::AttachError::Unreachable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             PCAP_ERROR_PERM_DENIED
         }
         _ => PCAP_ERROR,
@@ -347,10 +354,13 @@ fn refusal(failure: &Failure) -> Refusal {
     match failure {
         Failure::Refused(404, text) => (PCAP_ERROR_NO_SUCH_DEVICE, text.clone()),
         Failure::Refused(_, text) => (PCAP_ERROR, format!("the switch refused: {text}")),
-        Failure::Io(error) if error.kind() == std::io::ErrorKind::PermissionDenied => (
+        Failure::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => (
             PCAP_ERROR_PERM_DENIED,
             format!("may not talk to the ringway daemon at {}: it belongs to another user", socket.display()),
         ),
+        Failure::Broken(what) => {
+            (PCAP_ERROR, format!("the ringway daemon at {} did not answer: {what}", socket.display()))
+        }
         Failure::Io(error) => {
             (PCAP_ERROR, format!("no ringway daemon at {}: {error} (start one with \"ringway run\")", socket.display()))
         }

@@ -28,6 +28,14 @@ impl Device {
         }
         split_name(name).is_ok().then(|| Device::Port(name.to_owned()))
     }
+
+    /// Returns the name that a program opens.
+    pub fn name(&self) -> String {
+        match self {
+            Device::Port(name) => name.clone(),
+            Device::Mirror(name) => format!("mirror:{name}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -40,6 +48,9 @@ mod tests {
         assert_eq!(Device::parse("vale0:1"), Some(Device::Port("vale0:1".into())));
         assert_eq!(Device::parse("mirror:vm1"), Some(Device::Mirror("vm1".into())));
         assert_eq!(Device::parse("mirror:lan0:vm1"), Some(Device::Mirror("lan0:vm1".into())));
+        for name in ["lan0:a", "mirror:vm1", "mirror:lan0:vm1"] {
+            assert_eq!(Device::parse(name).unwrap().name(), name);
+        }
         let long = format!("lan0:{}", "a".repeat(1000));
         for name in [
             "eth0",

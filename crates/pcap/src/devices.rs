@@ -7,13 +7,18 @@ use std::sync::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::abi::*;
+use crate::device::Device;
 use crate::{http, real, sockets};
 
 /// Asks the daemon for its ports. No daemon, no answer, no ports.
 fn ports() -> Vec<Value> {
     let bytes = http::get(&sockets::control(), "/v1/ports").and_then(|mut body| body.whole());
-    let ports = bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    ports.unwrap_or_default()
+    bytes.map_or_else(|_| Vec::new(), |bytes| read(&bytes))
+}
+
+/// Reads the daemon's list of ports.
+pub fn read(bytes: &[u8]) -> Vec<Value> {
+    serde_json::from_slice(bytes).unwrap_or_default()
 }
 
 fn text<'a>(port: &'a Value, key: &str) -> &'a str {
@@ -50,6 +55,27 @@ fn ours() -> MutexGuard<'static, Option<HashSet<usize>>> {
     OURS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Returns name, description and flags of each device of ours: process ports, and after them a mirror of each port.
+pub fn listed(ports: &[Value]) -> Vec<(String, String, c_uint)> {
+    let full_name = |port| format!("{}:{}", text(port, "switch"), text(port, "name"));
+    let of_programs = ports.iter().filter(|port| text(port, "kind") == "process").map(|port| {
+        let state = match text(port, "state") {
+            "up" => PCAP_IF_CONNECTION_STATUS_CONNECTED,
+            _ => PCAP_IF_CONNECTION_STATUS_DISCONNECTED,
+        };
+        (Device::Port(full_name(port)), "Ringway port".to_owned(), PCAP_IF_UP | PCAP_IF_RUNNING | state)
+    });
+    let mirrors = ports.iter().map(|port| {
+        let flags = PCAP_IF_UP | PCAP_IF_RUNNING | PCAP_IF_CONNECTION_STATUS_NOT_APPLICABLE;
+        let description = format!("Ringway tap on {} port {}", text(port, "kind"), full_name(port));
+        (Device::Mirror(full_name(port)), description, flags)
+    });
+    // What is listed can be opened: a port of a switch named "mirror" or "nflog" is no device.
+    let can_be_opened = |device: &Device| Device::parse(&device.name()).as_ref() == Some(device);
+    let all = of_programs.chain(mirrors).filter(|(device, _, _)| can_be_opened(device));
+    all.map(|(device, description, flags)| (device.name(), description, flags)).collect()
+}
+
 /// Appends our devices to a list.
 ///
 /// # Safety
@@ -62,23 +88,10 @@ pub unsafe fn append(list: &mut *mut pcap_if_t) {
             last = &raw mut (**last).next;
         }
     }
+    let listed = listed(&ports());
     let mut known = ours();
     let known = known.get_or_insert_default();
-    let ports = ports();
-    let of_programs = ports.iter().filter(|port| text(port, "kind") == "process").map(|port| {
-        let state = match text(port, "state") {
-            "up" => PCAP_IF_CONNECTION_STATUS_CONNECTED,
-            _ => PCAP_IF_CONNECTION_STATUS_DISCONNECTED,
-        };
-        let name = format!("{}:{}", text(port, "switch"), text(port, "name"));
-        (name, "Ringway port".to_owned(), PCAP_IF_UP | PCAP_IF_RUNNING | state)
-    });
-    let mirrors = ports.iter().map(|port| {
-        let name = format!("{}:{}", text(port, "switch"), text(port, "name"));
-        let flags = PCAP_IF_UP | PCAP_IF_RUNNING | PCAP_IF_CONNECTION_STATUS_NOT_APPLICABLE;
-        (format!("mirror:{name}"), format!("Ringway tap on {} port {name}", text(port, "kind")), flags)
-    });
-    for (name, description, flags) in of_programs.chain(mirrors) {
+    for (name, description, flags) in listed {
         let Some(entry) = entry(&name, &description, flags) else { continue };
         known.insert(entry as usize);
         // SAFETY: `last` is the end of the list, and the entry is valid until the list is freed.
@@ -127,5 +140,31 @@ pub unsafe fn free(mut list: *mut pcap_if_t) {
     if !list.is_null() {
         // SAFETY: what is left is libpcap's.
         unsafe { real::pcap_freealldevs(list) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_all_switches_are_listed_if_they_can_be_opened() {
+        let port =
+            |switch, name, kind| serde_json::json!({"switch": switch, "name": name, "kind": kind, "state": "up"});
+        let ports = [
+            port("lan0", "a", "process"),
+            port("lan1", "vm-1.x", "vhost-user"),
+            port("mirror", "b", "process"),
+            port("nflog", "c", "process"),
+            port("lan0", "a\nb\0", "process"),
+            port("", "", "tap"),
+            serde_json::json!([1, "lan0"]),
+            serde_json::json!(7),
+        ];
+        let names: Vec<String> = listed(&ports).into_iter().map(|(name, _, _)| name).collect();
+        assert_eq!(
+            names,
+            ["lan0:a", "mirror:lan0:a", "mirror:lan1:vm-1.x", "mirror:mirror:b", "mirror:nflog:c"].map(str::to_owned)
+        );
     }
 }

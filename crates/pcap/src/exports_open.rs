@@ -1,6 +1,7 @@
 //! The exported functions that make, set up and end handles, and list devices.
 
 use std::ffi::CStr;
+use std::io::Write;
 
 use libc::{c_char, c_int, c_uint};
 
@@ -31,7 +32,7 @@ unsafe fn device<'a>(name: *const c_char) -> Option<(&'a str, Device)> {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut pcap_t {
+pub unsafe extern "C-unwind" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut pcap_t {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         match device(name) {
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_activate(p: *mut pcap_t) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_activate(p: *mut pcap_t) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_activate(p) };
@@ -83,7 +84,7 @@ unsafe fn activate(handle: &Handle) -> c_int {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_open_live(
+pub unsafe extern "C-unwind" fn pcap_open_live(
     name: *const c_char,
     snaplen: c_int,
     promisc: c_int,
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn pcap_open_live(
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_close(p: *mut pcap_t) {
+pub unsafe extern "C-unwind" fn pcap_close(p: *mut pcap_t) {
     // SAFETY: nothing uses the handle afterwards.
     unsafe {
         match Handle::ours(p) {
@@ -132,7 +133,7 @@ macro_rules! setters {
             /// # Safety
             /// As libpcap's manual page requires.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(p: *mut pcap_t, $value: c_int) -> c_int {
+            pub unsafe extern "C-unwind" fn $name(p: *mut pcap_t, $value: c_int) -> c_int {
                 // SAFETY: the program's handle is open, and nothing else of it is borrowed.
                 unsafe {
                     match Handle::ours(p) {
@@ -165,7 +166,7 @@ setters! {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_set_tstamp_precision(p: *mut pcap_t, precision: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_set_tstamp_precision(p: *mut pcap_t, precision: c_int) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_set_tstamp_precision(p, precision) };
@@ -182,7 +183,7 @@ pub unsafe extern "C" fn pcap_set_tstamp_precision(p: *mut pcap_t, precision: c_
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_tstamp_precision(p: *mut pcap_t) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_get_tstamp_precision(p: *mut pcap_t) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         match Handle::ours(p) {
@@ -197,7 +198,7 @@ pub unsafe extern "C" fn pcap_get_tstamp_precision(p: *mut pcap_t) -> c_int {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_can_set_rfmon(p: *mut pcap_t) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_can_set_rfmon(p: *mut pcap_t) -> c_int {
     // SAFETY: the program's handle is open.
     unsafe { if Handle::ours(p).is_some() { 0 } else { real::pcap_can_set_rfmon(p) } }
 }
@@ -225,7 +226,7 @@ unsafe fn give_list(list: *mut *mut c_int, values: &[c_int]) -> c_int {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_list_tstamp_types(p: *mut pcap_t, list: *mut *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_list_tstamp_types(p: *mut pcap_t, list: *mut *mut c_int) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         match Handle::ours(p) {
@@ -240,7 +241,7 @@ pub unsafe extern "C" fn pcap_list_tstamp_types(p: *mut pcap_t, list: *mut *mut 
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_list_datalinks(p: *mut pcap_t, list: *mut *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_list_datalinks(p: *mut pcap_t, list: *mut *mut c_int) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_list_datalinks(p, list) };
@@ -253,7 +254,7 @@ pub unsafe extern "C" fn pcap_list_datalinks(p: *mut pcap_t, list: *mut *mut c_i
 /// # Safety
 /// The list is one of this library's or of libpcap's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_free_tstamp_types(list: *mut c_int) {
+pub unsafe extern "C-unwind" fn pcap_free_tstamp_types(list: *mut c_int) {
     // SAFETY: libpcap makes its lists by malloc, too.
     unsafe { libc::free(list.cast()) };
 }
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn pcap_free_tstamp_types(list: *mut c_int) {
 /// # Safety
 /// The list is one of this library's or of libpcap's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_free_datalinks(list: *mut c_int) {
+pub unsafe extern "C-unwind" fn pcap_free_datalinks(list: *mut c_int) {
     // SAFETY: libpcap makes its lists by malloc, too.
     unsafe { libc::free(list.cast()) };
 }
@@ -273,7 +274,7 @@ pub unsafe extern "C" fn pcap_free_datalinks(list: *mut c_int) {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_findalldevs(devices: *mut *mut pcap_if_t, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_findalldevs(devices: *mut *mut pcap_if_t, errbuf: *mut c_char) -> c_int {
     // SAFETY: `devices` is writable, and holds a list of libpcap's after its success.
     unsafe {
         let mut list = std::ptr::null_mut();
@@ -293,7 +294,7 @@ pub unsafe extern "C" fn pcap_findalldevs(devices: *mut *mut pcap_if_t, errbuf: 
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_freealldevs(devices: *mut pcap_if_t) {
+pub unsafe extern "C-unwind" fn pcap_freealldevs(devices: *mut pcap_if_t) {
     // SAFETY: the list is one of `pcap_findalldevs`.
     unsafe { devices::free(devices) };
 }
@@ -303,7 +304,7 @@ pub unsafe extern "C" fn pcap_freealldevs(devices: *mut pcap_if_t) {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_lookupnet(
+pub unsafe extern "C-unwind" fn pcap_lookupnet(
     name: *const c_char,
     net: *mut c_uint,
     mask: *mut c_uint,
@@ -324,7 +325,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_geterr(p: *mut pcap_t) -> *mut c_char {
+pub unsafe extern "C-unwind" fn pcap_geterr(p: *mut pcap_t) -> *mut c_char {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         match Handle::ours(p) {
@@ -339,20 +340,24 @@ pub unsafe extern "C" fn pcap_geterr(p: *mut pcap_t) -> *mut c_char {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_perror(p: *mut pcap_t, prefix: *const c_char) {
+pub unsafe extern "C-unwind" fn pcap_perror(p: *mut pcap_t, prefix: *const c_char) {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         if Handle::ours(p).is_none() {
             return real::pcap_perror(p, prefix);
         }
-        let text = |text: *const c_char| CStr::from_ptr(text).to_string_lossy().into_owned();
-        eprintln!("{}: {}", text(prefix), text(pcap_geterr(p)));
+        let text = |text: *const c_char| match text.is_null() {
+            true => "(null)".to_owned(),
+            false => CStr::from_ptr(text).to_string_lossy().into_owned(),
+        };
+        // Nothing is lost but the text if stderr is full.
+        let _ = writeln!(std::io::stderr(), "{}: {}", text(prefix), text(pcap_geterr(p)));
     }
 }
 
 /// libpcap's text, and a word that says that ports can be opened.
 #[unsafe(no_mangle)]
-pub extern "C" fn pcap_lib_version() -> *const c_char {
+pub extern "C-unwind" fn pcap_lib_version() -> *const c_char {
     static TEXT: std::sync::OnceLock<std::ffi::CString> = std::sync::OnceLock::new();
     let text = TEXT.get_or_init(|| {
         // SAFETY: libpcap's text ends with a zero and stays.

@@ -76,7 +76,7 @@ unsafe fn read(handle: &Handle, most: c_int, callback: pcap_handler, user: *mut 
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_dispatch(
+pub unsafe extern "C-unwind" fn pcap_dispatch(
     p: *mut pcap_t,
     count: c_int,
     callback: pcap_handler,
@@ -99,7 +99,12 @@ pub unsafe extern "C" fn pcap_dispatch(
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_loop(p: *mut pcap_t, count: c_int, callback: pcap_handler, user: *mut c_uchar) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_loop(
+    p: *mut pcap_t,
+    count: c_int,
+    callback: pcap_handler,
+    user: *mut c_uchar,
+) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_loop(p, count, callback, user) };
@@ -125,7 +130,7 @@ pub unsafe extern "C" fn pcap_loop(p: *mut pcap_t, count: c_int, callback: pcap_
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_next_ex(
+pub unsafe extern "C-unwind" fn pcap_next_ex(
     p: *mut pcap_t,
     header: *mut *mut pcap_pkthdr,
     data: *mut *const c_uchar,
@@ -162,7 +167,7 @@ pub unsafe extern "C" fn pcap_next_ex(
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_next(p: *mut pcap_t, header: *mut pcap_pkthdr) -> *const c_uchar {
+pub unsafe extern "C-unwind" fn pcap_next(p: *mut pcap_t, header: *mut pcap_pkthdr) -> *const c_uchar {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         if Handle::ours(p).is_none() {
@@ -182,7 +187,7 @@ pub unsafe extern "C" fn pcap_next(p: *mut pcap_t, header: *mut pcap_pkthdr) -> 
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_breakloop(p: *mut pcap_t) {
+pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut pcap_t) {
     // SAFETY: the program's handle is open.
     unsafe {
         match Handle::ours(p) {
@@ -197,7 +202,7 @@ pub unsafe extern "C" fn pcap_breakloop(p: *mut pcap_t) {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_inject(p: *mut pcap_t, data: *const c_void, len: usize) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_inject(p: *mut pcap_t, data: *const c_void, len: usize) -> c_int {
     // SAFETY: the program's frame has `len` bytes. A callback may have called: nothing of the handle is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_inject(p, data, len) };
@@ -205,7 +210,7 @@ pub unsafe extern "C" fn pcap_inject(p: *mut pcap_t, data: *const c_void, len: u
             if len > isize::MAX as usize || data.is_null() {
                 return Err(format!("send: {len} bytes at {data:p} are no frame"));
             }
-            active.send(std::slice::from_raw_parts(data.cast(), len)).map(|()| len as c_int)
+            active.send(std::slice::from_raw_parts(data.cast(), len), &handle.breaker).map(|()| len as c_int)
         })
     }
 }
@@ -215,7 +220,7 @@ pub unsafe extern "C" fn pcap_inject(p: *mut pcap_t, data: *const c_void, len: u
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_sendpacket(p: *mut pcap_t, data: *const c_uchar, len: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_sendpacket(p: *mut pcap_t, data: *const c_uchar, len: c_int) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         if Handle::ours(p).is_none() {
@@ -231,7 +236,7 @@ pub unsafe extern "C" fn pcap_sendpacket(p: *mut pcap_t, data: *const c_uchar, l
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setfilter(p: *mut pcap_t, program: *mut bpf_program) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setfilter(p: *mut pcap_t, program: *mut bpf_program) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setfilter(p, program) };
@@ -244,7 +249,7 @@ pub unsafe extern "C" fn pcap_setfilter(p: *mut pcap_t, program: *mut bpf_progra
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_compile(
+pub unsafe extern "C-unwind" fn pcap_compile(
     p: *mut pcap_t,
     program: *mut bpf_program,
     filter: *const c_char,
@@ -266,7 +271,7 @@ pub unsafe extern "C" fn pcap_compile(
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setdirection(p: *mut pcap_t, direction: c_uint) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setdirection(p: *mut pcap_t, direction: c_uint) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setdirection(p, direction) };
@@ -287,7 +292,7 @@ pub unsafe extern "C" fn pcap_setdirection(p: *mut pcap_t, direction: c_uint) ->
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_stats(p: *mut pcap_t, stat: *mut pcap_stat) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_stats(p: *mut pcap_t, stat: *mut pcap_stat) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_stats(p, stat) };
@@ -303,7 +308,7 @@ pub unsafe extern "C" fn pcap_stats(p: *mut pcap_t, stat: *mut pcap_stat) -> c_i
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int, errbuf: *mut c_char) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setnonblock(p, nonblock, errbuf) };
@@ -321,7 +326,7 @@ pub unsafe extern "C" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int, errbu
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_getnonblock(p: *mut pcap_t, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_getnonblock(p: *mut pcap_t, errbuf: *mut c_char) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_getnonblock(p, errbuf) };
@@ -334,7 +339,7 @@ pub unsafe extern "C" fn pcap_getnonblock(p: *mut pcap_t, errbuf: *mut c_char) -
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_selectable_fd(p: *mut pcap_t) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_get_selectable_fd(p: *mut pcap_t) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_get_selectable_fd(p) };
@@ -350,8 +355,10 @@ pub unsafe extern "C" fn pcap_get_selectable_fd(p: *mut pcap_t) -> c_int {
 /// Returns the descriptor, which is made at the first time.
 fn selectable(active: &mut Active) -> std::io::Result<c_int> {
     if active.selectable.is_none() {
-        active.selectable = Some(Selectable::new(&active.source)?);
-        active.end_read();
+        let mut selectable = Selectable::new(&active.source)?;
+        // The program keeps the frame that it has, if any: the descriptor is readable until it is released.
+        selectable.settle(&mut active.source);
+        active.selectable = Some(selectable);
     }
     Ok(active.selectable.as_ref().map_or(PCAP_ERROR, Selectable::descriptor))
 }
@@ -361,7 +368,7 @@ fn selectable(active: &mut Active) -> std::io::Result<c_int> {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_fileno(p: *mut pcap_t) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_fileno(p: *mut pcap_t) -> c_int {
     // SAFETY: the program's handle is open.
     unsafe { if Handle::ours(p).is_some() { pcap_get_selectable_fd(p) } else { real::pcap_fileno(p) } }
 }
@@ -371,7 +378,7 @@ pub unsafe extern "C" fn pcap_fileno(p: *mut pcap_t) -> c_int {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_required_select_timeout(p: *mut pcap_t) -> *const timeval {
+pub unsafe extern "C-unwind" fn pcap_get_required_select_timeout(p: *mut pcap_t) -> *const timeval {
     // SAFETY: the program's handle is open.
     unsafe { if Handle::ours(p).is_some() { std::ptr::null() } else { real::pcap_get_required_select_timeout(p) } }
 }
@@ -385,7 +392,7 @@ macro_rules! answers {
             /// # Safety
             /// As libpcap's manual page requires.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(p: *mut pcap_t) -> $result {
+            pub unsafe extern "C-unwind" fn $name(p: *mut pcap_t) -> $result {
                 // SAFETY: the program's handle is open, and nothing else of it is borrowed.
                 unsafe {
                     let Some(handle) = Handle::ours(p) else { return real::$name(p) };
@@ -411,7 +418,7 @@ answers! {
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_set_datalink(p: *mut pcap_t, dlt: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_set_datalink(p: *mut pcap_t, dlt: c_int) -> c_int {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_set_datalink(p, dlt) };
@@ -429,7 +436,7 @@ pub unsafe extern "C" fn pcap_set_datalink(p: *mut pcap_t, dlt: c_int) -> c_int 
 /// # Safety
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_file(p: *mut pcap_t) -> *mut FILE {
+pub unsafe extern "C-unwind" fn pcap_file(p: *mut pcap_t) -> *mut FILE {
     // SAFETY: the program's handle is open.
     unsafe { if Handle::ours(p).is_some() { std::ptr::null_mut() } else { real::pcap_file(p) } }
 }
@@ -443,7 +450,7 @@ macro_rules! dumps {
             /// # Safety
             /// As libpcap's manual page requires.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(p: *mut pcap_t, $argument: $type) -> *mut pcap_dumper_t {
+            pub unsafe extern "C-unwind" fn $name(p: *mut pcap_t, $argument: $type) -> *mut pcap_dumper_t {
                 // SAFETY: the program's arguments are those that the manual page requires.
                 unsafe {
                     let Some(handle) = Handle::ours(p) else { return real::$name(p, $argument) };

@@ -3,15 +3,20 @@
 //! `ringway-control` has the commands' client. It brings the whole daemon and tokio with it, which would be loaded into every
 //! program that uses libpcap.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
-/// Longest wait for a part of an answer's head, and for a part of a whole answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait for an answer's head, from the beginning of the connection.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait for the rest of an answer that is read whole.
+const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// Most bytes of an answer's head, and of a line between chunks.
 const MAX_HEAD: usize = 16 << 10;
 /// Most bytes of an answer that is read whole.
@@ -22,6 +27,8 @@ const MAX_BODY: usize = 64 << 20;
 pub enum Failure {
     /// The socket cannot be connected to, or breaks.
     Io(io::Error),
+    /// There is no whole answer, or one that is not understood.
+    Broken(String),
     /// The daemon refuses, with a status and its text.
     Refused(u16, String),
 }
@@ -32,10 +39,17 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
 /// The body of an answer as it comes.
 #[derive(Debug)]
 pub struct Body {
-    pub stream: UnixStream,
+    /// Non-blocking.
+    connection: OwnedFd,
     framing: Framing,
     /// What came after the head.
     early: Vec<u8>,
@@ -49,41 +63,49 @@ enum Framing {
 }
 
 /// Asks for `path`. Returns the body of a successful answer.
+///
+/// Nothing here is a point where `pthread_cancel` ends a thread, and a signal of the program ends no wait.
 pub fn get(socket: &Path, path: &str) -> Result<Body, Failure> {
-    let file =
-        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(io::Error::from)?;
-    // A blocking connection waits for room in the daemon's queue, for as long as the time limit.
-    let mut stream = UnixStream::from(file);
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    connect(&stream, &SocketAddrUnix::new(socket).map_err(io::Error::from)?).map_err(io::Error::from)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: ringway\r\nte: trailers\r\nconnection: close\r\n\r\n")?;
-    let mut head = Vec::new();
-    let end = loop {
-        if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            break end;
+    let limit = Limit::begin(HEAD_WITHIN);
+    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(socket)?;
+    loop {
+        // A blocking connection waits for room in the daemon's queue, for as long as the time limit. 0 is no limit.
+        let left = limit.end.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
+        set_socket_timeout(&connection, Timeout::Send, Some(left))?;
+        match connect(&connection, &address) {
+            Err(Errno::INTR) if Instant::now() < limit.end => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Err(limit.passed()),
+            result => break result?,
         }
-        if head.len() > MAX_HEAD {
+    }
+    ioctl_fionbio(&connection, true)?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: ringway\r\nte: trailers\r\nconnection: close\r\n\r\n");
+    // A new connection has room for it.
+    if send(&connection, request.as_bytes(), SendFlags::NOSIGNAL)? < request.len() {
+        return Err(broken("it takes no request"));
+    }
+    answer(connection, limit)
+}
+
+/// Reads the head of an answer. Returns the body of a successful one.
+pub fn answer(connection: OwnedFd, limit: Limit) -> Result<Body, Failure> {
+    let mut bytes = Vec::new();
+    let (status, mut body) = loop {
+        if let Some(end) = bytes.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let early = bytes.split_off(end + 4);
+            let (status, framing) = head(&bytes)?;
+            break (status, Body { connection, framing, early });
+        }
+        if bytes.len() > MAX_HEAD {
             return Err(broken("its answer's head is too long"));
         }
         let mut part = [0; 4096];
-        match stream.read(&mut part)? {
+        match receive(&connection, &mut part, Some(limit))? {
             0 => return Err(broken("it closed the connection")),
-            count => head.extend_from_slice(&part[..count]),
+            count => bytes.extend_from_slice(&part[..count]),
         }
     };
-    let early = head.split_off(end + 4);
-    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
-    let mut lines = head.lines();
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse::<u16>().ok());
-    let status = status.ok_or_else(|| broken("its answer is no HTTP"))?;
-    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
-    let framing = match (field("transfer-encoding"), field("content-length").map(str::parse)) {
-        (Some("chunked"), _) => Framing::Chunked(Chunks::default()),
-        (None, Some(Ok(length))) => Framing::Length(length),
-        _ => return Err(broken("its answer has neither length nor chunks")),
-    };
-    let mut body = Body { stream, framing, early };
     if (200..300).contains(&status) {
         return Ok(body);
     }
@@ -93,15 +115,70 @@ pub fn get(socket: &Path, path: &str) -> Result<Body, Failure> {
     Err(Failure::Refused(status, text.unwrap_or_else(|| format!("HTTP status {status}"))))
 }
 
+/// Reads a head: the status, and how the body ends.
+fn head(bytes: &[u8]) -> Result<(u16, Framing), Failure> {
+    let head = String::from_utf8_lossy(bytes).to_ascii_lowercase();
+    let status = head.lines().next().and_then(|line| line.split(' ').nth(1)?.parse::<u16>().ok());
+    let status = status.ok_or_else(|| broken("its answer is no HTTP"))?;
+    let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+    match (field("transfer-encoding"), field("content-length").map(str::parse)) {
+        (Some("chunked"), _) => Ok((status, Framing::Chunked(Chunks::default()))),
+        (None, Some(Ok(length))) => Ok((status, Framing::Length(length))),
+        _ => Err(broken("its answer has neither length nor chunks")),
+    }
+}
+
 fn broken(what: &str) -> Failure {
-    Failure::Io(io::Error::other(format!("the ringway daemon did not answer: {what}")))
+    Failure::Broken(what.to_owned())
+}
+
+/// Reads from a non-blocking socket. Returns the number of bytes; 0 at the end of the connection. Waits for the time of `limit` at
+/// most, or not at all.
+fn receive(connection: &OwnedFd, into: &mut [u8], limit: Option<Limit>) -> Result<usize, Failure> {
+    loop {
+        match (rustix::io::read(connection, &mut *into), limit) {
+            (Ok(count), _) => return Ok(count),
+            (Err(Errno::INTR), _) => {}
+            (Err(Errno::AGAIN), Some(limit)) => {
+                let left = limit.end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(limit.passed());
+                }
+                let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+                match poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&left)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            (Err(error), _) => return Err(error.into()),
+        }
+    }
+}
+
+/// A time limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    end: Instant,
+    length: Duration,
+}
+
+impl Limit {
+    /// Begins now.
+    pub fn begin(length: Duration) -> Limit {
+        Limit { end: Instant::now() + length, length }
+    }
+
+    fn passed(&self) -> Failure {
+        broken(&format!("no answer within {} s", self.length.as_secs()))
+    }
 }
 
 impl Body {
     /// Reads the whole body.
     pub fn whole(&mut self) -> Result<Vec<u8>, Failure> {
+        let limit = Some(Limit::begin(BODY_WITHIN));
         let mut bytes = Vec::new();
-        while !self.read(&mut bytes, 64 << 10)? {
+        while !self.take(&mut bytes, limit)? {
             if bytes.len() > MAX_BODY {
                 return Err(broken("its answer is too long"));
             }
@@ -109,21 +186,35 @@ impl Body {
         Ok(bytes)
     }
 
-    /// Appends what one read of the socket brings, `most` bytes or fewer. Returns true at the end of the body.
-    pub fn read(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+    /// Appends what one read of the socket brings, without a wait: `WouldBlock` if there is nothing. Returns true at the end of the
+    /// body.
+    pub fn read(&mut self, into: &mut Vec<u8>) -> io::Result<bool> {
+        self.take(into, None).map_err(|failure| match failure {
+            Failure::Io(error) => error,
+            Failure::Broken(text) | Failure::Refused(_, text) => io::Error::other(text),
+        })
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>, limit: Option<Limit>) -> Result<bool, Failure> {
         if !self.early.is_empty() {
             let early = std::mem::take(&mut self.early);
-            return self.framing.take(&early, into);
+            return Ok(self.framing.take(&early, into)?);
         }
         if matches!(self.framing, Framing::Length(0)) {
             return Ok(true);
         }
         let mut part = [0; 64 << 10];
-        let most = most.min(part.len());
-        match self.stream.read(&mut part[..most])? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            count => self.framing.take(&part[..count], into),
+        match receive(&self.connection, &mut part, limit)? {
+            0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            count => Ok(self.framing.take(&part[..count], into)?),
         }
+    }
+}
+
+impl AsFd for Body {
+    /// The connection, which is readable when more has come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
     }
 }
 

@@ -14,6 +14,9 @@
 //! Frames stay in the ring while a callback has them, and while the program has the frame of `pcap_next_ex`. Time stamps are taken
 //! when the library looks at the ring, one for the frames of a look (64 at most); those of mirrors are the capture's.
 //!
+//! All functions have the ABI `C-unwind`: exceptions of C++ callbacks pass through, and so does the end of a thread that
+//! `pthread_cancel` ends while it waits (`wait`).
+//!
 //! Sources: the manual pages of libpcap 1.10, and the behaviour of Debian's programs.
 
 mod abi;
@@ -25,6 +28,8 @@ mod exports_open;
 mod exports_use;
 mod find;
 mod forward;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handle;
 mod http;
 mod pcapng;
@@ -34,10 +39,11 @@ mod settings;
 mod sockets;
 mod source;
 mod text;
+mod wait;
 
 /// Marks this library: libpcap has no such function.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringway_pcap_library() {}
+pub extern "C-unwind" fn ringway_pcap_library() {}
 
 /// libpcap's version, for programs of long ago that read it as a variable.
 #[unsafe(no_mangle)]

@@ -59,7 +59,10 @@ fn packet(block: &[u8]) -> Option<Captured> {
     let (high, low) = (word(block, 12)?, word(block, 16)?);
     let (present, len) = (word(block, 20)? as usize, word(block, 24)?);
     let data = PACKET_HEAD..PACKET_HEAD.checked_add(present)?;
-    block.get(data.clone())?;
+    // Programs rely on a frame that is at least as long as what is there of it.
+    if data.end > block.len() - 4 || present > len as usize {
+        return None;
+    }
     let mut captured = Captured { time: u64::from(high) << 32 | u64::from(low), data, len, way: 0, lost: 0 };
     let mut at = captured.data.end.next_multiple_of(4);
     // The block ends with its length.
@@ -119,6 +122,14 @@ mod tests {
                 }
             }
         }
-        assert!(read(&[6, 0, 0, 0, 11, 0, 0, 0]).is_err());
+        for len in [0, 11, 13, 1 << 20 | 4, u32::MAX] {
+            assert!(read(&[PACKET.to_le_bytes(), len.to_le_bytes()].concat()).is_err(), "{len}");
+        }
+        // Longer than its block, and longer than the frame that it is a part of.
+        for (at, value) in [(20, 6u32), (20, u32::MAX), (24, 4)] {
+            let mut bytes = block(b"hello", &[]);
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            assert!((value == 6) == read(&bytes).is_ok(), "{value} at {at}");
+        }
     }
 }

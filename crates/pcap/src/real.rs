@@ -15,13 +15,13 @@ macro_rules! real {
         /// The addresses of libpcap's functions.
         #[derive(Clone, Copy)]
         struct Table {
-            $($name: Option<unsafe extern "C" fn($($type),*) $(-> $result)?>,)*
+            $($name: Option<unsafe extern "C-unwind" fn($($type),*) $(-> $result)?>,)*
         }
 
         impl Table {
             fn new(handle: *mut c_void) -> Self {
                 // SAFETY: the handle is libpcap's, and the types are those that its manual pages give.
-                unsafe { Self { $($name: std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) $(-> $result)?>>(symbol(handle, concat!(stringify!($name), "\0"))),)* } }
+                unsafe { Self { $($name: std::mem::transmute::<*mut c_void, Option<unsafe extern "C-unwind" fn($($type),*) $(-> $result)?>>(symbol(handle, concat!(stringify!($name), "\0"))),)* } }
             }
         }
 
@@ -50,7 +50,7 @@ macro_rules! export {
             /// # Safety
             /// As libpcap's manual page requires.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+            pub unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $result)? {
                 // SAFETY: passed on.
                 unsafe { crate::real::$name($($arg),*) }
             }

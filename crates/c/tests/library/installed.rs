@@ -11,13 +11,16 @@ use crate::built::{output, root, static_library};
 use crate::programs::{compile_example, run_example};
 
 /// What has to be below the prefix, with the mode of each file.
-const FILES: [(&str, u32); 15] = [
+const FILES: [(&str, u32); 18] = [
     ("bin/ringway", 0o755),
     ("include/ringway.h", 0o644),
     ("lib/libringway.a", 0o644),
     ("lib/libringway.so", 0o644),
     ("lib/libringway.so.0", 0o644),
     ("lib/pkgconfig/ringway.pc", 0o644),
+    ("lib/ringway/libpcap/libpcap.so.0.8", 0o644),
+    ("lib/ringway/libpcap/libpcap.so.1", 0o644),
+    ("lib/ringway/libringway-netmap.so", 0o644),
     ("lib/systemd/system/ringway.service", 0o644),
     ("share/bash-completion/completions/ringway", 0o644),
     ("share/doc/ringway/LICENSE", 0o644),
@@ -34,6 +37,9 @@ fn build_folder() -> tempfile::TempDir {
     let folder = directory();
     symlink(binary(), folder.path().join("ringway")).unwrap();
     symlink(static_library(), folder.path().join("libringway_c.a")).unwrap();
+    for library in ["libringway_pcap.so", "libringway_netmap.so"] {
+        symlink(std::env::current_exe().unwrap().with_file_name(library), folder.path().join(library)).unwrap();
+    }
     folder
 }
 
@@ -66,6 +72,16 @@ fn an_installed_library_is_found_by_pkg_config_and_uninstalled_without_a_trace()
     assert_eq!(version(Command::new(prefix.join("bin/ringway"))), version(ringway()));
     let unit = std::fs::read_to_string(prefix.join("lib/systemd/system/ringway.service")).unwrap();
     assert!(unit.contains("\nExecStart=/opt/ringway/bin/ringway --runtime-dir"), "{unit}");
+
+    // Programs get the installed libraries.
+    let exec = |program: &[&str]| output(Command::new(prefix.join("bin/ringway")).arg("exec").args(program));
+    let variables = exec(&["env"]);
+    for (name, library) in [("LD_LIBRARY_PATH", "libpcap"), ("LD_PRELOAD", "libringway-netmap.so")] {
+        let wanted = format!("{name}={}", prefix.join("lib/ringway").join(library).display());
+        assert!(variables.lines().any(|line| line.starts_with(&wanted)), "{wanted}: {variables}");
+    }
+    let version = exec(&["tcpdump", "--version"]);
+    assert!(version.contains("with ports of Ringway"), "{version}");
 
     let mut pkg_config = Command::new("pkg-config");
     pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).env("PKG_CONFIG_SYSROOT_DIR", destination.path());

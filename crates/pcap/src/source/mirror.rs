@@ -34,9 +34,12 @@ impl Mirror {
             bytes => format!("&buffer={}KiB", (bytes >> 10).clamp(256, 1 << 20)),
         };
         let path = format!("/v1/ports/{port}/capture?direction=both&snaplen={snaplen}{buffer}");
-        let body = http::get(&sockets::control(), &path)?;
-        body.stream.set_nonblocking(true)?;
-        Ok(Mirror { body, data: Vec::new(), at: 0, held: 0, ended: None, lost: 0 })
+        Ok(Mirror::of(http::get(&sockets::control(), &path)?))
+    }
+
+    /// Reads a capture from an answer's body.
+    pub fn of(body: Body) -> Mirror {
+        Mirror { body, data: Vec::new(), at: 0, held: 0, ended: None, lost: 0 }
     }
 
     pub fn next(&mut self) -> Option<Frame> {
@@ -48,7 +51,7 @@ impl Mirror {
                 Ok(Block::Other(len)) => self.at += len,
                 Ok(Block::Frame(frame, len)) => {
                     self.held = len;
-                    self.lost += frame.lost;
+                    self.lost = self.lost.saturating_add(frame.lost);
                     let data = block.get(frame.data)?;
                     let way = if frame.way == 2 { Way::Out } else { Way::In };
                     let (present, len) = (data.len(), frame.len as usize);
@@ -74,7 +77,7 @@ impl Mirror {
         self.at = 0;
         let before = self.data.len();
         while self.ended.is_none() && self.data.len() < before + PIECE {
-            match self.body.read(&mut self.data, PIECE) {
+            match self.body.read(&mut self.data) {
                 Ok(false) => {}
                 Ok(true) => self.ended = Some("the capture has ended".to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -85,17 +88,27 @@ impl Mirror {
         self.data.len() > before
     }
 
+    /// Looks for frames only while no whole block is there: a program that takes single frames and waits for the next by the
+    /// descriptor would otherwise have more and more of the capture in its memory. A block that is not whole waits for the socket,
+    /// which is readable when the rest has come.
     pub fn arm(&mut self) -> bool {
-        // A block that is not whole waits for the socket, which is readable when the rest has come.
-        self.look();
-        matches!(pcapng::read(&self.data), Ok(Block::Frame(..) | Block::Other(_)) | Err(_))
+        self.has_block() || (self.look() && self.has_block())
+    }
+
+    /// Returns true if `next` finds a frame, or what it has to skip or to report.
+    fn has_block(&self) -> bool {
+        !matches!(pcapng::read(self.data.get(self.at..).unwrap_or_default()), Ok(Block::Part))
     }
 
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.body.stream.as_fd(); 2]
+        [self.body.as_fd(); 2]
     }
 
-    pub fn ended(&mut self) -> Option<String> {
+    pub fn ended(&self) -> Option<String> {
         self.ended.clone()
     }
 }
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

@@ -84,6 +84,14 @@ impl Source {
         both!(self, source => source.ended())
     }
 
+    /// Why no more frames come, as far as the source knows without a system call.
+    pub fn known_end(&self) -> Option<String> {
+        match self {
+            Source::Port(_) => None,
+            Source::Mirror(mirror) => mirror.ended(),
+        }
+    }
+
     /// Frames that were lost because this program did not read them fast enough, as far as the source itself knows.
     pub fn lost(&self) -> u64 {
         match self {

@@ -1,10 +1,11 @@
 //! A process port: frames stay in the ring while the program has them.
 
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
-use rustix::time::{ClockId, clock_gettime};
+use ringway_client::{AttachError, Port, Shape};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::frame::{Frame, Way};
 use crate::sockets;
@@ -16,9 +17,10 @@ const SLOTS: u32 = 1024;
 /// Longest wait at the end of a handle for the switch to take what was sent.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// How often that wait looks.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
-/// Fewest slots of a ring.
-const MIN_SLOTS: u32 = 64;
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+/// Fewest and most slots of a ring. A larger one would exceed what the daemon allows a port by default (`[attach] max_memory`), and
+/// a program that asks for more than it can have gets less, as from libpcap.
+const RING: RangeInclusive<u32> = 64..=16_384;
 
 /// The rings of an attached port.
 #[derive(Debug)]
@@ -48,7 +50,9 @@ impl Ring {
         let shape = Shape::default();
         let slots = match buffer {
             0 => SLOTS,
-            bytes => u32::try_from(bytes / shape.buffer_size as usize).unwrap_or(MAX_SLOTS).clamp(MIN_SLOTS, MAX_SLOTS),
+            bytes => {
+                u32::try_from(bytes / shape.buffer_size as usize).unwrap_or(u32::MAX).clamp(*RING.start(), *RING.end())
+            }
         };
         let port = Port::attach(sockets::attach(), name, Shape { rx_slots: slots, ..shape })?;
         Ok(Ring { port, looked: Vec::with_capacity(LOOK), at: 0, time: 0, held: 0, gathered: Vec::new() })
@@ -151,7 +155,8 @@ impl Drop for Ring {
         let all = self.port.layout().shape.tx_slots as usize - 1;
         let deadline = Instant::now() + TAKEN_WITHIN;
         while self.port.tx().room() < all && Instant::now() < deadline && self.port.ended().is_none() {
-            std::thread::sleep(LOOK_AGAIN);
+            // Not libc's sleep, in which `pthread_cancel` would end the thread.
+            let _ = rustix::thread::nanosleep(&LOOK_AGAIN);
         }
     }
 }

@@ -23,17 +23,12 @@ pub struct Args {
     what: What,
 }
 
+// The help of a command with keys is more than half of the work of a start: it is made for the command that is meant.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum What {
     /// Make a bucket, or give it other settings while its ports send
-    #[command(after_help = help(KeyScope::Bucket, Operation::Create, "ringway bucket set tenant rate=2Gbit burst=1MiB"))]
-    Set {
-        /// NAME
-        name: String,
-        /// All of the bucket's keys
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Bucket, Operation::Create), hide_possible_values = true)]
-        keys: Vec<String>,
-    },
+    Set(Changed),
     /// Remove a bucket that no port has
     #[command(after_help = "Example:\n  ringway bucket del tenant")]
     Del {
@@ -49,11 +44,21 @@ enum What {
     },
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = help(KeyScope::Bucket, Operation::Create, "ringway bucket set tenant rate=2Gbit burst=1MiB"))]
+struct Changed {
+    /// NAME
+    name: String,
+    /// All of the bucket's keys
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Bucket, Operation::Create), hide_possible_values = true)]
+    keys: Vec<String>,
+}
+
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
-        What::Set { name, keys } => {
+        What::Set(Changed { name, keys }) => {
             words::change("bucket set", KeyScope::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
         }
         What::Del { name } => words::change_without_keys("bucket del", &name, |name| client.delete_bucket(name)),

@@ -27,26 +27,14 @@ pub struct Args {
     what: What,
 }
 
+// The help of a command with keys is more than half of the work of a start: it is made for the command that is meant.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum What {
     /// Add a port, or keep one that a client made by attaching
-    #[command(after_help = help(KeyScope::Port, Operation::Create, "ringway port add tap0 switch=lan0 kind=tap weight=2"))]
-    Add {
-        /// NAME, or SWITCH:NAME
-        name: String,
-        /// The port's keys
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Create), hide_possible_values = true)]
-        keys: Vec<String>,
-    },
+    Add(Added),
     /// Change a port while frames flow
-    #[command(after_help = help(KeyScope::Port, Operation::Update, "ringway port set vm1 ingress.rate=2Gbit weight=2"))]
-    Set {
-        /// NAME, or SWITCH:NAME where several switches have one
-        name: String,
-        /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Update), hide_possible_values = true)]
-        keys: Vec<String>,
-    },
+    Set(Changed),
     /// Remove a port; its client is told
     #[command(after_help = "Example:\n  ringway port del vm1")]
     Del {
@@ -68,15 +56,35 @@ enum What {
     },
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = help(KeyScope::Port, Operation::Create, "ringway port add tap0 switch=lan0 kind=tap weight=2"))]
+struct Added {
+    /// NAME, or SWITCH:NAME
+    name: String,
+    /// The port's keys
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Create), hide_possible_values = true)]
+    keys: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = help(KeyScope::Port, Operation::Update, "ringway port set vm1 ingress.rate=2Gbit weight=2"))]
+struct Changed {
+    /// NAME, or SWITCH:NAME where several switches have one
+    name: String,
+    /// The keys to change
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Port, Operation::Update), hide_possible_values = true)]
+    keys: Vec<String>,
+}
+
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     let scope = KeyScope::Port;
     match args.what {
-        What::Add { name, keys } => {
+        What::Add(Added { name, keys }) => {
             words::change("port add", scope, &name, &keys, |port, keys| client.add_port(port, keys))
         }
-        What::Set { name, keys } => {
+        What::Set(Changed { name, keys }) => {
             words::change("port set", scope, &name, &keys, |port, keys| client.set_port(port, keys))
         }
         What::Del { name } => words::change_without_keys("port del", &name, |port| client.delete_port(port)),

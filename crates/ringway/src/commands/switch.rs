@@ -22,17 +22,12 @@ pub struct Args {
     what: What,
 }
 
+// The help of a command with keys is more than half of the work of a start: it is made for the command that is meant.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum What {
     /// Change a switch while frames flow
-    #[command(after_help = help(KeyScope::Switch, Operation::Update, "ringway switch set lan0 unknown_unicast=drop"))]
-    Set {
-        /// NAME
-        name: String,
-        /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Switch, Operation::Update), hide_possible_values = true)]
-        keys: Vec<String>,
-    },
+    Set(Changed),
     /// List switches and their settings
     #[command(after_help = "Example:\n  ringway switch list")]
     List {
@@ -42,11 +37,21 @@ enum What {
     },
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = help(KeyScope::Switch, Operation::Update, "ringway switch set lan0 unknown_unicast=drop"))]
+struct Changed {
+    /// NAME
+    name: String,
+    /// The keys to change
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(KeyScope::Switch, Operation::Update), hide_possible_values = true)]
+    keys: Vec<String>,
+}
+
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
-        What::Set { name, keys } => {
+        What::Set(Changed { name, keys }) => {
             words::change("switch set", KeyScope::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
         }
         What::List { json } => match client.status() {

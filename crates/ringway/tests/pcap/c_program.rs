@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use ringway_scenes::namespace::frames;
 use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send};
 use ringway_testing::child::Ended;
+use rustix::process::Signal;
 
 use super::{A, ALL, exec, run, text};
 
@@ -124,6 +125,85 @@ fn loops_are_broken_by_signals_threads_and_callbacks() {
         send(&mut a, &frame(ALL, A, number));
     }
     assert_eq!(probe.succeed(), "50 seen\n");
+}
+
+#[test]
+fn a_waiting_thread_can_be_cancelled() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    for device in ["lan0:p", "mirror:m"] {
+        done(run(&daemon, &[text(probe()), "cancel", device]), "cancelled twice\n");
+    }
+}
+
+#[test]
+fn exceptions_of_a_callback_pass_through_a_loop() {
+    let (daemon, dir) = (Daemon::start(""), tempfile::tempdir().unwrap());
+    let (source, program) = (dir.path().join("throws.cpp"), dir.path().join("throws"));
+    let code = r#"
+        #include <pcap/pcap.h>
+        #include <cstdio>
+        static void throws(u_char *, const struct pcap_pkthdr *, const u_char *data) { throw int(data[14]); }
+        int main() {
+            char errbuf[PCAP_ERRBUF_SIZE];
+            pcap_t *p = pcap_open_live("lan0:p", 100, 1, 0, errbuf);
+            if (p == nullptr) return 1;
+            int sum = 0;
+            for (int frame = 0; frame < 2; frame++)
+                try { pcap_loop(p, -1, throws, nullptr); } catch (int number) { sum += number; }
+            pcap_close(p);
+            std::printf("%d\n", sum);
+        }"#;
+    std::fs::write(&source, code).unwrap();
+    let said: Said = Command::new("c++").arg("-o").arg(&program).arg(&source).arg("-lpcap").output().unwrap().into();
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let mut a = daemon.attach("lan0:a").unwrap();
+    let throws = super::start(&daemon, "p", &[text(&program)]);
+    for number in [3, 4] {
+        send(&mut a, &frame(ALL, A, number));
+    }
+    assert_eq!(super::succeed(throws).out, "7\n");
+}
+
+#[test]
+fn a_sender_is_not_stuck_when_the_daemon_hangs() {
+    let daemon = Daemon::start("");
+    let mut probe = Probe::start(&daemon, &["stuck", "lan0:p"]);
+    daemon.signal(Signal::STOP);
+    probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = probe.succeed();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "not stuck\n");
+}
+
+#[test]
+fn a_child_goes_on_with_the_handle_of_its_parent() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let mut a = daemon.attach("lan0:a").unwrap();
+    let _m = daemon.attach("lan0:m").unwrap();
+    for device in ["lan0:p", "mirror:m"] {
+        let probe = Probe::start(&daemon, &["in-child", device, "3"]);
+        (0..3).for_each(|number| send(&mut a, &frame(ALL, A, number)));
+        assert_eq!(probe.succeed(), "3 in the child\n");
+    }
+}
+
+#[test]
+fn everything_that_is_opened_over_and_over_is_closed() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    done(run(&daemon, &[text(probe()), "over-and-over", "lan0:p", "40"]), "all closed\n");
+}
+
+#[test]
+fn sizes_and_names_beyond_all_reason_are_survived() {
+    let daemon = Daemon::start("");
+    done(run(&daemon, &[text(probe()), "extremes", "lan0:p"]), "all survived\n");
+}
+
+#[test]
+fn a_text_that_stderr_does_not_take_is_lost_and_not_the_program() {
+    let daemon = Daemon::start("");
+    let command = format!("{} perror lan0:p 2>/dev/full", text(probe()));
+    done(run(&daemon, &["sh", "-c", &command]), "still here\n");
 }
 
 #[test]

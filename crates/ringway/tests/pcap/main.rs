@@ -3,7 +3,9 @@
 mod c_program;
 mod commands;
 mod devices;
+mod hostile_daemon;
 mod programs;
+mod together;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,5 +1,7 @@
 /* A libpcap program that uses the interface as programs do: probe MODE DEVICE [ARGUMENT]. It says "open" when its device is open. */
 #include <pcap/pcap.h>
+#include <dirent.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static pcap_t *p;
@@ -180,32 +183,191 @@ static void timeouts(void)
     puts("nothing in time");
 }
 
+static long long in_nanoseconds(long long seconds, long nanoseconds)
+{
+    return seconds * 1000000000 + nanoseconds;
+}
+
 static void nanoseconds(const char *device, const char *file)
 {
     struct pcap_pkthdr *header;
     const u_char *data;
     struct pcap_stat stat;
-    int exact = 0;
+    struct timespec before, now;
     p = pcap_create(device, errbuf);
     CHECK(pcap_set_tstamp_precision(p, 7) == PCAP_ERROR_TSTAMP_PRECISION_NOTSUP);
     CHECK(pcap_set_tstamp_precision(p, PCAP_TSTAMP_PRECISION_NANO) == 0);
     CHECK(pcap_activate(p) == 0 && pcap_get_tstamp_precision(p) == PCAP_TSTAMP_PRECISION_NANO);
     pcap_dumper_t *dump = pcap_dump_open(p, file);
     CHECK(dump != NULL);
+    clock_gettime(CLOCK_REALTIME, &before);
     say_open();
     for (int seen = 0; seen < 20; seen++) {
         CHECK(pcap_next_ex(p, &header, &data) == 1);
-        struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        CHECK(header->ts.tv_sec <= now.tv_sec && header->ts.tv_sec > now.tv_sec - 100 && header->ts.tv_usec < 1000000000);
-        exact += header->ts.tv_usec > 999999;
+        /* Microseconds would be a time before the handle was open, but in a second's first millisecond. */
+        long long time = in_nanoseconds(header->ts.tv_sec, header->ts.tv_usec);
+        CHECK(in_nanoseconds(before.tv_sec, before.tv_nsec) <= time && time <= in_nanoseconds(now.tv_sec, now.tv_nsec));
+        CHECK(header->ts.tv_usec < 1000000000);
         pcap_dump((u_char *)dump, header, data);
     }
-    CHECK(exact > 0 && pcap_stats(p, &stat) == 0);
+    CHECK(pcap_stats(p, &stat) == 0);
     if (stat.ps_recv != 20 || stat.ps_drop != 0)
         printf("%u received, %u dropped\n", stat.ps_recv, stat.ps_drop);
     pcap_dump_close(dump);
     puts("20 in the file");
+}
+
+static void *loop(void *nothing)
+{
+    int seen = 0;
+    pcap_loop(p, -1, count, (u_char *)&seen);
+    return nothing;
+}
+
+static void *next_frames(void *nothing)
+{
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    while (pcap_next_ex(p, &header, &data) >= 0)
+        ;
+    return nothing;
+}
+
+/* A thread that waits can be cancelled, as in libpcap. */
+static void cancel(void)
+{
+    void *(*waits[])(void *) = {loop, next_frames};
+    for (int number = 0; number < 2; number++) {
+        pthread_t thread;
+        void *result;
+        pthread_create(&thread, NULL, waits[number], NULL);
+        usleep(50000);
+        CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    }
+    struct pcap_stat stat;
+    CHECK(pcap_stats(p, &stat) == 0);
+    puts("cancelled twice");
+}
+
+/* The switch takes nothing: a sender waits for room until its signal handler breaks the wait. */
+static void stuck(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct itimerval timer = {.it_value = {.tv_usec = 200000}};
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    int sent = 0;
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        CHECK(++sent < 1000000);
+    CHECK(strstr(pcap_geterr(p), "the ring is full") && pcap_setnonblock(p, 0, errbuf) == 0);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
+    CHECK(pcap_sendpacket(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR_BREAK);
+    /* Nobody breaks this wait. */
+    CHECK(pcap_sendpacket(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "has taken no frame for"));
+    puts("not stuck");
+}
+
+/* As a program becomes a service: its child goes on with the open handle. */
+static void in_child(int frames)
+{
+    int seen = 0;
+    if (fork() != 0)
+        _exit(0);
+    say_open();
+    CHECK(pcap_loop(p, frames, count, (u_char *)&seen) == 0 && seen == frames);
+    printf("%d in the child\n", seen);
+}
+
+static int descriptors(void)
+{
+    int number = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder))
+        number++;
+    closedir(folder);
+    return number;
+}
+
+static long kibibytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
+    fclose(file);
+    return pages * 4;
+}
+
+/* Opens and closes everything over and over. */
+static void over_and_over(const char *device, int times)
+{
+    char mirror[200];
+    int before = 0;
+    long memory = 0;
+    snprintf(mirror, sizeof mirror, "mirror:%s", device);
+    for (int number = 0; number < times; number++) {
+        const char *names[] = {device, mirror, "mirror:nobody"};
+        struct bpf_program program;
+        pcap_if_t *list;
+        CHECK(pcap_findalldevs(&list, errbuf) == 0);
+        pcap_freealldevs(list);
+        for (int name = 0; name < 3; name++) {
+            p = pcap_open_live(names[name], 100, 1, 10, errbuf);
+            CHECK((p == NULL) == (name == 2));
+            if (p == NULL)
+                continue;
+            CHECK(pcap_get_selectable_fd(p) >= 0);
+            CHECK(pcap_compile(p, &program, "arp", 1, 0) == 0 && pcap_setfilter(p, &program) == 0);
+            pcap_freecode(&program);
+            pcap_close(p);
+        }
+        /* A handle that is never activated. */
+        p = pcap_create(device, errbuf);
+        CHECK(p != NULL);
+        pcap_close(p);
+        p = NULL;
+        /* Some descriptors are opened once for the process. */
+        if (number == 0)
+            before = descriptors();
+        if (number == times / 2)
+            memory = kibibytes();
+    }
+    CHECK(descriptors() == before);
+    /* Half of the times, each with a ring of 2 MiB. */
+    CHECK(kibibytes() < memory + 1024);
+    puts("all closed");
+}
+
+/* Sizes and names beyond all reason. */
+static void extremes(const char *device)
+{
+    const int values[] = {0, -1, 1, INT_MIN, INT_MAX};
+    struct { char text[PCAP_ERRBUF_SIZE]; char canary[8]; } error;
+    char name[1001];
+    for (int number = 0; number < 5; number++) {
+        int value = values[number];
+        p = pcap_create(device, errbuf);
+        CHECK(pcap_set_snaplen(p, value) == 0 && pcap_set_buffer_size(p, value) == 0 && pcap_set_timeout(p, value) == 0);
+        CHECK(pcap_activate(p) == 0 && pcap_snapshot(p) == (value == 1 ? 1 : 262144));
+        CHECK(pcap_setnonblock(p, 1, errbuf) == 0 && pcap_dispatch(p, value, count, NULL) == 0);
+        pcap_close(p);
+    }
+    p = NULL;
+    memset(name, 'a', sizeof name);
+    name[1000] = 0;
+    for (int number = 0; number < 5; number++) {
+        const char *begins[] = {"", "lan0:", "mirror:", "mirror:lan0:", "lan0:/\n\x1b[2J"};
+        memcpy(name, begins[number], strlen(begins[number]));
+        memset(&error, 'x', sizeof error);
+        CHECK(pcap_open_live(name, 100, 1, 10, error.text) == NULL);
+        CHECK(memchr(error.text, 0, sizeof error.text) && memcmp(error.canary, "xxxxxxxx", 8) == 0);
+    }
+    puts("all survived");
 }
 
 static void mistakes(const char *device)
@@ -262,6 +424,10 @@ int main(int argc, char **argv)
         nanoseconds(device, argv[3]);
     } else if (strcmp(mode, "mistakes") == 0) {
         mistakes(device);
+    } else if (strcmp(mode, "over-and-over") == 0) {
+        over_and_over(device, number);
+    } else if (strcmp(mode, "extremes") == 0) {
+        extremes(device);
     } else {
         CHECK((p = open_device(device, strcmp(mode, "timeouts") == 0 ? 20 : 0)) != NULL);
         if (strcmp(mode, "inject") == 0) {
@@ -274,6 +440,15 @@ int main(int argc, char **argv)
             break_by_callback(number);
         } else if (strcmp(mode, "timeouts") == 0) {
             timeouts();
+        } else if (strcmp(mode, "cancel") == 0) {
+            cancel();
+        } else if (strcmp(mode, "stuck") == 0) {
+            stuck();
+        } else if (strcmp(mode, "in-child") == 0) {
+            in_child(number);
+        } else if (strcmp(mode, "perror") == 0) {
+            pcap_perror(p, "probe");
+            puts("still here");
         } else if (strcmp(mode, "answer") == 0) {
             say_open();
             CHECK(pcap_loop(p, number, answer, (u_char *)&seen) == 0 && seen == number);

@@ -176,6 +176,32 @@ print(len(first))
 }
 
 #[test]
+fn arping_hping3_and_nmap_are_answered_on_tap_ports_and_a_mirror_shows_it() {
+    if !is_root() {
+        ringway_testing::skip!("needs root: TAP ports in namespaces");
+    }
+    ["arping", "hping3", "nmap", "tcpdump"].into_iter().for_each(is_there);
+    let lan = Lan::new(2);
+    let args = ["tcpdump", "-Z", "root", "-n", "-t", "-l", "-i", "mirror:t2", "-Q", "out", "-c", "2"];
+    let tcpdump = ringway_testing::child::Ended(
+        exec(&lan.daemon, &[&args[..], &["tcp[tcpflags] = tcp-syn"]].concat()).spawn().unwrap(),
+    );
+    until("the capture runs", || lan.daemon.status()["captures"].as_array().unwrap().len() == 1);
+    let there = "10.77.0.2";
+    let said = lan.spaces[0].run("arping", &["-c", "1", "-W", "10", "-i", "t1", there]);
+    assert!(said.out.contains("1 packets received"), "{}{}", said.out, said.err);
+    // Nobody listens: a reset answers.
+    let said = lan.spaces[0].run("hping3", &["-n", "-c", "1", "-S", "-p", "9", "-I", "t1", there]);
+    assert!(said.out.contains("flags=RA"), "{}{}", said.out, said.err);
+    let said = lan.spaces[0].ok("nmap", &["-n", "-Pn", "-sS", "--send-eth", "-e", "t1", "-p", "7", there]);
+    assert!(said.contains("7/tcp closed"), "{said}");
+    let lines = succeed(tcpdump).out;
+    for wanted in ["10.77.0.2.9: Flags [S]", "10.77.0.2.7: Flags [S]"] {
+        assert!(lines.contains(wanted), "{wanted}: {lines}");
+    }
+}
+
+#[test]
 fn tcpdump_hears_what_tcpreplay_sends_on_a_tap_port() {
     if !is_root() {
         ringway_testing::skip!("needs root: a TAP port in a namespace");

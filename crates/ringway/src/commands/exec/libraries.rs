@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 const VARIABLE: &str = "RINGWAY_LIB_DIR";
 /// libpcap's interface, below the folder of the libraries: the folder holds links of libpcap's names.
 const PCAP: (&str, &str) = ("libpcap", "libpcap.so.0.8");
-/// netmap's interface as it is built, and as it is installed.
-const NETMAP: [&str; 3] = ["libringway_netmap.so", "libringway-netmap.so", "deps/libringway_netmap.so"];
+/// netmap's interface as it is installed, and as it is built: cargo puts it into `deps` also when it builds it for tests.
+const NETMAP: [&str; 2] = ["libringway-netmap.so", "deps/libringway_netmap.so"];
 
 /// What a program is executed with.
 #[derive(Debug, PartialEq, Eq)]
