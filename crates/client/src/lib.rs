@@ -47,5 +47,5 @@ pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
-pub use rx::{Buffer, RxRing};
+pub use rx::{Buffer, NotExchanged, RxRing};
 pub use tx::TxRing;

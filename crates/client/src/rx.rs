@@ -16,7 +16,7 @@ use crate::batch::{Peeked, Run};
 
 mod exchange;
 
-pub use exchange::Buffer;
+pub use exchange::{Buffer, NotExchanged};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
