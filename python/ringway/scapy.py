@@ -57,9 +57,10 @@ class RingwaySocket(SuperSocket):
     def send(self, x: Packet | bytes) -> int:
         """Sends a packet, and waits for room if there is none. Returns the number of its bytes."""
         frame = bytes(x)
-        self.port.send(frame, timeout=None)
         if isinstance(x, Packet):
+            # Before the answer can come.
             x.sent_time = time.time()
+        self.port.send(frame, timeout=None)
         return len(frame)
 
     def recv_raw(self, x: int = 65535) -> tuple[type[Packet] | None, bytes | None, float | None]:

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::offload::PREFIX_BYTES;
-use ringway_client::{Offload, Port as Client, Shape};
+use ringway_client::{NotExchanged, Offload, Port as Client, Shape};
 
 use crate::bytes::{has_bytes, with_bytes};
 use crate::frame::{Frame, Pool, Received};
@@ -119,11 +119,18 @@ impl State {
             let ring = &mut rings[(first + step) % number];
             while taken.len() < max {
                 if let Some(mut spare) = spares.pop() {
-                    if let Some(len) = ring.exchange(&mut spare) {
-                        taken.push(Received::InPlace(spare, len));
-                        continue;
+                    match ring.exchange(&mut spare) {
+                        Ok(len) => {
+                            taken.push(Received::InPlace(spare, len));
+                            continue;
+                        }
+                        Err(NotExchanged::SeveralSlots) => spares.push(spare),
+                        Err(NotExchanged::Empty) => {
+                            // A frame that arrives from now on is not copied: there is a buffer for it.
+                            spares.push(spare);
+                            break;
+                        }
                     }
-                    spares.push(spare);
                 }
                 if ring.drain(1, |bytes| taken.push(Received::Copied(bytes.to_vec()))) == 0 {
                     break;

@@ -17,9 +17,6 @@ BINARY = os.environ.get("RINGWAY", os.path.join(os.path.dirname(__file__), "../.
 LIMIT = 20.0
 """Seconds after which a test does not wait longer."""
 
-# A test that hangs says where, and fails.
-faulthandler.dump_traceback_later(300, exit=True)
-
 
 class Daemon:
     """A daemon with a runtime directory of its own. `config` is TOML."""
@@ -69,6 +66,14 @@ class Scene(unittest.TestCase):
         before = dict(os.environ)
         os.environ.update(cls.daemon.environment())
         cls.addClassCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+
+    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+        # A test that hangs says where, and ends the run.
+        faulthandler.dump_traceback_later(300, exit=True)
+        try:
+            return super().run(result)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def port(self, name: str, **options: object) -> ringway.Port:
         """A port that is gone after the test."""

@@ -48,7 +48,7 @@ class Administration(Scene):
         a, b = self.pair()
         a.send([frame()] * 5)
         collect(b, 5)
-        self.assertEqual(self.client.port(b.name)["out"]["frames"], 5)
+        self.until(lambda: self.client.port(b.name)["out"]["frames"] == 5, "the frames are counted")
         self.assertRegex(self.client.metrics(), r'ringway_port_frames_total\{[^}]*direction="out"[^}]*\} 5')
 
     def test_a_refusal_has_its_status_and_its_mistakes(self) -> None:
@@ -71,6 +71,7 @@ class Administration(Scene):
         with self.client.capture(b.name, direction="out") as pcapng:
             a.send(frame(1, 200))
             self.assertEqual(len(pcapng.read(4)), 4)
+            self.until(lambda: self.client.status()["captures"][0]["captured"] == 1, "the frame is captured")
             captures = self.client.status()["captures"]
             self.assertEqual([one["port"] for one in captures], ["b"])
             self.client.end_capture(captures[0]["id"])

@@ -50,5 +50,5 @@ pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
-pub use rx::RxRing;
+pub use rx::{NotExchanged, RxRing};
 pub use tx::TxRing;

@@ -17,6 +17,15 @@ use crate::memory::Memory;
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
 
+/// Why [`RxRing::exchange`] took no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotExchanged {
+    /// There is no frame.
+    Empty,
+    /// The next frame spans several slots: [`RxRing::drain`] takes it.
+    SeveralSlots,
+}
+
 /// A receive ring.
 #[derive(Debug)]
 pub struct RxRing {
@@ -159,25 +168,27 @@ impl RxRing {
     }
 
     /// Takes the next frame out of the ring with its buffer, which comes in place of `spare`; `spare` takes its place in
-    /// the ring. Returns the length of the frame, which begins at the buffer's start. Returns `None` when there is no
-    /// frame, or when the next frame spans several slots: [`RxRing::drain`] takes that one.
+    /// the ring. Returns the length of the frame, which begins at the buffer's start.
     ///
     /// Slots go back to the switch as with [`RxRing::drain`].
+    ///
+    /// # Errors
+    /// See [`NotExchanged`]. `spare` is unchanged.
     ///
     /// # Panics
     /// `spare` belongs to another port.
     #[inline]
-    pub fn exchange(&mut self, spare: &mut Buffer) -> Option<usize> {
+    pub fn exchange(&mut self, spare: &mut Buffer) -> Result<usize, NotExchanged> {
         assert!(self.memory.start(spare.index, 0).0 == spare.start, "the buffer belongs to another port");
         if self.head == self.tail && self.available() == 0 {
             self.give_back();
-            return None;
+            return Err(NotExchanged::Empty);
         }
         let word = self.memory.word(self.head);
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
         let (start, len) = self.memory.start(slot.buffer, slot.len.into());
         if slot.more() || !self.gathered.is_empty() || slot.buffer >= self.memory.buffer_count {
-            return None;
+            return Err(NotExchanged::SeveralSlots);
         }
         let left = Slot { buffer: spare.index, len: 0, flags: NS_BUF_CHANGED };
         word.store(left.to_word(), Ordering::Relaxed);
@@ -186,7 +197,7 @@ impl RxRing {
         if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
             self.give_back();
         }
-        Some(len)
+        Ok(len)
     }
 
     #[inline]

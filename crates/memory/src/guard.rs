@@ -3,7 +3,7 @@
 //! Touching a page behind the end of a truncated file, or a page that the kernel has no memory for, raises SIGBUS, which
 //! would end the process. The handler here finds the mapping, replaces all of it and marks the mapping as lost; the processor
 //! repeats the access, which succeeds. The owner of the mapping sees the mark and ends the port with the fault `memory_lost`.
-//! Any other SIGBUS keeps its usual meaning.
+//! Any other SIGBUS has the effect that it had before: see `former`.
 //!
 //! A lost mapping reads as zeroes, which may look like another mistake of the client. Every fault of a ring is therefore
 //! reported as `memory_lost` if the memory was lost.
@@ -28,6 +28,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::process::{Resource, getrlimit};
 
+use crate::former;
 use crate::holes::{self, Filled, Holes};
 
 /// Most mappings that can be guarded at a time.
@@ -170,7 +171,7 @@ pub(crate) unsafe fn register(start: usize, bytes: usize, holes: Option<&Holes>)
         if let Some(file) = holes::descriptor() {
             USERFAULTFD.store(file.as_raw_fd(), Ordering::SeqCst);
         }
-        install();
+        former::install(on_sigbus);
     });
     let taken = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let Some(index) = taken else {
@@ -216,19 +217,7 @@ fn last_page() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-fn install() {
-    // SAFETY: the handler only uses atomics and calls mmap, which is async-signal-safe on Linux (a bare system call). A
-    // zeroed sigaction is valid.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_sigbus as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigemptyset(&mut action.sa_mask);
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
-    }
-}
-
-extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     // A signal that was sent by a process (code 0 and below) has no address.
@@ -247,13 +236,9 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
             return;
         }
     }
-    // The signal does not belong to a guarded mapping. It takes its default effect when the handler returns, also if a
-    // process sent it.
-    // SAFETY: both functions are async-signal-safe.
-    unsafe {
-        libc::signal(libc::SIGBUS, libc::SIG_DFL);
-        libc::raise(libc::SIGBUS);
-    }
+    // The signal does not belong to a guarded mapping.
+    // SAFETY: the handler's own arguments.
+    unsafe { former::call(signal, info, context) };
 }
 
 /// Fills the hole at `address`, with the holes around it. Returns false if the file has lost the page or a limit is

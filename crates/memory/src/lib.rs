@@ -4,7 +4,7 @@
 //! shrink if it were not sealed. This crate is the one place that touches such memory, and the home of `unsafe`:
 //!
 //! - [`Mapping`] owns a piece of address space. If a page is no longer available (`SIGBUS`), the mapping is replaced by
-//!   zeroes and marked as lost, instead of ending the process (`guard`).
+//!   zeroes and marked as lost, instead of ending the process (`guard`; `former` is for the program's own handler).
 //! - [`View`] is a pointer and its length, bound to the lifetime of its mapping: a fragment of a frame cannot outlive
 //!   its memory. Offsets are checked once, when a view is made; each word is read once.
 //! - [`Kept`] is a reference into a mapping that was checked once and keeps the mapping alive, for data that every pass
@@ -15,6 +15,7 @@
 //!
 //! Nothing here interprets what it reads.
 
+mod former;
 mod guard;
 mod heads;
 mod holes;

@@ -1,5 +1,6 @@
 //! Programs in C against a running switch, plain, under AddressSanitizer and under valgrind's memcheck.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -131,6 +132,25 @@ fn valgrind_finds_nothing() {
         skip!("needs valgrind");
     }
     all_scenes(Way::Valgrind);
+}
+
+#[test]
+fn a_programs_own_handler_of_sigbus_is_called_while_it_has_a_port() {
+    let (dir, daemon) = (directory(), Daemon::start(CONFIG));
+    let program = dir.path().join("sigbus");
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-o").arg(&program).arg(root().join("crates/c/tests/programs/sigbus.c"));
+    output(cc.arg("-I").arg(root().join("crates/c/include")).arg("-L").arg(library()).arg("-lringway"));
+    let run = |way: &str| {
+        let mut command = Command::new(&program);
+        command.arg(daemon.socket("attach.sock")).arg(way).env("LD_LIBRARY_PATH", library());
+        Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()).output()
+    };
+    for way in ["siginfo", "plain"] {
+        let output = run(way);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"called\n"[..]), "{way}: {output:?}");
+    }
+    assert_eq!(run("default").status.signal(), Some(Signal::BUS.as_raw()));
 }
 
 #[test]
