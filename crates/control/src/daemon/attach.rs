@@ -15,7 +15,7 @@ use ringway_ports::process::{self, ClientId, Grant, Host};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, NewPort};
-use super::netmap::Regions;
+use super::netmap::regions::Regions;
 use super::settle::SETTLE_WITHIN;
 use super::state::{Daemon, SharedDaemon, choose_poller, lock};
 use crate::config::{Create, Kind, Name, Port, Switch};

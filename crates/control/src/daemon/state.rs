@@ -19,7 +19,7 @@ use super::faults::Faults;
 use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
-use super::netmap::NetmapPorts;
+use super::netmap::ports::NetmapPorts;
 use super::refused::Refused;
 use super::running::Running;
 use crate::config::port::DynamicPorts;

@@ -10,7 +10,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
 
-use super::region::Part;
+use super::region::part::Part;
 use super::ring::{Ring, RingMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.

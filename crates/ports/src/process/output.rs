@@ -12,7 +12,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
-use super::region::Part;
+use super::region::part::Part;
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, queue_of};

@@ -4,21 +4,23 @@
 //! them. A message that is not a request is answered with the reason. After the dialogue the open connection only means that
 //! the client lives: when the connection ends, however that happens, the port ends too.
 //!
-//! `netmap`: the netmap dialogue, on connections whose first message says so.
+//! - `host`: what the server asks of the daemon. `send`: messages to clients.
+//! - `netmap`: the netmap dialogue, on connections whose first message says so.
 
+mod host;
 mod netmap;
+mod send;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ringway_abi::attach::{REPLY_FDS, REQUEST_BYTES, Reply, Request};
+use ringway_abi::attach::{REQUEST_BYTES, Reply, Request};
 use ringway_engine::{PanicCounter, contain, fatal, run_or_exit, warn_limited};
 use ringway_switch::PanicLocation;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -26,13 +28,13 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, listen, sendmsg, shutdown, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
 };
 
-use super::client_handles::ClientHandles;
 use crate::front_end::{Files, close_in_background, receive, refuse_files};
-pub use netmap::{Change, Listed, NetmapHost, Refusal};
+pub use host::{Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
+use netmap::{Answer, Message, Open};
+use send::{send_reason, send_with_descriptors};
 
 /// Time limit for a client's request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
@@ -45,33 +47,6 @@ const FIRST_CLIENT: u64 = 2;
 /// A message at which the server panics, in tests.
 #[cfg(test)]
 pub(super) const TRAP: &[u8] = b"panic";
-
-/// Identifies an attached client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(u64);
-
-/// A granted request.
-#[derive(Debug)]
-pub struct Grant {
-    /// What the client gets.
-    pub ends: ClientHandles,
-    /// The colour of the layout.
-    pub colour: u32,
-    /// The MAC address bound to the port, or zero.
-    pub mac: [u8; 6],
-}
-
-/// Makes and removes the ports that clients ask for. Called on the server's thread.
-pub trait Host: NetmapHost + Send {
-    /// Makes the port that a client asks for.
-    ///
-    /// # Errors
-    /// Why the request is refused. The text is for the client.
-    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String>;
-
-    /// Removes the port of a client that has disconnected.
-    fn detach(&mut self, client: ClientId);
-}
 
 enum Command {
     End(ClientId, String),
@@ -188,7 +163,7 @@ enum State {
     Asking(Instant),
     Attached,
     /// A connection of the netmap dialogue.
-    Netmap(netmap::Open),
+    Netmap(Open),
 }
 
 struct Connection {
@@ -363,6 +338,54 @@ impl Server {
         }
     }
 
+    /// Handles the first message of a connection of the netmap dialogue.
+    fn open_netmap(&mut self, id: u64, message: &[u8]) {
+        let open = self.clients.values().filter(|c| matches!(c.state, State::Netmap(_))).count();
+        match Open::begin(message, open) {
+            Err(reason) => self.end_netmap(id, &reason),
+            Ok(open) => {
+                let Some(connection) = self.clients.get_mut(&id) else { return };
+                connection.state = State::Netmap(open);
+                self.asking -= 1;
+                self.answer(id, &Answer::Message(ringway_abi::netmap::Reply::Done));
+            }
+        }
+    }
+
+    /// Handles a further message of a connection of the netmap dialogue.
+    fn receive_netmap(&mut self, id: u64, message: &[u8]) {
+        let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
+            return;
+        };
+        let answer = match Message::decode(message) {
+            Err(reason) => return self.end_netmap(id, &reason),
+            Ok(Message::Refused(refusal)) => Err(refusal),
+            Ok(Message::Request(request)) => {
+                self.at_host = true;
+                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request);
+                self.at_host = false;
+                answer
+            }
+        };
+        self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())));
+    }
+
+    /// Sends an answer of the netmap dialogue. A client that has let its answers pile up is disconnected.
+    fn answer(&mut self, id: u64, answer: &Answer) {
+        let Some(connection) = self.clients.get(&id) else { return };
+        let State::Netmap(open) = &connection.state else { return };
+        if !open.send(&connection.socket, answer) {
+            self.forget(id, true);
+        }
+    }
+
+    fn end_netmap(&mut self, id: u64, reason: &Refusal) {
+        if let Some(connection) = self.clients.get(&id) {
+            netmap::send_end(&connection.socket, reason);
+        }
+        self.forget(id, true);
+    }
+
     fn grant(&mut self, id: u64, grant: Grant) {
         let Some(connection) = self.clients.get_mut(&id) else { return };
         connection.state = State::Attached;
@@ -466,23 +489,8 @@ impl Connection {
     /// Sends the reason for which the connection ends.
     fn send_end(&self, reason: &str) {
         match self.state {
-            State::Netmap(_) => netmap::send_end(&self.socket, Errno::NXIO, reason),
+            State::Netmap(_) => netmap::send_end(&self.socket, &Refusal::new(Errno::NXIO, reason)),
             State::Asking(_) | State::Attached => send_reason(&self.socket, reason),
         }
     }
-}
-
-/// Sends a message with up to [`REPLY_FDS`] descriptors. Returns false if the client cannot have it now.
-fn send_with_descriptors(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fits = descriptors.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(socket, &[io::IoSlice::new(message)], &mut ancillary, flags).is_ok() && fits
-}
-
-fn send_reason(socket: &OwnedFd, reason: &str) {
-    let message = Reply::Refused(reason.to_owned()).encode();
-    // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
-    let _ = rustix::net::send(socket, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

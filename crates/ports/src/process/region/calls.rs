@@ -14,7 +14,7 @@ use ringway_switch::{Bell, CallReason, CallResult};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::ring::Doorbell;
-use super::RegionError;
+use super::error::RegionError;
 
 /// Most registrations of a port.
 pub(super) const MOST: usize = 64;
@@ -57,7 +57,7 @@ impl Calls {
     pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<usize, RegionError> {
         let mut used = self.used.lock();
         let place = used.trailing_ones() as usize;
-        let Some(call) = self.places.get(place) else { return Err(RegionError::Registrations) };
+        let Some(call) = self.places.get(place) else { return Err(RegionError::Registrations(MOST)) };
         if call.eventfd.get().is_none() {
             let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
             let _ = call.eventfd.set(made);

@@ -9,51 +9,8 @@ use ringway_abi::attach::REPLY_FDS;
 use ringway_abi::layout::{MAX_EXTRA, PAGE, netmap_if};
 use ringway_abi::netmap::{Granted, Numbers, PortName, Register};
 
-use super::{RegionError, RegionPort};
-
-/// The rings that registrations have.
-#[derive(Debug)]
-pub(super) struct Claims {
-    tx: Box<[Claim]>,
-    rx: Box<[Claim]>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Claim {
-    users: u32,
-    exclusive: bool,
-}
-
-impl Claims {
-    pub(super) fn new(tx_rings: u16, rx_rings: u16) -> Self {
-        let free = |rings: u16| vec![Claim::default(); rings.into()].into();
-        Self { tx: free(tx_rings), rx: free(rx_rings) }
-    }
-
-    /// Returns the claims of these rings. The caller has checked that the port has them.
-    fn of(&mut self, tx: &Range<u16>, rx: &Range<u16>) -> impl Iterator<Item = &mut Claim> {
-        let part = |rings: &Range<u16>| usize::from(rings.start)..usize::from(rings.end);
-        self.tx[part(tx)].iter_mut().chain(&mut self.rx[part(rx)])
-    }
-
-    fn take(&mut self, tx: &Range<u16>, rx: &Range<u16>, exclusive: bool) -> Result<(), RegionError> {
-        if self.of(tx, rx).any(|claim| claim.exclusive || (exclusive && claim.users > 0)) {
-            return Err(RegionError::Busy);
-        }
-        for claim in self.of(tx, rx) {
-            claim.users += 1;
-            claim.exclusive = exclusive;
-        }
-        Ok(())
-    }
-
-    fn put_back(&mut self, tx: &Range<u16>, rx: &Range<u16>) {
-        for claim in self.of(tx, rx) {
-            claim.users -= 1;
-            claim.exclusive = false;
-        }
-    }
-}
+use super::error::RegionError;
+use super::port::RegionPort;
 
 /// A port, or some of its rings, for one connection. What it has goes back to the port and its region when it is dropped.
 #[derive(Debug)]
@@ -139,7 +96,7 @@ impl RegionPort {
     pub fn numbers(&self, name: PortName, mac: [u8; 6]) -> Numbers {
         let region = self.region();
         let shape = self.layout().shape;
-        Numbers { name, region: region.id(), region_bytes: region.bytes(), shape, header: self.header, mac }
+        Numbers { name, region: region.id(), region_bytes: region.bytes(), shape, header: self.header(), mac }
     }
 
     /// Makes the `netmap_if` of a registration. Returns its offset and the extra buffers: as many of `extra` as are left.

@@ -7,7 +7,8 @@ use ringway_abi::netmap::{PortName, Register, Rings, Wish};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot};
 
-use super::{Region, RegionError, RegionPort, Registration, Sizes};
+use super::memory::{INTERFACE_BYTES, Sizes};
+use super::{Region, RegionError, RegionPort, Registration};
 use crate::PortIo;
 
 const MOST: u64 = 256 << 20;
@@ -57,7 +58,7 @@ fn a_region_has_the_largest_size_that_is_allowed_and_room_for_its_first_port() {
             Ok(sizes) => {
                 assert!(sizes.bytes as u64 <= most, "{sizes:?} within {most}");
                 assert!(sizes.buffer_count >= 2 + shape.slots(), "{sizes:?}");
-                assert!(sizes.buffers >= super::INTERFACE_BYTES + shape.own_bytes(), "{sizes:?}");
+                assert!(sizes.buffers >= INTERFACE_BYTES + shape.own_bytes(), "{sizes:?}");
                 assert!(sizes.buffers.is_multiple_of(PAGE), "{sizes:?}");
             }
             Err(error) => assert!(most < 2 << 20 && matches!(error, RegionError::TooLarge { .. }), "{error}"),

@@ -6,102 +6,16 @@
 use std::os::fd::OwnedFd;
 
 use ringway_abi::attach::MessageError;
-use ringway_abi::netmap::{Family, Numbers, PortName, Register, Reply, Request, Wish};
+use ringway_abi::netmap::{Family, Reply, Request};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::super::region::Registration;
-use super::{ClientId, Server, State, send_with_descriptors};
+use super::host::{Change, ClientId, Host, Listed, Refusal};
+use super::send::send_with_descriptors;
 
 /// Most connections of the netmap dialogue. A silent one costs a descriptor.
-pub(super) const MOST_CONNECTIONS: usize = 1024;
-
-/// Why a request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The error's number.
-    pub errno: Errno,
-    /// The reason, for users.
-    pub text: String,
-}
-
-impl Refusal {
-    /// A refusal by this errno, for this reason.
-    pub fn new(errno: Errno, text: impl Into<String>) -> Self {
-        Self { errno, text: text.into() }
-    }
-
-    fn unsupported() -> Self {
-        Self::new(Errno::OPNOTSUPP, "this switch has no ports for the netmap API")
-    }
-
-    fn reply(&self) -> Reply {
-        let errno = u16::try_from(self.errno.raw_os_error()).unwrap_or(0);
-        Reply::Refused { errno, text: self.text.clone() }
-    }
-}
-
-/// A port in a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The port.
-    pub name: PortName,
-    /// Number of its switch.
-    pub switch_index: u32,
-    /// Number of the port in its switch.
-    pub port_index: u32,
-}
-
-/// A change to a persistent port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Attaches a persistent port to a switch.
-    Attach(PortName),
-    /// Detaches a persistent port from its switch.
-    Detach(PortName),
-    /// Makes a persistent port.
-    New(String),
-    /// Deletes a persistent port.
-    Delete(String),
-}
-
-/// Answers the requests of the netmap dialogue. Called on the server's thread. By default, all are refused.
-pub trait NetmapHost {
-    /// Registers a port, or some of its rings, for a client that has no registration yet.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    fn register(&mut self, _client: ClientId, _family: Family, _register: &Register) -> Result<Registration, Refusal> {
-        Err(Refusal::unsupported())
-    }
-
-    /// Ends a client's registration, which the caller drops afterwards.
-    fn unregister(&mut self, _client: ClientId) {}
-
-    /// Returns the numbers that a port has or would get.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    fn info(&mut self, _family: Family, _name: &PortName, _wish: &Wish) -> Result<Numbers, Refusal> {
-        Err(Refusal::unsupported())
-    }
-
-    /// Returns the port of this number, counted over all switches.
-    ///
-    /// # Errors
-    /// There is none.
-    fn list(&mut self, _number: u32) -> Result<Listed, Refusal> {
-        Err(Refusal::unsupported())
-    }
-
-    /// Changes a persistent port.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    fn change(&mut self, _change: &Change) -> Result<(), Refusal> {
-        Err(Refusal::unsupported())
-    }
-}
+const MOST_CONNECTIONS: usize = 1024;
 
 /// A connection of this dialogue.
 pub(super) struct Open {
@@ -109,80 +23,81 @@ pub(super) struct Open {
     registration: Option<Box<Registration>>,
 }
 
-impl Open {
-    pub(super) fn has_registration(&self) -> bool {
-        self.registration.is_some()
-    }
-}
-
-/// Sends the reason for which a connection ends.
-pub(super) fn send_end(socket: &OwnedFd, errno: Errno, reason: &str) {
-    // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
-    let message = Refusal::new(errno, reason).reply().encode();
-    let _ = rustix::net::send(socket, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-}
-
 /// What the connection gets as its answer.
-enum Answer {
+pub(super) enum Answer {
     Message(Reply),
     /// The registration that it has now, with descriptors.
     Registration,
 }
 
-impl Server {
-    /// Handles the first message of a connection, if it belongs to this dialogue.
-    pub(super) fn open_netmap(&mut self, id: u64, message: &[u8]) {
+/// A client's message.
+pub(super) enum Message {
+    Request(Request),
+    /// The message is whole and has a valid kind: the program asks for something that cannot be had.
+    Refused(Refusal),
+}
+
+impl Message {
+    /// Decodes a message of a connection that is open.
+    ///
+    /// # Errors
+    /// The message is no request. It ends the connection.
+    pub(super) fn decode(message: &[u8]) -> Result<Self, Refusal> {
+        match Request::decode(message) {
+            Ok(request) => Ok(Self::Request(request)),
+            Err(error @ (MessageError::Name(_) | MessageError::Shape(_))) => {
+                Ok(Self::Refused(Refusal::new(Errno::INVAL, error.to_string())))
+            }
+            Err(error) => Err(Refusal::new(Errno::INVAL, error.to_string())),
+        }
+    }
+}
+
+impl Open {
+    /// Begins the dialogue by the first message of a connection, when `open` other connections have done so.
+    ///
+    /// # Errors
+    /// The message is not `Open`, or too many connections are open. The connection ends.
+    pub(super) fn begin(message: &[u8], open: usize) -> Result<Self, Refusal> {
         let family = match Request::decode(message) {
             Ok(Request::Open(family)) => family,
-            Ok(_) => return self.end_netmap(id, Errno::INVAL, "the first message of a netmap connection is Open"),
-            Err(error) => return self.end_netmap(id, Errno::INVAL, &error.to_string()),
+            Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
+            Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        let open = self.clients.values().filter(|c| matches!(c.state, State::Netmap(_))).count();
         if open >= MOST_CONNECTIONS {
             let text = format!("{open} netmap connections are open: the switch allows no more");
-            return self.end_netmap(id, Errno::NFILE, &text);
+            return Err(Refusal::new(Errno::NFILE, text));
         }
-        let Some(connection) = self.clients.get_mut(&id) else { return };
-        connection.state = State::Netmap(Open { family, registration: None });
-        self.asking -= 1;
-        self.answer(id, &Answer::Message(Reply::Done));
+        Ok(Self { family, registration: None })
     }
 
-    /// Handles a further message of a connection.
-    pub(super) fn receive_netmap(&mut self, id: u64, message: &[u8]) {
-        let request = match Request::decode(message) {
-            Ok(request) => request,
-            // The message is whole and has a valid kind: the program asks for something that cannot be had.
-            Err(error @ (MessageError::Name(_) | MessageError::Shape(_))) => {
-                let refusal = Refusal::new(Errno::INVAL, error.to_string());
-                return self.answer(id, &Answer::Message(refusal.reply()));
-            }
-            Err(error) => return self.end_netmap(id, Errno::INVAL, &error.to_string()),
-        };
-        self.at_host = true;
-        let answer = self.carry_out(id, request);
-        self.at_host = false;
-        self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())));
+    pub(super) fn has_registration(&self) -> bool {
+        self.registration.is_some()
     }
 
-    fn carry_out(&mut self, id: u64, request: Request) -> Result<Answer, Refusal> {
-        let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
-            return Err(Refusal::new(Errno::BADF, "the connection has ended"));
-        };
-        let host = &mut self.host;
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// Why the request is refused. The connection stays open.
+    pub(super) fn carry_out(
+        &mut self,
+        host: &mut dyn Host,
+        client: ClientId,
+        request: Request,
+    ) -> Result<Answer, Refusal> {
         let change = match request {
             Request::Open(_) => return Err(Refusal::new(Errno::BUSY, "the connection is open already")),
-            Request::Register(_) if open.has_registration() => {
+            Request::Register(_) if self.has_registration() => {
                 return Err(Refusal::new(Errno::BUSY, "the connection has a registration already"));
             }
             Request::Register(register) => {
-                open.registration = Some(Box::new(host.register(ClientId(id), open.family, &register)?));
+                self.registration = Some(Box::new(host.register(client, self.family, &register)?));
                 return Ok(Answer::Registration);
             }
-            Request::Recall if open.has_registration() => return Ok(Answer::Registration),
+            Request::Recall if self.has_registration() => return Ok(Answer::Registration),
             Request::Recall => return Err(Refusal::new(Errno::NXIO, "the connection has no registration")),
             Request::Info(name, wish) => {
-                return Ok(Answer::Message(Reply::Info(host.info(open.family, &name, &wish)?)));
+                return Ok(Answer::Message(Reply::Info(host.info(self.family, &name, &wish)?)));
             }
             Request::List(number) => {
                 let Listed { name, switch_index, port_index } = host.list(number)?;
@@ -197,28 +112,22 @@ impl Server {
         Ok(Answer::Message(Reply::Done))
     }
 
-    /// Sends an answer. A client that has let its answers pile up is disconnected.
-    fn answer(&mut self, id: u64, answer: &Answer) {
-        let Some(connection) = self.clients.get(&id) else { return };
-        let State::Netmap(open) = &connection.state else { return };
-        let sent = match (answer, &open.registration) {
-            (Answer::Message(reply), _) => send_with_descriptors(&connection.socket, &reply.encode(), &[]),
+    /// Sends an answer. Returns false if the client has let its answers pile up.
+    pub(super) fn send(&self, socket: &OwnedFd, answer: &Answer) -> bool {
+        match (answer, &self.registration) {
+            (Answer::Message(reply), _) => send_with_descriptors(socket, &reply.encode(), &[]),
             (Answer::Registration, Some(registration)) => {
                 let reply = Reply::Granted(registration.granted().clone()).encode();
                 let descriptors = registration.descriptors();
-                descriptors.is_some_and(|all| send_with_descriptors(&connection.socket, &reply, &all))
+                descriptors.is_some_and(|all| send_with_descriptors(socket, &reply, &all))
             }
             (Answer::Registration, None) => false,
-        };
-        if !sent {
-            self.forget(id, true);
         }
     }
+}
 
-    fn end_netmap(&mut self, id: u64, errno: Errno, reason: &str) {
-        if let Some(connection) = self.clients.get(&id) {
-            send_end(&connection.socket, errno, reason);
-        }
-        self.forget(id, true);
-    }
+/// Sends the reason for which a connection ends.
+pub(super) fn send_end(socket: &OwnedFd, reason: &Refusal) {
+    // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
+    let _ = rustix::net::send(socket, &reason.reply().encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -2,106 +2,31 @@
 //!
 //! A port with registrations is in [`Daemon::clients`] by its *leader*: the connection that made it. The leader stands for the
 //! port until the last registration goes, also when its own connection has ended before.
+//!
+//! - `ports`: the ports, their registrations, and the persistent ports. `regions`: the memories that the ports lie in.
+//! - The answers to requests are here.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Weak};
+pub(super) mod ports;
+pub(super) mod regions;
+
+use std::collections::{BTreeMap, HashSet};
 
 use ringway_abi::Layout;
 use ringway_abi::netmap::{Family, Numbers, PortName, Register, Wish};
-use ringway_ports::process::{
-    Change, ClientId, Listed, NetmapHost, Refusal, Region, RegionError, RegionPort, Registration,
-};
+use ringway_ports::process::{Change, ClientId, Listed, NetmapHost, Refusal, Region, RegionError, Registration};
 use rustix::io::Errno;
 
+use self::ports::Group;
 use super::attach::{AttachHost, Reservation, Wanted};
 use super::live::LivePort;
 use super::state::Daemon;
 use crate::config::{Create, Name};
 
-/// The daemon's netmap ports.
-#[derive(Debug, Default)]
-pub(super) struct NetmapPorts {
-    /// The ports, by their leaders.
-    groups: HashMap<ClientId, Group>,
-    /// The leader of each client with a registration.
-    leaders: HashMap<ClientId, ClientId>,
-    /// Persistent ports by name, with the switch that each is attached to.
-    persistent: BTreeMap<Name, Option<Name>>,
-}
-
-/// A port and its registrations.
-#[derive(Debug)]
-struct Group {
-    family: Family,
-    port: Arc<RegionPort>,
-    members: HashSet<ClientId>,
-}
-
-impl NetmapPorts {
-    /// Removes a port that has ended. Returns its clients, which the caller notifies.
-    pub(super) fn take(&mut self, leader: ClientId) -> Option<HashSet<ClientId>> {
-        let group = self.groups.remove(&leader)?;
-        group.members.iter().for_each(|member| _ = self.leaders.remove(member));
-        Some(group.members)
-    }
-
-    /// Removes a registration. Returns the leader of a port whose last registration this was.
-    fn leave(&mut self, client: ClientId) -> Option<ClientId> {
-        let leader = self.leaders.remove(&client)?;
-        let group = self.groups.get_mut(&leader)?;
-        group.members.remove(&client);
-        group.members.is_empty().then(|| self.groups.remove(&leader))?.map(|_| leader)
-    }
-
-    fn join(&mut self, leader: ClientId, client: ClientId) {
-        if let Some(group) = self.groups.get_mut(&leader) {
-            group.members.insert(client);
-            self.leaders.insert(client, leader);
-        }
-    }
-}
-
-/// The regions of families that have ports.
-#[derive(Debug, Default)]
-pub(super) struct Regions {
-    regions: HashMap<Family, Weak<Region>>,
-    last: u16,
-}
-
-impl Regions {
-    fn of(&self, family: &Family) -> Option<Arc<Region>> {
-        self.regions.get(family)?.upgrade()
-    }
-
-    /// Returns the family's region. Makes one if the family has none.
-    fn take(&mut self, family: Family, wish: &Wish, most: u64) -> Result<Arc<Region>, RegionError> {
-        self.regions.retain(|_, region| region.strong_count() > 0);
-        if let Some(region) = self.of(&family) {
-            return Ok(region);
-        }
-        let region = Region::new(self.free_number()?, wish, most)?;
-        self.regions.insert(family, Arc::downgrade(&region));
-        Ok(region)
-    }
-
-    /// Returns a number that no region has: not 0, and as late as possible one that another region had.
-    fn free_number(&mut self) -> Result<u16, RegionError> {
-        let used: HashSet<u16> = self.regions.values().filter_map(|region| Some(region.upgrade()?.id())).collect();
-        for _ in 0..=u16::MAX {
-            self.last = self.last.wrapping_add(1).max(1);
-            if !used.contains(&self.last) {
-                return Ok(self.last);
-            }
-        }
-        Err(RegionError::NoRoom("a region's number"))
-    }
-}
-
 /// Returns the refusal that netmap's programs expect for this error.
 fn refusal(label: &PortName, error: &RegionError) -> Refusal {
     let errno = match error {
         RegionError::TooLarge { .. } | RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => Errno::NOMEM,
-        RegionError::Registrations => Errno::NOMEM,
+        RegionError::Registrations(_) => Errno::NOMEM,
         RegionError::BufferSize { .. } | RegionError::NoRings | RegionError::Shape(_) => Errno::INVAL,
         RegionError::Busy => Errno::BUSY,
         RegionError::Kernel(error) => Errno::from_io_error(error).unwrap_or(Errno::NOMEM),

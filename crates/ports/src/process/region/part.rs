@@ -1,0 +1,61 @@
+//! A port's own part of its region.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ringway_abi::layout::{PAGE, netmap_ring};
+use ringway_abi::slot::SLOT_BYTES;
+use ringway_abi::{Layout, Place, Shape, Slot};
+
+use super::error::RegionError;
+use super::memory::{Region, Sizes};
+
+/// A port's own part of its region, and the buffers of its slots. They go back to the region when nothing uses the port
+/// any more: the pollers have released its input and its output.
+#[derive(Debug)]
+pub struct Part {
+    pub(super) region: Arc<Region>,
+    pub(super) layout: Layout,
+}
+
+impl Part {
+    pub(super) fn allocate(region: &Arc<Region>, shape: Shape, colour: u32) -> Result<Arc<Self>, RegionError> {
+        let Sizes { buffers, buffer_count, bytes, .. } = region.sizes;
+        let place = |base| Place { base, buffers, buffer_count, bytes };
+        // Also checks the shape, which `own_bytes` needs.
+        Layout::new(shape, colour).map_err(RegionError::Shape)?;
+        let (base, mut given) = {
+            let mut room = region.room.lock();
+            let (needed, left) = (shape.slots(), room.pool.left());
+            if needed > left {
+                return Err(RegionError::NoBuffers { needed, left });
+            }
+            let base = room.ports.allocate(shape.own_bytes()).ok_or(RegionError::NoRoom("another port"))?;
+            (base, room.pool.allocate(needed).unwrap_or_default().into_iter())
+        };
+        let layout = Layout::in_region(shape, colour, place(base)).map_err(RegionError::Shape)?;
+        // An earlier port, or any process of the family, may have written here.
+        let zeroes = [0; PAGE];
+        (base..layout.end).step_by(PAGE).for_each(|page| region.write(page, &zeroes));
+        layout.ring_contents(|| given.next().unwrap_or(0), |at, bytes| region.write(at, bytes));
+        Ok(Arc::new(Self { region: Arc::clone(region), layout }))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Self { region, layout } = self;
+        let shape = layout.shape;
+        let tx = (0..shape.tx_rings).map(|ring| (layout.tx_ring(ring), shape.tx_slots));
+        let rx = (0..shape.rx_rings).map(|ring| (layout.rx_ring(ring), shape.rx_slots));
+        let mut room = region.room.lock();
+        for (at, slots) in tx.chain(rx) {
+            let slots = region.memory.mapping().view(at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES);
+            let words = slots.and_then(|slots| slots.words64()).unwrap_or_default();
+            for word in words.iter().step_by(SLOT_BYTES / 8) {
+                room.pool.free(Slot::from_word(word.load(Ordering::Relaxed)).buffer);
+            }
+        }
+        room.ports.free(layout.base, layout.end - layout.base);
+    }
+}
