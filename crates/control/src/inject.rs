@@ -146,6 +146,10 @@ mod with {
         fn take_event(&mut self) -> bool {
             self.inner.take_event()
         }
+
+        fn last_frames(&self) -> usize {
+            self.inner.last_frames()
+        }
     }
 
     impl Output for Fails<Box<dyn Output>> {

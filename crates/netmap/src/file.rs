@@ -21,6 +21,7 @@ use crate::private::Private;
 use crate::region::Used;
 use crate::ring::{Dir, Ring};
 use crate::table::{self, Entry};
+use crate::waiters::Waiters;
 
 /// Most files that one process has open at the same time.
 const FILES: usize = 1024;
@@ -63,8 +64,8 @@ pub(crate) struct File {
     pub(crate) request: Lock,
     /// Held while a ring is synchronised: transmit rings, then receive rings.
     pub(crate) rings: [Lock; 32],
-    /// Threads that wait for the file.
-    pub(crate) waiting: AtomicU32,
+    /// Threads that sleep for a call.
+    pub(crate) waiters: Waiters,
     /// `NR_NO_TX_POLL` and `NR_DO_RX_POLL`.
     pub(crate) no_tx_poll: AtomicBool,
     pub(crate) do_rx_poll: AtomicBool,
@@ -86,7 +87,7 @@ static FILE: [File; FILES] = [const {
         call: Private::none(),
         request: Lock::new(),
         rings: [const { Lock::new() }; 32],
-        waiting: AtomicU32::new(0),
+        waiters: Waiters::none(),
         no_tx_poll: AtomicBool::new(false),
         do_rx_poll: AtomicBool::new(false),
         idle: AtomicU32::new(0),
@@ -169,13 +170,13 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// Frees all locks in the child of a fork.
+/// Frees all locks in the child of a fork, and closes what it must not share.
 pub(crate) fn reset_locks() {
     crate::region::LOCK.reset();
     for file in FILE.iter().filter(|file| file.users.load(Ordering::Relaxed) != 0) {
         file.request.reset();
         file.rings.iter().for_each(Lock::reset);
-        file.waiting.store(0, Ordering::Relaxed);
+        file.waiters.close();
     }
 }
 
@@ -185,6 +186,7 @@ pub(crate) fn leave(fd: c_int) {
     for file in FILE.iter().filter(|file| file.users.load(Ordering::Relaxed) != 0) {
         file.kick.leave(fd);
         file.call.leave(fd);
+        file.waiters.leave(fd);
     }
 }
 
@@ -201,6 +203,7 @@ impl File {
         }
         self.kick.close();
         self.call.close();
+        self.waiters.close();
         // SAFETY: nobody else uses the file.
         if let Some(registration) = unsafe { (*self.registration.get()).take() } {
             registration.region.end();
@@ -302,19 +305,18 @@ impl File {
         self.state() == State::Ended
     }
 
+    /// Returns the number of a descriptor that becomes readable with each call, until [`Waiters::end`].
+    /// If there are too many waiters, this is one that is always readable: the thread then waits without sleeping.
+    pub(crate) fn begin_wait(&self) -> c_int {
+        self.call.get().and_then(|call| self.waiters.begin(call)).unwrap_or(self.call.raw())
+    }
+
     /// Wakes the switch.
     #[cold]
     pub(crate) fn kick_switch(&self) {
         if let Some(kick) = self.kick.get() {
             // The daemon has made the eventfd non-blocking. If its counter is full, it is readable already.
             let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Takes the calls that have come.
-    pub(crate) fn take_calls(&self) {
-        if let Some(call) = self.call.get() {
-            let _ = rustix::io::read(call, &mut [0; 8]);
         }
     }
 }

@@ -31,3 +31,4 @@ mod sync;
 mod table;
 mod user;
 mod wait;
+mod waiters;

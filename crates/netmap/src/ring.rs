@@ -10,6 +10,7 @@
 //! | 2 | the number of the last wish |
 //! | 3 | the `tail` that the program was told, counted from the first one |
 //! | 4 | the switch's last wish that was granted |
+//! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -25,6 +26,7 @@ use crate::user;
 const NUMBER: usize = 2;
 const TOLD: usize = 3;
 const GRANTED: usize = 4;
+const WAITERS: usize = 5;
 /// `ring->flags`, and its flag for `ring->ts`.
 const FLAGS: usize = 32;
 const TS: usize = 40;
@@ -64,8 +66,6 @@ pub(crate) struct Synced {
     pub(crate) moved: bool,
     /// The program's `head` or `cur` was out of bounds; the ring was reset.
     pub(crate) bad: bool,
-    /// An indirect buffer could not be read.
-    pub(crate) fault: bool,
     /// The program's `tail`, as it is now.
     pub(crate) tail: u32,
 }
@@ -164,7 +164,7 @@ impl Ring {
         }
         if head != published {
             if self.dir == Dir::Tx {
-                synced.fault = !self.copy_indirect(published, head);
+                self.copy_indirect(published, head);
             }
             synced.moved = true;
             self.bell(self.client() + INDEX).store(head, Ordering::Release);
@@ -206,24 +206,23 @@ impl Ring {
         }
     }
 
-    /// Copies the frames that are in the program's own memory (`NS_INDIRECT`) into the buffers of their slots. Returns false if the program
-    /// cannot read such memory itself; the frame then has no bytes, and the switch drops it as too short.
+    /// Copies the frames that are in the program's own memory (`NS_INDIRECT`) into the buffers of their slots. If the
+    /// program cannot read such memory itself, the frame has no bytes, and the switch drops it as too short.
     #[inline]
-    fn copy_indirect(&self, from: u32, to: u32) -> bool {
-        let (mut at, mut good) = (from, true);
+    fn copy_indirect(&self, from: u32, to: u32) {
+        let mut at = from;
         while at != to {
             let words = self.slot(at);
             let slot = Slot::from_word(words[0].load(Ordering::Relaxed));
             if slot.flags & NS_INDIRECT != 0 {
-                good &= self.copy_one(words, slot);
+                self.copy_one(words, slot);
             }
             at = self.add(at, 1);
         }
-        good
     }
 
     #[cold]
-    fn copy_one(&self, words: &[AtomicU64; 2], slot: Slot) -> bool {
+    fn copy_one(&self, words: &[AtomicU64; 2], slot: Slot) {
         let from = words[1].load(Ordering::Relaxed);
         let fits = u32::from(slot.len) <= self.buffer_size && (2..self.buffer_count).contains(&slot.buffer);
         let good = fits && {
@@ -237,7 +236,6 @@ impl Ring {
         if !good {
             words[0].store(Slot { len: 0, ..slot }.to_word(), Ordering::Relaxed);
         }
-        good
     }
 
     /// Writes the time to `ring->ts`.
@@ -252,6 +250,7 @@ impl Ring {
 
     /// Asks the switch for a call when `tail` moves. The caller synchronises once more before it sleeps.
     pub(crate) fn ask(&self) {
+        self.bell(self.client() + WAITERS).fetch_add(1, Ordering::Relaxed);
         let last = self.bell(self.client() + NUMBER).fetch_add(1, Ordering::Relaxed);
         // 0 is no wish.
         let number = match last.wrapping_add(1) {
@@ -262,8 +261,13 @@ impl Ring {
         fence(Ordering::SeqCst);
     }
 
-    /// Withdraws the request for a call.
+    /// Ends a wait that began with [`Ring::ask`]. Withdraws the request for a call, unless another thread or process waits.
     pub(crate) fn withdraw(&self) {
+        let waiters = self.bell(self.client() + WAITERS);
+        let fewer = |waiters: u32| waiters.checked_sub(1);
+        if waiters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok_and(|waiters| waiters > 1) {
+            return;
+        }
         let wish = self.bell(self.client() + WISH);
         if wish.load(Ordering::Relaxed) != 0 {
             wish.store(0, Ordering::Relaxed);

@@ -16,7 +16,6 @@ const IDLE_BEFORE_CLOCK: u32 = 256;
 struct Sum {
     moved: bool,
     bad: bool,
-    fault: bool,
     ready: bool,
     tails: u64,
 }
@@ -25,7 +24,6 @@ impl Sum {
     fn add(&mut self, synced: Synced) {
         self.moved |= synced.moved;
         self.bad |= synced.bad;
-        self.fault |= synced.fault;
         self.ready |= synced.ready;
         // Any number that differs when a tail does.
         self.tails = self.tails.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(synced.tail) + 1);
@@ -53,7 +51,8 @@ fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
 /// frame moved.
 ///
 /// # Errors
-/// ENXIO: not registered, or the daemon has gone. EINVAL: `head` or `cur` of a ring was out of bounds. EFAULT: an indirect buffer.
+/// ENXIO: not registered, or the daemon has gone. A ring with bad positions is reset, which is no error here, as in netmap
+/// (`netmap_ioctl` in `netmap.c`); `poll` tells it.
 pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
     let registration = file.registration(fd)?;
     let sum = sync_rings(file, registration, dir);
@@ -64,11 +63,7 @@ pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
     {
         return Err(libc::ENXIO);
     }
-    match sum {
-        Sum { bad: true, .. } => Err(libc::EINVAL),
-        Sum { fault: true, .. } => Err(libc::EFAULT),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Looks at the connection if this second has not.
@@ -93,7 +88,7 @@ pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
     let is_pending = || registration.rings(Dir::Tx).any(|(_, ring)| ring.is_pending());
     if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
         let sum = sync_rings(file, registration, Dir::Tx);
-        ready.events |= if sum.ready { want_tx } else { 0 } | if sum.bad || sum.fault { POLLERR } else { 0 };
+        ready.events |= if sum.ready { want_tx } else { 0 } | if sum.bad { POLLERR } else { 0 };
         ready.tails = sum.tails;
     }
     if want_rx != 0 || file.do_rx_poll.load(Ordering::Relaxed) {
@@ -106,16 +101,11 @@ pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
 
 /// Asks the switch for a call when one of the events becomes ready.
 pub(crate) fn ask(file: &File, events: c_short) {
-    file.waiting.fetch_add(1, Ordering::Relaxed);
     each_waited_ring(file, events, crate::ring::Ring::ask);
 }
 
-/// Withdraws the requests for calls, unless another thread waits for the file.
+/// Ends a wait that began with [`ask`].
 pub(crate) fn withdraw(file: &File, events: c_short) {
-    let fewer = |waiting: u32| waiting.checked_sub(1);
-    if file.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok_and(|waiting| waiting > 1) {
-        return;
-    }
     each_waited_ring(file, events, crate::ring::Ring::withdraw);
 }
 

@@ -95,12 +95,14 @@ pub(super) struct Wanted {
     pub(super) name: Name,
     /// Bytes of its rings and buffers.
     pub(super) bytes: u64,
+    /// See [`ringway_switch::Member::any_source`].
+    pub(super) any_source: bool,
 }
 
 impl Wanted {
     fn by(request: &Request) -> Result<Self, String> {
         let bytes = Layout::new(request.shape, 0).map_err(|e| e.to_string())?.bytes as u64;
-        Ok(Self { switch: request.switch.parse()?, name: request.port.parse()?, bytes })
+        Ok(Self { switch: request.switch.parse()?, name: request.port.parse()?, bytes, any_source: false })
     }
 
     /// Returns `SWITCH:PORT`.
@@ -154,7 +156,15 @@ impl Daemon {
         let sides = inject::sides(&label, sides);
         let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
-        let new = NewPort { settings, port, source, poller, client: Some(client), front_end: None };
+        let new = NewPort {
+            settings,
+            port,
+            source,
+            poller,
+            client: Some(client),
+            front_end: None,
+            any_source: wanted.any_source,
+        };
         if !self.switches.contains_key(&switch) {
             let live = LiveSwitch::new(switch.clone(), Switch::default()).map_err(|e| e.to_string())?;
             self.switches.insert(switch.clone(), live);

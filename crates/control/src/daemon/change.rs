@@ -142,7 +142,15 @@ impl Daemon {
             // The device or front end moves to the new port and stays open.
             let LivePort { port, source, front_end, .. } = old.clone();
             let poller = candidate.choose_poller(self, settings);
-            let new = NewPort { settings: settings.clone(), poller, client: None, port, source, front_end };
+            let new = NewPort {
+                settings: settings.clone(),
+                poller,
+                client: None,
+                port,
+                source,
+                front_end,
+                any_source: false,
+            };
             return candidate.insert(name, new);
         }
         let old = self.running.config.ports.get(name).map(|old| &old.switch);

@@ -1,13 +1,22 @@
 //! Adoption of a new topology: ports that stay, go or are new.
+//!
+//! A removed port's client may have published frames and ended at once. The poller delivers these frames, in the topology that
+//! it leaves, before it lets the port go (`docs/decisions/last-frames.md`).
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::thread::{Poller, Served};
+use ringway_switch::pass;
+
+use super::thread::{NO_PORT, Poller, Served};
 use crate::quarantine::poller_of;
 use crate::schedule::Kind;
 use crate::topology::Attached;
+
+/// Most frames of a removed port that are delivered: those of the largest ring.
+const MOST_LAST_FRAMES: usize = 1 << 15;
 
 impl Poller {
     /// Takes over the newest topology.
@@ -44,7 +53,12 @@ impl Poller {
                 self.unpark(slot);
             }
         }
-        for slot in gone.into_values() {
+        let moved: HashSet<u64> =
+            topology.ports.iter().map(|attached| attached.source.id()).filter(|id| gone.contains_key(id)).collect();
+        for (id, slot) in gone {
+            if !moved.contains(&id) {
+                self.deliver_last(slot);
+            }
             self.let_go(slot);
         }
         self.topology = topology;
@@ -67,6 +81,37 @@ impl Poller {
         }
         self.ports[slot] = Some(Served { attached: attached.clone(), input: None });
         slot
+    }
+
+    /// Delivers the frames that the client of a removed port has published. Does not wait: frames that a limit holds back
+    /// are lost. A slow port loses its frames, too.
+    fn deliver_last(&mut self, slot: usize) {
+        let Some(served) = self.ports[slot].as_mut() else { return };
+        let attached = &served.attached;
+        let (Some(input), Some(member)) = (served.input.as_mut(), attached.switch.member(attached.index)) else {
+            return;
+        };
+        let mut left = input.last_frames().min(MOST_LAST_FRAMES) as u64;
+        if left == 0
+            || member.port.fault().is_some()
+            || attached.source.quarantine_poller().is_some()
+            || attached.source.is_slow(self.now.nanoseconds)
+        {
+            return;
+        }
+        self.using = slot;
+        while left > 0 && input.pending() {
+            let passed = pass(&attached.switch, member, &mut **input, &mut self.work, &self.now);
+            if passed.receiver_fault {
+                self.shared.report_fault();
+            }
+            if passed.frames == 0 || passed.fault.is_some() || passed.until.is_some() {
+                break;
+            }
+            left = left.saturating_sub(passed.frames);
+        }
+        self.using = NO_PORT;
+        self.meter.mark();
     }
 
     /// Removes a port that belongs to another poller now, or to none, and puts its input back.

@@ -123,18 +123,21 @@ fn sleep(
     for_ours: bool,
 ) -> Result<(), c_int> {
     let mut used = fds.len();
+    let waits = for_ours && limit != Some(Limit::Now);
     let (first, second) = sleepers.split_at_mut(fds.len());
     let mut connections = second.iter_mut();
     for (entry, sleeper) in fds.iter().zip(first) {
         *sleeper = match table::entry(entry.fd) {
             Entry::Private => NONE,
             Entry::File(_) => {
-                let call = file::of(entry.fd).map_or(-1, |file| file.call.raw());
                 if for_ours && let Some(connection) = connections.next() {
                     *connection = pollfd { fd: entry.fd, events: POLLIN, revents: 0 };
                     used += 1;
                 }
-                if for_ours { pollfd { fd: call, events: POLLIN, revents: 0 } } else { NONE }
+                match file::of(entry.fd).filter(|_| waits) {
+                    Some(file) => pollfd { fd: file.begin_wait(), events: POLLIN, revents: 0 },
+                    None => NONE,
+                }
             }
             Entry::Set(_) if !for_ours => NONE,
             _ => pollfd { revents: 0, ..*entry },
@@ -144,13 +147,26 @@ fn sleep(
     let time = left.as_ref().map_or(null(), std::ptr::from_ref);
     // SAFETY: `used` descriptors, a time or null, the caller's mask or null with the kernel's size of a mask.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, sleepers.as_mut_ptr(), used, time.cast_mut(), mask.0, 8usize) };
-    if ready < 0 {
-        return Err(crate::errno::get());
+    let result = if ready < 0 { Err(crate::errno::get()) } else { Ok(()) };
+    if waits {
+        end_waits(fds, sleepers);
     }
     if ready > 0 {
         take(fds, &sleepers[..used]);
     }
-    Ok(())
+    result
+}
+
+/// Gives back what the thread has slept for in place of netmap descriptors.
+fn end_waits(fds: &[pollfd], sleepers: &[pollfd]) {
+    for (entry, sleeper) in fds.iter().zip(sleepers) {
+        if sleeper.fd >= 0
+            && matches!(table::entry(entry.fd), Entry::File(_))
+            && let Some(file) = file::of(entry.fd)
+        {
+            file.waiters.end(sleeper.fd, sleeper.revents != 0);
+        }
+    }
 }
 
 /// Takes over what the kernel found.
@@ -158,11 +174,6 @@ fn take(fds: &mut [pollfd], sleepers: &[pollfd]) {
     let (first, connections) = sleepers.split_at(fds.len());
     for (entry, sleeper) in fds.iter_mut().zip(first) {
         match table::entry(entry.fd) {
-            Entry::File(_) if sleeper.revents != 0 => {
-                if let Some(file) = file::of(entry.fd) {
-                    file.take_calls();
-                }
-            }
             Entry::Other => entry.revents = sleeper.revents,
             _ => {}
         }

@@ -113,6 +113,11 @@ impl Input for ProcessInput {
         self.rings.iter().any(TxRing::pending)
     }
 
+    /// A client may end right after it has published its last frames.
+    fn last_frames(&self) -> usize {
+        self.rings.iter().map(|ring| ring.ring.slots as usize - 1).sum()
+    }
+
     fn arm(&mut self, wake_on: WakeOn) -> Armed {
         if wake_on == WakeOn::Events {
             // The client has no events.

@@ -125,8 +125,23 @@ fn indirect_buffers_frames_of_several_slots_and_time_stamps_work() {
 }
 
 #[test]
-fn a_ring_with_bad_positions_is_reset_and_the_call_says_so() {
+fn a_ring_with_bad_positions_is_reset_and_poll_says_so() {
     alone("bad-ring");
+}
+
+#[test]
+fn frames_that_a_program_has_synchronised_arrive_however_it_ends() {
+    alone("last");
+}
+
+#[test]
+fn frames_without_an_address_pass_from_netmap_ports() {
+    alone("no-address");
+}
+
+#[test]
+fn all_who_wait_for_one_descriptor_wake_up() {
+    alone("waiters");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn group(mac: Mac, switch: &Switch) -> Destination {
     }
 }
 
-/// Checks a frame's source address, the bound addresses and the rules of the switch.
+/// Checks a frame's addresses against the bound addresses and the rules of the switch.
 #[inline]
 pub(super) fn admit(
     domain: &Domain,
@@ -25,9 +25,6 @@ pub(super) fn admit(
     source: Mac,
     destination: Mac,
 ) -> Result<SourceBinding, DropReason> {
-    if !source.is_station() {
-        return Err(DropReason::BadSource);
-    }
     let binding = domain.check_source(source, from.owner.index())?;
     if !destination.is_group() {
         domain.check_pair(source, destination)?;

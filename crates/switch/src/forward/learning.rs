@@ -19,9 +19,10 @@ impl Forward for Learning {
         let mut learned = Mac::BROADCAST;
         batch.set_destinations(|source, destination| {
             if !source.is_station() {
-                return Destination::Drop(DropReason::BadSource);
-            }
-            if source != learned {
+                if !from.any_source {
+                    return Destination::Drop(DropReason::BadSource);
+                }
+            } else if source != learned {
                 table.learn_with(0, source, from.owner, now, switch);
                 learned = source;
             }
@@ -42,11 +43,14 @@ impl Learning {
         let table = switch.table();
         let mut learned = (0, Mac::BROADCAST);
         batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
+            if !source.is_station() && !from.any_source {
+                return Destination::Drop(DropReason::BadSource);
+            }
             let binding = match admit(domain, from, source, destination) {
                 Ok(binding) => binding,
                 Err(reason) => return Destination::Drop(reason),
             };
-            if binding == SourceBinding::Learnable && (vlan, source) != learned {
+            if binding == SourceBinding::Learnable && source.is_station() && (vlan, source) != learned {
                 table.learn_with(vlan, source, from.owner, now, switch);
                 learned = (vlan, source);
             }

@@ -45,6 +45,9 @@ impl Forward for MacMap {
 impl MacMap {
     fn forward_in(&self, domain: &Domain, batch: &mut Batch<'_>, from: &Member, switch: &Switch) {
         batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
+            if !source.is_station() {
+                return Destination::Drop(DropReason::BadSource);
+            }
             if let Err(reason) = admit(domain, from, source, destination) {
                 return Destination::Drop(reason);
             }

@@ -307,6 +307,25 @@ fn a_source_that_no_station_can_have_is_refused_even_in_the_very_first_frame() {
 }
 
 #[test]
+fn frames_of_a_port_with_any_source_are_forwarded_and_nothing_is_learned_from_a_source_that_is_no_station() {
+    let plan = || Plan { change: Box::new(|member| Member { any_source: true, ..member }), ..Plan::new(3) };
+    for bad in [Mac::BROADCAST, Mac::new([0; 6]), group(1)] {
+        for to in [mac(1), Mac::new([0; 6]), Mac::BROADCAST, group(2)] {
+            let mut lan = plan().learning();
+            lan.send(0, &[frame(to, bad, 60, 0)]);
+            assert_eq!(lan.hearers(), [1, 2], "{bad} to {to}");
+            assert_eq!(lan.switch.table().entries().count(), 0, "{bad} to {to}");
+            let mut lan = plan().map();
+            lan.send(0, &[frame(to, bad, 60, 0)]);
+            assert_eq!((lan.hearers(), lan.dropped(0, DropReason::BadSource)), (vec![], 1), "{bad} to {to}, by map");
+        }
+    }
+    let mut lan = plan().learning();
+    lan.send(0, &[frame(mac(1), mac(0), 60, 0), frame(mac(1), Mac::BROADCAST, 60, 0)]);
+    assert_eq!(lan.switch.table().entries().count(), 1, "stations are learned");
+}
+
+#[test]
 fn a_full_receiver_is_counted_at_the_receiver_and_others_still_get_theirs() {
     let mut lan = acquainted(Plan::new(3));
     lan.sink(1, |kept| kept.room = 10);

@@ -133,4 +133,8 @@ impl Input for Examined<'_> {
     fn take_event(&mut self) -> bool {
         self.time(|input| input.take_event())
     }
+
+    fn last_frames(&self) -> usize {
+        self.input.last_frames()
+    }
 }

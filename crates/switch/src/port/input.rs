@@ -134,6 +134,12 @@ pub trait Input: Send {
     /// Tells the client that it need not kick.
     fn disarm(&mut self);
 
+    /// Returns the most frames that the client can have published when its port is removed. The poller delivers these
+    /// before it lets the input go. 0: frames that were not taken until then are lost.
+    fn last_frames(&self) -> usize {
+        0
+    }
+
     /// Returns true if an event other than a frame is pending, and clears it. The event is for the port's own client:
     /// the poller then rings the port's [`super::Bell`]. Called if no frames were taken, and while frames wait for
     /// their limit.

@@ -25,6 +25,9 @@ pub struct Member {
     pub reach: Reach,
     /// Its VLANs, if the switch has VLANs.
     pub vlans: Membership,
+    /// A learning switch forwards its frames whose source is zero or a group address, and learns nothing from them
+    /// (VALE §3.3.1). Otherwise they are dropped as `bad_source`.
+    pub any_source: bool,
 }
 
 impl Member {
@@ -32,7 +35,17 @@ impl Member {
     #[must_use]
     pub fn new(owner: Owner, port: Arc<Port>) -> Member {
         let (reach, vlans) = Default::default();
-        Member { owner, port, isolated: false, macs: Vec::new(), weight: 1, policy: None, reach, vlans }
+        Member {
+            owner,
+            port,
+            isolated: false,
+            macs: Vec::new(),
+            weight: 1,
+            policy: None,
+            reach,
+            vlans,
+            any_source: false,
+        }
     }
 
     /// The port as a sender, with its weight.
@@ -68,13 +81,14 @@ impl Member {
     pub(crate) fn ingress_may_drop_unread(&self) -> bool {
         // All fields are named, so that a new one is not forgotten. The VLANs of a port matter only if the switch has
         // VLANs, which `Domain` answers.
-        let Member { owner: _, port: _, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
+        let Member { owner: _, port: _, isolated: _, macs: _, weight: _, policy, reach, vlans: _, any_source: _ } =
+            self;
         policy.as_ref().is_none_or(Policy::ingress_may_drop_unread) && reach.may_drop_unread()
     }
 
     /// Returns true if every policy allows dropping frames for the port unread ([`Rule::may_drop_unread`]).
     pub(crate) fn egress_may_drop_unread(&self) -> bool {
-        let Member { owner: _, port, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
+        let Member { owner: _, port, isolated: _, macs: _, weight: _, policy, reach, vlans: _, any_source: _ } = self;
         policy.as_ref().is_none_or(Policy::egress_may_drop_unread)
             && reach.may_drop_unread()
             && port.congestion().may_drop_unread()

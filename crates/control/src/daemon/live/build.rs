@@ -103,6 +103,7 @@ impl LiveSwitch {
             policy: live.policy.clone(),
             reach: self.reach(&live.settings),
             vlans: vlans(&live.settings),
+            any_source: live.any_source,
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();

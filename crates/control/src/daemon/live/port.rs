@@ -24,6 +24,8 @@ pub struct LivePort {
     pub client: Option<ClientId>,
     /// The control side of a port whose peer comes and goes.
     pub front_end: Option<Arc<FrontEnd>>,
+    /// True for a port of the netmap API: see [`data::Member::any_source`].
+    pub any_source: bool,
     /// The policy that follows from its settings, as of the last build.
     pub policy: Option<Policy>,
     /// The counters of its predecessors, which had its name and its settings.
@@ -49,6 +51,7 @@ pub struct NewPort {
     pub poller: usize,
     pub client: Option<ClientId>,
     pub front_end: Option<Arc<FrontEnd>>,
+    pub any_source: bool,
 }
 
 /// What remains of a configured port that was closed, for the port that is opened in its place.

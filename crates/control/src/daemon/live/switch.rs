@@ -115,9 +115,9 @@ impl LiveSwitch {
             }
         };
         let owner = Owner::new(index, self.generations[usize::from(index)]);
-        let NewPort { settings, port, source, poller, client, front_end } = new;
+        let NewPort { settings, port, source, poller, client, front_end, any_source } = new;
         let (policy, before) = before.map(|before| (before.policy, before.counters)).unwrap_or_default();
-        let live = LivePort { settings, port, source, poller, client, front_end, policy, before, owner };
+        let live = LivePort { settings, port, source, poller, client, front_end, any_source, policy, before, owner };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
@@ -286,7 +286,8 @@ mod tests {
         let port = Arc::new(data::Port::new("p", sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
         let settings = Port::new(lan, Kind::Process, &name);
-        switch.insert(name.clone(), NewPort { settings, port, source, poller: 0, client: None, front_end: None });
+        let new = NewPort { settings, port, source, poller: 0, client: None, front_end: None, any_source: false };
+        switch.insert(name.clone(), new);
         switch.ports()[&name].owner.index()
     }
 

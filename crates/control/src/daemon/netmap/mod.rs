@@ -174,7 +174,8 @@ impl Daemon {
         let buffer_size =
             if wish.buffer_size == 0 { ringway_abi::netmap::DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
         let layout = Layout::new(wish.shape(buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
-        let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64 };
+        // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
+        let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true };
         self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
         self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
         self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))
