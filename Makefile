@@ -26,7 +26,7 @@ DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
 # Experiments that end within seconds with --quick.
 SMOKE := headline destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
-  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy
+  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
@@ -157,9 +157,9 @@ python-test: python
 
 # Experiments run to their end and give figures; nothing is asserted about speed. Those with virtual machines' ports start
 # DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too. The programs are those that `make unit` built:
-# no build with link-time optimisation.
+# no build with link-time optimisation. The tests of symbols stand for the libraries of `ringway exec`.
 smoke:
-	$(CARGO) test --profile tests --workspace --test bench --no-run
+	$(CARGO) test --profile tests --workspace --test bench --test symbols --no-run
 	target/tests/ringway bench $(SMOKE) --quick --json target/bench-quick.json
 
 smoke-release: build

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -157,6 +157,14 @@ impl Daemon {
     pub fn attach_idle(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
         self.program.resume()?;
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
+    }
+
+    /// Returns a command that executes `program` as `ringway exec` does: with this daemon's ports as devices.
+    #[must_use]
+    pub fn exec(&self, program: &Path) -> Command {
+        let mut command = Command::new(&self.command);
+        command.args(["exec", "--runtime-dir"]).arg(self.scratch.path("run")).arg("--").arg(program);
+        command
     }
 
     /// Returns true if there are e1000 ports.

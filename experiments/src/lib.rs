@@ -35,6 +35,7 @@ pub mod peers;
 pub mod placement;
 pub mod plot;
 mod policy;
+mod programs;
 pub mod report;
 pub mod report_file;
 pub mod scratch;

@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, idle_ports,
-    isolation, policy, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications,
-    vhost_utilisation, vhost_virtio_user, vm_pacing, vm_tcp,
+    isolation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
+    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_pacing, vm_tcp,
 };
 
 /// An experiment of `ringway bench`.
@@ -292,6 +292,34 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate with source guard, limits both ways, a VLAN and all of it, none refusing anything, against none of it",
         reading: "The row of Ringway has all of the policy, and in the tables of the guard `guard = \"all\"`. Rows with 0x88b5 have frames of that EtherType, which is neither IP nor ARP.",
         run: policy::run,
+    },
+    Experiment {
+        name: "programs",
+        source: "VALE, section 3.1",
+        about: "rate of a netmap sender and receiver beside the client library and packet sockets",
+        reading: "The row of Ringway is a netmap program that `ringway exec` runs; \"client library\" is what `ringway gen loop` does. The peer is the same program with packet sockets (`sendmmsg`, `recvmmsg`) at the ends of a veth pair.",
+        run: programs::run,
+    },
+    Experiment {
+        name: "programs-batch",
+        source: "VALE, figures 9 and 10",
+        about: "rate of netmap programs against batch size of the receiver and of the sender",
+        reading: "As [receive-batch](#receive-batch) and [send-batch](#send-batch), by netmap programs.",
+        run: programs::batches,
+    },
+    Experiment {
+        name: "programs-forwarder",
+        source: "VALE, section 3.1",
+        about: "rate and instructions of a netmap forwarder that swaps buffers, beside one that copies",
+        reading: "A frame passes a switch, the forwarder and a second switch. Instructions are those of the forwarder's own work, with the synchronisation of its rings, counted by callgrind.",
+        run: programs::forwarder,
+    },
+    Experiment {
+        name: "programs-bridge",
+        source: "VALE, section 7",
+        about: "rate of a libpcap bridge of two ports, beside the same program on packet sockets",
+        reading: "Frames come from a source and go to a sink in the bridge's own thread: netmap ports on the two switches, or packet sockets at the other ends of two veth pairs.",
+        run: programs::bridge,
     },
 ];
 

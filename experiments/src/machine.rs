@@ -106,7 +106,17 @@ fn rfc3339(seconds: u64) -> String {
 /// Returns how often this thread was preempted so far; 0 where the kernel does not tell.
 #[must_use]
 pub fn times_preempted() -> u64 {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    times_preempted_by("/proc/thread-self/status")
+}
+
+/// Returns how often the first thread of a process was preempted so far; 0 where the kernel does not tell.
+#[must_use]
+pub fn times_preempted_of(process: u32) -> u64 {
+    times_preempted_by(&format!("/proc/{process}/status"))
+}
+
+fn times_preempted_by(status: &str) -> u64 {
+    let status = fs::read_to_string(status).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

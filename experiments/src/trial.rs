@@ -14,7 +14,7 @@ use crate::placement::{Class, Cores};
 const MIXED_RETRIES: usize = 2;
 
 /// Most preemptions of the generator in a window that counts: kernel threads need its core now and then.
-const MOST_PREEMPTIONS: u64 = 8;
+pub(crate) const MOST_PREEMPTIONS: u64 = 8;
 
 /// What one point of a figure measures: a switch in one configuration under one load.
 ///

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use ringway_testing::skip;
-use ringway_testing::skip::processors;
+use ringway_testing::skip::{is_root, processors};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
@@ -46,7 +46,8 @@ fn the_list_names_every_experiment_with_its_source() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     let fairness = "shaping shaping-slow shaping-fast shaping-counted shaping-sizes shaping-ports shaping-burst shares \
-                    shares-vhost flooded flooded-vhost isolation policy drop-rate";
+                    shares-vhost flooded flooded-vhost isolation policy drop-rate programs programs-batch \
+                    programs-forwarder programs-bridge";
     for name in "headline destinations round-trip idle-ports".split(' ').chain(fairness.split_whitespace()) {
         let is_it = |line: &str| line.split_whitespace().next() == Some(name) && line.contains('(');
         assert!(text.lines().any(is_it), "{name} is missing:\n{text}");
@@ -177,6 +178,38 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
     let output = bench(&["--report", summary, "--plots", again.to_str().expect("UTF-8")]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout) == document, "the summary gives a different document");
+}
+
+#[test]
+fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet_sockets() {
+    if processors() < 2 {
+        skip!("needs two processors");
+    }
+    if Command::new("cc").arg("--version").output().is_err() {
+        skip!("needs a C compiler");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    let json = json.to_str().expect("UTF-8");
+    let output = bench(&["programs", "programs-forwarder", "programs-bridge", "--quick", "--json", json]);
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).expect("a JSON file")).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
+    let expected = ["programs", "programs-written", "programs-threads", "forwarder", "forwarder-instructions"];
+    assert_eq!(names, [&expected[..], &["bridge", "bridge-both"]].concat());
+    for figure in figures {
+        let name = figure["name"].as_str().expect("a name");
+        if is_root() {
+            assert_eq!(figure["unavailable"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["unavailable"]);
+        }
+        assert_eq!(figure["notes"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["notes"]);
+    }
+    // Instructions do not depend on the machine's load.
+    let points = figures[4]["points"].as_array().expect("points");
+    let of = |series: &str| points.iter().find(|point| point["series"] == series && point["x"] == 1514.0);
+    let ratio = of("ringway").map(|point| &point["ratios"]["copies"]["median"]);
+    assert!(ratio.and_then(Value::as_f64).is_some_and(|ratio| ratio <= 0.5), "swapped frames: {points:#?}");
 }
 
 #[test]

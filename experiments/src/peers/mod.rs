@@ -8,6 +8,7 @@ pub mod ovs_dpdk;
 pub mod program;
 pub mod testpmd;
 pub mod vde;
+pub mod veth;
 pub mod vhost;
 pub mod virtio_user;
 pub mod vm_bridge;

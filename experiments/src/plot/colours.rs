@@ -62,6 +62,11 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("ringway e1000e, mapped, to fill, switch stopped", GREY),
     ("ringway virtio-net", PURPLE),
     ("ringway virtio-net, moderated", PINK),
+    // Programs.
+    ("client library", GREEN),
+    ("packet sockets, veth", ORANGE),
+    ("client library, receives one", OLIVE),
+    ("copies", ORANGE),
     // Limits.
     ("ringway, waits", TEAL),
     ("waits at the sender", TEAL),
@@ -110,6 +115,9 @@ mod tests {
     const FIGURES: &[&[&str]] = &[
         &["anchor", "ringway", "ringway, every frame written", "linux-bridge", "vde"],
         &["anchor", "ringway", "two ports only"],
+        &["anchor", "ringway", "ringway, receives one", "client library", "client library, receives one"],
+        &["anchor", "ringway", "client library", "packet sockets, veth"],
+        &["anchor", "ringway", "copies"],
         &["anchor", "ringway", "testpmd io", "ovs-dpdk", "ringway, half of its own"],
         &[
             "anchor",

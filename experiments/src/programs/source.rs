@@ -1,0 +1,109 @@
+//! The C programs of these experiments, compiled when they are wanted.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::scratch::Scratch;
+
+/// The programs are written to these headers; the first two are those of the tests of the preload library.
+const HEADERS: [(&str, &str); 6] = [
+    ("netmap_abi.h", include_str!("../../../crates/ringway/tests/netmap/netmap_abi.h")),
+    ("port.h", include_str!("../../../crates/ringway/tests/netmap/port.h")),
+    ("frame.h", include_str!("../../programs/frame.h")),
+    ("netmap_end.h", include_str!("../../programs/netmap_end.h")),
+    ("packet_end.h", include_str!("../../programs/packet_end.h")),
+    ("turns.h", include_str!("../../programs/turns.h")),
+];
+
+/// A program in C.
+pub(super) struct Source {
+    name: &'static str,
+    text: &'static str,
+    /// Libraries that it is linked with, as arguments of the compiler.
+    libraries: &'static [&'static str],
+    /// Debian packages that it is compiled with.
+    packages: &'static str,
+}
+
+/// A sender and a receiver.
+pub(super) const PAIR: Source =
+    Source { name: "pair", text: include_str!("../../programs/pair.c"), libraries: &[], packages: "gcc libc6-dev" };
+/// A forwarder between two netmap ports.
+pub(super) const FORWARDER: Source = Source {
+    name: "forwarder",
+    text: include_str!("../../programs/forwarder.c"),
+    libraries: &[],
+    packages: "gcc libc6-dev",
+};
+/// A bridge of two devices of libpcap.
+pub(super) const BRIDGE: Source = Source {
+    name: "bridge",
+    text: include_str!("../../programs/bridge.c"),
+    libraries: &["-lpcap"],
+    packages: "gcc libc6-dev libpcap0.8-dev",
+};
+
+/// A compiled program, or why there is none. Dropping it removes the file.
+pub(super) struct Compiled(Result<(Scratch, PathBuf), String>);
+
+impl Compiled {
+    /// Compiles a program with `cc`.
+    pub(super) fn of(source: &Source) -> Compiled {
+        Compiled(compile(source).map_err(|error| error.to_string()))
+    }
+
+    /// Path of the program.
+    ///
+    /// # Errors
+    /// There is no compiler, or it reports an error.
+    pub(super) fn path(&self) -> io::Result<&Path> {
+        self.0.as_ref().map(|(_, path)| path.as_path()).map_err(|why| io::Error::other(why.as_str()))
+    }
+}
+
+fn compile(source: &Source) -> io::Result<(Scratch, PathBuf)> {
+    let scratch = Scratch::new("program")?;
+    for (name, text) in HEADERS {
+        fs::write(scratch.path(name), text)?;
+    }
+    let file = scratch.path(&format!("{}.c", source.name));
+    fs::write(&file, source.text)?;
+    let program = scratch.path(source.name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(&file).args(source.libraries).stdin(Stdio::null());
+    let need = |what: &str| {
+        format!("{}.c needs a C compiler (Debian: apt-get install {}): {what}", source.name, source.packages)
+    };
+    let output = compiler.output().map_err(|error| io::Error::new(error.kind(), need(&format!("cc: {error}"))))?;
+    if output.status.success() {
+        return Ok((scratch, program));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let first = said.lines().find(|line| line.contains("error")).unwrap_or_default();
+    Err(io::Error::other(need(first)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_compiled_names_what_it_needs() {
+        let source =
+            Source { name: "bad", text: "#include <no/such.h>\n", libraries: &[], packages: "gcc no-such-dev" };
+        let said = Compiled::of(&source).path().unwrap_err().to_string();
+        assert!(said.contains("apt-get install gcc no-such-dev") && said.contains("no/such.h"), "{said}");
+    }
+
+    #[test]
+    fn compiled_programs_are_removed_with_their_folder() {
+        let source = Source { name: "good", text: "int main(void) { return 0; }\n", libraries: &[], packages: "gcc" };
+        let compiled = Compiled::of(&source);
+        let path = compiled.path().unwrap().to_owned();
+        assert!(Command::new(&path).status().unwrap().success());
+        drop(compiled);
+        assert!(!path.exists());
+    }
+}
