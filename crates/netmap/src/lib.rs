@@ -15,6 +15,7 @@
 //! A call that does not concern a netmap descriptor costs one load (`table`) and goes on to libc's function with the caller's `errno`.
 //! Nothing is allocated before the first open of `/dev/netmap`.
 
+mod clock;
 mod control;
 mod daemon;
 mod descriptors;

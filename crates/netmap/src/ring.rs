@@ -240,7 +240,7 @@ impl Ring {
 
     /// Writes the time to `ring->ts`.
     fn stamp(&self) {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let now = crate::clock::now(libc::CLOCK_REALTIME);
         for (at, value) in [(TS, now.tv_sec), (TS + 8, now.tv_nsec / 1000)] {
             // SAFETY: inside the ring's header, aligned.
             let word = unsafe { self.header.add(at).cast::<AtomicI64>().as_ref() };

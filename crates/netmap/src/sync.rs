@@ -69,7 +69,7 @@ pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
 /// Looks at the connection if this second has not.
 #[cold]
 fn has_gone(file: &File, fd: c_int) -> bool {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec;
+    let now = crate::clock::now(libc::CLOCK_MONOTONIC_COARSE).tv_sec;
     file.looked.swap(now, Ordering::Relaxed) != now && file.look_for_end(fd)
 }
 

@@ -1,7 +1,8 @@
 //! Time limits of waits.
 
 use libc::timespec;
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -19,7 +20,7 @@ pub(crate) enum Limit {
 }
 
 fn now() -> i64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    let now = clock::now(libc::CLOCK_MONOTONIC);
     now.tv_sec.saturating_mul(SECOND).saturating_add(now.tv_nsec)
 }
 
