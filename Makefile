@@ -24,6 +24,8 @@ FUZZ_SECONDS ?= 6
 DENY_VERSION := 0.20.2
 DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
+# The workspaces whose dependencies users get.
+DENIED := Cargo.toml python/Cargo.toml
 # Experiments that end within seconds with --quick.
 SMOKE := headline destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
   shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge
@@ -63,8 +65,9 @@ nightly: test smoke-release deny asan tsan guests oracle
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
-	$(DENY) check bans licenses sources
-	@if $(DENY) fetch db; then $(DENY) check --disable-fetch advisories; \
+	for manifest in $(DENIED); do $(DENY) --locked --manifest-path $$manifest check --config deny.toml bans licenses sources || exit 1; done
+	@if $(DENY) fetch db; then \
+	  for manifest in $(DENIED); do $(DENY) --locked --manifest-path $$manifest check --config deny.toml --disable-fetch advisories || exit 1; done; \
 	else echo "make deny: the database of advisories cannot be fetched here: known vulnerabilities are not checked" >&2; fi
 
 $(DENY):

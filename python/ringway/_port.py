@@ -60,8 +60,8 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
 
     Raises `AttachError` when the port cannot be had.
 
-    Several threads may use a port. A port belongs to the process that made it: a child made by ``os.fork`` must not
-    use it.
+    Several threads may use a port. A port belongs to the process that made it: in a child made by ``os.fork`` it raises
+    ``ValueError``, and closing it there does nothing.
     """
 
     def __init__(
@@ -119,12 +119,14 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
             sent += now
             if sent >= len(batch):
                 return sent
-            if self._writable is None:
-                self._writable = Readiness(self._port.writable_fileno())
+            # Another thread may close the port at any time.
+            writable = self._writable
+            if writable is None:
+                writable = self._writable = Readiness(self._port.writable_fileno())
             if self._port.arm_writable() and now == 0:
                 # There is room, but too little for a frame of several buffers; or another ring has it.
                 await asyncio.sleep(0.0001)
-            await self._writable.wait()
+            await writable.wait()
 
     @property
     def max_frame(self) -> int:
@@ -187,11 +189,13 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
         [True]
         """
         while True:
-            if self._readable is None:
-                self._readable = Readiness(self._port.fileno())
+            # Another thread may close the port at any time.
+            readable = self._readable
+            if readable is None:
+                readable = self._readable = Readiness(self._port.fileno())
             if frames := self._port.recv(max, 0):
                 return frames
-            await self._readable.wait()
+            await readable.wait()
 
     def __iter__(self) -> Self:
         return self

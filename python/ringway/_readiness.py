@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 
 
 class Readiness:
@@ -12,9 +13,15 @@ class Readiness:
         self._fd = os.dup(fd)
         self._waiting: dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]] = {}
 
+    def __del__(self) -> None:
+        # No task waits: it would refer to this object.
+        self.close()
+
     async def wait(self) -> None:
         """Returns when the descriptor is readable, or closed."""
         loop = asyncio.get_running_loop()
+        if self._fd < 0:
+            return
         future = loop.create_future()
         waiting = self._waiting.setdefault(loop, set())
         if not waiting:
@@ -37,22 +44,31 @@ class Readiness:
         """Ends all waits, and closes the descriptor."""
         waiting, self._waiting = self._waiting, {}
         fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        # The last loop that has left the descriptor closes it: earlier, its number could already be another file's.
+        others = [None] * len(waiting)
+
+        def leave() -> None:
+            try:
+                others.pop()
+            except IndexError:
+                os.close(fd)
+
         for loop, futures in waiting.items():
-            self._end(loop, fd, futures)
-        if not waiting and fd >= 0:
-            os.close(fd)
+            self._end(loop, fd, futures, leave)
+        leave()
 
     @staticmethod
-    def _end(loop: asyncio.AbstractEventLoop, fd: int, futures: set[asyncio.Future[None]]) -> None:
+    def _end(
+        loop: asyncio.AbstractEventLoop, fd: int, futures: set[asyncio.Future[None]], leave: Callable[[], None]
+    ) -> None:
         def end() -> None:
             loop.remove_reader(fd)
             for future in futures:
                 if not future.done():
                     future.set_result(None)
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # Another loop has closed it.
+            leave()
 
         try:
             here = asyncio.get_running_loop() is loop
@@ -60,5 +76,8 @@ class Readiness:
             here = False
         if here:
             end()
-        elif not loop.is_closed():
+            return
+        try:
             loop.call_soon_threadsafe(end)
+        except RuntimeError:
+            leave()  # The loop is closed.

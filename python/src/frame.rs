@@ -62,16 +62,20 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Returns a view of `received` without its first `prefix` bytes.
-    pub(crate) fn view<'py>(
-        py: Python<'py>,
-        received: Received,
-        prefix: usize,
-        pool: &Arc<Pool>,
-    ) -> PyResult<Bound<'py, PyMemoryView>> {
+    /// A frame that begins after the first `prefix` bytes of `received`.
+    pub(crate) fn new(received: Received, prefix: usize, pool: &Arc<Pool>) -> Frame {
         pool.alive.fetch_add(1, Ordering::Relaxed);
-        let frame = Frame { bytes: Some(received), prefix, pool: Arc::clone(pool) };
-        PyMemoryView::from(Bound::new(py, frame)?.as_any())
+        Frame { bytes: Some(received), prefix, pool: Arc::clone(pool) }
+    }
+
+    /// Returns a view of the frame.
+    pub(crate) fn view(self, py: Python<'_>) -> PyResult<Bound<'_, PyMemoryView>> {
+        PyMemoryView::from(Bound::new(py, self)?.as_any())
+    }
+
+    /// The bytes before the frame.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.bytes.as_deref().and_then(|bytes| bytes.get(..self.prefix)).unwrap_or_default()
     }
 
     fn bytes(&self) -> &[u8] {

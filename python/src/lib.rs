@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+mod fork;
 mod frame;
 mod port;
 mod wait;
@@ -29,6 +30,7 @@ fn attach_error(error: &ClientError) -> PyErr {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    fork::watch(py)?;
     module.add("Error", py.get_type::<Error>())?;
     module.add("AttachError", py.get_type::<AttachError>())?;
     module.add("PortEnded", py.get_type::<PortEnded>())?;

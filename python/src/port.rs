@@ -13,6 +13,7 @@ use ringway_abi::offload::PREFIX_BYTES;
 use ringway_client::{NotExchanged, Offload, Port as Client, Shape};
 
 use crate::bytes::{has_bytes, with_bytes};
+use crate::fork::Process;
 use crate::frame::{Frame, Pool, Received};
 use crate::wait::{Flag, Sleeper, Watch};
 use crate::{PortEnded, attach_error};
@@ -29,6 +30,7 @@ pub(crate) struct Port {
     mac: [u8; 6],
     shape: Shape,
     pool: Arc<Pool>,
+    owner: Process,
     state: Mutex<State>,
 }
 
@@ -85,6 +87,10 @@ impl Deadline {
 
 fn closed(name: &str) -> PyErr {
     PyValueError::new_err(format!("the port {name} is closed"))
+}
+
+fn of_another_process(name: &str) -> PyErr {
+    PyValueError::new_err(format!("the port {name} belongs to the process that made it, not to its child"))
 }
 
 impl State {
@@ -176,12 +182,29 @@ impl Port {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Refuses a child of the process that made the port: both would use one memory and the same descriptors.
+    fn own_state(&self) -> PyResult<MutexGuard<'_, State>> {
+        if self.is_inherited() {
+            return Err(of_another_process(&self.name));
+        }
+        Ok(self.state())
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.owner != Process::this()
+    }
+
+    /// Slots of all receive rings: no more frames are there at a time.
+    fn most_received(&self) -> usize {
+        self.shape.rx_slots as usize * usize::from(self.shape.rx_rings)
+    }
+
     /// Sleeps until there is what is `wanted`. Returns false when `deadline` has passed first.
     fn wait(&self, py: Python<'_>, wanted: Wanted, deadline: Deadline) -> PyResult<bool> {
         loop {
             let left = deadline.left();
             let sleeper = {
-                let mut state = self.state();
+                let mut state = self.own_state()?;
                 if state.client.is_none() {
                     return Err(closed(&self.name));
                 }
@@ -228,12 +251,14 @@ impl Port {
     }
 
     /// Takes frames, at least one before `deadline`.
-    fn receive(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Vec<Received>> {
+    fn receive(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Vec<Frame>> {
         let mut deadline = None;
         loop {
-            let taken = self.state().take(&self.name, &self.pool, max)?;
+            let taken = self.own_state()?.take(&self.name, &self.pool, max.min(self.most_received()))?;
             if !taken.is_empty() || max == 0 {
-                return Ok(taken);
+                // From here on a frame gives its buffer back, also if it does not come to a view.
+                let prefix = self.prefix();
+                return Ok(taken.into_iter().map(|bytes| Frame::new(bytes, prefix, &self.pool)).collect());
             }
             let deadline = match deadline {
                 Some(deadline) => deadline,
@@ -271,7 +296,7 @@ impl Port {
                 let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
                 return Err(PyValueError::new_err(text));
             }
-            let mut state = self.state();
+            let mut state = self.own_state()?;
             let client = state.client(&self.name)?;
             let Some(tx) = client.tx_rings().get_mut(ring) else {
                 let (name, rings) = (&self.name, self.shape.tx_rings);
@@ -289,10 +314,11 @@ impl Port {
     }
 
     /// Publishes what is queued.
-    fn flush(&self) {
-        if let Some(client) = &mut self.state().client {
+    fn flush(&self) -> PyResult<()> {
+        if let Some(client) = &mut self.own_state()?.client {
             client.flush();
         }
+        Ok(())
     }
 
     /// Queues frames of `batch` from `from` on, until one does not fit. Returns the next one's number.
@@ -340,7 +366,7 @@ impl Port {
             readable: None,
             writable: None,
         };
-        Ok(Port { name, mac, shape, pool: Pool::new(spares), state: Mutex::new(state) })
+        Ok(Port { name, mac, shape, pool: Pool::new(spares), owner: Process::this(), state: Mutex::new(state) })
     }
 
     /// Sends a frame or a list of frames from `start` on, and returns the number that was sent.
@@ -360,7 +386,7 @@ impl Port {
             let before = next;
             let pushed = self.push_batch(&batch, next, ring);
             // Also what was queued before an error.
-            self.flush();
+            self.flush()?;
             next = pushed?;
             if next >= batch.len() {
                 return Ok(next - start);
@@ -375,7 +401,7 @@ impl Port {
                 py.check_signals()?;
             }
             if deadline.left().is_none() || !self.wait(py, Wanted::Room, deadline)? {
-                if let Some(reason) = self.state().ended() {
+                if let Some(reason) = self.own_state()?.ended() {
                     return Err(PortEnded::new_err(reason));
                 }
                 return Ok(next - start);
@@ -385,29 +411,28 @@ impl Port {
 
     /// Receives frames as views.
     fn recv<'py>(&self, py: Python<'py>, max: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
-        let prefix = self.prefix();
-        let views = self.receive(py, max, timeout)?;
+        let frames = self.receive(py, max, timeout)?;
         let list = PyList::empty(py);
-        for received in views {
-            list.append(Frame::view(py, received, prefix, &self.pool)?)?;
+        for frame in frames {
+            list.append(frame.view(py)?)?;
         }
         Ok(list)
     }
 
     /// Receives one frame as a view; `None` when `timeout` has passed first.
     fn recv_one<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(received) = self.receive(py, 1, timeout)?.pop() else { return Ok(None) };
-        Ok(Some(Frame::view(py, received, self.prefix(), &self.pool)?.into_any()))
+        let Some(frame) = self.receive(py, 1, timeout)?.pop() else { return Ok(None) };
+        Ok(Some(frame.view(py)?.into_any()))
     }
 
     /// Receives pairs of a view and its offload header, `None` where the frame needs no offload.
     fn recv_offloaded<'py>(&self, py: Python<'py>, max: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        for received in self.receive(py, max, timeout)? {
-            let header = received.first_chunk().filter(|_| self.shape.offload);
+        for frame in self.receive(py, max, timeout)? {
+            let header = frame.prefix().first_chunk();
             let offload = header.and_then(|header| Offload::decode(header).ok().flatten());
             let header = offload.map(|offload| PyBytes::new(py, &Offload::encode(Some(&offload))));
-            list.append((Frame::view(py, received, self.prefix(), &self.pool)?, header))?;
+            list.append((frame.view(py)?, header))?;
         }
         Ok(list)
     }
@@ -419,7 +444,7 @@ impl Port {
         // All frames behind each other: no Python object is made while the port is locked.
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         loop {
-            let taken = self.state().copy(&self.name, max, |frame| {
+            let taken = self.own_state()?.copy(&self.name, max.min(self.most_received()), |frame| {
                 bytes.extend_from_slice(frame.get(prefix..).unwrap_or_default());
                 ends.push(bytes.len());
             })?;
@@ -445,7 +470,7 @@ impl Port {
 
     /// The descriptor that is readable while there are frames.
     fn fileno(&self) -> PyResult<RawFd> {
-        let mut state = self.state();
+        let mut state = self.own_state()?;
         let state = &mut *state;
         let client = state.client.as_mut().ok_or_else(|| closed(&self.name))?;
         if let Some(watch) = &state.readable {
@@ -458,7 +483,7 @@ impl Port {
 
     /// The descriptor that is readable when there may be room to send, after `arm_writable`.
     fn writable_fileno(&self) -> PyResult<RawFd> {
-        let mut state = self.state();
+        let mut state = self.own_state()?;
         let state = &mut *state;
         let client = state.client.as_ref().ok_or_else(|| closed(&self.name))?;
         if let Some(watch) = &state.writable {
@@ -468,15 +493,19 @@ impl Port {
     }
 
     /// Asks for a call when there is room; returns true when there is room already, or nothing to wait for.
-    fn arm_writable(&self) -> bool {
-        let mut state = self.state();
+    fn arm_writable(&self) -> PyResult<bool> {
+        let mut state = self.own_state()?;
         let state = &mut *state;
-        let (Some(watch), Some(client)) = (&mut state.writable, &mut state.client) else { return true };
-        watch.arm(|| client.want_tx())
+        let (Some(watch), Some(client)) = (&mut state.writable, &mut state.client) else { return Ok(true) };
+        Ok(watch.arm(|| client.want_tx()))
     }
 
-    /// Detaches. With `force`, also while there are views: they stay valid.
+    /// Detaches. With `force`, also while there are views: they stay valid. Does nothing in a child of the process that
+    /// made the port.
     fn close(&self, force: bool) -> PyResult<()> {
+        if self.is_inherited() {
+            return Ok(());
+        }
         let alive = self.pool.alive();
         let mut state = self.state();
         if state.client.is_none() {
@@ -504,7 +533,9 @@ impl Port {
     /// Why the switch has ended the port, or `None`.
     #[getter]
     fn ended(&self) -> Option<String> {
-        self.state().ended()
+        let mut state = self.state();
+        // A child would take the reason away from the process that made the port.
+        if self.is_inherited() { state.ended.clone() } else { state.ended() }
     }
 
     #[getter]

@@ -1,7 +1,10 @@
 """Ports in asyncio's event loops."""
 
 import asyncio
+import gc
+import os
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -106,6 +109,44 @@ class Tasks(Scene):
                 await waiting
 
         self.run_within(close())
+
+    def test_a_port_that_loops_waited_for_leaves_no_descriptor(self) -> None:
+        def descriptors() -> int:
+            return len(os.listdir("/proc/self/fd"))
+
+        async def wait(port: ringway.Port) -> None:
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(port.arecv(), 0.001)
+
+        self.run_within(wait(self.port("fd:first")))
+        before = descriptors()
+        for way in ("close", "forget", "close while a loop waits"):
+            port = ringway.Port("fd:b")
+            self.run_within(wait(port))
+            if way == "close while a loop waits":
+                self.close_under_a_loop(port)
+            elif way == "close":
+                port.close()
+            del port
+            gc.collect()
+            self.assertEqual(descriptors(), before, way)
+
+    def close_under_a_loop(self, port: ringway.Port) -> None:
+        """Closes a port for which a task of another thread's loop waits."""
+        ended: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await port.arecv()
+            except ValueError as error:
+                ended.append(str(error))
+
+        thread = threading.Thread(target=lambda: self.run_within(wait()))
+        thread.start()
+        self.until(lambda: port._readable is not None and port._readable._waiting, "the task waits")
+        port.close()
+        thread.join(LIMIT)
+        self.assertRegex(ended[0], "is closed")
 
     def test_a_killed_daemon_ends_the_waits_of_tasks(self) -> None:
         daemon = Daemon()

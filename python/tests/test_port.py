@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import ringway
 from scene import LIMIT, Daemon, Scene, collect, frame, number_of
@@ -227,6 +228,49 @@ class Views(Scene):
                 del kept[number % 50 :: 3]
         for one in kept:
             self.assertEqual(bytes(one), frame(number_of(one)))
+
+
+class Forks(Scene):
+    def test_a_child_must_not_use_the_port_and_cannot_harm_it(self) -> None:
+        a, b = self.pair()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                uses = (b.recv, b.fileno, lambda: b.send(frame()), b.recv_bytes, b.__next__)
+                status = sum(not self.is_refused(use) for use in uses)
+                repr(b), b.ended
+                with b:
+                    pass
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        # The wait sleeps: the child has not woken it for ever.
+        busy = time.process_time()
+        self.assertEqual(b.recv(timeout=0.5), [])
+        self.assertLess(time.process_time() - busy, 0.05)
+        a.send(frame(4))
+        self.assertEqual(number_of(b.recv(timeout=LIMIT)[0]), 4)
+
+    def is_refused(self, use: Callable[[], object]) -> bool:
+        try:
+            use()
+        except ValueError as error:
+            return "belongs to the process that made it" in str(error)
+        return False
+
+
+class Shutdown(Scene):
+    def test_an_interpreter_ends_while_threads_wait_and_views_live(self) -> None:
+        program = (
+            "import threading, ringway\n"
+            "a, b = ringway.Port('end:a'), ringway.Port('end:b')\n"
+            "a.send(bytes([255] * 6 + [2] * 54)); [kept] = b.recv(timeout=20)\n"
+            "for _ in range(3): threading.Thread(target=b.recv, daemon=True).start()\n"
+            "b.fileno(); b.cycle = kept, b\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, b""))
 
 
 class Waiting(Scene):

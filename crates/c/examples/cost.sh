@@ -24,19 +24,17 @@ done
 
 # count PROGRAM WAY: instructions for a frame to send, to receive, and together.
 count() {
-    LD_LIBRARY_PATH=$work valgrind --tool=callgrind --callgrind-out-file="$work/$2" --toggle-collect='work_*' \
-        "$1" "$work/run/attach.sock" $frames "$2" >/dev/null 2>"$work/valgrind" || {
-        cat "$work/valgrind" >&2
-        exit 1
-    }
-    callgrind_annotate --inclusive=yes --auto=no "$work/$2" | awk -v frames=$frames '
-        {
-            gsub(",", "")
-            # The first line of each function has its whole cost.
-            if (/:work_send/ && !send) send = $1
-            if (/:work_receive/ && !receive) receive = $1
+    local functions counted=()
+    for functions in 'work_send*' 'work_receive*'; do
+        LD_LIBRARY_PATH=$work valgrind --tool=callgrind --callgrind-out-file="$work/counts" --toggle-collect="$functions" \
+            "$1" "$work/run/attach.sock" $frames "$2" >/dev/null 2>"$work/valgrind" || {
+            cat "$work/valgrind" >&2
+            exit 1
         }
-        END { printf "%8.1f %8.1f %8.1f\n", send / frames, receive / frames, (send + receive) / frames }'
+        counted+=("$(sed -n 's/^totals: //p' "$work/counts")")
+    done
+    awk -v frames=$frames -v send="${counted[0]}" -v receive="${counted[1]}" \
+        'BEGIN { printf "%8.1f %8.1f %8.1f\n", send / frames, receive / frames, (send + receive) / frames }'
 }
 
 printf '%-40s %8s %8s %8s\n' "instructions for a frame" send receive both

@@ -1,6 +1,7 @@
 //! What both kinds of rings have.
 
 use std::ffi::c_void;
+use std::slice;
 
 /// A slot of a ring: a frame, or a part of one.
 #[repr(C)]
@@ -16,6 +17,9 @@ pub struct Slot {
 
 /// A flag of a slot: the frame continues in the next slot.
 pub const RINGWAY_MORE: u32 = 1;
+
+/// The bit of a slot's word for a frame that continues in the next slot.
+pub(crate) const MORE_BIT: u32 = 48 + ringway_abi::slot::NS_MOREFRAG.trailing_zeros();
 
 /// A frame in the caller's memory.
 #[repr(C)]
@@ -40,6 +44,40 @@ pub struct Run {
     pub count: u32,
     /// Number of bytes of a buffer.
     pub buffer_size: u32,
+}
+
+impl Run {
+    /// Returns the words of the slots.
+    ///
+    /// # Safety
+    /// The run is that of the last look at a ring, whose slots are the client's alone for `'a`.
+    #[inline]
+    pub(crate) unsafe fn words<'a>(&self) -> &'a mut [[u64; 2]] {
+        // SAFETY: the ring's `count` slots from `slots`.
+        unsafe { slice::from_raw_parts_mut(self.slots, self.count as usize) }
+    }
+
+    /// Returns the buffer that a slot's word names. The library trusts the switch, which has written the number.
+    #[inline]
+    pub(crate) fn data(&self, word: u64) -> *mut u8 {
+        self.buffers.wrapping_add(word as u32 as usize * self.buffer_size as usize)
+    }
+
+    /// Stores what `slot` makes of each slot's word and buffer. Returns the place after the last one.
+    ///
+    /// # Safety
+    /// As for `words`; `to` has room for the run.
+    #[inline(always)]
+    pub(crate) unsafe fn store(&self, mut to: *mut Slot, slot: impl Fn(u64, *mut u8) -> Slot) -> *mut Slot {
+        // SAFETY: see above.
+        unsafe {
+            for [word, _] in self.words() {
+                to.write(slot(*word, self.data(*word)));
+                to = to.add(1);
+            }
+        }
+        to
+    }
 }
 
 impl From<ringway_client::Run> for Run {

@@ -2,9 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
+use ringway_client::prefetch_read;
+
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
 use crate::port::Port;
-use crate::ring::{RINGWAY_MORE, Run, Slot};
+use crate::ring::{MORE_BIT, RINGWAY_MORE, Run, Slot};
 use crate::tx::number;
 
 /// Returns the number of slots that hold received frames.
@@ -22,15 +24,14 @@ pub unsafe extern "C" fn ringway_peek(port: *mut Port, ring: u32, slots: *mut Sl
     // SAFETY: the caller's port, and `count` slots of the caller, which are only written.
     unsafe {
         let Some(rx) = Port::rx(port, ring).filter(|_| !slots.is_null()) else { return RINGWAY_E_ARGUMENT };
-        let received = rx.peek(count);
-        let seen = received.len();
-        let mut to = slots;
-        received.for_each(|slot| {
-            let flags = if slot.more { RINGWAY_MORE } else { 0 };
-            to.write(Slot { data: slot.bytes.as_ptr().cast_mut(), length: slot.bytes.len() as u32, flags });
-            to = to.add(1);
-        });
-        number(seen)
+        let [first, second] = rx.peek_runs(count).map(Run::from);
+        let slot = |word: u64, data: *mut u8| {
+            prefetch_read(data);
+            let flags = (word >> MORE_BIT) as u32 & RINGWAY_MORE;
+            Slot { data, length: (word >> 32) as u32 & 0xffff, flags }
+        };
+        second.store(first.store(slots, slot), slot);
+        number((first.count + second.count) as usize)
     }
 }
 

@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
-use ringway_client::{MAX_SLOTS, Piece, TxRing};
+use ringway_client::{MAX_SLOTS, TxRing, prefetch_write};
 
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
 use crate::offload::Offload;
 use crate::port::Port;
-use crate::ring::{Frame, RINGWAY_MORE, Run, Slot};
+use crate::ring::{Frame, MORE_BIT, RINGWAY_MORE, Run, Slot};
 
 /// Returns the number of frames as a result. No ring has more than 32,768 slots.
 #[inline]
@@ -53,29 +53,67 @@ pub unsafe extern "C" fn ringway_push_batch(port: *mut Port, ring: u32, frames: 
     // SAFETY: the caller's port, `count` frames of the caller, and the bytes of each.
     unsafe {
         let Some(tx) = Port::tx(port, ring).filter(|_| !frames.is_null()) else { return RINGWAY_E_ARGUMENT };
-        for (queued, frame) in slice::from_raw_parts(frames, count).iter().enumerate() {
+        // No ring takes more; and a `count` beyond all memory is not read.
+        let count = count.min(MAX_SLOTS as usize);
+        let frames = slice::from_raw_parts(frames, count);
+        let mut queued = 0;
+        loop {
+            queued += push_short(tx, &frames[queued..]);
+            // One that is longer than a buffer, or wrong, or there is no room.
+            let Some(frame) = frames.get(queued) else { return number(count) };
             let bad = frame.data.is_null();
-            // A frame of one buffer without the call of `push`, which is a sixth of the instructions of a short frame.
-            let pushed = if bad || frame.length > LONGEST {
-                false
-            } else if frame.length <= tx.buffer_size() {
-                let copy = |buffer: &mut [u8]| {
-                    buffer.copy_from_slice(slice::from_raw_parts(frame.data.cast(), frame.length));
-                };
-                tx.push_with(frame.length, copy)
-            } else {
-                tx.push(slice::from_raw_parts(frame.data.cast(), frame.length))
-            };
-            if !pushed {
+            let possible = !bad && frame.length <= LONGEST;
+            if !possible || !tx.push(slice::from_raw_parts(frame.data.cast(), frame.length)) {
                 return match queued {
                     0 if bad => RINGWAY_E_ARGUMENT,
                     0 => not_queued(tx, frame.length),
                     _ => number(queued),
                 };
             }
+            queued += 1;
         }
-        number(count)
     }
+}
+
+/// Sets length and flag of a slot. A word that would not change is not written: it may be in the cache of the switch.
+#[inline(always)]
+fn set_word(word: &mut u64, length: u64, more: u32) {
+    let new = u64::from(*word as u32) | length << 32 | u64::from(more) << MORE_BIT;
+    if new != *word {
+        *word = new;
+    }
+}
+
+/// How many slots ahead the beginning of a buffer is prefetched for writing.
+const PREFETCH_AHEAD: usize = 8;
+
+/// Queues copies of the first frames, as long as each fits into a buffer and there is room. Returns their number. One by one,
+/// by `TxRing::push`, a short frame takes twice as many instructions.
+///
+/// # Safety
+/// The bytes of each frame are the caller's.
+unsafe fn push_short(tx: &mut TxRing, frames: &[Frame]) -> usize {
+    let mut queued = 0;
+    'runs: for run in tx.reserve_runs(frames.len()).map(Run::from) {
+        // SAFETY: free slots, of which no other reference is in use.
+        let words = unsafe { run.words() };
+        for slot in 0..words.len() {
+            let frame = &frames[queued];
+            if frame.data.is_null() || frame.length > run.buffer_size as usize {
+                break 'runs;
+            }
+            if let Some([word, _]) = words.get(slot + PREFETCH_AHEAD) {
+                prefetch_write(run.data(*word));
+            }
+            let word = &mut words[slot][0];
+            // SAFETY: `length` bytes of the caller, into a buffer of this port that nobody else uses.
+            unsafe { run.data(*word).copy_from_nonoverlapping(frame.data.cast(), frame.length) };
+            set_word(word, frame.length as u64, 0);
+            queued += 1;
+        }
+    }
+    tx.commit_run(queued);
+    queued
 }
 
 /// Queues a copy of a frame after its offload header, on a port with an offload header. `offload` may be NULL: then nothing is left
@@ -109,14 +147,14 @@ pub unsafe extern "C" fn ringway_reserve(port: *mut Port, ring: u32, slots: *mut
     // SAFETY: the caller's port, and `count` slots of the caller, which are only written.
     unsafe {
         let Some(tx) = Port::tx(port, ring).filter(|_| !slots.is_null()) else { return RINGWAY_E_ARGUMENT };
-        let buffers = tx.reserve(count);
-        let reserved = buffers.len();
-        let mut to = slots;
-        buffers.for_each(|buffer| {
-            to.write(Slot { data: buffer.as_mut_ptr(), length: buffer.len() as u32, flags: 0 });
-            to = to.add(1);
-        });
-        number(reserved)
+        let length = tx.buffer_size() as u32;
+        let [first, second] = tx.reserve_runs(count).map(Run::from);
+        let slot = |_, data: *mut u8| {
+            prefetch_write(data);
+            Slot { data, length, flags: 0 }
+        };
+        second.store(first.store(slots, slot), slot);
+        number((first.count + second.count) as usize)
     }
 }
 
@@ -129,9 +167,23 @@ pub unsafe extern "C" fn ringway_commit(port: *mut Port, ring: u32, slots: *cons
     unsafe {
         let is_possible = !slots.is_null() && count <= MAX_SLOTS as usize;
         let Some(tx) = Port::tx(port, ring).filter(|_| is_possible) else { return RINGWAY_E_ARGUMENT };
-        let slots = slice::from_raw_parts(slots, count).iter();
-        let pieces = slots.map(|slot| Piece { len: slot.length as usize, more: slot.flags & RINGWAY_MORE != 0 });
-        if tx.commit(pieces) { 0 } else { RINGWAY_E_ARGUMENT }
+        let [first, second] = tx.reserved_runs(count).map(Run::from);
+        let slots = slice::from_raw_parts(slots, count);
+        let is_cut = slots.last().is_some_and(|last| last.flags & RINGWAY_MORE != 0);
+        if (first.count + second.count) as usize != count || is_cut {
+            return RINGWAY_E_ARGUMENT;
+        }
+        let (to_end, from_start) = slots.split_at(first.count as usize);
+        for (run, slots) in [(first, to_end), (second, from_start)] {
+            for ([word, _], slot) in run.words().iter_mut().zip(slots) {
+                if slot.length > run.buffer_size {
+                    return RINGWAY_E_ARGUMENT;
+                }
+                set_word(word, slot.length.into(), slot.flags & RINGWAY_MORE);
+            }
+        }
+        tx.commit_run(count);
+        0
     }
 }
 

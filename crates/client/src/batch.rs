@@ -171,4 +171,11 @@ impl Run {
         let (buffers, buffer_size) = (memory.start(0, 0).0, memory.buffer_size);
         Self { slots: NonNull::from(slots).cast(), count: slots.len() as u32, buffers, buffer_size }
     }
+
+    /// Of `count` slots from `head`, those up to the end of the ring, and those from its start.
+    #[inline]
+    pub(crate) fn both(memory: &Memory, head: u32, count: u32) -> [Self; 2] {
+        let first = Self::new(memory, head, count);
+        [first, Self::new(memory, 0, count - first.count)]
+    }
 }

@@ -50,5 +50,6 @@ pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
+pub use ringway_memory::{prefetch_read, prefetch_write};
 pub use rx::{NotExchanged, RxRing};
 pub use tx::TxRing;

@@ -143,6 +143,13 @@ impl RxRing {
         Run::new(&self.memory, self.head, count)
     }
 
+    /// Like [`RxRing::peek_run`], with the received slots from the start of the ring as a second run.
+    #[inline]
+    pub fn peek_runs(&mut self, max: usize) -> [Run; 2] {
+        let count = self.look(max);
+        Run::both(&self.memory, self.head, count)
+    }
+
     /// Returns the number of received slots, up to `max`.
     #[inline]
     fn look(&mut self, max: usize) -> u32 {

@@ -180,6 +180,19 @@ impl TxRing {
         Run::new(&self.memory, self.head, count)
     }
 
+    /// Like [`TxRing::reserve_run`], with the free slots from the start of the ring as a second run.
+    #[inline]
+    pub fn reserve_runs(&mut self, max: usize) -> [Run; 2] {
+        let count = self.look(max);
+        Run::both(&self.memory, self.head, count)
+    }
+
+    /// Returns the free slots as of the last look, up to `max`: a call of `reserve_run` may have been before.
+    #[inline]
+    pub fn reserved_runs(&self, max: usize) -> [Run; 2] {
+        Run::both(&self.memory, self.head, max.min(self.known_room()) as u32)
+    }
+
     /// Queues the first `slots` free slots with the lengths and flags that are in their words. Returns false, and queues
     /// nothing, if there are fewer.
     #[inline]

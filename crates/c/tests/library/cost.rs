@@ -41,8 +41,12 @@ fn a_batch_costs_a_program_in_c_no_more_instructions_than_one_in_rust() {
 
     let count = |program: &Path, way| instructions(&daemon, dir.path(), program, way);
     let rust = count(&twin, "slots").min(count(&twin, "places"));
-    let c = count(&program, "runs");
-    // Something was counted: a frame takes more than ten instructions.
-    assert!(c > FRAMES * 10, "{c}");
-    assert!(c * 100 <= rust * 102, "a program in C: {c} instructions, in Rust: {rust}");
+    for way in ["runs", "slots"] {
+        let c = count(&program, way);
+        // Something was counted: a frame takes more than ten instructions.
+        assert!(c > FRAMES * 10, "{c}");
+        assert!(c * 100 <= rust * 102, "{way}: a program in C: {c} instructions, in Rust: {rust}");
+    }
+    let (c, rust) = (count(&program, "copies"), count(&twin, "copies"));
+    assert!(c * 100 <= rust * 102, "copies: a program in C: {c} instructions, in Rust: {rust}");
 }
