@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringway_client::{AttachError, Port, Shape};
+use rustix::time::Timespec;
 
 use super::frame::{Frame, Way};
 use crate::sockets;
