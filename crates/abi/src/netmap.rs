@@ -710,8 +710,8 @@ mod tests {
         message[31] = 1;
         assert_eq!(Request::decode(&message), Err(MessageError::Reserved));
         message = Request::Register(register()).encode();
-        message[31] = 2;
-        assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "exclusive is 0 or 1");
+        message[31] = 8;
+        assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "a bit without a meaning");
     }
 
     #[test]
