@@ -167,6 +167,33 @@ pub struct Register {
     pub extra_buffers: u32,
     /// The region that the port has to lie in, or 0: the family's own.
     pub region: u16,
+    /// If not empty: the name is that of a port to monitor, and the registration is of a new port that hears its frames.
+    pub monitor: Monitor,
+}
+
+/// The frames of another port that a monitor hears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Monitor {
+    /// Those that the port's client sends (`NR_MONITOR_TX`).
+    pub sent: bool,
+    /// Those that the port's client receives (`NR_MONITOR_RX`).
+    pub received: bool,
+}
+
+impl Monitor {
+    /// Returns true if it hears nothing: the registration is of the port itself.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    const fn bits(self) -> u8 {
+        self.sent as u8 | (self.received as u8) << 1
+    }
+
+    const fn from_bits(bits: u8) -> Self {
+        Self { sent: bits & 1 != 0, received: bits & 2 != 0 }
+    }
 }
 
 /// A message to the switch.
@@ -205,7 +232,7 @@ const DELETE: u16 = 9;
 // Layout of a request: 0 magic, 4 version, 6 kind, then
 // Open: 8 family[16].
 // Register, Info: 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size, 24 extra_buffers, 28 region, 30 header u8,
-// 31 exclusive u8, 32 tx first, 34 tx end, 36 rx first, 38 rx end, 40 name[66].
+// 31 u8: bit 0 exclusive, 1 monitor sent, 2 monitor received, 32 tx first, 34 tx end, 36 rx first, 38 rx end, 40 name[66].
 // List: 8 number. Attach, Detach, New, Delete: 40 name[66].
 // The rest, up to 128, is zero.
 const NAME_AT: usize = 40;
@@ -297,7 +324,7 @@ impl Request {
                 put_wish(&mut message, &register.wish);
                 put(&mut message, 24, register.extra_buffers.to_le_bytes());
                 put(&mut message, 28, register.region.to_le_bytes());
-                message[31] = register.exclusive.into();
+                message[31] = u8::from(register.exclusive) | register.monitor.bits() << 1;
                 for (at, rings) in [(32, register.tx), (36, register.rx)] {
                     let (first, end) = rings.numbers();
                     put(&mut message, at, first.to_le_bytes());
@@ -352,10 +379,11 @@ impl Request {
                 name: name()?.parse()?,
                 tx: Rings::from_numbers((u16_at(message, 32), u16_at(message, 34)))?,
                 rx: Rings::from_numbers((u16_at(message, 36), u16_at(message, 38)))?,
-                exclusive: message[31] != 0,
+                exclusive: message[31] & 1 != 0,
                 wish: wish_in(message)?,
                 extra_buffers: u32_at(message, 24),
                 region: u16_at(message, 28),
+                monitor: Monitor::from_bits(message[31] >> 1),
             }),
             RECALL => Self::Recall,
             INFO => Self::Info(name()?.parse()?, wish_in(message)?),
@@ -617,6 +645,7 @@ mod tests {
             wish: Wish { tx_rings: 3, header: 12, ..Wish::default() },
             extra_buffers: 7,
             region: 5,
+            monitor: Monitor { sent: true, received: false },
         }
     }
 
@@ -681,8 +710,8 @@ mod tests {
         message[31] = 1;
         assert_eq!(Request::decode(&message), Err(MessageError::Reserved));
         message = Request::Register(register()).encode();
-        message[31] = 2;
-        assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "exclusive is 0 or 1");
+        message[31] = 8;
+        assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "a bit without a meaning");
     }
 
     #[test]

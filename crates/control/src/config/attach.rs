@@ -1,6 +1,6 @@
 //! `[attach]`: limits on clients that attach to `SWITCH:PORT`.
 
-use crate::keys::form::{Choice, Integer, Size};
+use crate::keys::form::{Boolean, Choice, Integer, Size};
 use crate::keys::{Keys, Table, keys};
 
 /// What is made when a client attaches to a name that does not exist.
@@ -40,6 +40,7 @@ keys! {
         max_ports: u32 = 1024, Integer(0..=MAX_PORTS), Live, "Most process ports attached at once, over all switches.";
         max_memory: u64 = 64 << 20, Size(1 << 16..=1 << 32), Live, "Most memory for one port's rings and buffers.";
         max_region: u64 = 256 << 20, Size(1 << 20..=1 << 36), Live, "Most memory that all ports of one netmap program share.";
+        monitors: bool = false, Boolean, Live, "Whether netmap programs may open monitors of ports (/r, /t, /z): they hear what other programs send and receive.";
     }
 }
 

@@ -14,7 +14,7 @@ use ringway_ports::PortIo;
 use ringway_ports::process::{self, ClientId, Grant, Host};
 
 use super::defects::Pause;
-use super::live::{LiveSwitch, NewPort};
+use super::live::{LiveSwitch, Monitored, NewPort};
 use super::netmap::regions::Regions;
 use super::settle::SETTLE_WITHIN;
 use super::state::{Daemon, SharedDaemon, choose_poller, lock};
@@ -97,12 +97,20 @@ pub(super) struct Wanted {
     pub(super) bytes: u64,
     /// See [`ringway_switch::Member::any_source`].
     pub(super) any_source: bool,
+    /// The port is a monitor of this port.
+    pub(super) monitor: Option<Monitored>,
 }
 
 impl Wanted {
     fn by(request: &Request) -> Result<Self, String> {
         let bytes = Layout::new(request.shape, 0).map_err(|e| e.to_string())?.bytes as u64;
-        Ok(Self { switch: request.switch.parse()?, name: request.port.parse()?, bytes, any_source: false })
+        Ok(Self {
+            switch: request.switch.parse()?,
+            name: request.port.parse()?,
+            bytes,
+            any_source: false,
+            monitor: None,
+        })
     }
 
     /// Returns `SWITCH:PORT`.
@@ -164,6 +172,7 @@ impl Daemon {
             client: Some(client),
             front_end: None,
             any_source: wanted.any_source,
+            monitor: wanted.monitor.clone(),
         };
         if !self.switches.contains_key(&switch) {
             let live = LiveSwitch::new(switch.clone(), Switch::default()).map_err(|e| e.to_string())?;

@@ -150,6 +150,7 @@ impl Daemon {
                 source,
                 front_end,
                 any_source: false,
+                monitor: None,
             };
             return candidate.insert(name, new);
         }

@@ -33,5 +33,14 @@ pub fn port(
     let sides = inject::sides(&label, sides);
     let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
     let source = Arc::new(Source::new(sides.input, sides.signal));
-    Ok(NewPort { settings: settings.clone(), port, source, poller, client: None, front_end, any_source: false })
+    Ok(NewPort {
+        settings: settings.clone(),
+        port,
+        source,
+        poller,
+        client: None,
+        front_end,
+        any_source: false,
+        monitor: None,
+    })
 }

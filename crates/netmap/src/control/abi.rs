@@ -49,6 +49,7 @@ pub(crate) mod mode {
 pub(crate) mod flag {
     pub(crate) const MONITOR_TX: u64 = 0x100;
     pub(crate) const MONITOR_RX: u64 = 0x200;
+    pub(crate) const ZCOPY_MON: u64 = 0x400;
     pub(crate) const EXCLUSIVE: u64 = 0x800;
     pub(crate) const RX_RINGS_ONLY: u64 = 0x2000;
     pub(crate) const TX_RINGS_ONLY: u64 = 0x4000;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use ringway_abi::netmap::{Numbers, Register, Reply, Request, Rings, Wish};
+use ringway_abi::netmap::{Monitor, Numbers, Register, Reply, Request, Rings, Wish};
 use std::sync::atomic::Ordering;
 
 use super::abi::{PoolsBody, PortInfoBody, RegisterBody, flag, mode};
@@ -45,9 +45,12 @@ impl Call<'_> {
                 return self.register(body);
             }
         }
-        if body.flags & (flag::MONITOR_TX | flag::MONITOR_RX) != 0 {
-            return Err(libc::EOPNOTSUPP);
-        }
+        let has = |flags: u64| body.flags & flags != 0;
+        // Zero-copy monitors hear both directions, and get copies.
+        let monitor = Monitor {
+            sent: has(flag::MONITOR_TX | flag::ZCOPY_MON),
+            received: has(flag::MONITOR_RX | flag::ZCOPY_MON),
+        };
         let name = match body.mode {
             mode::PIPE_MASTER | mode::PIPE_SLAVE => return Err(libc::EINVAL),
             mode::NULL => return Err(libc::EOPNOTSUPP),
@@ -61,6 +64,8 @@ impl Call<'_> {
         let one = |count: u16| if body.ring_id < count { body.ring_id } else { 0 };
         let (tx, rx) = match body.mode {
             mode::ALL_NIC => (Rings::All, Rings::All),
+            // A monitor hears all rings of its port.
+            mode::ONE_NIC if !monitor.is_empty() => return Err(libc::EOPNOTSUPP),
             mode::ONE_NIC => {
                 let Numbers { shape, .. } = self.numbers(Request::Info(name.clone(), wish))?;
                 if body.ring_id >= shape.tx_rings.max(shape.rx_rings) {
@@ -84,6 +89,7 @@ impl Call<'_> {
             wish,
             extra_buffers: body.extra_bufs.min(MOST_EXTRA),
             region: body.mem_id,
+            monitor,
         });
         let (granted, given) = daemon::ask_for_registration(self.socket(), &request)?;
         self.file.no_tx_poll.store(body.flags & flag::NO_TX_POLL != 0, Ordering::Relaxed);

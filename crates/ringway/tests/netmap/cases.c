@@ -512,7 +512,7 @@ static void refused_case(void) {
     CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_PIPE_MASTER}) == EINVAL);
     CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_NULL}) == EOPNOTSUPP);
     CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ONE, .ring_id = 1}) == EINVAL);
-    CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ALL, .flags = REG_MONITOR_TX}) == EOPNOTSUPP);
+    CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ALL, .flags = REG_MONITOR_TX}) == EPERM);
     CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ALL, .mem_id = 999}) == EINVAL);
     CHECK(refused("lan0:a{1", (struct nm_register){.mode = MODE_ALL}) == EOPNOTSUPP);
     CHECK(refused("lan0:a}1", (struct nm_register){.mode = MODE_ALL}) == EOPNOTSUPP);
@@ -713,6 +713,30 @@ static void waiters_case(void) {
     }
 }
 
+/* Monitors of what a port sends, receives, and both. They send nothing, and hear nothing of each other. */
+static void monitors_case(void) {
+    CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ALL, .flags = REG_MONITOR_TX}) == EINVAL);
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    CHECK(refused("lan0:a", (struct nm_register){.mode = MODE_ONE, .flags = REG_MONITOR_TX}) == EOPNOTSUPP);
+    struct port sent = port_make("lan0:a", (struct nm_register){.flags = REG_MONITOR_TX});
+    struct port received = port_make("lan0:a", (struct nm_register){.flags = REG_MONITOR_RX});
+    struct port both = port_make("lan0:a", (struct nm_register){.flags = REG_MONITOR_COPYLESS});
+    send_frames(&a, 1, 0, 100);
+    expect(&b, 0, 100);
+    expect(&sent, 0, 100);
+    expect(&both, 0, 100);
+    send_frames(&b, 2, 100, 50);
+    expect(&a, 100, 50);
+    expect(&received, 100, 50);
+    expect(&both, 100, 50);
+    send_frames(&both, 3, 150, 10);
+    drain(&both, 0);
+    send_frames(&a, 1, 150, 1);
+    expect(&b, 150, 1);
+    expect(&sent, 150, 1);
+    CHECK(ioctl(received.fd, NM_RXSYNC, NULL) == 0 && ring_space(received.rx[0]) == 0);
+}
+
 static const struct { const char *name; void (*run)(void); } cases[] = {
     {"ioctl", ioctl_case}, {"poll", poll_case}, {"ppoll", ppoll_case}, {"select", select_case},
     {"epoll-level", epoll_level_case}, {"epoll-edge", epoll_edge_case}, {"threads", threads_case},
@@ -720,7 +744,7 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
     {"extra", extra_case}, {"slots", slots_case}, {"bad-ring", bad_ring_case}, {"legacy", legacy_case},
     {"flags", flags_case}, {"busy", busy_case}, {"refused", refused_case}, {"info", info_case},
     {"killed", killed_case}, {"killed-busy", killed_busy_case}, {"counted", counted_case}, {"exit", exit_case},
-    {"last", last_case}, {"no-address", no_address_case}, {"waiters", waiters_case},
+    {"last", last_case}, {"no-address", no_address_case}, {"waiters", waiters_case}, {"monitors", monitors_case},
 };
 
 int main(int argc, char **argv) {

@@ -140,6 +140,11 @@ fn frames_without_an_address_pass_from_netmap_ports() {
 }
 
 #[test]
+fn monitors_hear_what_a_port_sends_and_receives_where_the_administrator_allows_them() {
+    case(&Daemon::start(&format!("{CONFIG}[attach]\nmonitors = true\n")), "monitors");
+}
+
+#[test]
 fn all_who_wait_for_one_descriptor_wake_up() {
     alone("waiters");
 }

@@ -62,6 +62,7 @@ pub fn all_of(name: &str) -> Register {
         wish: Wish { tx_slots: 64, rx_slots: 64, ..Wish::default() },
         extra_buffers: 0,
         region: 0,
+        monitor: Default::default(),
     }
 }
 

@@ -140,17 +140,16 @@ impl LiveSwitch {
     /// Returns the captures and mirrors of each port, by the port's index. Ports that are not live are left out.
     fn watches(&self) -> BTreeMap<u16, Watch> {
         let index = |name: &Name| self.ports.get(name).map(|live| live.owner.index());
-        let is_mirror = |live: &LivePort| !live.settings.mirror.is_empty();
         let mut watches: BTreeMap<u16, Watch> = BTreeMap::new();
         for (port, tap) in self.taps.iter().filter_map(|(name, tap)| Some((index(name)?, tap))) {
             watches.entry(port).or_default().taps.push(Arc::clone(tap));
         }
-        for mirror in self.ports.values().filter(|live| is_mirror(live)) {
+        for mirror in self.ports.values().filter(|live| live.is_mirror()) {
             watches.entry(mirror.owner.index()).or_default().is_mirror = true;
             let direction = mirror.settings.mirror_direction;
             for live in mirror.settings.mirror.iter().filter_map(|name| self.ports.get(name)) {
                 // Nothing prevents a dynamic port from being a mirror, or from mirroring itself.
-                if is_mirror(live) {
+                if live.is_mirror() {
                     continue;
                 }
                 let watch = watches.entry(live.owner.index()).or_default();
@@ -160,6 +159,16 @@ impl LiveSwitch {
                 if direction != Direction::In {
                     watch.mirrors_out.push(mirror.owner.index());
                 }
+            }
+        }
+        for (mirror, monitored) in self.ports.values().filter_map(|live| Some((live, live.monitor.as_ref()?))) {
+            let Some(live) = self.ports.get(&monitored.port).filter(|live| !live.is_mirror()) else { continue };
+            let watch = watches.entry(live.owner.index()).or_default();
+            if monitored.frames.sent {
+                watch.mirrors_in.push(mirror.owner.index());
+            }
+            if monitored.frames.received {
+                watch.mirrors_out.push(mirror.owner.index());
             }
         }
         watches

@@ -8,5 +8,5 @@ mod build;
 mod port;
 mod switch;
 
-pub use port::{Address, LivePort, NewPort, SuspendedPort};
+pub use port::{Address, LivePort, Monitored, NewPort, SuspendedPort};
 pub use switch::LiveSwitch;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringway_abi::netmap::Monitor;
 use ringway_engine::Source;
 use ringway_ports::process::ClientId;
 use ringway_switch::{self as data, CountersReading, Owner, Policy};
@@ -26,6 +27,8 @@ pub struct LivePort {
     pub front_end: Option<Arc<FrontEnd>>,
     /// True for a port of the netmap API: see [`data::Member::any_source`].
     pub any_source: bool,
+    /// The port is a monitor of the netmap API: it mirrors this port.
+    pub monitor: Option<Monitored>,
     /// The policy that follows from its settings, as of the last build.
     pub policy: Option<Policy>,
     /// The counters of its predecessors, which had its name and its settings.
@@ -35,6 +38,11 @@ pub struct LivePort {
 }
 
 impl LivePort {
+    /// Returns true if it mirrors other ports.
+    pub fn is_mirror(&self) -> bool {
+        !self.settings.mirror.is_empty() || self.monitor.is_some()
+    }
+
     /// Returns its counters together with those of its predecessors.
     pub fn counters(&self) -> CountersReading {
         self.port.counters().read().and(&self.before)
@@ -52,6 +60,16 @@ pub struct NewPort {
     pub client: Option<ClientId>,
     pub front_end: Option<Arc<FrontEnd>>,
     pub any_source: bool,
+    pub monitor: Option<Monitored>,
+}
+
+/// The port that a monitor of the netmap API mirrors. It need not be live.
+#[derive(Clone, Debug)]
+pub struct Monitored {
+    /// Its name, in the monitor's switch.
+    pub port: Name,
+    /// The frames that the monitor hears.
+    pub frames: Monitor,
 }
 
 /// What remains of a configured port that was closed, for the port that is opened in its place.

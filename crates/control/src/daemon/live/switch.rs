@@ -115,9 +115,10 @@ impl LiveSwitch {
             }
         };
         let owner = Owner::new(index, self.generations[usize::from(index)]);
-        let NewPort { settings, port, source, poller, client, front_end, any_source } = new;
+        let NewPort { settings, port, source, poller, client, front_end, any_source, monitor } = new;
         let (policy, before) = before.map(|before| (before.policy, before.counters)).unwrap_or_default();
-        let live = LivePort { settings, port, source, poller, client, front_end, any_source, policy, before, owner };
+        let live =
+            LivePort { settings, port, source, poller, client, front_end, any_source, monitor, policy, before, owner };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
@@ -286,7 +287,16 @@ mod tests {
         let port = Arc::new(data::Port::new("p", sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
         let settings = Port::new(lan, Kind::Process, &name);
-        let new = NewPort { settings, port, source, poller: 0, client: None, front_end: None, any_source: false };
+        let new = NewPort {
+            settings,
+            port,
+            source,
+            poller: 0,
+            client: None,
+            front_end: None,
+            any_source: false,
+            monitor: None,
+        };
         switch.insert(name.clone(), new);
         switch.ports()[&name].owner.index()
     }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use self::ports::Group;
 use super::attach::{AttachHost, Reservation, Wanted};
-use super::live::LivePort;
+use super::live::{LivePort, Monitored};
 use super::state::Daemon;
 use crate::config::{Create, Name};
 
@@ -41,41 +41,15 @@ fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
 
 impl NetmapHost for AttachHost {
     fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal> {
-        let wanted = |error: &RegionError| refusal(&register.name, error);
+        if !register.monitor.is_empty() {
+            let (name, monitored) = self.lock().plan_monitor(register)?;
+            let wish = Wish { tx_rings: 1, ..register.wish };
+            return self.open(client, family, &Register { name, wish, ..register.clone() }, Some(monitored));
+        }
         if let Some(registration) = self.lock().share(client, family, register)? {
             return Ok(registration);
         }
-        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
-            let text = format!("memory {}: the program has no ports in it", register.region);
-            return Err(Refusal::new(Errno::INVAL, text));
-        }
-        let (reservation, most) = self.lock().reserve_netmap(register)?;
-        let Reservation { wanted: port, colour, existed, mac } = reservation;
-        let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
-        let opened = region.open(&register.wish, colour).or_else(|error| match error {
-            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
-                // Pollers may still use ports that have been closed.
-                self.settle_released();
-                region.open(&register.wish, colour)
-            }
-            error => Err(error),
-        });
-        let (sides, shared) = opened.map_err(|error| wanted(&error))?;
-        let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
-        if existed {
-            // The port has limits of its predecessor, which only one port may use at a time.
-            self.settle();
-        }
-        {
-            let mut daemon = self.lock();
-            daemon.admit(client, &port, sides).map_err(|why| Refusal::new(Errno::BUSY, why))?;
-            let group = Group { family, port: shared, members: HashSet::new() };
-            daemon.netmap.groups.insert(client, group);
-            daemon.netmap.join(client, client);
-        }
-        // Until then a poller in the middle of its round does not deliver to this port.
-        self.settle();
-        Ok(registration)
+        self.open(client, family, register, None)
     }
 
     fn unregister(&mut self, client: ClientId) {
@@ -120,7 +94,75 @@ impl NetmapHost for AttachHost {
     }
 }
 
+impl AttachHost {
+    /// Makes a port and registers its rings.
+    fn open(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+        monitored: Option<Monitored>,
+    ) -> Result<Registration, Refusal> {
+        let wanted = |error: &RegionError| refusal(&register.name, error);
+        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
+            let text = format!("memory {}: the program has no ports in it", register.region);
+            return Err(Refusal::new(Errno::INVAL, text));
+        }
+        let (reservation, most) = self.lock().reserve_netmap(register)?;
+        let Reservation { wanted: mut port, colour, existed, mac } = reservation;
+        port.monitor = monitored;
+        let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
+        let opened = region.open(&register.wish, colour).or_else(|error| match error {
+            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
+                // Pollers may still use ports that have been closed.
+                self.settle_released();
+                region.open(&register.wish, colour)
+            }
+            error => Err(error),
+        });
+        let (sides, shared) = opened.map_err(|error| wanted(&error))?;
+        let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
+        if existed {
+            // The port has limits of its predecessor, which only one port may use at a time.
+            self.settle();
+        }
+        {
+            let mut daemon = self.lock();
+            daemon.admit(client, &port, sides).map_err(|why| Refusal::new(Errno::BUSY, why))?;
+            let group = Group { family, port: shared, members: HashSet::new() };
+            daemon.netmap.groups.insert(client, group);
+            daemon.netmap.join(client, client);
+        }
+        // Until then a poller in the middle of its round does not deliver to this port.
+        self.settle();
+        Ok(registration)
+    }
+}
+
 impl Daemon {
+    /// Returns the name of a new monitor, and what it hears.
+    fn plan_monitor(&self, register: &Register) -> Result<(PortName, Monitored), Refusal> {
+        let name = &register.name;
+        if !self.running.config.attach.monitors {
+            return Err(Refusal::new(Errno::PERM, format!("{name}: [attach] monitors = false allows no monitors")));
+        }
+        let (switch, port) = names(name)?;
+        match self.live(&switch, &port) {
+            Some(live) if live.is_mirror() => {
+                return Err(Refusal::new(Errno::INVAL, format!("{name} is a mirror itself")));
+            }
+            Some(_) => {}
+            None => return Err(Refusal::new(Errno::INVAL, format!("there is no port {name} to monitor"))),
+        }
+        let is_free = |name: &Name| self.live(&switch, name).is_none() && !self.is_configured(&switch, name);
+        let mut names = (0..ringway_switch::MAX_PORTS).filter_map(|number| format!("monitor{number}").parse().ok());
+        let Some(free) = names.find(is_free) else {
+            return Err(Refusal::new(Errno::NOMEM, format!("switch {switch} has no name left for a monitor")));
+        };
+        let name = PortName { switch: switch.to_string(), port: free.to_string() };
+        Ok((name, Monitored { port, frames: register.monitor }))
+    }
+
     /// Returns the live port of this name.
     fn live(&self, switch: &Name, name: &Name) -> Option<&LivePort> {
         self.switches.get(switch)?.ports().get(name)
@@ -175,7 +217,7 @@ impl Daemon {
             if wish.buffer_size == 0 { ringway_abi::netmap::DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
         let layout = Layout::new(wish.shape(buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
         // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
-        let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true };
+        let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true, monitor: None };
         self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
         self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
         self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_abi::layout::{PAGE, netmap_if, netmap_ring};
-use ringway_abi::netmap::{PortName, Register, Rings, Wish};
+use ringway_abi::netmap::{Monitor, PortName, Register, Rings, Wish};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot};
 
@@ -26,7 +26,16 @@ fn name() -> PortName {
 }
 
 fn register(tx: Rings, rx: Rings, exclusive: bool, extra_buffers: u32) -> Register {
-    Register { name: name(), tx, rx, exclusive, wish: Wish::default(), extra_buffers, region: 0 }
+    Register {
+        name: name(),
+        tx,
+        rx,
+        exclusive,
+        wish: Wish::default(),
+        extra_buffers,
+        region: 0,
+        monitor: Monitor::default(),
+    }
 }
 
 fn left(region: &Region) -> u32 {
