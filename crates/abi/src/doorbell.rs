@@ -43,6 +43,9 @@ pub const PAIR_WORDS: usize = PAIR_BYTES / 4;
 pub const INDEX: usize = 0;
 /// Offset of the wake-up request word in a cache line.
 pub const WISH: usize = 1;
+/// Offset, in a client's line, of the word in which a client of the netmap API keeps the `tail` that its program was told, counted
+/// from the first `tail` of a new ring. The switch writes it once, for a ring that does not begin there: of a pipe's end.
+pub const TOLD: usize = 3;
 
 /// A side's own wake-up request, and the number that it used last.
 #[derive(Debug, Default)]

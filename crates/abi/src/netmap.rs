@@ -14,15 +14,22 @@
 //! to withdraw it. A ring keeps its positions when one registration ends and another begins: the client continues at the
 //! positions in the doorbell.
 //!
+//! An end of a pipe (`SWITCH:PORT{ID`, `SWITCH:PORT}ID`) is registered like a port, by any family that has the name first. Its
+//! client also wakes the switch when it returns slots of a receive ring, if the switch asks for that in `rx.wish`. A transmit
+//! ring's `tail` moves when the other end returns the slots. An end that is opened while the other is in use begins at the
+//! positions in its doorbell.
+//!
 //! The socket is `SOCK_SEQPACKET`. All numbers are little-endian. Other requests on the socket have another magic: see
 //! [`crate::attach`].
 
+mod name;
+
 use std::ops::Range;
 
-use crate::attach::{
-    MessageError, NAME_BYTES, REPLY_BYTES, REQUEST_BYTES, is_name, split_name, text_in, u16_at, u32_at,
-};
+use crate::attach::{MessageError, NAME_BYTES, REPLY_BYTES, REQUEST_BYTES, is_name, text_in, u16_at, u32_at};
 use crate::layout::{Layout, LayoutError, Place, Shape};
+
+pub use name::{PipeEnd, PipeRole, PortName};
 
 const REQUEST_MAGIC: u32 = 0x716d_6e72;
 const REPLY_MAGIC: u32 = 0x726d_6e72;
@@ -43,30 +50,6 @@ impl std::fmt::Debug for Family {
     /// Does not show the number: a process that knows it belongs to the family.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Family")
-    }
-}
-
-/// `SWITCH:PORT`, each a valid name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortName {
-    /// Name of the switch.
-    pub switch: String,
-    /// Name of the port.
-    pub port: String,
-}
-
-impl std::str::FromStr for PortName {
-    type Err = MessageError;
-
-    fn from_str(name: &str) -> Result<Self, MessageError> {
-        let (switch, port) = split_name(name)?;
-        Ok(Self { switch: switch.to_owned(), port: port.to_owned() })
-    }
-}
-
-impl std::fmt::Display for PortName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.switch, self.port)
     }
 }
 
@@ -388,8 +371,8 @@ impl Request {
             RECALL => Self::Recall,
             INFO => Self::Info(name()?.parse()?, wish_in(message)?),
             LIST => Self::List(u32_at(message, 8)),
-            ATTACH => Self::Attach(name()?.parse()?),
-            DETACH => Self::Detach(name()?.parse()?),
+            ATTACH => Self::Attach(PortName::of_port(name()?)?),
+            DETACH => Self::Detach(PortName::of_port(name()?)?),
             NEW => Self::New(port_name(name()?)?),
             DELETE => Self::Delete(port_name(name()?)?),
             kind => return Err(MessageError::Kind(kind)),
@@ -684,7 +667,8 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded_to_the_same() {
-        for request in requests() {
+        let of_pipe = Register { name: "lan0:a{1".parse().expect("a name"), ..register() };
+        for request in requests().into_iter().chain([Request::Register(of_pipe)]) {
             let message = request.encode();
             assert!(is_netmap(&message));
             assert_eq!(Request::decode(&message), Ok(request));
@@ -727,6 +711,8 @@ mod tests {
         assert!(refused(&|r| r.wish.buffer_size = 2000).contains("buffer_size 2000"));
         assert!(refused(&|r| r.wish.header = 11).contains("header 11"));
         assert!(refused(&|r| r.name.port = "a/b".to_owned()).contains("a/b"));
+        let of_pipe = Request::Attach("lan0:a}1".parse().expect("a name")).encode();
+        assert!(matches!(Request::decode(&of_pipe), Err(MessageError::Name(_))), "only ports are attached");
         assert_eq!(Request::decode(&[0; 3]), Err(MessageError::Length(3)));
         assert!(matches!(Request::decode(&[0; REQUEST_BYTES]), Err(MessageError::Magic(0))));
     }

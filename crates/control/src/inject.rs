@@ -47,7 +47,7 @@ mod with {
     use ringway_ports::PortIo;
     use ringway_switch::{
         Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
-        Output, OutputCapabilities, PortFault, WakeOn,
+        Moved, Output, OutputCapabilities, PortFault, WakeOn,
     };
 
     use super::Point;
@@ -149,6 +149,10 @@ mod with {
 
         fn last_frames(&self) -> usize {
             self.inner.last_frames()
+        }
+
+        fn take_moved(&mut self) -> Moved {
+            self.inner.take_moved()
         }
     }
 

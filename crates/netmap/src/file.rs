@@ -49,6 +49,8 @@ pub(crate) struct Registration {
     pub(crate) layout: Layout,
     pub(crate) tx: Range<u16>,
     pub(crate) rx: Range<u16>,
+    /// It is an end of a pipe.
+    pub(crate) is_pipe: bool,
 }
 
 /// An open file.
@@ -282,8 +284,8 @@ impl File {
         self.call.put(given.call);
         // SAFETY: the state says that there is no registration, and the request lock keeps other writers away.
         let slot = unsafe { &mut *self.registration.get() };
-        if let Some(old) = slot.replace(Registration { region, layout, tx: granted.tx.clone(), rx: granted.rx.clone() })
-        {
+        let (tx, rx, is_pipe) = (granted.tx.clone(), granted.rx.clone(), granted.numbers.name.pipe.is_some());
+        if let Some(old) = slot.replace(Registration { region, layout, tx, rx, is_pipe }) {
             old.region.end();
         }
         self.state.store(State::Registered as u32, Ordering::Release);
@@ -338,6 +340,7 @@ impl Registration {
             buffer_count: self.layout.buffer_count,
             buffer_size: shape.buffer_size,
             dir,
+            is_pipe: self.is_pipe,
         })
     }
 

@@ -17,14 +17,13 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{
-    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence,
+    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence,
 };
 use ringway_abi::layout::netmap_ring;
 
 use crate::user;
 
 const NUMBER: usize = 2;
-const TOLD: usize = 3;
 const GRANTED: usize = 4;
 const WAITERS: usize = 5;
 /// `ring->flags`, and its flag for `ring->ts`.
@@ -53,6 +52,8 @@ pub(crate) struct Ring {
     pub(crate) buffer_count: u32,
     pub(crate) buffer_size: u32,
     pub(crate) dir: Dir,
+    /// It belongs to an end of a pipe: the other end's sender waits for the slots that this one returns.
+    pub(crate) is_pipe: bool,
 }
 
 /// Result of a synchronisation.
@@ -168,7 +169,7 @@ impl Ring {
             }
             synced.moved = true;
             self.bell(self.client() + INDEX).store(head, Ordering::Release);
-            if self.dir == Dir::Tx {
+            if self.dir == Dir::Tx || self.is_pipe {
                 publish_fence();
                 synced.kick = granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
             }

@@ -56,8 +56,8 @@ pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, Discarded, Entry, Examined,
-    FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Output, OutputCapabilities, PendingCalls,
-    Port, PortFault, Tap, TappedFrame, TimeSpent, WakeOn, Watch,
+    FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output, OutputCapabilities,
+    PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, WakeOn, Watch,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::Time;

@@ -238,8 +238,9 @@ impl Daemon {
     /// Checks the limits of `[attach]` and of the switch.
     pub(super) fn within_limits(&self, wanted: &Wanted) -> Result<(), String> {
         let limits = &self.running.config.attach;
-        if self.clients.len() >= limits.max_ports as usize {
-            return Err(format!("{} clients are attached: [attach] max_ports allows no more", self.clients.len()));
+        let clients = self.clients.len() + self.pipes.ends();
+        if clients >= limits.max_ports as usize {
+            return Err(format!("{clients} clients are attached: [attach] max_ports allows no more"));
         }
         if self.switches.get(&wanted.switch).is_some_and(|s| !s.has_room()) {
             return Err(format!("switch {} is full: it has {} ports", wanted.switch, ringway_switch::MAX_PORTS));

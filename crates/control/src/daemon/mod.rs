@@ -6,11 +6,13 @@
 //! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
+//! - `pipes`: pipes of the netmap API as pollers take them.
 //! - [`running`]: the configuration, and the configuration that a request would make of it (pure).
 //! - `open`: opens the devices and sockets of configured ports.
 //! - [`state`]: [`Daemon`], the state, and the steps that several operations share.
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
-//!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
+//!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipe_clients` (these programs
+//!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
 //!   not be opened), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
@@ -34,6 +36,8 @@ pub mod limits;
 pub mod live;
 mod netmap;
 mod open;
+mod pipe_clients;
+mod pipes;
 mod recovery;
 pub mod refused;
 mod reopen;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_engine::warn_limited;
 use ringway_switch::{Defect, PortFault};
 
 use super::defects::{TWICE_WITHIN, Verdict};
@@ -22,7 +23,7 @@ impl Daemon {
             })
         });
         let faulty: Vec<_> = faulty.collect();
-        let is_any = !faulty.is_empty();
+        let is_any = !faulty.is_empty() | self.end_faulty_pipes();
         for (key, kind, fault) in faulty {
             let detail = fault.to_string();
             let line = self.log_line(&key, &format!(" ended: {detail}"));
@@ -45,6 +46,25 @@ impl Daemon {
                 }
             };
             self.note_fault(&key, fault.name(), detail, place);
+        }
+        is_any
+    }
+
+    /// Closes every end of a pipe that has a fault. Returns true if there was one.
+    fn end_faulty_pipes(&mut self) -> bool {
+        let faulty = self.pipes.faulty();
+        let is_any = !faulty.is_empty();
+        for (end, fault) in faulty {
+            let (label, detail) = (end.to_string(), fault.to_string());
+            self.close_end(&end, &detail);
+            if let PortFault::InternalError(defect) = fault {
+                tracing::error!("pipe {label} ended: {detail}");
+                if defect.role.is_attributable() {
+                    self.count_dynamic_defect(&end.pipe.switch, Instant::now());
+                }
+            } else {
+                warn_limited(&format!("pipe {label} ended: {detail}"));
+            }
         }
         is_any
     }

@@ -9,6 +9,7 @@ use ringway_switch::{CountersReading, Policy};
 use super::defects::Pause;
 use super::limits;
 use super::live::{LivePort, LiveSwitch};
+use super::pipes::{EndName, LiveEnd};
 use super::refused::Refused;
 use super::slow::slow_status;
 use super::state::{Daemon, unknown};
@@ -60,6 +61,7 @@ impl Daemon {
             |name: &Name, port: &Port| self.switches.get(&port.switch).is_some_and(|s| s.ports().contains_key(name));
         let absent = self.running.config.ports.iter().filter(|(name, port)| !is_live(name, port));
         ports.extend(absent.map(|(name, port)| self.absent_status(name, port)));
+        ports.extend(self.pipes.ends_in_use().map(|(end, live)| end_status(&end, live)));
         let is_configured =
             |switch: &Name, name: &Name| self.running.config.ports.get(name).is_some_and(|port| port.switch == *switch);
         let disabled = self.defects.all_disabled().filter(|((switch, name), _)| !is_configured(switch, name));
@@ -273,6 +275,14 @@ fn live_status(name: &Name, live: &LivePort, until: Instant) -> PortStatus {
     }
     let slow = slow_status(&live.source.slow());
     counted(PortStatus { poller: Some(live.poller), slow, ..status }, &live.counters())
+}
+
+/// Returns the status of an end of a pipe: that of a process port, without keys.
+fn end_status(end: &EndName, live: &LiveEnd) -> PortStatus {
+    let settings = Port::new(end.pipe.switch.clone(), Kind::Process, &end.pipe.port);
+    let state = if live.port.fault().is_some() { "failed" } else { State::Up.as_str() };
+    let status = settings_status(&end.pipe.port, &settings, state, None);
+    counted(PortStatus { name: end.name(), ..status }, &live.port.counters().read())
 }
 
 fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {

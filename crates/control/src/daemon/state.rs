@@ -20,6 +20,7 @@ use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
+use super::pipes::Pipes;
 use super::refused::Refused;
 use super::running::Running;
 use crate::config::port::DynamicPorts;
@@ -50,6 +51,8 @@ pub struct Daemon {
     pub(super) clients: HashMap<ClientId, (Name, Name)>,
     /// The clients of ports of the netmap API.
     pub(super) netmap: NetmapPorts,
+    /// The pipes of the netmap API.
+    pub(super) pipes: Pipes,
     pub(super) disconnector: Option<Disconnector>,
     pub(super) next_colour: u32,
     pub(super) faults: Faults,
@@ -91,6 +94,7 @@ impl Daemon {
             buckets: Buckets::default(),
             clients: HashMap::new(),
             netmap: NetmapPorts::default(),
+            pipes: Pipes::default(),
             disconnector: None,
             next_colour: 0,
             faults: Faults::default(),
@@ -254,7 +258,8 @@ impl Daemon {
         for (name, switch) in switches {
             switch.show(captures.of(name));
         }
-        let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets)).collect();
+        let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets));
+        let ports = ports.chain(self.pipes.attached()).collect();
         self.engine.publish(Topology { ports });
         self.switches.values_mut().for_each(LiveSwitch::published);
     }

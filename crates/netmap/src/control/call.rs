@@ -39,11 +39,18 @@ impl Call<'_> {
     /// # Errors
     /// EOPNOTSUPP: a pipe. ENXIO: it is no name of a port.
     pub(super) fn port_name(&self) -> Result<PortName, c_int> {
+        let name = self.port_or_end()?;
+        if name.pipe.is_some() { Err(libc::EOPNOTSUPP) } else { Ok(name) }
+    }
+
+    /// Returns the name as `SWITCH:PORT`, or as an end of a pipe.
+    ///
+    /// # Errors
+    /// EINVAL: it is no name of an end. ENXIO: it is no name of a port.
+    pub(super) fn port_or_end(&self) -> Result<PortName, c_int> {
         let name = std::str::from_utf8(self.name()).map_err(|_| libc::ENXIO)?;
-        if name.contains(['{', '}']) {
-            return Err(libc::EOPNOTSUPP);
-        }
-        name.parse().map_err(|_| libc::ENXIO)
+        let error = if name.contains(['{', '}']) { libc::EINVAL } else { libc::ENXIO };
+        name.parse().map_err(|_| error)
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {

@@ -79,9 +79,8 @@ fn set(call: &mut Call<'_>, legacy: &mut Legacy) -> Result<(), c_int> {
     match legacy.cmd {
         0 => {
             let mut body = register_body(legacy);
-            let pipe = matches!(body.mode, mode::PIPE_MASTER | mode::PIPE_SLAVE);
-            if pipe {
-                return Err(libc::EOPNOTSUPP);
+            if matches!(body.mode, mode::PIPE_MASTER | mode::PIPE_SLAVE) {
+                name_end(call, &mut body);
             }
             call.register(&mut body)?;
             legacy.offset = u32::try_from(body.offset).map_err(|_| libc::EOVERFLOW)?;
@@ -120,6 +119,16 @@ fn set(call: &mut Call<'_>, legacy: &mut Legacy) -> Result<(), c_int> {
         POLLING_ON | POLLING_OFF => call.polling(&mut abi::PollingBody { mode: 0, first_cpu: 0, cpus: 0, reserved: 0 }),
         _ => Err(libc::EINVAL),
     }
+}
+
+/// Replaces the older mode of a pipe's end, whose number is that of the ring, by the end's name.
+fn name_end(call: &mut Call<'_>, body: &mut RegisterBody) {
+    let sign = if body.mode == mode::PIPE_MASTER { '{' } else { '}' };
+    let suffix = format!("{sign}{}", body.ring_id);
+    // The name of the older form has at most 15 bytes.
+    let end = call.name().len();
+    call.header.name[end..end + suffix.len()].copy_from_slice(suffix.as_bytes());
+    (body.mode, body.ring_id) = (mode::ALL_NIC, 0);
 }
 
 /// Returns the registration that the older form asks for.

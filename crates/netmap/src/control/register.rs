@@ -54,7 +54,7 @@ impl Call<'_> {
         let name = match body.mode {
             mode::PIPE_MASTER | mode::PIPE_SLAVE => return Err(libc::EINVAL),
             mode::NULL => return Err(libc::EOPNOTSUPP),
-            _ => self.port_name()?,
+            _ => self.port_or_end()?,
         };
         let mut wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
         wish.header = super::vale::wanted_header(&name);
@@ -120,7 +120,7 @@ impl Call<'_> {
             return Err(libc::EINVAL);
         }
         let wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
-        let name = self.port_name()?;
+        let name = self.port_or_end()?;
         let _held = self.file.request.take();
         let numbers = self.numbers(Request::Info(name, wish))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {
@@ -137,7 +137,7 @@ impl Call<'_> {
 
     /// One pool of buffers, and one of parts of ports, which have no fixed size here.
     pub(super) fn pools_info(&mut self, body: &mut PoolsBody) -> Result<(), c_int> {
-        let name = self.port_name()?;
+        let name = self.port_or_end()?;
         let _held = self.file.request.take();
         let numbers = self.numbers(Request::Info(name, Wish::default()))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {

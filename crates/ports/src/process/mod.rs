@@ -2,6 +2,7 @@
 //!
 //! - `server`: the server of `attach.sock`.
 //! - `region`: one memory for several ports, for the netmap API.
+//! - `pipe`: pipes between two programs.
 //! - `ring`: one ring of a client's memory, as the switch uses it.
 //! - `input`: the client's transmit rings; `output`: the client's receive rings.
 //!
@@ -12,6 +13,7 @@
 mod client_handles;
 mod input;
 mod output;
+mod pipe;
 mod region;
 mod ring;
 mod server;
@@ -35,6 +37,7 @@ use input::ProcessInput;
 use output::ProcessOutput;
 use ring::Doorbell;
 
+pub use pipe::{Pipe, open_end};
 pub use region::{Region, RegionError, RegionPort, Registration};
 pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal};
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use client::{Bound, Netmap, OURS, THEIRS, all_of, connected, open};
-use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, WISH};
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH};
 use ringway_abi::netmap::{Family, PortName, Reply, Request, Rings, Wish};
 use ringway_abi::{Slot, slot::NS_BUF_CHANGED};
 use ringway_scenes::{Daemon, until};
@@ -229,6 +229,125 @@ fn slots_that_name_any_number_break_only_their_own_port() {
     }
     a.send(0, &patterned(station(2u32), station(1u32), 200, 1));
     assert_eq!(b.receive(0).len(), 200);
+}
+
+/// Both ends of a pipe: of one family, or of two.
+fn pipe(daemon: &Daemon, families: [Family; 2]) -> [(Netmap, Bound); 2] {
+    [("lan0:a{1", families[0]), ("lan0:a}1", families[1])].map(|(end, family)| {
+        let netmap = open(daemon, family);
+        let bound = netmap.register(all_of(end));
+        (netmap, bound)
+    })
+}
+
+#[test]
+fn a_pipe_carries_any_bytes_in_order_and_stops_a_sender_whose_receiver_is_full() {
+    for families in [[OURS, OURS], [OURS, THEIRS]] {
+        let daemon = Daemon::start("[switch.lan0]\n");
+        let [(_m, master), (_s, slave)] = pipe(&daemon, families);
+        for round in 0..3 {
+            // 63 slots are free; the receiver takes nothing before all are sent.
+            for number in 0..63u8 {
+                master.send(0, &vec![number; 1 + usize::from(number) * 33]);
+            }
+            until("all frames have come", || {
+                let bell = slave.doorbell(0);
+                let tail = bell[RX_SWITCH + INDEX].load(Ordering::SeqCst);
+                (tail + 64 - bell[RX_CLIENT + INDEX].load(Ordering::SeqCst)) % 64 == 63
+            });
+            let tail = || master.doorbell(0)[TX_SWITCH + INDEX].load(Ordering::SeqCst);
+            let head = || master.doorbell(0)[TX_CLIENT + INDEX].load(Ordering::SeqCst);
+            assert_eq!(tail(), head(), "the sender has no slot left");
+            for number in 0..63u8 {
+                assert_eq!(slave.receive(0), vec![number; 1 + usize::from(number) * 33], "round {round}");
+            }
+            slave.kick();
+            master.flushed(0);
+        }
+        let ends = [daemon.port("a{1"), daemon.port("a}1")];
+        assert_eq!((&ends[0]["in"]["frames"], &ends[1]["out"]["frames"]), (&189.into(), &189.into()), "{ends:?}");
+        assert!(ends.iter().all(|end| end["drops"] == serde_json::json!({})), "{ends:?}");
+    }
+}
+
+#[test]
+fn an_end_with_wrong_positions_ends_alone_and_another_takes_its_place() {
+    for families in [[OURS, OURS], [OURS, THEIRS]] {
+        for line in [TX_CLIENT, RX_CLIENT] {
+            let daemon = Daemon::start("[switch.lan0]\n");
+            let [(_m, master), (evil, bound)] = pipe(&daemon, families);
+            master.send(0, b"waits");
+            bound.wait(0);
+            for slot in 0..64 {
+                bound.rx_slot(0, slot).store(u64::MAX, Ordering::SeqCst);
+            }
+            // Beyond the slots that the client has, and within the ring.
+            bound.doorbell(0)[line + INDEX].store(if line == TX_CLIENT { 64 } else { 2 }, Ordering::SeqCst);
+            bound.kick();
+            match evil.end() {
+                Some(Reply::Refused { text, .. }) => assert!(text.contains("head"), "{text}"),
+                other => panic!("{other:?} does not say why"),
+            }
+            gone(&daemon, "a}1");
+            assert_eq!(daemon.port("a{1")["state"], "up");
+            if families[1] == THEIRS {
+                let next = open(&daemon, THEIRS);
+                let slave = next.register(all_of("lan0:a}1"));
+                assert_eq!(slave.receive(0), b"waits", "what was not returned comes to the next");
+                slave.send(0, b"answer");
+                assert_eq!(master.receive(0), b"answer");
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_of_a_pipe_that_name_no_buffer_arrive_empty_and_are_counted() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let [(_m, master), (_s, slave)] = pipe(&daemon, [OURS, THEIRS]);
+    for (slot, buffer) in (0..).zip([0, 1, u32::MAX]) {
+        master.tx_slot(0, slot).store(Slot { buffer, len: 60, flags: 0 }.to_word(), Ordering::SeqCst);
+    }
+    master.publish(0, 3);
+    for _ in 0..3 {
+        assert_eq!(slave.receive(0), b"");
+    }
+    slave.rx_slot(0, 3).store(Slot { buffer: 0, len: 0, flags: 0 }.to_word(), Ordering::SeqCst);
+    master.send(0, b"lost");
+    assert_eq!(Slot::from_word(slave.wait(0).load(Ordering::SeqCst)).len, 0);
+    slave.next(0);
+    master.send(0, b"good");
+    assert_eq!(slave.receive(0), b"good");
+    until("they are counted", || {
+        let bad = |end: &str| daemon.port(end)["drops"]["bad_buffer"].as_u64();
+        bad("a{1") == Some(3) && bad("a}1") == Some(1)
+    });
+}
+
+#[test]
+fn ends_of_a_pipe_belong_to_families_and_go_with_their_last_registrations() {
+    let daemon = Daemon::start("[attach]\ncreate = \"ports\"\n[switch.lan0]\n");
+    let [(m, master), (s, slave)] = pipe(&daemon, [OURS, THEIRS]);
+    assert_ne!(master.granted.numbers.region, slave.granted.numbers.region);
+    assert_eq!(open(&daemon, THEIRS).refused(&Request::Register(all_of("lan0:a{1"))).0, Errno::BUSY);
+    assert_eq!(open(&daemon, OURS).refused(&Request::Register(all_of("lan9:a{1"))).0, Errno::NXIO);
+    let second = open(&daemon, OURS);
+    let same = second.register(all_of("lan0:a{1"));
+    drop(m);
+    same.send(0, b"from the second");
+    assert_eq!(slave.receive(0), b"from the second");
+    // A process of the sender is gone: what it has published arrives.
+    same.send(0, b"last");
+    drop(second);
+    gone(&daemon, "a{1");
+    assert_eq!(slave.receive(0), b"last");
+    drop(s);
+    gone(&daemon, "a}1");
+    let [(_m, master), (_s, slave)] = pipe(&daemon, [OURS, OURS]);
+    assert_eq!(master.granted.numbers.region, slave.granted.numbers.region, "a new pipe in one memory");
+    let number = Slot::from_word(master.tx_slot(0, 0).load(Ordering::SeqCst)).buffer;
+    master.send(0, b"swapped");
+    assert_eq!(Slot::from_word(slave.wait(0).load(Ordering::SeqCst)).buffer, number, "the same buffer, not a copy");
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use ringway_memory::Mapping;
 
 use super::fault::PortFault;
-use super::input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
+use super::input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 use crate::batch::{Batch, MOST_BYTES};
 
 /// Time that one port took in examined passes, and the frames moved in it.
@@ -136,5 +136,12 @@ impl Input for Examined<'_> {
 
     fn last_frames(&self) -> usize {
         self.input.last_frames()
+    }
+
+    fn take_moved(&mut self) -> Moved {
+        let moved = self.time(|input| input.take_moved());
+        self.spent.frames = self.spent.frames.saturating_add(moved.frames);
+        self.spent.bytes = self.spent.bytes.saturating_add(moved.bytes);
+        moved
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use detour::Taken;
 pub use event::CallReason;
 pub use examined::{DeliveryTime, Examined, TimeSpent};
 pub use fault::PortFault;
-pub use input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
+pub use input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
 pub use output::{Output, OutputCapabilities};
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};

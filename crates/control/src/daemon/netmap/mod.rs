@@ -23,7 +23,7 @@ use super::state::Daemon;
 use crate::config::{Create, Name};
 
 /// Returns the refusal that netmap's programs expect for this error.
-fn refusal(label: &PortName, error: &RegionError) -> Refusal {
+pub(super) fn refusal(label: &PortName, error: &RegionError) -> Refusal {
     let errno = match error {
         RegionError::TooLarge { .. } | RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => Errno::NOMEM,
         RegionError::Registrations(_) => Errno::NOMEM,
@@ -34,7 +34,7 @@ fn refusal(label: &PortName, error: &RegionError) -> Refusal {
     Refusal::new(errno, format!("{label}: {error}"))
 }
 
-fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
+pub(super) fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
     let parse = |text: &str| text.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error));
     Ok((parse(&name.switch)?, parse(&name.port)?))
 }
@@ -42,9 +42,15 @@ fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
 impl NetmapHost for AttachHost {
     fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal> {
         if !register.monitor.is_empty() {
+            if register.name.pipe.is_some() {
+                return Err(Refusal::new(Errno::OPNOTSUPP, format!("{}: a pipe has no monitors", register.name)));
+            }
             let (name, monitored) = self.lock().plan_monitor(register)?;
             let wish = Wish { tx_rings: 1, ..register.wish };
             return self.open(client, family, &Register { name, wish, ..register.clone() }, Some(monitored));
+        }
+        if let Some(end) = &register.name.pipe {
+            return self.register_end(client, family, register, end);
         }
         if let Some(registration) = self.lock().share(client, family, register)? {
             return Ok(registration);
@@ -57,9 +63,13 @@ impl NetmapHost for AttachHost {
         if let Some(leader) = daemon.netmap.leave(client) {
             daemon.detach(leader);
         }
+        daemon.leave_pipe(client);
     }
 
     fn info(&mut self, family: Family, name: &PortName, wish: &Wish) -> Result<Numbers, Refusal> {
+        if let Some(end) = &name.pipe {
+            return self.info_of_end(family, name, wish, end);
+        }
         let (reserved, most) = {
             let mut daemon = self.lock();
             if let Some((group, mac)) = daemon.group_of(name)? {
@@ -159,12 +169,19 @@ impl Daemon {
         let Some(free) = names.find(is_free) else {
             return Err(Refusal::new(Errno::NOMEM, format!("switch {switch} has no name left for a monitor")));
         };
-        let name = PortName { switch: switch.to_string(), port: free.to_string() };
+        let name = PortName { switch: switch.to_string(), port: free.to_string(), pipe: None };
         Ok((name, Monitored { port, frames: register.monitor }))
     }
 
+    /// Returns the numbers of the slots of a netmap port's rings, if it is live: of a transmit and of a receive ring.
+    pub(super) fn slots_of(&self, switch: &Name, port: &Name) -> Option<(u32, u32)> {
+        let group = self.netmap.groups.get(&self.live(switch, port)?.client?)?;
+        let shape = group.port.layout().shape;
+        Some((shape.tx_slots, shape.rx_slots))
+    }
+
     /// Returns the live port of this name.
-    fn live(&self, switch: &Name, name: &Name) -> Option<&LivePort> {
+    pub(super) fn live(&self, switch: &Name, name: &Name) -> Option<&LivePort> {
         self.switches.get(switch)?.ports().get(name)
     }
 
@@ -248,7 +265,7 @@ impl Daemon {
             let mut count = 0;
             for (port_index, port) in ports.enumerate() {
                 if port_index == left {
-                    let name = PortName { switch: switch.to_string(), port: port.to_string() };
+                    let name = PortName { switch: switch.to_string(), port: port.to_string(), pipe: None };
                     return Ok(Listed { name, switch_index: switch_index as u32, port_index: left as u32 });
                 }
                 count += 1;

@@ -14,12 +14,17 @@ pub struct Regions {
 }
 
 impl Regions {
-    pub(super) fn of(&self, family: &Family) -> Option<Arc<Region>> {
+    pub(in crate::daemon) fn of(&self, family: &Family) -> Option<Arc<Region>> {
         self.regions.get(family)?.upgrade()
     }
 
     /// Returns the family's region. Makes one if the family has none.
-    pub(super) fn take(&mut self, family: Family, wish: &Wish, most: u64) -> Result<Arc<Region>, RegionError> {
+    pub(in crate::daemon) fn take(
+        &mut self,
+        family: Family,
+        wish: &Wish,
+        most: u64,
+    ) -> Result<Arc<Region>, RegionError> {
         self.regions.retain(|_, region| region.strong_count() > 0);
         if let Some(region) = self.of(&family) {
             return Ok(region);

@@ -75,6 +75,17 @@ impl Calls {
         *used &= !(1 << place);
     }
 
+    /// Signals the eventfds of all registrations.
+    pub(super) fn call_all(&self) {
+        for call in &self.places[..self.high.load(Ordering::SeqCst)] {
+            if call.rings.load(Ordering::SeqCst) != 0
+                && let Some(eventfd) = call.eventfd.get()
+            {
+                let _ = ringway_engine::call(eventfd.as_fd());
+            }
+        }
+    }
+
     pub(super) fn eventfd(&self, place: usize) -> Option<BorrowedFd<'_>> {
         self.places[place].eventfd.get().map(AsFd::as_fd)
     }

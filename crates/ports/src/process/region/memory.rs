@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use ringway_abi::layout::{FIRST_BUFFER, PAGE};
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Wish};
 use ringway_abi::{Layout, Shape};
-use ringway_memory::SharedMemory;
+use ringway_memory::{Mapping, SharedMemory};
 
 use super::error::RegionError;
 use super::room::{Pages, Pool};
@@ -125,8 +125,19 @@ impl Region {
         }
     }
 
+    /// Returns the number of free buffers.
+    #[cfg(test)]
+    pub(in crate::process) fn free_buffers(&self) -> u32 {
+        self.room.lock().pool.left()
+    }
+
+    /// Returns the memory.
+    pub(in crate::process) fn mapping(&self) -> &Arc<Mapping> {
+        self.memory.mapping()
+    }
+
     /// Writes bytes at an offset of the memory.
-    pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+    pub(in crate::process) fn write(&self, offset: usize, bytes: &[u8]) {
         let written = self.memory.mapping().view(offset, bytes.len()).is_some_and(|view| view.write(bytes));
         debug_assert!(written, "a layout lies in its region");
     }

@@ -1,7 +1,7 @@
 //! A port's own part of its region.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_abi::layout::{PAGE, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
@@ -16,17 +16,38 @@ use super::memory::{Region, Sizes};
 pub struct Part {
     pub(super) region: Arc<Region>,
     pub(super) layout: Layout,
+    /// The buffers of its slots go back with it. Of two ends of a pipe that have the same buffers, one has them.
+    has_buffers: AtomicBool,
+}
+
+/// The buffers that the slots of a new port name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// Each slot has one of its own.
+    Own,
+    /// The caller writes the slots.
+    None,
 }
 
 impl Part {
-    pub(super) fn allocate(region: &Arc<Region>, shape: Shape, colour: u32) -> Result<Arc<Self>, RegionError> {
+    /// Allocates a port's part and writes its rings.
+    ///
+    /// # Errors
+    /// The region has no room, or the shape is out of range.
+    pub(in crate::process) fn allocate(
+        region: &Arc<Region>,
+        shape: Shape,
+        colour: u32,
+        buffers_of: Buffers,
+    ) -> Result<Arc<Self>, RegionError> {
         let Sizes { buffers, buffer_count, bytes, .. } = region.sizes;
         let place = |base| Place { base, buffers, buffer_count, bytes };
         // Also checks the shape, which `own_bytes` needs.
         Layout::new(shape, colour).map_err(RegionError::Shape)?;
         let (base, mut given) = {
             let mut room = region.room.lock();
-            let (needed, left) = (shape.slots(), room.pool.left());
+            let needed = if buffers_of == Buffers::Own { shape.slots() } else { 0 };
+            let left = room.pool.left();
             if needed > left {
                 return Err(RegionError::NoBuffers { needed, left });
             }
@@ -38,14 +59,33 @@ impl Part {
         let zeroes = [0; PAGE];
         (base..layout.end).step_by(PAGE).for_each(|page| region.write(page, &zeroes));
         layout.ring_contents(|| given.next().unwrap_or(0), |at, bytes| region.write(at, bytes));
-        Ok(Arc::new(Self { region: Arc::clone(region), layout }))
+        let has_buffers = AtomicBool::new(buffers_of == Buffers::Own);
+        Ok(Arc::new(Self { region: Arc::clone(region), layout, has_buffers }))
+    }
+
+    /// Returns the region.
+    pub(in crate::process) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Returns the layout.
+    pub(in crate::process) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Says whether the buffers of the slots go back to the region with this part.
+    pub(in crate::process) fn set_has_buffers(&self, has: bool) {
+        self.has_buffers.store(has, Ordering::Relaxed);
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let Self { region, layout } = self;
-        let shape = layout.shape;
+        let Self { region, layout, has_buffers } = self;
+        let mut shape = layout.shape;
+        if !*has_buffers.get_mut() {
+            (shape.tx_rings, shape.rx_rings) = (0, 0);
+        }
         let tx = (0..shape.tx_rings).map(|ring| (layout.tx_ring(ring), shape.tx_slots));
         let rx = (0..shape.rx_rings).map(|ring| (layout.rx_ring(ring), shape.rx_slots));
         let mut room = region.room.lock();

@@ -1,13 +1,14 @@
 //! A port in a region.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ringway_abi::Layout;
 use ringway_abi::netmap::Wish;
 use ringway_engine::Signal;
+use ringway_switch::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::input::ProcessInput;
@@ -17,7 +18,7 @@ use super::calls::{Calls, RegionBell};
 use super::claims::Claims;
 use super::error::RegionError;
 use super::memory::Region;
-use super::part::Part;
+use super::part::{Buffers, Part};
 use crate::port_io::PortIo;
 
 impl Region {
@@ -27,22 +28,15 @@ impl Region {
     /// The region has no room for it, the wish is out of range, or the kernel has no descriptors left.
     pub fn open(self: &Arc<Self>, wish: &Wish, colour: u32) -> Result<(PortIo, Arc<RegionPort>), RegionError> {
         let shape = self.shape(wish)?;
-        let part = Part::allocate(self, shape, colour)?;
+        let part = Part::allocate(self, shape, colour, Buffers::Own)?;
         let (layout, mapping) = (part.layout, self.memory.mapping());
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let kick = eventfd(0, flags).map_err(io::Error::from)?;
         let mut input = ProcessInput::new(Arc::clone(mapping), layout)?;
         let mut output = ProcessOutput::new(Arc::clone(mapping), layout)?;
         input.keep(Arc::clone(&part), wish.header.into());
         output.keep(Arc::clone(&part), wish.header.into());
-        let calls = Arc::new(Calls::default());
-        let pairs = 0..shape.tx_rings.max(shape.rx_rings);
-        let pairs = pairs.map(|pair| ring::doorbell_of(mapping, &layout, pair)).collect::<io::Result<_>>()?;
-        let bell = RegionBell::new(pairs, Arc::clone(&calls));
-        let signal = Signal::Kick(kick.try_clone()?);
-        let sides = PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal };
-        let claims = Mutex::new(Claims::new(shape.tx_rings, shape.rx_rings));
-        Ok((sides, Arc::new(RegionPort { part, kick, calls, colour, header: wish.header, claims })))
+        let (port, bell, signal) = RegionPort::new(part, colour, wish.header)?;
+        let sides = PortIo { input: Box::new(input), output: Box::new(output), bell, signal };
+        Ok((sides, Arc::new(port)))
     }
 }
 
@@ -58,6 +52,37 @@ pub struct RegionPort {
 }
 
 impl RegionPort {
+    /// Makes what the registrations of a port share, the port's bell, and the signal of its clients.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left, or the layout does not fit the region.
+    pub(in crate::process) fn new(
+        part: Arc<Part>,
+        colour: u32,
+        header: u8,
+    ) -> io::Result<(Self, Box<dyn Bell>, Signal)> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (kick, calls) = (eventfd(0, flags)?, Arc::new(Calls::default()));
+        let shape = part.layout.shape;
+        let pairs = 0..shape.tx_rings.max(shape.rx_rings);
+        let pairs = pairs.map(|pair| ring::doorbell_of(part.region.mapping(), &part.layout, pair));
+        let bell = RegionBell::new(pairs.collect::<io::Result<_>>()?, Arc::clone(&calls));
+        let signal = Signal::Kick(kick.try_clone()?);
+        let claims = Mutex::new(Claims::new(shape.tx_rings, shape.rx_rings));
+        Ok((Self { part, kick, calls, colour, header, claims }, Box::new(bell), signal))
+    }
+
+    /// Wakes the port's poller, as a client does.
+    pub fn kick(&self) {
+        // A client that makes the call block has not slept.
+        let _ = ringway_engine::call(self.kick.as_fd());
+    }
+
+    /// Wakes all clients, whether they have asked for it or not: something has moved outside of a poller.
+    pub fn call_all(&self) {
+        self.calls.call_all();
+    }
+
     /// Returns the region.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {

@@ -1,0 +1,202 @@
+//! Clients of the netmap API open and close ends of pipes.
+//!
+//! A pipe belongs to a port by its name only: the port may be open, or not, or be another program's. Whoever may make the port may
+//! open its pipes. An end belongs to the family that has it first, as a port does.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ringway_abi::Layout;
+use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PipeEnd, PortName, Register, Wish};
+use ringway_engine::Source;
+use ringway_ports::process::{ClientId, Pipe, Refusal, Region, RegionError, Registration, open_end};
+use rustix::io::Errno;
+
+use super::attach::{AttachHost, Wanted};
+use super::netmap::{names, refusal};
+use super::pipes::{EndName, LiveEnd, PipeName};
+use super::state::{Daemon, choose_poller};
+use crate::config::{Kind, Port};
+
+/// Most rings of one direction.
+const MOST_RINGS: u16 = 16;
+
+/// An end that a client may open.
+struct Opening {
+    end: EndName,
+    pipe: Arc<Pipe>,
+    poller: usize,
+    colour: u32,
+    /// Most bytes of a region.
+    most: u64,
+}
+
+fn end_name(name: &PortName, end: &PipeEnd) -> Result<EndName, Refusal> {
+    let (switch, port) = names(name)?;
+    Ok(EndName { pipe: PipeName { switch, port, id: end.id.clone() }, role: end.role })
+}
+
+impl AttachHost {
+    /// Registers an end of a pipe, or some of its rings.
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    pub(super) fn register_end(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+        end: &PipeEnd,
+    ) -> Result<Registration, Refusal> {
+        let name = &register.name;
+        let end = end_name(name, end)?;
+        if let Some(registration) = self.lock().share_end(client, family, register, &end)? {
+            return Ok(registration);
+        }
+        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
+            let text = format!("memory {}: the program has no ports in it", register.region);
+            return Err(Refusal::new(Errno::INVAL, text));
+        }
+        let Opening { end, pipe, poller, colour, most } = self.lock().check_end(name, end, &register.wish)?;
+        let role = end.role;
+        let wish = Wish { buffer_size: register.wish.buffer_size, ..pipe.wish(role) };
+        let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
+        let opened = open_end(&pipe, role, &region, colour).or_else(|error| match error {
+            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
+                // Pollers may still use ports that have been closed.
+                self.settle_released();
+                open_end(&pipe, role, &region, colour)
+            }
+            error => Err(error),
+        });
+        let (sides, shared) = opened.map_err(|error| refusal(name, &error))?;
+        let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
+            pipe.close(role);
+            refusal(name, &error)
+        })?;
+        let other = {
+            let mut daemon = self.lock();
+            let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
+            let source = Arc::new(Source::new(sides.input, sides.signal));
+            let live = LiveEnd { family, shared, port, source, members: HashSet::from([client]) };
+            let other = EndName { role: role.other(), ..end.clone() };
+            daemon.pipes.insert(end, Arc::clone(&pipe), poller, live);
+            daemon.publish();
+            daemon.pipes.end(&other).map(|other| Arc::clone(&other.shared))
+        };
+        // Until then the poller of the other end does not call this one's clients.
+        self.settle();
+        pipe.activate(role);
+        if let Some(other) = other {
+            other.kick();
+        }
+        Ok(registration)
+    }
+
+    /// Returns the numbers that an end has or would get.
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    pub(super) fn info_of_end(
+        &mut self,
+        family: Family,
+        name: &PortName,
+        wish: &Wish,
+        end: &PipeEnd,
+    ) -> Result<Numbers, Refusal> {
+        let end = end_name(name, end)?;
+        let Opening { pipe, most, end, .. } = {
+            let mut daemon = self.lock();
+            if let Some(live) = daemon.pipes.end(&end) {
+                return Ok(live.shared.numbers(name.clone(), [0; 6]));
+            }
+            daemon.check_end(name, end, wish)?
+        };
+        let wish = Wish { buffer_size: wish.buffer_size, ..pipe.wish(end.role) };
+        let error = |error: RegionError| refusal(name, &error);
+        let (region, region_bytes, shape) = match self.regions.of(&family) {
+            Some(region) => (region.id(), region.bytes(), region.shape(&wish).map_err(error)?),
+            None => {
+                let (shape, bytes) = Region::plan(&wish, most).map_err(error)?;
+                (0, bytes, shape)
+            }
+        };
+        Ok(Numbers { name: name.clone(), region, region_bytes, shape, header: 0, mac: [0; 6] })
+    }
+}
+
+impl Daemon {
+    /// Registers rings of an end that is in use. Returns none if it is not.
+    fn share_end(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+        end: &EndName,
+    ) -> Result<Option<Registration>, Refusal> {
+        let name = &register.name;
+        let Some(live) = self.pipes.end(end) else { return Ok(None) };
+        if live.family != family {
+            return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
+        }
+        if register.region != 0 && register.region != live.shared.region().id() {
+            let (asked, has) = (register.region, live.shared.region().id());
+            return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: {name} lies in memory {has}")));
+        }
+        let registration = Registration::new(&live.shared, register, [0; 6]).map_err(|error| refusal(name, &error))?;
+        self.pipes.join(end, client);
+        Ok(Some(registration))
+    }
+
+    /// Checks that an end that is not in use may be opened. A new pipe gets the numbers of the wish; its slots are by default as
+    /// many as those of its port.
+    fn check_end(&mut self, name: &PortName, end: EndName, wish: &Wish) -> Result<Opening, Refusal> {
+        let PipeName { switch, port, .. } = &end.pipe;
+        if self.live(switch, port).is_none() {
+            self.settings_for(switch, port).map_err(|why| Refusal::new(Errno::NXIO, why))?;
+        }
+        let (pipe, poller) = match self.pipes.pipe(&end.pipe) {
+            Some(live) => (Arc::clone(&live.pipe), live.poller),
+            None => {
+                let (tx_slots, rx_slots) = self.slots_of(switch, port).unwrap_or_default();
+                let slots = |asked: u32, has| if asked == 0 { has } else { asked }.min(Pipe::MOST_SLOTS);
+                let wish = Wish {
+                    tx_rings: wish.tx_rings.min(MOST_RINGS),
+                    rx_rings: wish.rx_rings.min(MOST_RINGS),
+                    tx_slots: slots(wish.tx_slots, tx_slots),
+                    rx_slots: slots(wish.rx_slots, rx_slots),
+                    ..*wish
+                };
+                let settings = Port::new(switch.clone(), Kind::Process, port);
+                let poller = choose_poller(&settings, &self.switches, self.engine.pollers());
+                (Pipe::new(end.role, &wish), poller)
+            }
+        };
+        let buffer_size = if wish.buffer_size == 0 { DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
+        let layout = Layout::new(pipe.wish(end.role).shape(buffer_size), 0);
+        let bytes = layout.map_err(|error| Refusal::new(Errno::INVAL, format!("{name}: {error}")))?.bytes as u64;
+        let wanted = Wanted { switch: switch.clone(), name: port.clone(), bytes, any_source: false, monitor: None };
+        self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
+        let colour = self.next_colour;
+        self.next_colour = self.next_colour.wrapping_add(1);
+        let most = self.running.config.attach.max_region;
+        Ok(Opening { end, pipe, poller, colour, most })
+    }
+
+    /// Ends a client's registration of an end, if it has one. The last one closes the end.
+    pub(super) fn leave_pipe(&mut self, client: ClientId) {
+        if let Some(end) = self.pipes.leave(client) {
+            self.pipes.close(&end);
+            self.publish();
+        }
+    }
+
+    /// Closes an end at once and disconnects its clients with this reason.
+    pub(super) fn close_end(&mut self, end: &EndName, reason: &str) {
+        let clients = self.pipes.close(end);
+        if let Some(disconnector) = &self.disconnector {
+            clients.into_iter().for_each(|client| disconnector.end(client, reason.to_owned()));
+        }
+        self.publish();
+    }
+}

@@ -1,0 +1,170 @@
+//! Pipes of the netmap API that have an end in use. Each is a switch of its own, whose ports are the ends.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use ringway_abi::netmap::{Family, PipeRole};
+use ringway_engine::{Attached, Source};
+use ringway_ports::process::{ClientId, Pipe, RegionPort};
+use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
+
+use crate::config::Name;
+
+/// A pipe: the port that it belongs to, and its identifier.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PipeName {
+    pub(super) switch: Name,
+    pub(super) port: Name,
+    pub(super) id: String,
+}
+
+/// An end of a pipe.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndName {
+    pub(super) pipe: PipeName,
+    pub(super) role: PipeRole,
+}
+
+impl EndName {
+    /// Returns the name without the switch: `PORT{ID`.
+    pub(super) fn name(&self) -> String {
+        format!("{}{}{}", self.pipe.port, self.role.sign(), self.pipe.id)
+    }
+}
+
+impl fmt::Display for EndName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.pipe.switch, self.name())
+    }
+}
+
+/// An end in use.
+#[derive(Debug)]
+pub struct LiveEnd {
+    pub(super) family: Family,
+    /// What its registrations share.
+    pub(super) shared: Arc<RegionPort>,
+    pub(super) port: Arc<data::Port>,
+    pub(super) source: Arc<Source>,
+    pub(super) members: HashSet<ClientId>,
+}
+
+/// A pipe with one or two ends in use.
+#[derive(Debug)]
+pub struct LivePipe {
+    pub(super) pipe: Arc<Pipe>,
+    /// The poller of both ends.
+    pub(super) poller: usize,
+    ends: [Option<LiveEnd>; 2],
+    built: Option<Arc<data::Switch>>,
+}
+
+/// All pipes.
+#[derive(Debug, Default)]
+pub struct Pipes {
+    pipes: BTreeMap<PipeName, LivePipe>,
+    /// The end that each client with a registration of one has.
+    clients: HashMap<ClientId, EndName>,
+}
+
+impl Pipes {
+    /// Returns the number of ends in use.
+    pub(super) fn ends(&self) -> usize {
+        self.ends_in_use().count()
+    }
+
+    /// Returns the ends in use.
+    pub(super) fn ends_in_use(&self) -> impl Iterator<Item = (EndName, &LiveEnd)> {
+        self.pipes.iter().flat_map(|(pipe, live)| {
+            let roles = [PipeRole::Master, PipeRole::Slave].into_iter();
+            roles.filter_map(|role| Some((EndName { pipe: pipe.clone(), role }, live.ends[role as usize].as_ref()?)))
+        })
+    }
+
+    /// Returns the pipe of this name.
+    pub(super) fn pipe(&self, name: &PipeName) -> Option<&LivePipe> {
+        self.pipes.get(name)
+    }
+
+    /// Returns an end in use.
+    pub(super) fn end(&self, end: &EndName) -> Option<&LiveEnd> {
+        self.pipes.get(&end.pipe)?.ends[end.role as usize].as_ref()
+    }
+
+    /// Returns the ends whose ports have a fault.
+    pub(super) fn faulty(&self) -> Vec<(EndName, PortFault)> {
+        self.ends_in_use().filter_map(|(end, live)| Some((end, live.port.fault()?))).collect()
+    }
+
+    /// Adds an end, of a new pipe or of one whose other end is in use.
+    pub(super) fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
+        self.clients.extend(live.members.iter().map(|&client| (client, end.clone())));
+        let entry = self.pipes.entry(end.pipe);
+        let pipe = entry.or_insert_with(|| LivePipe { pipe, poller, ends: [None, None], built: None });
+        pipe.ends[end.role as usize] = Some(live);
+        pipe.built = None;
+    }
+
+    /// Adds a registration of an end in use.
+    pub(super) fn join(&mut self, end: &EndName, client: ClientId) {
+        let live = self.pipes.get_mut(&end.pipe).and_then(|pipe| pipe.ends[end.role as usize].as_mut());
+        if let Some(live) = live {
+            live.members.insert(client);
+            self.clients.insert(client, end.clone());
+        }
+    }
+
+    /// Removes a registration. Returns the end whose last one this was.
+    pub(super) fn leave(&mut self, client: ClientId) -> Option<EndName> {
+        let end = self.clients.remove(&client)?;
+        let live = self.pipes.get_mut(&end.pipe)?.ends[end.role as usize].as_mut()?;
+        live.members.remove(&client);
+        live.members.is_empty().then_some(end)
+    }
+
+    /// Closes an end and removes it, and its pipe if the other end is not in use. Returns the clients that had registrations.
+    pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
+        let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
+        let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
+        pipe.pipe.close(end.role);
+        pipe.built = None;
+        if let Some(other) = &pipe.ends[end.role.other() as usize] {
+            // It may have got frames, or slots to send from.
+            other.shared.call_all();
+        }
+        if pipe.ends.iter().all(Option::is_none) {
+            self.pipes.remove(&end.pipe);
+        }
+        live.members.iter().for_each(|client| _ = self.clients.remove(client));
+        live.members
+    }
+
+    /// Returns the ends as pollers take them.
+    pub(super) fn attached(&mut self) -> Vec<Attached> {
+        let mut all = Vec::new();
+        for (name, pipe) in &mut self.pipes {
+            let switch = Arc::clone(pipe.built.get_or_insert_with(|| build(name, &pipe.ends)));
+            for (index, end) in (0..).zip(&pipe.ends) {
+                let Some(end) = end else { continue };
+                let source = Arc::clone(&end.source);
+                all.push(Attached { switch: Arc::clone(&switch), index, source, poller: pipe.poller, weight: 1 });
+            }
+        }
+        all
+    }
+}
+
+/// Returns the switch of a pipe. Its inputs move the frames, so that it forwards none and learns no address.
+fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
+    static TABLE: OnceLock<Arc<MacTable>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| Arc::new(MacTable::new(0, 0, [0; 2])));
+    let members = (0..).zip(ends).filter_map(|(index, end)| {
+        let port = Arc::clone(&end.as_ref()?.port);
+        Some(Member::new(Owner::new(index, 0), port))
+    });
+    let drop = FloodAction::Drop;
+    let policy = FloodPolicy { broadcast: drop, multicast: drop, unknown_unicast: drop };
+    let name = format!("{}:{}", name.switch, name.port);
+    Arc::new(data::Switch::new(name, members, Arc::clone(table), Box::new(Learning), policy))
+}

@@ -1,0 +1,193 @@
+//! One direction of one ring pair of a pipe: the sender's transmit ring and the receiver's receive ring.
+//!
+//! Both rings have the same number of slots, and a frame has the same slot numbers in both:
+//!
+//! ```text
+//!   slot number    returned          next             head
+//!   -----------------|-----------------|-----------------|-----------
+//!   sender    free   |  in the receiver's ring | published |   free
+//!   receiver         |  received       | empty
+//! ```
+//!
+//! So a published frame always has room at the receiver, and nothing is dropped: a receiver that returns no slots leaves the
+//! sender without free ones.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringway_abi::Slot;
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
+use ringway_abi::slot::NS_MOREFRAG;
+use ringway_switch::PortFault;
+
+use super::super::ring::{Ring, RingMemory};
+
+/// The frame was in the program's own memory. Its client has copied it into the slot's buffer.
+const NS_INDIRECT: u16 = 0x10;
+
+/// How a frame gets from one ring to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// The rings lie in one memory: the receiver's slot gets the sender's buffer, and gives its own back on return.
+    Swap,
+    /// Each ring has buffers of its own memory: the bytes are copied.
+    Copy,
+}
+
+/// Positions in both rings. They are the switch's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lane {
+    /// The next slot to move: the receiver's `tail`.
+    pub(super) next: u32,
+    /// The first slot that the receiver has not returned: one after the sender's `tail`.
+    pub(super) returned: u32,
+}
+
+/// What [`Lane::take`] has moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    /// Frames with a slot that names no buffer or is too long, at the sender; and frames with a slot of the receiver that names no
+    /// buffer. Such a slot arrives empty.
+    pub(super) bad_here: u64,
+    pub(super) bad_there: u64,
+    /// The sender's `head`, if every slot before it was looked at.
+    pub(super) head: Option<u32>,
+}
+
+/// What one slot's transfer found.
+enum Moved {
+    Bytes(u64),
+    BadHere,
+    BadThere,
+}
+
+impl Lane {
+    /// Returns the number of slots that the receiver has.
+    fn received(self, ring: &Ring) -> u32 {
+        ring.distance(self.returned, self.next)
+    }
+
+    /// Returns the sender's `tail`.
+    pub(super) fn tail(self, slots: u32) -> u32 {
+        if self.returned == 0 { slots - 1 } else { self.returned - 1 }
+    }
+
+    /// Moves published frames from the sender's ring to the receiver's, and stops after `most` slots. A frame is moved when all its
+    /// slots are published.
+    ///
+    /// # Errors
+    /// The sender's `head` is not one of its own slots.
+    pub(super) fn take(&mut self, from: &Ring, to: &Ring, transfer: Transfer, most: u32) -> Result<Taken, PortFault> {
+        let head = from.doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire);
+        let owned = from.slots - 1 - self.received(from);
+        if head >= from.slots || from.distance(self.next, head) > owned {
+            return Err(PortFault::TxHeadOutOfRange(head));
+        }
+        let published = from.distance(self.next, head);
+        let (sources, targets) = (from.memory(), to.memory());
+        let (mut done, mut whole, mut at) = (Taken::default(), Taken::default(), self.next);
+        let (mut seen, mut complete) = (0, 0);
+        let (mut bad_here, mut bad_there) = (false, false);
+        while seen < published && (seen < most || complete < seen) {
+            let source = &sources.slots(at, at + 1)[0];
+            // Read once.
+            let slot = Slot::from_word(source[0].load(Ordering::Relaxed));
+            let target = &targets.slots(at, at + 1)[0];
+            match transfer {
+                Transfer::Swap => {
+                    let flags = slot.flags & !NS_INDIRECT;
+                    target[0].store(Slot { flags, ..slot }.to_word(), Ordering::Relaxed);
+                    target[1].store(source[1].load(Ordering::Relaxed), Ordering::Relaxed);
+                    done.bytes += u64::from(slot.len);
+                }
+                Transfer::Copy => match copy(&sources, slot, &targets, target) {
+                    Moved::Bytes(bytes) => done.bytes += bytes,
+                    Moved::BadHere => bad_here = true,
+                    Moved::BadThere => bad_there = true,
+                },
+            }
+            at = from.after(at, 1);
+            seen += 1;
+            if !slot.more() {
+                complete = seen;
+                done.frames += 1;
+                done.bad_here += u64::from(bad_here);
+                done.bad_there += u64::from(bad_there && !bad_here);
+                (bad_here, bad_there, whole) = (false, false, done);
+            }
+        }
+        if complete > 0 {
+            self.next = from.after(self.next, complete);
+            to.doorbell[RX_SWITCH + INDEX].store(self.next, Ordering::Release);
+        }
+        Ok(Taken { head: (seen == published).then_some(head), ..whole })
+    }
+
+    /// Gives the slots that the receiver has returned back to the sender, if there is one. Returns true if there were any.
+    ///
+    /// # Errors
+    /// The receiver's `head` is not one of its own slots.
+    pub(super) fn give_back(&mut self, to: &Ring, from: Option<(&Ring, Transfer)>) -> Result<bool, PortFault> {
+        let head = to.doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
+        if head >= to.slots || to.distance(self.returned, head) > self.received(to) {
+            return Err(PortFault::RxHeadOutOfRange(head));
+        }
+        if head == self.returned {
+            return Ok(false);
+        }
+        let count = to.distance(self.returned, head);
+        if let Some((from, Transfer::Swap)) = from {
+            copy_slots(to, from, self.returned, count);
+        }
+        self.returned = head;
+        if let Some((from, _)) = from {
+            from.doorbell[TX_SWITCH + INDEX].store(self.tail(from.slots), Ordering::Release);
+        }
+        Ok(true)
+    }
+
+    /// The receiver goes: the frames that it has not returned are the sender's next ones again.
+    pub(super) fn take_back(&mut self, to: &Ring, from: Option<(&Ring, Transfer)>) {
+        if let Some((from, Transfer::Swap)) = from {
+            copy_slots(to, from, self.returned, self.received(to));
+        }
+        self.next = self.returned;
+    }
+
+    /// The sender goes: the receiver's empty slots get the buffers that the sender's free slots have.
+    pub(super) fn leave_buffers(&self, from: &Ring, to: &Ring) {
+        copy_slots(from, to, self.next, from.slots - self.received(from));
+    }
+}
+
+/// Copies whole slots between rings of the same size.
+pub(super) fn copy_slots(source: &Ring, target: &Ring, first: u32, count: u32) {
+    let (sources, targets) = (source.memory(), target.memory());
+    let mut at = first;
+    for _ in 0..count.min(source.slots) {
+        let (source_slot, target_slot) = (&sources.slots(at, at + 1)[0], &targets.slots(at, at + 1)[0]);
+        for (from, to) in source_slot.iter().zip(target_slot) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        at = source.after(at, 1);
+    }
+}
+
+/// Copies the bytes of a slot into the buffer of the receiver's slot.
+fn copy(sources: &RingMemory<'_>, slot: Slot, targets: &RingMemory<'_>, target: &[AtomicU64; 2]) -> Moved {
+    let own = Slot::from_word(target[0].load(Ordering::Relaxed));
+    let len = usize::from(slot.len);
+    let source = sources.buffer(slot).and_then(|buffer| buffer.sub(0, len));
+    let room = targets.buffer(own).and_then(|buffer| buffer.sub(0, len));
+    let (moved, len) = match (source, room) {
+        (None, _) => (Moved::BadHere, 0),
+        (_, None) => (Moved::BadThere, 0),
+        (Some(source), Some(room)) if room.copy_from(source) => (Moved::Bytes(slot.len.into()), slot.len),
+        (Some(_), Some(_)) => (Moved::BadHere, 0),
+    };
+    target[0].store(Slot { len, flags: slot.flags & NS_MOREFRAG, ..own }.to_word(), Ordering::Relaxed);
+    // The sender's pointer concerns nobody in another memory.
+    target[1].store(0, Ordering::Relaxed);
+    moved
+}

@@ -1,0 +1,271 @@
+//! A pipe: what its two ends share.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use ringway_abi::Shape;
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH};
+use ringway_abi::layout::netmap_ring;
+use ringway_abi::netmap::{PipeRole, Wish};
+use ringway_switch::{Moved, PortFault};
+
+use super::super::region::part::{Buffers, Part};
+use super::super::region::{Region, RegionError};
+use super::super::ring::Ring;
+use super::lane::{Lane, Transfer, copy_slots};
+
+/// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
+#[derive(Debug)]
+pub struct Pipe {
+    /// Numbers of the rings and slots of the master. The slave's are the other way round.
+    wish: Wish,
+    /// By role: 0, or a number that is new each time that the *other* end begins to take part.
+    peers: [AtomicU32; 2],
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    ends: [Option<End>; 2],
+    /// By the sender's role, and by ring.
+    lanes: [Box<[Lane]>; 2],
+    last_peer: u32,
+}
+
+/// An end in use.
+#[derive(Debug)]
+struct End {
+    part: Arc<Part>,
+    tx: Vec<Ring>,
+    rx: Vec<Ring>,
+    /// Its registration was granted: it receives.
+    is_active: bool,
+}
+
+/// What an end's input has looked at.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The `head` of each transmit and receive ring, up to which nothing is left to do.
+    pub(super) tx: Vec<u32>,
+    pub(super) rx: Vec<u32>,
+    /// The number of the other end, as of [`Pipe::peer`].
+    pub(super) peer: u32,
+    /// The transmit ring that the next look begins with.
+    first: usize,
+}
+
+impl End {
+    fn new(part: Arc<Part>) -> io::Result<Self> {
+        let (layout, mapping) = (part.layout(), part.region().mapping());
+        let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(mapping, layout, ring));
+        let tx = tx.collect::<io::Result<_>>()?;
+        let rx = (0..layout.shape.rx_rings).map(|ring| Ring::receive(mapping, layout, ring));
+        let rx = rx.collect::<io::Result<_>>()?;
+        Ok(Self { part, tx, rx, is_active: false })
+    }
+
+    fn is_lost(&self) -> bool {
+        self.tx.first().is_some_and(Ring::is_lost)
+    }
+
+    /// Returns how frames get from this end to another one.
+    fn transfer(&self, other: &End) -> Transfer {
+        if Arc::ptr_eq(self.part.region(), other.part.region()) { Transfer::Swap } else { Transfer::Copy }
+    }
+
+    /// Writes the positions of a ring that begins in the middle, before its client has it.
+    fn begin_at(&self, lane: &Lane, ring: usize, is_sender: bool) {
+        let (layout, number) = (self.part.layout(), ring as u16);
+        let write = |at: usize, word: u32| self.part.region().write(at, &word.to_le_bytes());
+        let (ring, at, head, tail, client, switch, told) = if is_sender {
+            let (ring, tail) = (&self.tx[ring], lane.tail(self.tx[ring].slots));
+            let told = ring.distance(ring.slots - 1, tail);
+            (ring, layout.tx_ring(number), lane.next, tail, TX_CLIENT, TX_SWITCH, told)
+        } else {
+            (&self.rx[ring], layout.rx_ring(number), lane.returned, lane.next, RX_CLIENT, RX_SWITCH, lane.next)
+        };
+        write(at + netmap_ring::HEAD, head);
+        write(at + netmap_ring::CUR, head);
+        write(at + netmap_ring::TAIL, tail);
+        ring.doorbell[client + INDEX].store(head, Ordering::Relaxed);
+        ring.doorbell[client + TOLD].store(told, Ordering::Relaxed);
+        ring.doorbell[switch + INDEX].store(tail, Ordering::Release);
+    }
+}
+
+impl State {
+    fn set_peer(&mut self, peer: &AtomicU32) {
+        self.last_peer = self.last_peer.wrapping_add(1).max(1);
+        peer.store(self.last_peer, Ordering::Release);
+    }
+}
+
+impl Pipe {
+    /// Most slots of a ring, as in netmap.
+    pub const MOST_SLOTS: u32 = 4096;
+
+    /// A pipe whose first end, of this role, is opened with this wish.
+    #[must_use]
+    pub fn new(role: PipeRole, wish: &Wish) -> Arc<Self> {
+        let wish = Wish { buffer_size: 0, header: 0, ..*wish };
+        let wish = if role == PipeRole::Master { wish } else { swapped(&wish) };
+        let shape = wish.shape(0);
+        let lanes = [shape.tx_rings, shape.rx_rings].map(|rings| vec![Lane::default(); rings.into()].into());
+        let state = Mutex::new(State { ends: [None, None], lanes, last_peer: 0 });
+        Arc::new(Self { wish, peers: Default::default(), state })
+    }
+
+    /// Returns the numbers of an end's rings and slots.
+    #[must_use]
+    pub fn wish(&self, role: PipeRole) -> Wish {
+        if role == PipeRole::Master { self.wish } else { swapped(&self.wish) }
+    }
+
+    fn shape(&self, role: PipeRole, region: &Region) -> Result<Shape, RegionError> {
+        region.shape(&self.wish(role))
+    }
+
+    /// Opens an end, which is not open, in a region. It takes part when [`Pipe::activate`] is called. Returns its part of the region.
+    ///
+    /// # Errors
+    /// The region has no room, or its buffers have another size than those of the other end.
+    pub(super) fn open(
+        &self,
+        role: PipeRole,
+        region: &Arc<Region>,
+        colour: u32,
+    ) -> Result<(Arc<Part>, Seen), RegionError> {
+        let shape = self.shape(role, region)?;
+        let mut state = self.state.lock();
+        let other = state.ends[role.other() as usize].as_ref();
+        if let Some(other) = other
+            && other.part.layout().shape.buffer_size != shape.buffer_size
+        {
+            let asked = other.part.layout().shape.buffer_size;
+            return Err(RegionError::BufferSize { asked, has: shape.buffer_size });
+        }
+        let shared = other.filter(|other| Arc::ptr_eq(other.part.region(), region));
+        let buffers = if shared.is_some() { Buffers::None } else { Buffers::Own };
+        let part = Part::allocate(region, shape, colour, buffers)?;
+        let end = End::new(Arc::clone(&part))?;
+        if let Some(other) = shared {
+            other.tx.iter().zip(&end.rx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
+            other.rx.iter().zip(&end.tx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
+        }
+        for (is_sender, sender) in [(true, role), (false, role.other())] {
+            for (ring, lane) in state.lanes[sender as usize].iter().enumerate() {
+                end.begin_at(lane, ring, is_sender);
+            }
+        }
+        let seen = Seen {
+            tx: state.lanes[role as usize].iter().map(|lane| lane.next).collect(),
+            rx: state.lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
+            peer: 0,
+            first: 0,
+        };
+        if other.is_some_and(|other| other.is_active) {
+            state.set_peer(&self.peers[role as usize]);
+        }
+        state.ends[role as usize] = Some(end);
+        Ok((part, seen))
+    }
+
+    /// An end receives from now on. Its client has the rings.
+    pub fn activate(&self, role: PipeRole) {
+        let mut state = self.state.lock();
+        if let Some(end) = &mut state.ends[role as usize] {
+            end.is_active = true;
+            state.set_peer(&self.peers[role.other() as usize]);
+        }
+    }
+
+    /// Closes an end. What it has sent stays for the other end, as far as whole frames are published. The frames that it has not
+    /// returned go to the next one that opens it.
+    pub fn close(&self, role: PipeRole) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        self.peers.iter().for_each(|peer| peer.store(0, Ordering::Release));
+        let Some(end) = state.ends[role as usize].take() else { return };
+        let other = state.ends[role.other() as usize].as_ref();
+        let partner = other.map(|other| (other, end.transfer(other)));
+        for (ring, lane) in state.lanes[role as usize].iter_mut().enumerate() {
+            let Some((other, transfer)) = partner else { continue };
+            // A `head` that is none of its slots publishes nothing.
+            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, u32::MAX);
+            if transfer == Transfer::Swap {
+                lane.leave_buffers(&end.tx[ring], &other.rx[ring]);
+            }
+        }
+        for (ring, lane) in state.lanes[role.other() as usize].iter_mut().enumerate() {
+            let from = partner.map(|(other, transfer)| (&other.tx[ring], transfer));
+            let _ = lane.give_back(&end.rx[ring], from);
+            lane.take_back(&end.rx[ring], from);
+        }
+        if let Some((other, Transfer::Swap)) = partner {
+            end.part.set_has_buffers(false);
+            other.part.set_has_buffers(true);
+        }
+    }
+
+    /// Returns the number of the other end, or 0 if it does not take part.
+    #[inline]
+    pub(super) fn peer(&self, role: PipeRole) -> u32 {
+        self.peers[role as usize].load(Ordering::Acquire)
+    }
+
+    /// Moves frames from an end to the other one, and gives slots back that its client has returned. Stops after about `most`
+    /// slots.
+    ///
+    /// # Errors
+    /// The end's client broke the rules.
+    pub(super) fn work(&self, role: PipeRole, seen: &mut Seen, most: u32) -> Result<Moved, PortFault> {
+        let mut guard: MutexGuard<'_, State> = self.state.lock();
+        let peer = self.peer(role);
+        if peer != seen.peer {
+            // What was taken back has to be moved again.
+            seen.peer = peer;
+            seen.tx.fill(u32::MAX);
+        }
+        let State { ends, lanes, .. } = &mut *guard;
+        let (Some(end), other) = (&ends[role as usize], &ends[role.other() as usize]) else {
+            return Ok(Moved::default());
+        };
+        let other = other.as_ref().map(|other| (other, end.transfer(other)));
+        let mut moved = Moved::default();
+        for (ring, lane) in lanes[role.other() as usize].iter_mut().enumerate() {
+            let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
+            moved.room |= lane.give_back(&end.rx[ring], from)? && from.is_some();
+            seen.rx[ring] = lane.returned;
+        }
+        let active = other.filter(|(other, _)| other.is_active);
+        let rings = end.tx.len();
+        seen.first = (seen.first + 1) % rings;
+        for ring in (seen.first..rings).chain(0..seen.first) {
+            let (Some((other, transfer)), lane) = (active, &mut lanes[role as usize][ring]) else { break };
+            let left = most.saturating_sub(u32::try_from(moved.frames).unwrap_or(u32::MAX));
+            if left == 0 {
+                moved.more = true;
+                break;
+            }
+            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, left)?;
+            moved.frames += taken.frames;
+            moved.bytes += taken.bytes;
+            moved.bad_here += taken.bad_here;
+            moved.bad_there += taken.bad_there;
+            match taken.head {
+                Some(head) => seen.tx[ring] = head,
+                None => moved.more = true,
+            }
+        }
+        if let Some((other, _)) = active {
+            moved.other_fault = other.is_lost().then_some(PortFault::MemoryLost);
+        }
+        if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(moved) }
+    }
+}
+
+fn swapped(wish: &Wish) -> Wish {
+    Wish { tx_rings: wish.rx_rings, rx_rings: wish.tx_rings, tx_slots: wish.rx_slots, rx_slots: wish.tx_slots, ..*wish }
+}

@@ -1,0 +1,217 @@
+//! Ends that are opened and closed in any order, in one region and in two.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
+use ringway_abi::layout::netmap_ring;
+use ringway_abi::netmap::{PipeRole, Wish};
+use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
+use ringway_abi::{Layout, Slot};
+use ringway_switch::{Input, PortFault};
+
+use super::super::region::{Region, RegionPort};
+use super::{Pipe, open_end};
+use crate::PortIo;
+
+const SLOTS: u32 = 16;
+
+fn region(id: u16) -> Arc<Region> {
+    let wish = Wish { tx_slots: SLOTS, rx_slots: SLOTS, ..Wish::default() };
+    Region::new(id, &wish, 256 << 20).expect("a region")
+}
+
+/// An open end, and its client.
+struct End {
+    sides: PortIo,
+    shared: Arc<RegionPort>,
+    pipe: Arc<Pipe>,
+    role: PipeRole,
+}
+
+impl End {
+    fn open(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>) -> End {
+        let (sides, shared) = open_end(pipe, role, region, 0).expect("an end");
+        pipe.activate(role);
+        End { sides, shared, pipe: Arc::clone(pipe), role }
+    }
+
+    fn layout(&self) -> &Layout {
+        self.shared.layout()
+    }
+
+    fn word(&self, word: usize) -> u32 {
+        let bell = self.shared.region().mapping().view(self.layout().doorbell(0), PAIR_BYTES).expect("the doorbell");
+        bell.words32().expect("words")[word].load(Ordering::SeqCst)
+    }
+
+    fn set_word(&self, word: usize, value: u32) {
+        let bell = self.shared.region().mapping().view(self.layout().doorbell(0), PAIR_BYTES).expect("the doorbell");
+        bell.words32().expect("words")[word].store(value, Ordering::SeqCst);
+    }
+
+    fn slot(&self, ring: usize, at: u32) -> Slot {
+        let at = ring + netmap_ring::SLOTS + at as usize * SLOT_BYTES;
+        let view = self.shared.region().mapping().view(at, 8).expect("a slot");
+        Slot::from_word(view.words64().expect("a word")[0].load(Ordering::SeqCst))
+    }
+
+    fn set_slot(&self, ring: usize, at: u32, slot: Slot) {
+        let at = ring + netmap_ring::SLOTS + at as usize * SLOT_BYTES;
+        let view = self.shared.region().mapping().view(at, 8).expect("a slot");
+        view.words64().expect("a word")[0].store(slot.to_word(), Ordering::SeqCst);
+    }
+
+    /// Sends a frame of one byte; the sender has a free slot.
+    fn send(&self, byte: u8, flags: u16) {
+        let head = self.word(TX_CLIENT + INDEX);
+        assert_ne!(head, self.word(TX_SWITCH + INDEX), "a slot is free");
+        let ring = self.layout().tx_ring(0);
+        let slot = self.slot(ring, head);
+        self.shared.region().write(self.layout().buffer(slot.buffer), &[byte]);
+        self.set_slot(ring, head, Slot { len: 1, flags, ..slot });
+        self.set_word(TX_CLIENT + INDEX, (head + 1) % SLOTS);
+    }
+
+    /// Returns the frames that have come and were not returned, and returns them if `release` is set.
+    fn received(&self, release: bool) -> Vec<u8> {
+        let (mut at, tail, mut all) = (self.word(RX_CLIENT + INDEX), self.word(RX_SWITCH + INDEX), Vec::new());
+        while at != tail {
+            let slot = self.slot(self.layout().rx_ring(0), at);
+            let mut byte = [0];
+            let buffer = self.shared.region().mapping().view(self.layout().buffer(slot.buffer), 1).expect("a buffer");
+            assert!(slot.len == 1 && buffer.read(&mut byte));
+            all.push(byte[0]);
+            at = (at + 1) % SLOTS;
+        }
+        if release {
+            self.set_word(RX_CLIENT + INDEX, at);
+        }
+        all
+    }
+
+    /// Serves the end as a poller does.
+    fn serve(&mut self) -> Result<(), PortFault> {
+        let mut storage = ringway_switch::BatchStorage::new(4);
+        while self.sides.input.pending() {
+            let mut batch = storage.into_batch();
+            self.sides.input.collect(&mut batch)?;
+            storage = batch.into_storage();
+            self.sides.input.release();
+            if !self.sides.input.take_moved().more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(self) {
+        self.pipe.close(self.role);
+    }
+}
+
+fn pipe() -> Arc<Pipe> {
+    Pipe::new(PipeRole::Master, &Wish { tx_slots: SLOTS, rx_slots: SLOTS, ..Wish::default() })
+}
+
+fn both(regions: &[Arc<Region>; 2], check: impl Fn(&Arc<Region>, &Arc<Region>)) {
+    check(&regions[0], &regions[0]);
+    check(&regions[0], &regions[1]);
+}
+
+#[test]
+fn frames_go_through_in_order_as_long_as_the_receiver_returns_slots() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        for round in 0..5u8 {
+            (0..15).for_each(|number| a.send(round * 16 + number, 0));
+            a.serve().expect("no fault");
+            assert_eq!(a.word(TX_CLIENT + INDEX), a.word(TX_SWITCH + INDEX), "no slot is free");
+            assert_eq!(b.received(true), (0..15).map(|number| round * 16 + number).collect::<Vec<_>>());
+            assert!(b.sides.input.pending());
+            b.serve().expect("no fault");
+            b.send(round, 0);
+            b.serve().expect("no fault");
+            assert_eq!(a.received(true), [round]);
+            a.serve().expect("no fault");
+        }
+    });
+}
+
+#[test]
+fn frames_wait_for_an_end_that_is_not_open_and_for_one_that_comes_again() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let mut a = End::open(&pipe, PipeRole::Master, first);
+        (0..3).for_each(|number| a.send(number, 0));
+        assert!(!a.sides.input.pending(), "nobody receives");
+        for round in 0..4 {
+            let mut b = End::open(&pipe, PipeRole::Slave, if round % 2 == 0 { second } else { first });
+            a.serve().expect("no fault");
+            assert_eq!(b.received(false), [0, 1, 2], "round {round}");
+            b.send(9, 0);
+            b.serve().expect("no fault");
+            assert_eq!(a.received(true), [9]);
+            a.serve().expect("no fault");
+            // Closed before a poller has seen what it sent.
+            b.send(7, 0);
+            b.close();
+            assert_eq!(a.received(true), [7]);
+            assert!(!a.sides.input.pending() || a.serve().is_ok());
+        }
+    });
+}
+
+#[test]
+fn a_frame_of_several_slots_is_published_whole() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        (0..6).for_each(|number| a.send(number, NS_MOREFRAG));
+        a.serve().expect("no fault");
+        assert!(b.received(false).is_empty() && !a.sides.input.pending(), "its end is not published");
+        a.send(6, 0);
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), [0, 1, 2, 3, 4, 5, 6]);
+    });
+}
+
+#[test]
+fn every_buffer_goes_back_once_whichever_end_closes_first() {
+    for roles in [[PipeRole::Master, PipeRole::Slave], [PipeRole::Slave, PipeRole::Master]] {
+        let region = region(1);
+        let free = region.free_buffers();
+        let pipe = pipe();
+        let [mut a, mut b] = roles.map(|role| End::open(&pipe, role, &region));
+        assert_eq!(region.free_buffers(), free - 2 * SLOTS, "both ends have the same buffers");
+        (0..9).for_each(|number| a.send(number, 0));
+        (0..5).for_each(|number| b.send(number, 0));
+        a.serve().and(b.serve()).expect("no fault");
+        // The sender puts a buffer of another port into a free slot: its own goes there, and is in use.
+        let (ring, head) = (a.layout().tx_ring(0), a.word(TX_CLIENT + INDEX));
+        let (own, strange) = (a.slot(ring, head), 60_000);
+        a.set_slot(ring, head, Slot { buffer: strange, ..own });
+        a.close();
+        drop(b);
+        pipe.close(roles[1]);
+        assert_eq!(region.free_buffers(), free - 1, "all but the one that another port has");
+    }
+}
+
+#[test]
+fn a_head_that_is_none_of_its_slots_is_a_fault() {
+    let region = region(1);
+    let pipe = pipe();
+    let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, &region), End::open(&pipe, PipeRole::Slave, &region));
+    a.send(1, 0);
+    a.serve().expect("no fault");
+    b.set_word(RX_CLIENT + INDEX, 2);
+    assert_eq!(b.serve(), Err(PortFault::RxHeadOutOfRange(2)));
+    (1..15).for_each(|number| a.send(number, 0));
+    // One more than is free would overwrite what the receiver has.
+    a.set_word(TX_CLIENT + INDEX, 0);
+    assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(0)));
+    a.set_word(TX_CLIENT + INDEX, SLOTS);
+    assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(SLOTS)));
+}

@@ -1,0 +1,51 @@
+//! Frames that an input has moved to the other port of its switch itself: those of a pipe.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::passed::Passed;
+use super::workspace::{NO_PORT, Workspace};
+use crate::frame::DropReason;
+use crate::port::{CallReason, Input, Moved};
+use crate::topology::{Context, Member};
+
+/// Counts what the input has moved, and calls the other port's client.
+#[inline]
+pub(super) fn handle_moved(context: Context<'_>, input: &mut dyn Input, work: &mut Workspace) -> Passed {
+    let moved = input.take_moved();
+    if moved == Moved::default() { Passed::default() } else { account(context, &moved, work) }
+}
+
+#[cold]
+fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed {
+    let Context { from, switch, now } = context;
+    from.port.counters().add_in(moved.frames, moved.bytes);
+    from.port.counters().drop_in(DropReason::BadBuffer, moved.bad_here);
+    // All stores to clients' memory are before the loads of their wishes.
+    fence(Ordering::SeqCst);
+    let mut passed = Passed { frames: moved.frames, more: moved.more, ..Passed::default() };
+    for to in switch.members().filter(|to| to.owner != from.owner) {
+        count_given(to, moved);
+        if let Some(fault) = moved.other_fault {
+            to.port.fail(fault);
+            passed.receiver_fault = true;
+        }
+        work.calling = to.owner.index();
+        if moved.frames > 0 {
+            passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
+        }
+        if moved.room {
+            passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
+        }
+        work.calling = NO_PORT;
+    }
+    passed
+}
+
+/// Counts the frames at their receiver.
+fn count_given(to: &Member, moved: &Moved) {
+    // Who holds the output writes its counters.
+    let _output = to.port.output();
+    let given = moved.frames.saturating_sub(moved.bad_here).saturating_sub(moved.bad_there);
+    to.port.counters().add_out(given, moved.bytes);
+    to.port.counters().drop_out(DropReason::BadBuffer, moved.bad_there);
+}
