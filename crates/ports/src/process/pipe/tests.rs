@@ -8,7 +8,7 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
-use ringway_switch::{Input, PortFault};
+use ringway_switch::PortFault;
 
 use super::super::region::{Region, RegionPort};
 use super::{Pipe, open_end};

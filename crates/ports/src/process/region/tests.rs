@@ -236,7 +236,7 @@ fn a_port_has_a_bounded_number_of_registrations() {
     let (_sides, port) = region.open(&small(), 0).expect("a port");
     let bind = || Registration::new(&port, &register(Rings::All, Rings::All, false, 0), [0; 6]);
     let mut all: Vec<Registration> = (0..super::calls::MOST).map(|_| bind().expect("room")).collect();
-    assert!(matches!(bind(), Err(RegionError::Registrations)));
+    assert!(matches!(bind(), Err(RegionError::Registrations(_))));
     all.remove(17);
     bind().expect("a place is free again");
 }
