@@ -173,9 +173,8 @@ fn end_waits(fds: &[pollfd], sleepers: &[pollfd]) {
 fn take(fds: &mut [pollfd], sleepers: &[pollfd]) {
     let (first, connections) = sleepers.split_at(fds.len());
     for (entry, sleeper) in fds.iter_mut().zip(first) {
-        match table::entry(entry.fd) {
-            Entry::Other => entry.revents = sleeper.revents,
-            _ => {}
+        if table::entry(entry.fd) == Entry::Other {
+            entry.revents = sleeper.revents;
         }
     }
     for connection in connections.iter().filter(|connection| connection.revents != 0) {
