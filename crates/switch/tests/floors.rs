@@ -181,7 +181,9 @@ impl Code {
                     inner.push((tokens[at + 1].clone(), depth));
                 }
                 "crate" | "self" | "super"
-                    if tokens.get(at + 1).is_some_and(|next| next == "::") && (at == 0 || tokens[at - 1] != "::") =>
+                    if tokens.get(at + 1).is_some_and(|next| next == "::")
+                        && (at == 0 || tokens[at - 1] != "::")
+                        && !is_visibility(&tokens, at) =>
                 {
                     let names = inner.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
                     let place = join(&module, &names);
@@ -246,6 +248,11 @@ fn test_attribute(tokens: &[String], at: usize) -> Option<usize> {
         matches!(tokens[place].as_str(), "test" | "fuzzing") && (tokens[place - 1] != "(" || tokens[place - 2] != "not")
     };
     (at..end).any(is_for_tests).then_some(end + 1)
+}
+
+/// Whether the path at this place says who may see an item, as in `pub(in crate::a)`. It can name parents only, and imports nothing.
+fn is_visibility(tokens: &[String], at: usize) -> bool {
+    at >= 2 && tokens[at - 1] == "in" && tokens[at - 2] == "("
 }
 
 /// The bracket that ends what begins with the one at this place.
@@ -383,7 +390,7 @@ fn a_circle_is_found_through_a_list_an_inline_path_and_a_parent() {
     write("a.rs", "use crate::{b::{B, self}, c::d};\n#[cfg(test)]\nmod tests { use super::*; use crate::c; }");
     write("b.rs", "// use crate::a;\nfn f() -> &'static str { \"crate::a\" }");
     write("c/mod.rs", "mod d; mod e;");
-    write("c/d.rs", "pub struct D;");
+    write("c/d.rs", "pub(in crate::c) struct D;");
     write("c/e.rs", "use super::d::D;");
     write("t.rs", "use crate::a; use crate::t;");
     let circles = || Graph::read(&sources).circles();
