@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_abi::Layout;
+use ringway_abi::External;
 use ringway_abi::attach::{REPLY_BYTES, REQUEST_BYTES, Reply, Request, is_name, split_name};
 
 /// Puts a valid beginning before the input, so that the fuzzer need not find the magic number.
@@ -13,17 +13,31 @@ fn framed<const N: usize>(valid: [u8; N], data: &[u8]) -> [u8; N] {
     message
 }
 
+/// Puts the input at the end of a message: a request ends with its memory.
+fn ending<const N: usize>(valid: [u8; N], data: &[u8]) -> [u8; N] {
+    let mut message = valid;
+    let len = data.len().min(32);
+    message[N - 32..N - 32 + len].copy_from_slice(&data[..len]);
+    message
+}
+
 fuzz_target!(|data: &[u8]| {
-    let request = Request { switch: "lan0".into(), port: "a".into(), shape: Default::default() }.encode();
-    for message in [data, &framed::<REQUEST_BYTES>(request, data)] {
+    let request = Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external: None }.encode();
+    let external = Some(External { bytes: 8 << 20, unit: 4, first: 2 });
+    let with_memory =
+        Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external }.encode();
+    for message in [data, &framed::<REQUEST_BYTES>(request, data), &ending(with_memory, data)] {
         match Request::decode(message) {
             Ok(request) => {
                 assert_eq!(request.encode(), message, "a request has one form");
                 assert!(is_name(&request.switch) && is_name(&request.port));
-                let layout = Layout::new(request.shape, 15).expect("a decoded shape can be had");
-                assert!(
-                    layout.buffers + layout.buffer_count as usize * request.shape.buffer_size as usize <= layout.bytes
-                );
+                let layout = request.layout(15).expect("a decoded shape can be had");
+                let memory = request.external.map_or(layout.bytes as u64, |external| external.bytes);
+                let size = u64::from(request.shape.buffer_size);
+                assert!(layout.buffer(layout.buffer_count - 1) as u64 + size <= memory);
+                let last = layout.first_rx_buffer(request.shape.rx_rings - 1, request.shape.rx_slots - 1);
+                assert!(layout.first_tx_buffer(0, 0) >= 2 && last < layout.buffer_count);
+                assert!(layout.extra_buffers().all(|extra| last < extra && extra < layout.buffer_count));
                 for ring in 0..request.shape.tx_rings.max(request.shape.rx_rings) {
                     assert!(layout.doorbell(ring) + 256 <= layout.tx_ring(0));
                 }

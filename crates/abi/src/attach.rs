@@ -1,11 +1,15 @@
 //! The attach dialogue on `attach.sock`: one request, one reply, then silence until one side ends the connection.
 //!
+//! A client that brings memory for its buffers says so in its request. The switch answers [`Reply::SendMemory`], the client
+//! sends [`MEMORY`] with the descriptor of the memory, and then the reply follows. Before [`Reply::SendMemory`], the kernel may
+//! refuse descriptors that a client sends (`EPERM`).
+//!
 //! The socket is `SOCK_SEQPACKET`, so a message is complete or refused. All numbers are little-endian. The reply to a granted
 //! request carries three descriptors: the client's memory (a memfd sealed against shrinking, growing and further seals), the
 //! eventfd that the client writes to wake the switch (kick), and the eventfd that wakes the client (call). When the switch
 //! ends a port, the switch sends one more reply with the reason and closes the connection.
 
-use crate::layout::{Layout, LayoutError, Shape};
+use crate::layout::{External, Layout, LayoutError, Shape};
 
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 128;
@@ -13,6 +17,8 @@ pub const REQUEST_BYTES: usize = 128;
 pub const REPLY_BYTES: usize = 256;
 /// Number of descriptors with a granting reply: memory, kick, call.
 pub const REPLY_FDS: usize = 3;
+/// The message that the descriptor of a client's memory comes with.
+pub const MEMORY: [u8; 8] = *b"RWmemory";
 /// Longest `SWITCH:PORT` in bytes.
 pub const NAME_BYTES: usize = 66;
 /// Longest name of a switch or a port in bytes.
@@ -31,6 +37,8 @@ pub struct Request {
     pub port: String,
     /// Rings and buffers.
     pub shape: Shape,
+    /// The memory that the client brings for its buffers, if it brings any.
+    pub external: Option<External>,
 }
 
 /// Why a message is invalid.
@@ -102,6 +110,10 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
 /// Returns the text of a NUL-padded field, or `None` when the field is not UTF-8 or has other bytes after the first
 /// NUL.
 pub(crate) fn text_in(field: &[u8]) -> Option<&str> {
@@ -113,10 +125,14 @@ pub(crate) fn text_in(field: &[u8]) -> Option<&str> {
 }
 
 // Layout of a request: 0 magic, 4 version, 6 flags, 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size,
-// 24 extra_buffers, 28 name[66], 94 zero up to 128.
+// 24 extra_buffers, 28 name[66], 94 zero, 96 external: bytes u64, 104 unit, 108 first, 112 zero up to 128.
 const NAME_AT: usize = 28;
-/// Flag for [`Shape::offload`]. Other flags must be 0.
+const EXTERNAL_AT: usize = 96;
+const EXTERNAL_BYTES: usize = 16;
+/// Flag for [`Shape::offload`].
 const OFFLOAD: u16 = 1;
+/// Flag for [`Request::external`]. Other flags must be 0.
+const EXTERNAL: u16 = 2;
 
 impl Request {
     /// Encodes the request.
@@ -125,7 +141,9 @@ impl Request {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[6..8].copy_from_slice(&if self.shape.offload { OFFLOAD } else { 0 }.to_le_bytes());
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(self.shape.offload, OFFLOAD) | flag(self.external.is_some(), EXTERNAL);
+        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.shape.tx_rings.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.shape.rx_rings.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.shape.tx_slots.to_le_bytes());
@@ -135,6 +153,11 @@ impl Request {
         let name = format!("{}:{}", self.switch, self.port);
         let len = name.len().min(NAME_BYTES);
         bytes[NAME_AT..NAME_AT + len].copy_from_slice(&name.as_bytes()[..len]);
+        if let Some(External { bytes: size, unit, first }) = self.external {
+            bytes[EXTERNAL_AT..EXTERNAL_AT + 8].copy_from_slice(&size.to_le_bytes());
+            bytes[EXTERNAL_AT + 8..EXTERNAL_AT + 12].copy_from_slice(&unit.to_le_bytes());
+            bytes[EXTERNAL_AT + 12..EXTERNAL_AT + 16].copy_from_slice(&first.to_le_bytes());
+        }
         bytes
     }
 
@@ -152,7 +175,12 @@ impl Request {
         if u16_at(bytes, 4) != VERSION {
             return Err(MessageError::Version(u16_at(bytes, 4)));
         }
-        if u16_at(bytes, 6) & !OFFLOAD != 0 || bytes[NAME_AT + NAME_BYTES..].iter().any(|&b| b != 0) {
+        let flags = u16_at(bytes, 6);
+        let used = if flags & EXTERNAL != 0 { EXTERNAL_AT..EXTERNAL_AT + EXTERNAL_BYTES } else { 0..0 };
+        let is_reserved = |at: &usize| !used.contains(at);
+        if flags & !(OFFLOAD | EXTERNAL) != 0
+            || (NAME_AT + NAME_BYTES..REQUEST_BYTES).filter(is_reserved).any(|at| bytes[at] != 0)
+        {
             return Err(MessageError::Reserved);
         }
         let field = &bytes[NAME_AT..NAME_AT + NAME_BYTES];
@@ -165,10 +193,27 @@ impl Request {
             rx_slots: u32_at(bytes, 16),
             buffer_size: u32_at(bytes, 20),
             extra_buffers: u32_at(bytes, 24),
-            offload: u16_at(bytes, 6) & OFFLOAD != 0,
+            offload: flags & OFFLOAD != 0,
         };
-        Layout::new(shape, 0).map_err(MessageError::Shape)?;
-        Ok(Self { switch: switch.to_owned(), port: port.to_owned(), shape })
+        let external = (flags & EXTERNAL != 0).then(|| External {
+            bytes: u64_at(bytes, EXTERNAL_AT),
+            unit: u32_at(bytes, EXTERNAL_AT + 8),
+            first: u32_at(bytes, EXTERNAL_AT + 12),
+        });
+        let request = Self { switch: switch.to_owned(), port: port.to_owned(), shape, external };
+        request.layout(0).map_err(MessageError::Shape)?;
+        Ok(request)
+    }
+
+    /// Computes the layout that the request asks for.
+    ///
+    /// # Errors
+    /// A number is out of range. Never for a request that [`Request::decode`] has returned.
+    pub fn layout(&self, colour: u32) -> Result<Layout, LayoutError> {
+        match self.external {
+            Some(external) => Layout::with_external(self.shape, colour, external),
+            None => Layout::new(self.shape, colour),
+        }
     }
 }
 
@@ -186,9 +231,16 @@ pub enum Reply {
     },
     /// Why the request was refused, or why the port has ended.
     Refused(String),
+    /// The client may send the memory that its request speaks of.
+    SendMemory,
 }
 
-// Layout of a reply: 0 magic, 4 version, 6 status (0 granted, 1 refused), 8 colour, 12 zero, 16 bytes u64, 24 mac[6],
+/// Values of a reply's status.
+const GRANTED: u16 = 0;
+const REFUSED: u16 = 1;
+const SEND_MEMORY: u16 = 2;
+
+// Layout of a reply: 0 magic, 4 version, 6 status (0 granted, 1 refused, 2 send memory), 8 colour, 12 zero, 16 bytes u64, 24 mac[6],
 // 30 zero, 72 text.
 const TEXT_AT: usize = REPLY_BYTES - TEXT_BYTES;
 
@@ -206,10 +258,11 @@ impl Reply {
                 message[24..30].copy_from_slice(mac);
             }
             Self::Refused(text) => {
-                message[6..8].copy_from_slice(&1u16.to_le_bytes());
+                message[6..8].copy_from_slice(&REFUSED.to_le_bytes());
                 let end = text.floor_char_boundary(TEXT_BYTES);
                 message[TEXT_AT..TEXT_AT + end].copy_from_slice(&text.as_bytes()[..end]);
             }
+            Self::SendMemory => message[6..8].copy_from_slice(&SEND_MEMORY.to_le_bytes()),
         }
         message
     }
@@ -228,14 +281,15 @@ impl Reply {
         if u16_at(message, 4) != VERSION {
             return Err(MessageError::Version(u16_at(message, 4)));
         }
-        if u16_at(message, 6) != 0 {
-            return Ok(Self::Refused(text_in(&message[TEXT_AT..]).ok_or(MessageError::Text)?.to_owned()));
+        match u16_at(message, 6) {
+            GRANTED => {
+                let mut mac = [0; 6];
+                mac.copy_from_slice(&message[24..30]);
+                Ok(Self::Granted { colour: u32_at(message, 8), bytes: u64_at(message, 16), mac })
+            }
+            SEND_MEMORY => Ok(Self::SendMemory),
+            _ => Ok(Self::Refused(text_in(&message[TEXT_AT..]).ok_or(MessageError::Text)?.to_owned())),
         }
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&message[16..24]);
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&message[24..30]);
-        Ok(Self::Granted { colour: u32_at(message, 8), bytes: u64::from_le_bytes(bytes), mac })
     }
 }
 
@@ -244,17 +298,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_whether_it_wants_offloads_and_no_other_flag_is_known() {
+    fn a_request_says_whether_it_wants_offloads_and_no_flag_is_known_that_has_no_meaning() {
         for offload in [false, true] {
             let shape = Shape { offload, ..Shape::default() };
-            let request = Request { switch: "lan0".to_owned(), port: "p".to_owned(), shape };
+            let request = Request { switch: "lan0".to_owned(), port: "p".to_owned(), shape, external: None };
             let mut bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Ok(request));
-            for flag in 1..16 {
+            for flag in 2..16 {
                 let flags = u16::from(offload) | 1 << flag;
                 bytes[6..8].copy_from_slice(&flags.to_le_bytes());
                 assert_eq!(Request::decode(&bytes), Err(MessageError::Reserved), "flags {flags:#x}");
             }
         }
+    }
+
+    #[test]
+    fn a_request_with_memory_has_one_form_and_a_layout_inside_the_memory() {
+        let shape = Shape { tx_rings: 2, extra_buffers: 3, ..Shape::default() };
+        let slots = 2 * 512 + 512 + 3;
+        for unit in [1, 2, 4, 8, 16, 32, 64] {
+            let least = u64::from(slots * 2112 + 5 * unit);
+            for (bytes, is_possible) in [(least - 1, false), (least, true), (least + 1000, true), (u64::MAX, false)] {
+                let external = Some(External { bytes, unit, first: 5 });
+                let request = Request { switch: "lan0".to_owned(), port: "p".to_owned(), shape, external };
+                let decoded = Request::decode(&request.encode());
+                if !is_possible {
+                    assert!(matches!(decoded, Err(MessageError::Shape(error)) if error.what == "bytes"), "{bytes}");
+                    continue;
+                }
+                assert_eq!(decoded, Ok(request.clone()));
+                let layout = request.layout(3).expect("a layout");
+                let end = layout.buffer(layout.buffer_count - 1) as u64 + 2112;
+                assert!(end <= bytes && end + u64::from(unit) > bytes, "the last buffer is the last that fits");
+                let own: Vec<u32> = (0..2)
+                    .flat_map(|ring| (0..512).map(move |slot| layout.first_tx_buffer(ring, slot)))
+                    .chain((0..512).map(|slot| layout.first_rx_buffer(0, slot)))
+                    .chain(layout.extra_buffers())
+                    .collect();
+                assert_eq!((own[0], own.len()), (5, slots as usize));
+                assert!(own.windows(2).all(|two| layout.buffer(two[1]) - layout.buffer(two[0]) == 2112));
+                assert_eq!(layout.bytes, shape.own_bytes(), "the switch's memory has no buffers");
+            }
+        }
+        for (unit, first, what) in
+            [(0, 5, "unit"), (3, 5, "unit"), (128, 5, "unit"), (1, 1, "first"), (64, u32::MAX, "bytes")]
+        {
+            let external = Some(External { bytes: 8 << 20, unit, first });
+            let request = Request { switch: "lan0".to_owned(), port: "p".to_owned(), shape, external };
+            let refused = Request::decode(&request.encode());
+            assert!(
+                matches!(refused, Err(MessageError::Shape(error)) if error.what == what),
+                "{unit} {first}: {refused:?}"
+            );
+        }
+        assert_eq!(Reply::decode(&Reply::SendMemory.encode()), Ok(Reply::SendMemory));
     }
 }

@@ -139,6 +139,8 @@ pub const MAX_EXTRA: u32 = 65_536;
 const MIN_SLOTS: u32 = 4;
 const MIN_BUFFER: u32 = 128;
 const MAX_BUFFER: u32 = 65_472;
+/// Largest unit of external memory.
+pub const MAX_UNIT: u32 = 64;
 /// Parts of the memory begin on pages of this size.
 pub const PAGE: usize = 4096;
 
@@ -174,6 +176,19 @@ pub struct Place {
     pub bytes: usize,
 }
 
+/// Memory of a program that the buffers of its port lie in (external memory). Buffer `n` begins at byte `n * unit`: buffers
+/// overlap, so that a slot can name any multiple of `unit`, as far as a whole buffer lies in the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct External {
+    /// Bytes of the memory, from the beginning of its file.
+    pub bytes: u64,
+    /// A power of two from 1 to 64. The memory has less than 2^32 units.
+    pub unit: u32,
+    /// The buffer of the first slot: at least 2. The buffers of the other slots and the extra buffers follow, each behind
+    /// the one before.
+    pub first: u32,
+}
+
 /// What one registration of a port finds in its `netmap_if`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface<'a> {
@@ -205,11 +220,17 @@ pub struct Layout {
     tx_stride: usize,
     rx_ring: usize,
     rx_stride: usize,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0, in the external memory if the port has one.
     pub buffers: usize,
     /// Number of buffers, including the two reserved ones.
     pub buffer_count: u32,
-    /// Size of the memory in bytes, a multiple of the page size.
+    /// Bytes from the beginning of a buffer to that of the next.
+    pub unit: u32,
+    /// The buffer of the first slot.
+    first: u32,
+    /// Distance between the buffers of two slots.
+    step: u32,
+    /// Size of the memory in bytes, a multiple of the page size. Does not include external memory.
     pub bytes: usize,
 }
 
@@ -226,6 +247,32 @@ impl Layout {
         let buffers = shape.own_bytes();
         let bytes = (buffers + buffer_count as usize * shape.buffer_size as usize).next_multiple_of(PAGE);
         Ok(Self::at(shape, colour, Place { base: 0, buffers, buffer_count, bytes }))
+    }
+
+    /// Computes the layout of a port whose buffers lie in external memory.
+    ///
+    /// # Errors
+    /// A number is out of range, or the buffers of all slots do not fit.
+    pub fn with_external(shape: Shape, colour: u32, external: External) -> Result<Self, LayoutError> {
+        shape.check()?;
+        let External { bytes, unit, first } = external;
+        if !unit.is_power_of_two() || unit > MAX_UNIT {
+            return Err(LayoutError { what: "unit", asked: unit.into(), allowed: "a power of two from 1 to 64" });
+        }
+        if first < FIRST_BUFFER {
+            return Err(LayoutError { what: "first", asked: first.into(), allowed: "a buffer, 2 or more" });
+        }
+        // The unit divides the size: both are multiples of powers of two up to 64.
+        let step = shape.buffer_size / unit;
+        let own = u64::from(shape.slots() + shape.extra_buffers) * u64::from(step);
+        let needed = (u64::from(first) + own) * u64::from(unit);
+        if bytes < needed || bytes / u64::from(unit) > u64::from(u32::MAX) {
+            let allowed = "the buffers of all slots must fit, and at most 2^32 - 1 units";
+            return Err(LayoutError { what: "bytes", asked: bytes, allowed });
+        }
+        let last = (bytes - u64::from(shape.buffer_size)) / u64::from(unit);
+        let place = Place { base: 0, buffers: 0, buffer_count: last as u32 + 1, bytes: shape.own_bytes() };
+        Ok(Self { unit, first, step, ..Self::at(shape, colour, place) })
     }
 
     /// Computes the layout of a port in a region. The region's buffers have the shape's size. The shape's extra buffers are
@@ -258,7 +305,28 @@ impl Layout {
         let tx_ring = base + shape.header_bytes();
         let rx_ring = tx_ring + usize::from(shape.tx_rings) * tx_stride;
         let end = base + shape.own_bytes();
-        Self { shape, base, end, doorbell, tx_ring, tx_stride, rx_ring, rx_stride, buffers, buffer_count, bytes }
+        Self {
+            shape,
+            base,
+            end,
+            doorbell,
+            tx_ring,
+            tx_stride,
+            rx_ring,
+            rx_stride,
+            buffers,
+            buffer_count,
+            unit: shape.buffer_size,
+            first: FIRST_BUFFER,
+            step: 1,
+            bytes,
+        }
+    }
+
+    /// Returns true if the buffers lie in external memory.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.unit != self.shape.buffer_size
     }
 
     /// Returns the offset of a transmit ring.
@@ -282,42 +350,49 @@ impl Layout {
     /// Returns the initial buffer of slot `slot` of transmit ring `ring`.
     #[must_use]
     pub fn first_tx_buffer(&self, ring: u16, slot: u32) -> u32 {
-        FIRST_BUFFER + u32::from(ring) * self.shape.tx_slots + slot
+        self.own_buffer(u32::from(ring) * self.shape.tx_slots + slot)
     }
 
     /// Returns the initial buffer of slot `slot` of receive ring `ring`.
     #[must_use]
     pub fn first_rx_buffer(&self, ring: u16, slot: u32) -> u32 {
-        FIRST_BUFFER
-            + u32::from(self.shape.tx_rings) * self.shape.tx_slots
-            + u32::from(ring) * self.shape.rx_slots
-            + slot
+        let sent = u32::from(self.shape.tx_rings) * self.shape.tx_slots;
+        self.own_buffer(sent + u32::from(ring) * self.shape.rx_slots + slot)
     }
 
-    /// Returns the first extra buffer. Only meaningful if there are extra buffers.
-    #[must_use]
-    pub fn first_extra_buffer(&self) -> u32 {
-        self.buffer_count - self.shape.extra_buffers
+    /// Returns the extra buffers.
+    pub fn extra_buffers(&self) -> impl Iterator<Item = u32> {
+        let slots = self.shape.slots();
+        let layout = *self;
+        (slots..slots + self.shape.extra_buffers).map(move |number| layout.own_buffer(number))
+    }
+
+    fn own_buffer(&self, number: u32) -> u32 {
+        self.first + number * self.step
     }
 
     /// Returns the offset of a buffer.
     #[must_use]
     pub fn buffer(&self, index: u32) -> usize {
-        self.buffers + index as usize * self.shape.buffer_size as usize
+        self.buffers + index as usize * self.unit as usize
     }
 
     /// Calls `write` with the initial contents, as offsets and little-endian bytes, to be written to zeroed memory: the
-    /// words of `netmap_if`, of each `netmap_ring` and of every slot. The client can overwrite them.
+    /// words of `netmap_if`, of each `netmap_ring` and of every slot. The client can overwrite them. External memory stays
+    /// as it is: its extra buffers are not linked.
     pub fn initial_words(&self, name: &str, mut write: impl FnMut(usize, &[u8])) {
         let ifname: Vec<u8> = name.bytes().take(15).collect();
         write(netmap_if::NAME, &ifname);
         write(netmap_if::VERSION, &NETMAP_API.to_le_bytes());
         write(netmap_if::TX_RINGS, &u32::from(self.shape.tx_rings).to_le_bytes());
         write(netmap_if::RX_RINGS, &u32::from(self.shape.rx_rings).to_le_bytes());
-        if self.shape.extra_buffers > 0 {
-            write(netmap_if::BUFS_HEAD, &self.first_extra_buffer().to_le_bytes());
-            for buffer in self.first_extra_buffer()..self.buffer_count - 1 {
-                write(self.buffer(buffer), &(buffer + 1).to_le_bytes());
+        let mut extra = self.extra_buffers().filter(|_| !self.is_external()).peekable();
+        if let Some(first) = extra.peek() {
+            write(netmap_if::BUFS_HEAD, &first.to_le_bytes());
+        }
+        while let Some(buffer) = extra.next() {
+            if let Some(next) = extra.peek() {
+                write(self.buffer(buffer), &next.to_le_bytes());
             }
         }
         // `ring_ofs[]`: transmit rings, one host transmit ring, receive rings, one host receive ring. The host rings
@@ -389,7 +464,8 @@ impl Layout {
 
     fn ring_words(&self, at: usize, id: u16, dir: u16, write: &mut impl FnMut(usize, &[u8])) {
         let slots = if dir == 0 { self.shape.tx_slots } else { self.shape.rx_slots };
-        write(at + netmap_ring::BUF_OFS, &((self.buffers - at) as i64).to_le_bytes());
+        let buffers = if self.is_external() { 0 } else { (self.buffers - at) as i64 };
+        write(at + netmap_ring::BUF_OFS, &buffers.to_le_bytes());
         write(at + netmap_ring::NUM_SLOTS, &slots.to_le_bytes());
         write(at + netmap_ring::BUF_SIZE, &self.shape.buffer_size.to_le_bytes());
         write(at + netmap_ring::RING_ID, &id.to_le_bytes());

@@ -30,6 +30,6 @@ pub mod offload;
 pub mod slot;
 pub mod suppression;
 
-pub use layout::{Interface, Layout, LayoutError, Place, Shape};
+pub use layout::{External, Interface, Layout, LayoutError, Place, Shape};
 pub use offload::Offload;
 pub use slot::Slot;

@@ -26,7 +26,7 @@ mod name;
 
 use std::ops::Range;
 
-use crate::attach::{MessageError, NAME_BYTES, REPLY_BYTES, REQUEST_BYTES, is_name, text_in, u16_at, u32_at};
+use crate::attach::{MessageError, NAME_BYTES, REPLY_BYTES, REQUEST_BYTES, is_name, text_in, u16_at, u32_at, u64_at};
 use crate::layout::{Layout, LayoutError, Place, Shape};
 
 pub use name::{PipeEnd, PipeRole, PortName};
@@ -228,10 +228,6 @@ fn put_text(field: &mut [u8], text: &str) {
 
 fn put<const N: usize>(message: &mut [u8], at: usize, number: [u8; N]) {
     message[at..at + N].copy_from_slice(&number);
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 fn put_wish(message: &mut [u8], wish: &Wish) {

@@ -2,17 +2,17 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS, Reply, Request};
+use ringway_abi::attach::{MEMORY, REPLY_BYTES, REPLY_FDS, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send, sendmsg, socket_with,
 };
 
 use crate::error::AttachError;
@@ -31,8 +31,12 @@ pub(crate) struct Granted {
     pub(crate) mac: [u8; 6],
 }
 
-/// Requests a port from the switch at `socket`.
-pub(crate) fn request_port(socket: &Path, request: &Request) -> Result<Granted, AttachError> {
+/// Requests a port from the switch at `socket`. `memory`: the memory that the request speaks of.
+pub(crate) fn request_port(
+    socket: &Path,
+    request: &Request,
+    memory: Option<BorrowedFd<'_>>,
+) -> Result<Granted, AttachError> {
     let unreachable = |error: Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(socket).map_err(unreachable)?;
     let connection =
@@ -44,15 +48,43 @@ pub(crate) fn request_port(socket: &Path, request: &Request) -> Result<Granted, 
         error => unreachable(error),
     })?;
     send(&connection, &request.encode(), SendFlags::NOSIGNAL).map_err(|e| AttachError::Dialogue(e.into()))?;
+    let (mut reply, mut descriptors) = next_reply(&connection)?;
+    if let (Reply::SendMemory, Some(memory)) = (&reply, memory) {
+        send_memory(&connection, memory).map_err(|e| AttachError::Dialogue(e.into()))?;
+        (reply, descriptors) = next_reply(&connection)?;
+    }
+    match reply {
+        Reply::Refused(reason) => Err(AttachError::Refused(reason)),
+        Reply::SendMemory => Err(AttachError::Dialogue(io::Error::other("the switch asks for memory"))),
+        Reply::Granted { colour, bytes, mac } => {
+            let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|got| {
+                let message = format!("{} descriptors came with the reply, expected {REPLY_FDS}", got.len());
+                AttachError::Dialogue(io::Error::other(message))
+            })?;
+            Ok(Granted { connection, memory, kick, call, colour, bytes, mac })
+        }
+    }
+}
 
-    if !wait_readable(&connection, REPLY_WITHIN)? {
+/// Sends the memory that a request speaks of.
+fn send_memory(connection: &OwnedFd, memory: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [memory];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(connection, &[io::IoSlice::new(&MEMORY)], &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+/// Waits for the next reply. Returns it with its descriptors.
+fn next_reply(connection: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachError> {
+    if !wait_readable(connection, REPLY_WITHIN)? {
         return Err(AttachError::Dialogue(io::ErrorKind::TimedOut.into()));
     }
     let mut message = [0; REPLY_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut into = [io::IoSliceMut::new(&mut message)];
-    let received = recvmsg(&connection, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    let received = recvmsg(connection, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
         .map_err(|e| AttachError::Dialogue(e.into()))?;
     let mut descriptors = Vec::new();
     for part in ancillary.drain() {
@@ -63,16 +95,8 @@ pub(crate) fn request_port(socket: &Path, request: &Request) -> Result<Granted, 
     if received.bytes == 0 {
         return Err(AttachError::Dialogue(io::ErrorKind::ConnectionReset.into()));
     }
-    match Reply::decode(&message[..received.bytes]).map_err(|e| AttachError::Dialogue(io::Error::other(e)))? {
-        Reply::Refused(reason) => Err(AttachError::Refused(reason)),
-        Reply::Granted { colour, bytes, mac } => {
-            let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|got| {
-                let message = format!("{} descriptors came with the reply, expected {REPLY_FDS}", got.len());
-                AttachError::Dialogue(io::Error::other(message))
-            })?;
-            Ok(Granted { connection, memory, kick, call, colour, bytes, mac })
-        }
-    }
+    let reply = Reply::decode(&message[..received.bytes]).map_err(|e| AttachError::Dialogue(io::Error::other(e)))?;
+    Ok((reply, descriptors))
 }
 
 fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError> {

@@ -161,6 +161,8 @@ pub struct Run {
     pub buffers: NonNull<u8>,
     /// Number of bytes of a buffer.
     pub buffer_size: u32,
+    /// Bytes from one buffer to the next.
+    pub stride: u32,
 }
 
 impl Run {
@@ -168,8 +170,9 @@ impl Run {
     #[inline]
     pub(crate) fn new(memory: &Memory, head: u32, count: u32) -> Self {
         let slots = memory.words(head, memory.slots.min(head + count));
-        let (buffers, buffer_size) = (memory.start(0, 0).0, memory.buffer_size);
-        Self { slots: NonNull::from(slots).cast(), count: slots.len() as u32, buffers, buffer_size }
+        let buffers = memory.start(0, 0).0;
+        let (count, buffer_size, stride) = (slots.len() as u32, memory.buffer_size, memory.unit);
+        Self { slots: NonNull::from(slots).cast(), count, buffers, buffer_size, stride }
     }
 
     /// Of `count` slots from `head`, those up to the end of the ring, and those from its start.

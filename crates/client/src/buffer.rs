@@ -30,7 +30,7 @@ impl Buffer {
             let start = NonNull::new(mapping.view(layout.buffer(index), bytes as usize)?.as_ptr())?;
             Some(Buffer { index, bytes, start, _mapping: Arc::clone(mapping) })
         };
-        (layout.first_extra_buffer()..layout.buffer_count).filter_map(buffer).collect()
+        layout.extra_buffers().filter_map(buffer).collect()
     }
 }
 

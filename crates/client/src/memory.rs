@@ -20,11 +20,22 @@ pub(crate) struct Memory {
     pub(crate) doorbell: Kept<[AtomicU32; doorbell::PAIR_WORDS]>,
     /// netmap's own ring header.
     header: Kept<[AtomicU32; HEADER_WORDS]>,
-    /// `buffer_count` times `buffer_size` bytes of the mapping, which the fields above keep alive.
+    /// Buffer 0. Each of the `buffer_count` buffers begins `unit` bytes after the one before.
     buffers: NonNull<u8>,
+    /// Keeps the memory of the buffers.
+    _mapping: Arc<Mapping>,
     pub(crate) slots: u32,
     pub(crate) buffer_count: u32,
     pub(crate) buffer_size: u32,
+    pub(crate) unit: u32,
+}
+
+/// The memory of a port: that of its rings, and that of its buffers, which can be the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortMemory<'a> {
+    pub(crate) rings: &'a Arc<Mapping>,
+    pub(crate) buffers: &'a Arc<Mapping>,
+    pub(crate) layout: &'a Layout,
 }
 
 /// Words before the slots.
@@ -36,18 +47,21 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, at: usize, pair: u16, slots: u32) -> io::Result<Memory> {
-        let (buffer_count, buffer_size) = (layout.buffer_count, layout.shape.buffer_size);
+    pub(crate) fn new(port: PortMemory<'_>, at: usize, pair: u16, slots: u32) -> io::Result<Memory> {
+        let PortMemory { rings: mapping, buffers: buffer_mapping, layout } = port;
+        let (buffer_count, buffer_size, unit) = (layout.buffer_count, layout.shape.buffer_size, layout.unit);
         let (places, bell) = (slots as usize * SLOT_BYTES, layout.doorbell(pair));
         let words = Kept::new(mapping, |m| Some(m.view(at + netmap_ring::SLOTS, places)?.words64()?.as_chunks().0));
         let doorbell = Kept::new(mapping, |m| m.view(bell, doorbell::PAIR_BYTES)?.words32()?.first_chunk());
         let header = Kept::new(mapping, |m| m.view(at, netmap_ring::SLOTS)?.words32()?.first_chunk());
-        let buffers = mapping.view(layout.buffers, buffer_count as usize * buffer_size as usize);
+        let end = layout.buffer(buffer_count - 1) + buffer_size as usize;
+        let buffers = buffer_mapping.view(layout.buffers, end - layout.buffers);
         let (Some(words), Some(doorbell), Some(header), Some(buffers)) = (words, doorbell, header, buffers) else {
             return Err(io::Error::other("the layout reaches beyond the shared memory"));
         };
         let buffers = NonNull::new(buffers.as_ptr()).ok_or_else(|| io::Error::other("memory at address 0"))?;
-        Ok(Memory { words, doorbell, header, buffers, slots, buffer_count, buffer_size })
+        let _mapping = Arc::clone(buffer_mapping);
+        Ok(Memory { words, doorbell, header, buffers, _mapping, slots, buffer_count, buffer_size, unit })
     }
 
     #[inline]
@@ -76,7 +90,12 @@ impl Memory {
             return (self.buffers, 0);
         }
         // SAFETY: inside the buffers, whose size `new` has checked.
-        (unsafe { self.buffers.add(index as usize * self.buffer_size as usize) }, len)
+        (unsafe { self.buffers.add(index as usize * self.unit as usize) }, len)
+    }
+
+    /// Returns true if an address is that of this offset in the memory of the buffers.
+    pub(crate) fn is_at(&self, address: NonNull<u8>, offset: usize) -> bool {
+        self.buffers.as_ptr().wrapping_add(offset) == address.as_ptr()
     }
 
     #[inline]

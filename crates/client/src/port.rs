@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::attach::{end_reason, request_port};
 use crate::buffer::Buffer;
 use crate::error::AttachError;
+use crate::external::ExternalMemory;
+use crate::memory::PortMemory;
 use crate::rx::RxRing;
 use crate::sleep::Sleep;
 use crate::tx::{TxRing, wake};
@@ -39,20 +41,55 @@ impl Port {
     /// # Errors
     /// See [`AttachError`].
     pub fn attach(socket: impl AsRef<Path>, name: &str, shape: Shape) -> Result<Port, AttachError> {
+        Self::attach_by(socket.as_ref(), name, shape, None)
+    }
+
+    /// Attaches like [`Port::attach`], with buffers in `memory` instead of in memory of the switch: [`TxRing::push_from`] sends
+    /// what is there, and received frames are there. The port takes a part of the memory for the buffers of its slots. Returns
+    /// the port's extra buffers, too, like [`Port::attach_with_buffers`].
+    ///
+    /// # Errors
+    /// See [`AttachError`]. The memory has no room for the slots' buffers, its unit is out of range, or the switch refuses it.
+    pub fn attach_with_memory(
+        socket: impl AsRef<Path>,
+        name: &str,
+        shape: Shape,
+        memory: &mut ExternalMemory,
+    ) -> Result<(Port, Vec<Buffer>), AttachError> {
+        let port = Self::attach_by(socket.as_ref(), name, shape, Some(memory))?;
+        let buffers = Buffer::extra(memory.mapping(), &port.layout);
+        Ok((port, buffers))
+    }
+
+    fn attach_by(
+        socket: &Path,
+        name: &str,
+        shape: Shape,
+        external: Option<&mut ExternalMemory>,
+    ) -> Result<Port, AttachError> {
         let (switch, port) = split_name(name)?;
         Layout::new(shape, 0).map_err(MessageError::Shape)?;
-        let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape };
-        let granted = request_port(socket.as_ref(), &request)?;
-        let layout = Layout::new(shape, granted.colour).map_err(MessageError::Shape)?;
+        let (part, brought) = match external {
+            Some(memory) => {
+                let full = || AttachError::Memory(io::Error::other("the memory has no room for the slots' buffers"));
+                (Some(memory.take_for(&shape).ok_or_else(full)?), Some(&*memory))
+            }
+            None => (None, None),
+        };
+        let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape, external: part };
+        request.layout(0).map_err(MessageError::Shape)?;
+        let granted = request_port(socket, &request, brought.map(ExternalMemory::file))?;
+        let layout = request.layout(granted.colour).map_err(MessageError::Shape)?;
         if granted.bytes != layout.bytes as u64 {
             let message = format!("{} bytes were promised, the layout has {}", granted.bytes, layout.bytes);
             return Err(AttachError::Memory(io::Error::other(message)));
         }
         let memory = SharedMemory::open(granted.memory, layout.bytes).map_err(AttachError::Memory)?;
-        let mapping = memory.mapping();
+        let rings = memory.mapping();
+        let all = PortMemory { rings, buffers: brought.map_or(rings, ExternalMemory::mapping), layout: &layout };
         let kick = Arc::new(granted.kick);
-        let tx = (0..shape.tx_rings).map(|ring| TxRing::new(mapping, &layout, ring, &kick)).collect::<io::Result<_>>();
-        let rx = (0..shape.rx_rings).map(|ring| RxRing::new(mapping, &layout, ring)).collect::<io::Result<_>>();
+        let tx = (0..shape.tx_rings).map(|ring| TxRing::new(all, ring, &kick)).collect::<io::Result<_>>();
+        let rx = (0..shape.rx_rings).map(|ring| RxRing::new(all, ring)).collect::<io::Result<_>>();
         Ok(Port {
             tx: tx.map_err(AttachError::Memory)?,
             rx: rx.map_err(AttachError::Memory)?,

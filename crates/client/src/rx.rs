@@ -1,18 +1,16 @@
 //! Receiving: the client's side of a receive ring.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, WISH, WakeRequest};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_BUF_CHANGED;
-use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::Mapping;
+use ringway_abi::{Offload, Slot};
 
 use crate::batch::{Peeked, Run};
 use crate::buffer::Buffer;
-use crate::memory::Memory;
+use crate::memory::{Memory, PortMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
@@ -42,8 +40,8 @@ pub struct RxRing {
 }
 
 impl RxRing {
-    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<RxRing> {
-        let memory = Memory::new(mapping, layout, layout.rx_ring(ring), ring, layout.shape.rx_slots)?;
+    pub(crate) fn new(port: PortMemory<'_>, ring: u16) -> io::Result<RxRing> {
+        let memory = Memory::new(port, port.layout.rx_ring(ring), ring, port.layout.shape.rx_slots)?;
         Ok(RxRing { memory, head: 0, published: 0, tail: 0, wish: WakeRequest::default(), gathered: Vec::new() })
     }
 

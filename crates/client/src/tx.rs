@@ -1,6 +1,7 @@
 //! Sending: the client's side of a transmit ring.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +11,10 @@ use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::Mapping;
 
 use crate::batch::{Piece, Reserved, Run};
-use crate::memory::Memory;
+use crate::external::Area;
+use crate::memory::{Memory, PortMemory};
 
 /// How many slots ahead the first cache line of a buffer is prefetched for writing.
 const PREFETCH_AHEAD: u32 = 8;
@@ -33,14 +34,28 @@ pub struct TxRing {
     kicked: AtomicU32,
     /// The eventfd that wakes the switch.
     kick: Arc<OwnedFd>,
+    layout: Layout,
+    ring: u16,
+    /// A slot may name a part of an [`Area`] in place of its own buffer.
+    names_areas: bool,
 }
 
 impl TxRing {
-    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16, kick: &Arc<OwnedFd>) -> io::Result<TxRing> {
-        let memory = Memory::new(mapping, layout, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
-        let tail = layout.shape.tx_slots - 1;
-        let (wish, kicked) = (WakeRequest::default(), AtomicU32::new(0));
-        Ok(TxRing { memory, head: 0, published: 0, tail, wish, kicked, kick: Arc::clone(kick) })
+    pub(crate) fn new(port: PortMemory<'_>, ring: u16, kick: &Arc<OwnedFd>) -> io::Result<TxRing> {
+        let layout = *port.layout;
+        let memory = Memory::new(port, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
+        Ok(TxRing {
+            memory,
+            head: 0,
+            published: 0,
+            tail: layout.shape.tx_slots - 1,
+            wish: WakeRequest::default(),
+            kicked: AtomicU32::new(0),
+            kick: Arc::clone(kick),
+            layout,
+            ring,
+            names_areas: false,
+        })
     }
 
     /// Returns how many slots can be filled now. This is the number of frames if each fits into a buffer.
@@ -123,6 +138,7 @@ impl TxRing {
             return 0;
         }
         let most = most.min(self.known_room()) as u32;
+        self.take_back(most);
         let mut left = most;
         while left > 0 {
             let end = self.memory.slots.min(self.head + left);
@@ -139,8 +155,82 @@ impl TxRing {
         most as usize
     }
 
+    /// Queues a part of an area as a frame, without a copy: the switch reads the bytes when it takes the frame. That is done
+    /// when [`TxRing::room`] is `slots() - 1`. Changes before it are sent, or not. Returns false when there is no room, like
+    /// [`TxRing::push`].
+    ///
+    /// # Panics
+    /// The area belongs to another memory than the port's, the part is not inside, or it does not begin at a multiple of the
+    /// memory's unit.
+    #[inline]
+    pub fn push_from(&mut self, area: &Area, part: Range<usize>) -> bool {
+        assert!(part.start <= part.end && part.end <= area.len(), "the part is inside the area");
+        assert!(self.memory.is_at(area.start(), area.offset()), "the area is in the port's memory");
+        let (place, unit) = (area.offset() + part.start, self.memory.unit as usize);
+        assert!(place & (unit - 1) == 0, "the part begins at a multiple of the unit");
+        // Units are powers of two.
+        let first = (place >> unit.trailing_zeros()) as u32;
+        if part.len() > self.memory.buffer_size as usize {
+            return self.push_long_from(first, part.len());
+        }
+        let has_room = self.has_room(1);
+        if has_room {
+            self.name_place(Slot { buffer: first, len: part.len() as u16, flags: 0 });
+        }
+        has_room
+    }
+
+    /// Queues a frame of several slots, the first of which names `first`.
+    #[cold]
+    fn push_long_from(&mut self, first: u32, len: usize) -> bool {
+        let size = self.memory.buffer_size as usize;
+        let slots = len.div_ceil(size);
+        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+            return false;
+        }
+        // The size of a buffer is a multiple of the unit.
+        let step = self.memory.buffer_size / self.memory.unit;
+        for (number, done) in (0..).zip((0..len).step_by(size)) {
+            let left = len - done;
+            let flags = if left > size { NS_MOREFRAG } else { 0 };
+            self.name_place(Slot { buffer: first + number * step, len: left.min(size) as u16, flags });
+        }
+        true
+    }
+
+    /// Lets the next slot name a place of the program's memory. There is room.
+    #[inline]
+    fn name_place(&mut self, slot: Slot) {
+        self.names_areas = true;
+        self.memory.word(self.head).store(slot.to_word(), Ordering::Relaxed);
+        self.head = self.memory.after(self.head);
+    }
+
+    /// Lets the next `count` free slots name their own buffers, which the caller may write.
+    #[inline]
+    fn take_back(&mut self, count: u32) {
+        if self.names_areas {
+            self.name_own_buffers(count);
+        }
+    }
+
+    #[cold]
+    fn name_own_buffers(&mut self, count: u32) {
+        let mut at = self.head;
+        for _ in 0..count {
+            let buffer = self.layout.first_tx_buffer(self.ring, at);
+            let word = self.memory.word(at);
+            let old = Slot::from_word(word.load(Ordering::Relaxed));
+            if old.buffer != buffer {
+                word.store(Slot { buffer, ..old }.to_word(), Ordering::Relaxed);
+            }
+            at = self.memory.after(at);
+        }
+    }
+
     #[inline]
     fn fill(&mut self, len: usize, flags: u16, write: impl FnOnce(&mut [u8])) {
+        self.take_back(1);
         if self.known_room() > PREFETCH_AHEAD as usize {
             self.memory.prefetch_mut(self.head, PREFETCH_AHEAD);
         }
@@ -169,7 +259,9 @@ impl TxRing {
         if self.known_room() < max {
             self.room();
         }
-        max.min(self.known_room()) as u32
+        let count = max.min(self.known_room()) as u32;
+        self.take_back(count);
+        count
     }
 
     /// Like [`TxRing::reserve`], as raw memory: the free slots up to the end of the ring. Their words and buffers may be

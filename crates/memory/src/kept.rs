@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::mapping::Mapping;
-use crate::view::{Pieces, View};
+use crate::view::{Adjacent, Pieces, Stride, View};
 
 /// A reference into a mapping, for example to words of it, that keeps the mapping alive.
 ///
@@ -56,17 +56,18 @@ impl<T: ?Sized> fmt::Debug for Kept<T> {
 
 /// [`Pieces`] that keep their mapping alive.
 #[derive(Debug)]
-pub struct PinnedPieces {
-    pieces: Pieces<'static>,
+pub struct PinnedPieces<S = Adjacent> {
+    pieces: Pieces<'static, S>,
     _mapping: Arc<Mapping>,
 }
 
-impl PinnedPieces {
-    /// Divides the `len` bytes at `offset` into pieces of `size` bytes. Returns `None` when the bytes are not all
-    /// inside, or `size` is 0.
+impl<S: Stride> PinnedPieces<S> {
+    /// Divides the bytes of a mapping in this range into pieces, as [`View::pieces`] does. Returns `None` when the bytes
+    /// are not all inside, or `size` or the distance is 0.
     #[must_use]
-    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, size: usize) -> Option<PinnedPieces> {
-        let pieces = mapping.view(offset, len)?.pieces(size)?;
+    pub fn new(mapping: &Arc<Mapping>, range: Range<usize>, size: usize, stride: S) -> Option<PinnedPieces<S>> {
+        let len = range.end.checked_sub(range.start)?;
+        let pieces = mapping.view(range.start, len)?.pieces(size, stride)?;
         // SAFETY: the mapping is kept next to the pieces, and `get` lends them only while `self` lives.
         let pieces = unsafe { pieces.outlive() };
         Some(PinnedPieces { pieces, _mapping: Arc::clone(mapping) })
@@ -75,7 +76,7 @@ impl PinnedPieces {
     /// Returns the pieces.
     #[inline(always)]
     #[must_use]
-    pub fn get(&self) -> Pieces<'_> {
+    pub fn get(&self) -> Pieces<'_, S> {
         self.pieces
     }
 }
@@ -94,13 +95,14 @@ pub fn recycle<'n>(mut views: Vec<View<'_>>) -> Vec<View<'n>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::Every;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn what_is_kept_outlasts_every_other_hold_of_the_mapping() {
         let mapping = Arc::new(Mapping::private(8192).expect("memory"));
         let words: Kept<[AtomicU32]> = Kept::new(&mapping, |m| m.view(4096, 64)?.words32()).expect("words");
-        let pieces = PinnedPieces::new(&mapping, 4096, 64, 16).expect("pieces");
+        let pieces = PinnedPieces::new(&mapping, 4096..4096 + 64, 16, Adjacent).expect("pieces");
         assert!(mapping.view(4096 + 16, 4).expect("inside").write(&7u32.to_ne_bytes()));
         let weak = Arc::downgrade(&mapping);
         drop(mapping);
@@ -129,8 +131,9 @@ mod tests {
         let mapping = Arc::new(Mapping::private(4096).expect("memory"));
         assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(4092, 8)?.words32()).is_none());
         assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(2, 8)?.words32()).is_none());
-        assert!(PinnedPieces::new(&mapping, 4092, 8, 8).is_none());
-        assert!(PinnedPieces::new(&mapping, 0, 4096, 0).is_none());
+        assert!(PinnedPieces::new(&mapping, 4092..4100, 8, Adjacent).is_none());
+        assert!(PinnedPieces::new(&mapping, 0..4096, 0, Adjacent).is_none());
+        assert!(PinnedPieces::new(&mapping, 0..4096, 1, Every(0)).is_none());
         assert_eq!(Arc::strong_count(&mapping), 1);
     }
 }

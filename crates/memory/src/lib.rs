@@ -37,4 +37,4 @@ pub use non_temporal::{NonTemporal, with_non_temporal};
 pub use prefix::PrefixComparer;
 pub use quota::{Limits, OverQuota, Quota, can_limit_holes};
 pub use sum::ones_sum;
-pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};
+pub use view::{Adjacent, Every, HEAD_BYTES, Head, Pieces, Stride, View, prefetch_read, prefetch_write};

@@ -82,13 +82,17 @@ impl<'m> View<'m> {
         Some(unsafe { View::new(self.start.as_ptr().add(offset), self.len - offset) })
     }
 
-    /// Returns the view as an array of pieces of `size` bytes. Remaining bytes at the end belong to no piece. Returns
-    /// `None` when `size` is 0.
+    /// Returns the view as an array of pieces of `size` bytes at equal distances, as far as they are inside. They overlap if
+    /// the distance is less than `size`. Returns `None` when `size` or the distance is 0.
     #[inline]
     #[must_use]
-    pub fn pieces(&self, size: usize) -> Option<Pieces<'m>> {
-        let count = self.len.checked_div(size)?;
-        Some(Pieces { start: self.start.as_ptr(), count, size, mapping: PhantomData })
+    pub fn pieces<S: Stride>(&self, size: usize, stride: S) -> Option<Pieces<'m, S>> {
+        let distance = stride.bytes(size);
+        if size == 0 || distance == 0 {
+            return None;
+        }
+        let count = self.len.checked_sub(size).map_or(0, |left| left / distance + 1);
+        Some(Pieces { start: self.start.as_ptr(), count, size, stride, mapping: PhantomData })
     }
 
     /// Returns the view as 64-bit words, or `None` unless it is aligned and its length is a multiple of 8.
@@ -300,30 +304,59 @@ impl<'m> View<'m> {
     }
 }
 
-/// A view divided into pieces of equal size: access to a piece only has to check its index.
+/// The distance between the beginnings of two pieces.
+pub trait Stride: Copy + std::fmt::Debug + Send + Sync + 'static {
+    /// Returns the distance in bytes, for pieces of this size.
+    fn bytes(self, size: usize) -> usize;
+}
+
+/// Each piece begins at the end of the one before. Takes no register in loops over pieces.
 #[derive(Clone, Copy, Debug)]
-pub struct Pieces<'m> {
+pub struct Adjacent;
+
+impl Stride for Adjacent {
+    #[inline(always)]
+    fn bytes(self, size: usize) -> usize {
+        size
+    }
+}
+
+/// Pieces begin at every multiple of so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Every(pub usize);
+
+impl Stride for Every {
+    #[inline(always)]
+    fn bytes(self, _size: usize) -> usize {
+        self.0
+    }
+}
+
+/// Pieces of equal size at equal distances in a view: access to a piece only has to check its index.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'m, S = Adjacent> {
     start: *mut u8,
     count: usize,
     size: usize,
+    stride: S,
     mapping: PhantomData<&'m ()>,
 }
 
 // SAFETY: see `View`; each piece is a view.
-unsafe impl Send for Pieces<'_> {}
+unsafe impl<S: Stride> Send for Pieces<'_, S> {}
 // SAFETY: see `View`; each piece is a view.
-unsafe impl Sync for Pieces<'_> {}
+unsafe impl<S: Stride> Sync for Pieces<'_, S> {}
 
-impl<'m> Pieces<'m> {
+impl<'m, S: Stride> Pieces<'m, S> {
     /// Returns piece `index`, or `None` when there is no such piece.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<View<'m>> {
         if index >= self.count {
             return None;
         }
-        // SAFETY: `count` pieces of `size` bytes are inside the view that this was made from.
-        Some(unsafe { View::new(self.start.add(index * self.size), self.size) })
+        // SAFETY: `count` pieces of `size` bytes, at multiples of the distance, are inside the view that this was made from.
+        Some(unsafe { View::new(self.start.add(index * self.stride.bytes(self.size)), self.size) })
     }
 
     /// Returns the size of a piece in bytes.
@@ -337,15 +370,15 @@ impl<'m> Pieces<'m> {
     ///
     /// # Safety
     /// The caller does not use them, or a view of one, after the memory is unmapped.
-    pub(crate) unsafe fn outlive(self) -> Pieces<'static> {
-        Pieces { start: self.start, count: self.count, size: self.size, mapping: PhantomData }
+    pub(crate) unsafe fn outlive(self) -> Pieces<'static, S> {
+        Pieces { start: self.start, count: self.count, size: self.size, stride: self.stride, mapping: PhantomData }
     }
 
     /// Returns the address where piece `index` is, or would be. For prefetching.
     #[inline]
     #[must_use]
     pub fn address(&self, index: usize) -> *mut u8 {
-        self.start.wrapping_add(index.wrapping_mul(self.size))
+        self.start.wrapping_add(index.wrapping_mul(self.stride.bytes(self.size)))
     }
 }
 

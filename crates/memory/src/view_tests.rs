@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{HEAD_BYTES, Head, Mapping};
+use crate::{Adjacent, Every, HEAD_BYTES, Head, Mapping, Stride};
 
 const BYTES: usize = 8192;
 
@@ -32,6 +32,21 @@ fn content(mapping: &Mapping) -> Vec<u8> {
     bytes
 }
 
+fn piece_is_inside(mapping: &Mapping, index: usize, size: usize, stride: impl Stride) -> Result<(), TestCaseError> {
+    let distance = stride.bytes(size);
+    let Some(pieces) = mapping.whole().pieces(size, stride) else {
+        prop_assert!(size == 0 || distance == 0);
+        return Ok(());
+    };
+    let end = index as u128 * distance as u128 + size as u128;
+    prop_assert_eq!(pieces.get(index).is_some(), end <= BYTES as u128, "{} of {} at {}", index, size, distance);
+    if let Some(piece) = pieces.get(index) {
+        prop_assert_eq!((piece.as_ptr(), piece.len()), (pieces.address(index), size));
+        prop_assert_eq!(piece.as_ptr() as usize, mapping.whole().as_ptr() as usize + index * distance);
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn a_part_is_inside_or_not_there(
@@ -58,15 +73,9 @@ proptest! {
         let mapping = Mapping::private(BYTES).expect("memory");
         for (index, size) in [(index, size), (small, size), (index, small), (small, small)] {
             let (index, size) = (index as usize, size as usize);
-            let Some(pieces) = mapping.whole().pieces(size) else {
-                prop_assert_eq!(size, 0);
-                continue;
-            };
-            let end = (index as u128 + 1) * size as u128;
-            prop_assert_eq!(pieces.get(index).is_some(), end <= BYTES as u128, "{} of {}", index, size);
-            if let Some(piece) = pieces.get(index) {
-                prop_assert_eq!((piece.as_ptr(), piece.len()), (pieces.address(index), size));
-                prop_assert_eq!(piece.as_ptr() as usize, mapping.whole().as_ptr() as usize + index * size);
+            piece_is_inside(&mapping, index, size, Adjacent)?;
+            for distance in [0, 1, 64, size / 2] {
+                piece_is_inside(&mapping, index, size, Every(distance))?;
             }
         }
     }

@@ -15,7 +15,7 @@ use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::Port;
 use ringway_memory::Mapping;
-use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host, NetmapHost};
+use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,11 +39,21 @@ struct Recorder(Sender<Event>);
 impl NetmapHost for Recorder {}
 
 impl Host for Recorder {
-    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        memory: Option<Arc<ExternalMemory>>,
+    ) -> Result<Grant, String> {
         if request.port == "no" {
             return Err("not this one".to_owned());
         }
-        let (_, ends) = process::open(&request.port, request.shape, 3).map_err(|e| e.to_string())?;
+        let layout = request.layout(3).map_err(|e| e.to_string())?;
+        let (_, ends) = process::open_with(&request.port, layout, memory).map_err(|e| e.to_string())?;
         self.0.send(Event::Attach(client, request.port)).map_err(|e| e.to_string())?;
         Ok(Grant { ends, colour: 3, mac: [2, 0, 0, 0, 0, 9] })
     }
@@ -128,7 +138,7 @@ fn refusal(socket: &OwnedFd) -> String {
 }
 
 fn request(port: &str) -> Vec<u8> {
-    Request { switch: "lan0".into(), port: port.into(), shape: Shape::default() }.encode().to_vec()
+    Request { switch: "lan0".into(), port: port.into(), shape: Shape::default(), external: None }.encode().to_vec()
 }
 
 fn descriptors() -> usize {
@@ -154,7 +164,7 @@ fn a_message_that_is_no_request_is_answered_with_what_is_wrong() {
         (vec![0; 60_000], "a request has 128"),
         (with(0, b"abcd"), "not the attach protocol"),
         (with(4, &[2]), "version 2: this side speaks 1"),
-        (with(6, &[2]), "reserved bytes"),
+        (with(6, &[4]), "reserved bytes"),
         (with(94, &[1]), "reserved bytes"),
         (with(127, &[1]), "reserved bytes"),
         (with(28, &[0; 66]), "port name \"\""),

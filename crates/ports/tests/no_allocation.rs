@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::Request;
 use ringway_client::{Port, Shape};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
-use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host, NetmapHost};
+use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost};
 use ringway_switch::{FloodPolicy, Learning, MacTable, Member, Owner, Switch};
 use ringway_testing::PATIENCE;
 
@@ -77,8 +77,18 @@ impl Lan {
 impl NetmapHost for Lan {}
 
 impl Host for Lan {
-    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
-        let (sides, ends) = process::open(&request.port, request.shape, 0).map_err(|error| error.to_string())?;
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        memory: Option<Arc<ExternalMemory>>,
+    ) -> Result<Grant, String> {
+        let layout = request.layout(0).map_err(|error| error.to_string())?;
+        let (sides, ends) = process::open_with(&request.port, layout, memory).map_err(|error| error.to_string())?;
         let port = Arc::new(ringway_switch::Port::new(request.port, sides.output, sides.bell));
         let member = Member::new(Owner::new(self.next, 0), port);
         self.next += 1;

@@ -7,11 +7,10 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ringway_abi::Layout;
 use ringway_abi::attach::Request;
 use ringway_engine::Source;
 use ringway_ports::PortIo;
-use ringway_ports::process::{self, ClientId, Grant, Host};
+use ringway_ports::process::{self, ClientId, ExternalMemory, Grant, Host};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, Monitored, NewPort};
@@ -68,12 +67,23 @@ impl AttachHost {
 }
 
 impl Host for AttachHost {
-    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
+    fn check(&mut self, request: &Request) -> Result<(), String> {
+        let wanted = Wanted::by(request)?;
+        self.lock().reserve(wanted).map(|_| ())
+    }
+
+    fn attach(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        memory: Option<Arc<ExternalMemory>>,
+    ) -> Result<Grant, String> {
         let wanted = Wanted::by(&request)?;
         let Reservation { wanted, colour, existed, mac: _ } = self.lock().reserve(wanted)?;
         let label = wanted.label();
+        let layout = request.layout(colour).map_err(|e| e.to_string())?;
         let (sides, ends) =
-            process::open(&label, request.shape, colour).map_err(|e| format!("the switch cannot make {label}: {e}"))?;
+            process::open_with(&label, layout, memory).map_err(|e| format!("the switch cannot make {label}: {e}"))?;
         if existed {
             // The port has limits of its predecessor, which only one port may use at a time.
             self.settle();
@@ -93,7 +103,7 @@ impl Host for AttachHost {
 pub(super) struct Wanted {
     pub(super) switch: Name,
     pub(super) name: Name,
-    /// Bytes of its rings and buffers.
+    /// Bytes of its rings and buffers, and of the memory that its client brings.
     pub(super) bytes: u64,
     /// See [`ringway_switch::Member::any_source`].
     pub(super) any_source: bool,
@@ -103,7 +113,8 @@ pub(super) struct Wanted {
 
 impl Wanted {
     fn by(request: &Request) -> Result<Self, String> {
-        let bytes = Layout::new(request.shape, 0).map_err(|e| e.to_string())?.bytes as u64;
+        let own = request.layout(0).map_err(|e| e.to_string())?.bytes as u64;
+        let bytes = own.saturating_add(request.external.map_or(0, |external| external.bytes));
         Ok(Self {
             switch: request.switch.parse()?,
             name: request.port.parse()?,

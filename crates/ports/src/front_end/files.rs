@@ -11,6 +11,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use parking_lot::Mutex;
+use rustix::net::{Shutdown, shutdown};
 
 /// `SO_PASSRIGHTS` (asm-generic/socket.h, Linux 6.16).
 const PASS_RIGHTS: libc::c_int = 83;
@@ -22,11 +23,21 @@ const MOST_CLOSING: usize = 16;
 /// Has the kernel refuse messages that carry files, on this socket and on those that it accepts later. The sender gets
 /// EPERM. Returns false if this kernel cannot do so.
 pub fn refuse_files(socket: impl AsFd) -> bool {
-    let off: libc::c_int = 0;
-    // SAFETY: the option takes an int, and `off` outlives the call.
+    pass_files(socket, false)
+}
+
+/// Ends what [`refuse_files`] began, for messages to this socket that are sent from now on.
+pub(crate) fn accept_files(socket: impl AsFd) {
+    // A kernel that cannot refuse files always accepts them.
+    let _ = pass_files(socket, true);
+}
+
+fn pass_files(socket: impl AsFd, on: bool) -> bool {
+    let on = libc::c_int::from(on);
+    // SAFETY: the option takes an int, and `on` outlives the call.
     let set = unsafe {
         let (socket, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
-        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const off).cast(), len)
+        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const on).cast(), len)
     };
     set == 0
 }
@@ -42,15 +53,35 @@ pub(crate) unsafe fn receive(
     len: usize,
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<usize> {
+    // SAFETY: what the caller promises is what `receive_with` needs.
+    unsafe { receive_with(socket, 0, (into, len), files) }
+}
+
+/// Reads a message without blocking, and adds copies of the files that came with it to `files`. The message and its files
+/// stay in the socket. Thus no file is closed for the last time, even where there is no room for the copies: the caller
+/// closes them, and the socket, where that may last.
+pub(crate) fn peek(socket: &OwnedFd, into: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    // SAFETY: `into` is lent for the call.
+    unsafe { receive_with(socket, libc::MSG_PEEK, (into.as_mut_ptr(), into.len()), files) }
+}
+
+/// # Safety
+/// As for [`receive`], of the memory `into`: address and length.
+unsafe fn receive_with(
+    socket: &OwnedFd,
+    flags: libc::c_int,
+    into: (*mut u8, usize),
+    files: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
     // An array of u64, because control messages need that alignment.
     let mut control = [const { MaybeUninit::<u64>::uninit() }; (MOST * size_of::<libc::c_int>()).div_ceil(8) + 4];
-    let mut piece = libc::iovec { iov_base: into.cast(), iov_len: len };
+    let mut piece = libc::iovec { iov_base: into.0.cast(), iov_len: into.1 };
     loop {
         // SAFETY: all zeroes is a valid msghdr: no address, no buffers, no control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
         (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the message refers to the caller's bytes and to `control`; both are writable and outlive the call.
         let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
         if let Ok(count) = usize::try_from(count) {
@@ -89,26 +120,60 @@ unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
     }
 }
 
-/// Files that wait to be closed, and the number of threads that close them.
-static CLOSING: Mutex<(Vec<Vec<OwnedFd>>, usize)> = Mutex::new((Vec::new(), 0));
+/// What waits to be closed, and the number of threads that close.
+static CLOSING: Mutex<(Vec<Closing>, usize)> = Mutex::new((Vec::new(), 0));
+
+enum Closing {
+    Files(Vec<OwnedFd>),
+    Socket(OwnedFd),
+}
+
+impl Closing {
+    fn close(self) {
+        let socket = match self {
+            Self::Files(files) => return drop(files),
+            Self::Socket(socket) => socket,
+        };
+        // The kernel lets a peer forget what it has not read (ECONNRESET) when a socket is closed before all is read of it.
+        let mut message = [0; 16];
+        loop {
+            let mut files = Vec::new();
+            // SAFETY: `message` is a local array, and nothing else refers to it.
+            let received = unsafe { receive(&socket, message.as_mut_ptr(), message.len(), &mut files) };
+            if !received.is_ok_and(|len| len > 0) {
+                return;
+            }
+        }
+    }
+}
 
 /// Closes files on a separate thread that serves no port.
 pub(crate) fn close_in_background(files: Vec<OwnedFd>) {
-    if files.is_empty() {
-        return;
+    if !files.is_empty() {
+        close_later(Closing::Files(files));
     }
+}
+
+/// Closes a connection on a separate thread, after what the peer has sent. The peer can still read what was sent to it.
+pub(crate) fn close_socket_in_background(socket: OwnedFd) {
+    // From now on the peer can send no more.
+    let _ = shutdown(&socket, Shutdown::Both);
+    close_later(Closing::Socket(socket));
+}
+
+fn close_later(what: Closing) {
     let mut closing = CLOSING.lock();
-    closing.0.push(files);
+    closing.0.push(what);
     if closing.1 < MOST_CLOSING {
         let started = std::thread::Builder::new().name("closing".into()).spawn(|| {
             loop {
                 let mut closing = CLOSING.lock();
-                let Some(files) = closing.0.pop() else {
+                let Some(what) = closing.0.pop() else {
                     closing.1 -= 1;
                     return;
                 };
                 drop(closing);
-                drop(files);
+                what.close();
             }
         });
         // If no thread can be started, the next call's thread closes these files.
@@ -161,6 +226,36 @@ mod tests {
             }
             assert_eq!(receive_some(&near).0.expect_err("nothing").raw_os_error(), Some(libc::EAGAIN));
         }
+    }
+
+    #[test]
+    fn a_message_that_is_peeked_at_keeps_its_files() {
+        let (near, far) = pair(SocketType::SEQPACKET);
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        assert_eq!(send_files(&far, b"abc", vec![write]), Ok(3));
+        for _ in 0..2 {
+            let (mut bytes, mut files) = ([0; 16], Vec::new());
+            assert_eq!((peek(&near, &mut bytes, &mut files).expect("a message"), files.len()), (3, 1));
+        }
+        rustix::io::ioctl_fionbio(&read, true).expect("non-blocking");
+        assert_eq!(rustix::io::read(&read, &mut [0; 1]), Err(rustix::io::Errno::AGAIN), "a writer is left");
+        drop(near);
+        assert_eq!(rustix::io::read(&read, &mut [0; 1]), Ok(0), "the last writer goes with the socket");
+    }
+
+    #[test]
+    fn what_was_sent_to_a_peer_can_be_read_after_its_connection_was_closed_with_files_in_it() {
+        let (near, far) = pair(SocketType::SEQPACKET);
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        for _ in 0..3 {
+            assert_eq!(send_files(&far, b"abc", vec![write.try_clone().expect("a descriptor")]), Ok(3));
+        }
+        drop(write);
+        assert_eq!(send_files(&near, b"reason", Vec::new()), Ok(6));
+        close_socket_in_background(near);
+        assert_eq!(rustix::io::read(&read, &mut [0; 1]), Ok(0), "all copies are closed");
+        assert_eq!(receive_some(&far).0.expect("the reason"), 6);
+        assert_eq!(receive_some(&far).0.expect("the end"), 0);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod listener;
 mod observer;
 mod pauses;
 mod peer;
+mod peer_process;
 // Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
 // module may wrap.
 #[deny(clippy::arithmetic_side_effects)]
@@ -42,10 +43,11 @@ pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
 pub use files::refuse_files;
-pub(crate) use files::{close_in_background, receive};
+pub(crate) use files::{accept_files, close_in_background, close_socket_in_background, peek, receive};
 pub(crate) use listener::Files;
 pub use observer::Observer;
 pub(crate) use peer::Peer;
+pub(crate) use peer_process::peer_process;
 pub(crate) use receiver::{Framing, Received, Receiver};
 pub use role::Role;
 pub(crate) use service::{Protocol, Service, Socket};

@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering;
 use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::{Mapping, View};
+use ringway_memory::{Stride, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
 
 use super::region::part::Part;
-use super::ring::{Ring, RingMemory};
+use super::ring::{Backing, PortMemory, Ring, RingMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 24;
 
-pub(super) struct ProcessInput {
-    rings: Vec<TxRing>,
+pub(super) struct ProcessInput<B: Backing> {
+    rings: Vec<TxRing<B>>,
     /// `next_ring`: the ring that the next batch begins with. `first_ring`: the ring that the last batch began with.
     next_ring: usize,
     first_ring: usize,
@@ -25,8 +25,8 @@ pub(super) struct ProcessInput {
     part: Option<Arc<Part>>,
 }
 
-struct TxRing {
-    ring: Ring,
+struct TxRing<B: Backing> {
+    ring: Ring<B>,
     /// The next slot to take.
     next: u32,
     /// The slot after those that the last collect took.
@@ -37,11 +37,11 @@ struct TxRing {
     wish: WakeRequest,
 }
 
-impl ProcessInput {
-    pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
+impl<B: Backing> ProcessInput<B> {
+    pub(super) fn new(memory: &PortMemory<B>, layout: &Layout) -> io::Result<Self> {
         let mut rings = Vec::new();
         for number in 0..layout.shape.tx_rings {
-            let ring = Ring::transmit(&mapping, &layout, number)?;
+            let ring = Ring::transmit(memory, layout, number)?;
             ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
             rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: WakeRequest::default() });
         }
@@ -55,7 +55,7 @@ impl ProcessInput {
     }
 }
 
-impl Input for ProcessInput {
+impl<B: Backing> Input for ProcessInput<B> {
     #[inline]
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         let count = self.rings.len();
@@ -138,12 +138,12 @@ impl Input for ProcessInput {
     }
 }
 
-impl TxRing {
-    /// Replaces any fault by [`PortFault::MemoryLost`] if memory was lost: lost pages read as zeroes, which can look
+impl<B: Backing> TxRing<B> {
+    /// Replaces any fault by that of lost memory if memory was lost: lost pages read as zeroes, which can look
     /// like any other fault.
     #[cold]
     fn or_lost(&self, fault: PortFault) -> PortFault {
-        if self.ring.is_lost() { PortFault::MemoryLost } else { fault }
+        if self.ring.is_lost() { self.ring.lost() } else { fault }
     }
 
     #[inline]
@@ -170,7 +170,7 @@ impl TxRing {
         let mut at = self.next;
         if self.ring.after(at, 1) == head && !self.ring.offload && take_one(&memory, at, batch) {
             self.taken = head;
-            return if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) };
+            return if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) };
         }
         let result = loop {
             // Up to the end of the ring, the client's `head`, or the room of the batch, whichever comes first.
@@ -204,7 +204,7 @@ impl TxRing {
             }
         };
         self.taken = at;
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
+        if self.ring.is_lost() { Err(self.ring.lost()) } else { result }
     }
 
     /// Undoes the last collect, except for its first `frames` frames. Returns how many of these there were. A client
@@ -261,7 +261,7 @@ impl TxRing {
             self.waiting_at = Some(head);
         }
         self.release();
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+        if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) }
     }
 
     /// Drops frames of one slot each that begin with `addresses`, up to the first that does not, until `discarded`
@@ -293,7 +293,7 @@ impl TxRing {
         }
         self.taken = at;
         self.release();
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+        if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) }
     }
 
     #[inline]
@@ -312,7 +312,7 @@ impl TxRing {
 /// Takes a single frame on the fast path: a complete frame in one slot. Most request-response traffic takes this path.
 /// Returns false, without effect, if the slot is not such a frame or the batch has no room.
 #[inline]
-fn take_one<'m>(memory: &RingMemory<'m>, at: u32, batch: &mut Batch<'m>) -> bool {
+fn take_one<'m, S: Stride>(memory: &RingMemory<'m, S>, at: u32, batch: &mut Batch<'m>) -> bool {
     let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     let Some(buffer) = memory.buffer(slot).filter(|buffer| usize::from(slot.len) <= buffer.len()) else { return false };
     if slot.more() || slot.len == 0 || batch.room() == 0 {
@@ -324,8 +324,9 @@ fn take_one<'m>(memory: &RingMemory<'m>, at: u32, batch: &mut Batch<'m>) -> bool
 
 /// Takes frames of one slot each, from slot `at` on and before slot `stop`, up to the first slot that is part of a
 /// longer frame or invalid. Returns their number. The caller has checked that the batch has room for all of them.
-#[inline]
-fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+// Not inlined: within `collect` the loop takes 7 more instructions a frame.
+#[inline(never)]
+fn take_row<'m, S: Stride>(memory: &RingMemory<'m, S>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     let mut ahead = slots.get(PREFETCH_AHEAD..).unwrap_or_default().iter();
     let frames = slots.iter().map_while(|[word, _]| {
@@ -343,7 +344,12 @@ fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'
 /// Takes frames of one slot each, each after a header, from slot `at` on and before slot `stop`, up to the first slot
 /// that is part of a longer frame or invalid, and while the batch has room. Returns their number.
 #[inline(never)]
-fn take_prefixed_row<'m>(ring: &Ring, memory: &RingMemory<'m>, (at, stop): (u32, u32), batch: &mut Batch<'m>) -> u32 {
+fn take_prefixed_row<'m, B: Backing>(
+    ring: &Ring<B>,
+    memory: &RingMemory<'m, B::Stride>,
+    (at, stop): (u32, u32),
+    batch: &mut Batch<'m>,
+) -> u32 {
     let slots = memory.slots(at, stop);
     for (taken, [word, _]) in slots.iter().enumerate() {
         if let Some([word, _]) = slots.get(taken + PREFETCH_AHEAD) {
@@ -394,7 +400,13 @@ enum Pieces {
 
 /// Takes a frame in one or several slots. Counts an invalid frame.
 #[cold]
-fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32, batch: &mut Batch<'m>) -> Pieces {
+fn take_pieces<'m, B: Backing>(
+    ring: &Ring<B>,
+    memory: &RingMemory<'m, B::Stride>,
+    mut at: u32,
+    left: u32,
+    batch: &mut Batch<'m>,
+) -> Pieces {
     let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];
     let mut slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     let mut used = 0;

@@ -3,6 +3,7 @@
 //! - `server`: the server of `attach.sock`.
 //! - `region`: one memory for several ports, for the netmap API.
 //! - `pipe`: pipes between two programs.
+//! - `external`: memory that a client brings for its buffers.
 //! - `ring`: one ring of a client's memory, as the switch uses it.
 //! - `input`: the client's transmit rings; `output`: the client's receive rings.
 //!
@@ -11,6 +12,7 @@
 //! so that a ring with frames of one size moves only the frames' own cache lines between the cores.
 
 mod client_handles;
+mod external;
 mod input;
 mod output;
 mod pipe;
@@ -27,15 +29,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
-use ringway_memory::SharedMemory;
-use ringway_switch::{Bell, CallReason, CallResult};
+use ringway_memory::{Mapping, SharedMemory};
+use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::port_io::PortIo;
 pub use client_handles::ClientHandles;
+pub use external::ExternalMemory;
 use input::ProcessInput;
 use output::ProcessOutput;
-use ring::Doorbell;
+use ring::{Backing, Doorbell, Own, PortMemory};
 
 pub use pipe::{Pipe, open_end};
 pub use region::{Region, RegionError, RegionPort, Registration};
@@ -47,7 +50,22 @@ pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, List
 /// # Errors
 /// The shape is invalid, or the kernel has no memory or descriptors left.
 pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, ClientHandles)> {
-    let layout = Layout::new(shape, colour).map_err(io::Error::other)?;
+    open_with(name, Layout::new(shape, colour).map_err(io::Error::other)?, None)
+}
+
+/// Makes a process port of this layout, like [`open`]. Its buffers lie in `external`, if the layout says so.
+///
+/// # Errors
+/// The layout does not fit the memory, or the kernel has no memory or descriptors left.
+pub fn open_with(
+    name: &str,
+    layout: Layout,
+    external: Option<Arc<ExternalMemory>>,
+) -> io::Result<(PortIo, ClientHandles)> {
+    if layout.is_external() != external.is_some() {
+        return Err(io::Error::other("the layout is that of another memory"));
+    }
+    let shape = layout.shape;
     let memory = SharedMemory::create(name, layout.bytes)?;
     let whole = memory.mapping().whole();
     let mut inside = true;
@@ -59,8 +77,10 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, Client
     }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let (kick, call) = (eventfd(0, flags)?, eventfd(0, flags)?);
-    let input = ProcessInput::new(Arc::clone(memory.mapping()), layout)?;
-    let output = ProcessOutput::new(Arc::clone(memory.mapping()), layout)?;
+    let (input, output) = match external {
+        Some(external) => sides(memory.mapping(), external, &layout)?,
+        None => sides(memory.mapping(), Own, &layout)?,
+    };
     let pairs = 0..shape.tx_rings.max(shape.rx_rings);
     let pairs = pairs.map(|pair| {
         Ok(Pair { doorbell: ring::doorbell_of(memory.mapping(), &layout, pair)?, granted: Default::default() })
@@ -71,8 +91,13 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, Client
         blocked: AtomicBool::new(false),
     };
     let signal = Signal::Kick(kick.try_clone()?);
-    let sides = PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal };
-    Ok((sides, ClientHandles { memory, kick, call, layout }))
+    Ok((PortIo { input, output, bell: Box::new(bell), signal }, ClientHandles { memory, kick, call, layout }))
+}
+
+/// Makes both sides of a port, whose buffers lie in `backing`.
+fn sides<B: Backing>(own: &Arc<Mapping>, backing: B, layout: &Layout) -> io::Result<(Box<dyn Input>, Box<dyn Output>)> {
+    let memory = PortMemory { own: Arc::clone(own), backing };
+    Ok((Box::new(ProcessInput::new(&memory, layout)?), Box::new(ProcessOutput::new(&memory, layout)?)))
 }
 
 /// Wakes a client that has asked for it, when it has received frames or has room to send.

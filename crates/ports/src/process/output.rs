@@ -9,26 +9,26 @@ use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, Head, Stride, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
 use super::region::part::Part;
-use super::ring::{Ring, RingMemory};
+use super::ring::{Backing, PortMemory, Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, queue_of};
 
 /// Fills the unused places of a row.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 
-pub(super) struct ProcessOutput {
-    rings: Vec<RxRing>,
+pub(super) struct ProcessOutput<B: Backing> {
+    rings: Vec<RxRing<B>>,
     picks: Picks,
     /// The port's part of a region, if it lies in one.
     part: Option<Arc<Part>>,
 }
 
-struct RxRing {
-    ring: Ring,
+struct RxRing<B: Backing> {
+    ring: Ring<B>,
     given: ClientSlots,
 }
 
@@ -64,11 +64,11 @@ impl Tally {
     }
 }
 
-impl ProcessOutput {
-    pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
+impl<B: Backing> ProcessOutput<B> {
+    pub(super) fn new(memory: &PortMemory<B>, layout: &Layout) -> io::Result<Self> {
         let rings = (0..layout.shape.rx_rings)
             .map(|number| {
-                Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: ClientSlots { head: 0, next: 0 } })
+                Ok(RxRing { ring: Ring::receive(memory, layout, number)?, given: ClientSlots { head: 0, next: 0 } })
             })
             .collect::<io::Result<_>>()?;
         Ok(Self { rings, picks: Picks::new(), part: None })
@@ -81,7 +81,7 @@ impl ProcessOutput {
     }
 }
 
-impl Output for ProcessOutput {
+impl<B: Backing> Output for ProcessOutput<B> {
     fn capabilities(&self) -> OutputCapabilities {
         let offload = self.rings.iter().any(|ring| ring.ring.offload);
         let accepts = if offload { Accepts::EVERYTHING } else { Accepts::NOTHING };
@@ -130,8 +130,8 @@ impl Output for ProcessOutput {
 
 /// Delivers to several rings. All frames of a flow go to the same ring.
 #[cold]
-fn deliver_spread(
-    rings: &mut [RxRing],
+fn deliver_spread<B: Backing>(
+    rings: &mut [RxRing<B>],
     picks: &mut Picks,
     frames: Frames<'_, '_>,
     tally: &mut Tally,
@@ -150,13 +150,13 @@ fn deliver_spread(
 impl ClientSlots {
     /// Returns how many slots the switch may fill. As in netmap, one slot stays empty.
     #[inline]
-    fn room(&self, ring: &Ring) -> u32 {
+    fn room<B: Backing>(&self, ring: &Ring<B>) -> u32 {
         ring.slots - 1 - ring.distance(self.head, self.next)
     }
 
     /// Reads the client's `head` from the doorbell and checks it.
     #[inline]
-    fn look(&mut self, ring: &Ring) -> Result<(), PortFault> {
+    fn look<B: Backing>(&mut self, ring: &Ring<B>) -> Result<(), PortFault> {
         let head = ring.doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
         if head >= ring.slots || ring.distance(self.head, head) > ring.distance(self.head, self.next) {
             return Err(PortFault::RxHeadOutOfRange(head));
@@ -166,7 +166,7 @@ impl ClientSlots {
     }
 }
 
-impl RxRing {
+impl<B: Backing> RxRing<B> {
     /// Returns how many slots the switch may fill now, and the most that it ever may. The next delivery reports an
     /// invalid `head`.
     fn look(&mut self) -> Option<(usize, usize)> {
@@ -202,7 +202,7 @@ impl RxRing {
     #[inline]
     fn check(&mut self) -> Result<(), PortFault> {
         self.given.look(&self.ring)?;
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+        if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) }
     }
 
     /// Delivers frames, each after a header of the ring's size.
@@ -240,7 +240,7 @@ impl RxRing {
             let fits = |frame: Frame<'_, '_>| PREFIX + frame.len() <= ring.buffer_size as usize;
             if room > 0 && frames.clone().next().is_some_and(fits) {
                 let slots = memory.slots(next, ring.slots.min(next + room));
-                next = ring.after(next, give_rows::<PREFIX, ROW>(&memory, slots, &mut frames, tally));
+                next = ring.after(next, give_rows::<_, PREFIX, ROW>(&memory, slots, &mut frames, tally));
                 if next == 0 && room > slots.len() as u32 {
                     continue;
                 }
@@ -257,7 +257,7 @@ impl RxRing {
                 break;
             }
             let room = ring.slots - 1 - ring.distance(given.head, next);
-            match fill_slots::<PREFIX>(ring, &memory, next, room, frame) {
+            match fill_slots::<B, PREFIX>(ring, &memory, next, room, frame) {
                 Ok(slots) => {
                     next = ring.after(next, slots);
                     tally.frames += 1;
@@ -275,15 +275,15 @@ impl RxRing {
         if !looks && result.is_ok() {
             result = given.look(ring);
         }
-        if ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
+        if ring.is_lost() { Err(ring.lost()) } else { result }
     }
 }
 
 /// Writes frames to these slots, in rows of `ROW`, up to the first frame that does not fit into the buffer of its slot.
 /// Returns their number.
 #[inline(always)]
-fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
-    memory: &RingMemory<'_>,
+fn give_rows<'b, 'm: 'b, S: Stride, const PREFIX: usize, const ROW: usize>(
+    memory: &RingMemory<'_, S>,
     slots: &[[AtomicU64; 2]],
     frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
     tally: &mut Tally,
@@ -354,9 +354,9 @@ fn write_prefix<'m, const PREFIX: usize>(buffer: View<'m>, frame: &Frame<'_, '_>
 
 /// Copies a frame to several buffers, all of them full except the last. Returns how many slots it took.
 #[cold]
-fn fill_slots<const PREFIX: usize>(
-    ring: &Ring,
-    memory: &RingMemory<'_>,
+fn fill_slots<B: Backing, const PREFIX: usize>(
+    ring: &Ring<B>,
+    memory: &RingMemory<'_, B::Stride>,
     at: u32,
     room: u32,
     frame: Frame<'_, '_>,

@@ -8,8 +8,12 @@ use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Kept, Mapping, Pieces, PinnedPieces, PrefixComparer, View, prefetch_read};
-use ringway_switch::Discarded;
+use ringway_memory::{
+    Adjacent, Every, Kept, Mapping, Pieces, PinnedPieces, PrefixComparer, Stride, View, prefetch_read,
+};
+use ringway_switch::{Discarded, PortFault};
+
+use super::external::ExternalMemory;
 
 /// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u64 = 14;
@@ -19,9 +23,10 @@ const ROW: usize = 64;
 /// Immutable description of a ring, checked when the port is made. The ring's own header, which the client can write,
 /// is never read.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct Ring<B: Backing = Own> {
     words: Kept<[[AtomicU64; 2]]>,
-    buffers: PinnedPieces,
+    buffers: PinnedPieces<B::Stride>,
+    backing: B,
     pub(super) doorbell: Doorbell,
     pub(super) slots: u32,
     pub(super) buffer_size: u32,
@@ -34,12 +39,81 @@ pub(super) struct Ring {
 /// The words of a ring pair's doorbell.
 pub(super) type Doorbell = Kept<[AtomicU32; doorbell::PAIR_WORDS]>;
 
+/// Where the buffers of a port lie.
+pub(super) trait Backing: Clone + Send + 'static {
+    /// The distance between buffers.
+    type Stride: Stride;
+
+    fn stride(&self, layout: &Layout) -> Self::Stride;
+
+    /// Returns the mapping of the buffers. `own`: the mapping of the rings.
+    fn mapping<'a>(&'a self, own: &'a Arc<Mapping>) -> &'a Arc<Mapping>;
+
+    /// Returns true if the memory of the buffers is lost, and that of the rings is not.
+    fn is_lost(&self) -> bool;
+
+    /// Returns the fault of a port whose memory is lost.
+    fn fault(&self) -> PortFault;
+}
+
+/// The buffers lie in the mapping of the rings.
+#[derive(Clone, Debug)]
+pub(super) struct Own;
+
+impl Backing for Own {
+    type Stride = Adjacent;
+
+    fn stride(&self, _layout: &Layout) -> Adjacent {
+        Adjacent
+    }
+
+    fn mapping<'a>(&'a self, own: &'a Arc<Mapping>) -> &'a Arc<Mapping> {
+        own
+    }
+
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    fn fault(&self) -> PortFault {
+        PortFault::MemoryLost
+    }
+}
+
+impl Backing for Arc<ExternalMemory> {
+    type Stride = Every;
+
+    fn stride(&self, layout: &Layout) -> Every {
+        Every(layout.unit as usize)
+    }
+
+    fn mapping<'a>(&'a self, _own: &'a Arc<Mapping>) -> &'a Arc<Mapping> {
+        self.as_ref().mapping()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.as_ref().mapping().is_lost()
+    }
+
+    fn fault(&self) -> PortFault {
+        self.as_ref().fault()
+    }
+}
+
+/// The memory of a port.
+#[derive(Debug)]
+pub(super) struct PortMemory<B> {
+    /// The mapping of the rings.
+    pub(super) own: Arc<Mapping>,
+    pub(super) backing: B,
+}
+
 /// Views of the ring's memory, for the length of one batch.
-pub(super) struct RingMemory<'m> {
+pub(super) struct RingMemory<'m, S = Adjacent> {
     /// Two words for each slot. The first word holds buffer index, length and flags.
     slots: &'m [[AtomicU64; 2]],
     /// The buffers that frames may be in: those from index 2 on.
-    buffers: Pieces<'m>,
+    buffers: Pieces<'m, S>,
 }
 
 /// Returns the doorbell of a ring pair.
@@ -55,24 +129,27 @@ fn beyond() -> io::Error {
     io::Error::other("the layout reaches beyond its memory")
 }
 
-impl Ring {
-    pub(super) fn transmit(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<Ring> {
-        Self::new(mapping, layout, ring, layout.tx_ring(ring), layout.shape.tx_slots)
+impl<B: Backing> Ring<B> {
+    pub(super) fn transmit(memory: &PortMemory<B>, layout: &Layout, ring: u16) -> io::Result<Self> {
+        Self::new(memory, layout, ring, layout.tx_ring(ring), layout.shape.tx_slots)
     }
 
-    pub(super) fn receive(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<Ring> {
-        Self::new(mapping, layout, ring, layout.rx_ring(ring), layout.shape.rx_slots)
+    pub(super) fn receive(memory: &PortMemory<B>, layout: &Layout, ring: u16) -> io::Result<Self> {
+        Self::new(memory, layout, ring, layout.rx_ring(ring), layout.shape.rx_slots)
     }
 
-    fn new(mapping: &Arc<Mapping>, layout: &Layout, pair: u16, at: usize, slots: u32) -> io::Result<Ring> {
-        let (first, count, size) = (FIRST_BUFFER as usize, layout.buffer_count as usize, layout.shape.buffer_size);
-        let whole = (layout.buffers + first * size as usize, (count - first) * size as usize);
+    fn new(memory: &PortMemory<B>, layout: &Layout, pair: u16, at: usize, slots: u32) -> io::Result<Self> {
+        let PortMemory { own: mapping, backing } = memory;
+        let (buffers, stride) = (backing.mapping(mapping), backing.stride(layout));
+        let size = layout.shape.buffer_size;
+        let all = layout.buffer(FIRST_BUFFER)..layout.buffer(layout.buffer_count - 1) + size as usize;
         let at = at + netmap_ring::SLOTS;
         let words =
             Kept::new(mapping, |mapping| Some(mapping.view(at, slots as usize * SLOT_BYTES)?.words64()?.as_chunks().0));
         Ok(Ring {
             words: words.ok_or_else(beyond)?,
-            buffers: PinnedPieces::new(mapping, whole.0, whole.1, size as usize).ok_or_else(beyond)?,
+            buffers: PinnedPieces::new(buffers, all, size as usize, stride).ok_or_else(beyond)?,
+            backing: backing.clone(),
             doorbell: doorbell_of(mapping, layout, pair)?,
             slots,
             buffer_size: size,
@@ -82,12 +159,18 @@ impl Ring {
     }
 
     #[inline(always)]
-    pub(super) fn memory(&self) -> RingMemory<'_> {
+    pub(super) fn memory(&self) -> RingMemory<'_, B::Stride> {
         RingMemory { slots: &self.words, buffers: self.buffers.get() }
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.words.mapping().is_lost()
+        self.words.mapping().is_lost() || self.backing.is_lost()
+    }
+
+    /// Returns the fault of a port whose memory is lost.
+    #[cold]
+    pub(super) fn lost(&self) -> PortFault {
+        self.backing.fault()
     }
 
     /// Returns the number of slots from `from` up to `to`, around the ring.
@@ -104,7 +187,7 @@ impl Ring {
     }
 }
 
-impl<'m> RingMemory<'m> {
+impl<'m, S: Stride> RingMemory<'m, S> {
     /// Returns the first word of slot `at`. The caller reads or writes it only once.
     #[inline]
     pub(super) fn word(&self, at: u32) -> &'m AtomicU64 {
@@ -118,7 +201,7 @@ impl<'m> RingMemory<'m> {
     }
 
     /// Returns the slot's buffer, or `None` if the slot names a buffer that does not exist.
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self, slot: Slot) -> Option<View<'m>> {
         // The subtraction wraps for indices 0 and 1: they become the largest numbers.
         self.buffers.get(slot.buffer.wrapping_sub(FIRST_BUFFER) as usize)

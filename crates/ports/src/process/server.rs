@@ -1,7 +1,8 @@
 //! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
 //! A client has two seconds for its request. The kernel refuses descriptors that a client sends, or another thread closes
-//! them. A message that is not a request is answered with the reason. After the dialogue the open connection only means that
+//! them: also those that come when a client sends its memory, because reading them could close them, they stay in the socket
+//! (`front_end::peek`). A message that is not a request is answered with the reason. After the dialogue the open connection only means that
 //! the client lives: when the connection ends, however that happens, the port ends too.
 //!
 //! - `host`: what the server asks of the daemon. `send`: messages to clients.
@@ -20,18 +21,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ringway_abi::attach::{REQUEST_BYTES, Reply, Request};
+use ringway_abi::attach::{MEMORY, REQUEST_BYTES, Reply, Request};
 use ringway_engine::{PanicCounter, contain, fatal, run_or_exit, warn_limited};
 use ringway_switch::PanicLocation;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
-use crate::front_end::{Files, close_in_background, receive, refuse_files};
+use super::external::{ExternalFiles, ExternalMemory};
+use crate::front_end::{
+    Files, accept_files, close_in_background, close_socket_in_background, peek, peer_process, receive, refuse_files,
+};
 pub use host::{Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 use netmap::{Answer, Message, Open};
 use send::{send_reason, send_with_descriptors};
@@ -101,6 +103,7 @@ impl AttachServer {
             epoll,
             queue: Arc::clone(&queue),
             clients: HashMap::new(),
+            external: ExternalFiles::default(),
             next: FIRST_CLIENT,
             asking: 0,
             request_within,
@@ -161,6 +164,8 @@ impl Drop for AttachServer {
 enum State {
     /// Waits for the request, until this time.
     Asking(Instant),
+    /// Waits, until this time, for the memory that the request speaks of.
+    Sending(Instant, Box<Request>),
     Attached,
     /// A connection of the netmap dialogue.
     Netmap(Open),
@@ -169,6 +174,8 @@ enum State {
 struct Connection {
     socket: OwnedFd,
     state: State,
+    /// The client may send files. They stay in the socket, which this thread does not read then.
+    takes_files: bool,
 }
 
 struct Server {
@@ -179,6 +186,8 @@ struct Server {
     epoll: OwnedFd,
     queue: Arc<Queue>,
     clients: HashMap<u64, Connection>,
+    /// The memories that clients have brought.
+    external: ExternalFiles,
     next: u64,
     asking: usize,
     request_within: Duration,
@@ -241,13 +250,14 @@ impl Server {
                 if let Some(connection) = self.clients.remove(&id) {
                     let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
                     connection.send_end(&what);
+                    self.close(connection.socket, connection.takes_files);
                 }
                 // The host may have made the client's port already.
                 self.detach(id);
                 self.unregister(id);
             }
         }
-        self.asking = self.clients.values().filter(|c| matches!(c.state, State::Asking(_))).count();
+        self.asking = self.clients.values().filter(|c| c.deadline().is_some()).count();
     }
 
     fn until_next_deadline(&self) -> Option<Timespec> {
@@ -255,11 +265,8 @@ impl Server {
             return None;
         }
         let now = Instant::now();
-        let first = self.clients.values().filter_map(|c| match c.state {
-            State::Asking(deadline) => Some(deadline.saturating_duration_since(now)),
-            State::Attached | State::Netmap(_) => None,
-        });
-        let wait = first.min()? + Duration::from_millis(1);
+        let first = self.clients.values().filter_map(Connection::deadline).min()?;
+        let wait = first.saturating_duration_since(now) + Duration::from_millis(1);
         Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() })
     }
 
@@ -270,10 +277,7 @@ impl Server {
             Err(_) => return,
         };
         if self.asking >= MOST_ASKING {
-            let oldest = self.clients.iter().filter_map(|(id, c)| match c.state {
-                State::Asking(deadline) => Some((deadline, *id)),
-                State::Attached | State::Netmap(_) => None,
-            });
+            let oldest = self.clients.iter().filter_map(|(id, c)| Some((c.deadline()?, *id)));
             if let Some((_, oldest)) = oldest.min() {
                 self.refuse(oldest, "too many clients are in the attach dialogue at once; try again");
             }
@@ -284,7 +288,7 @@ impl Server {
         if epoll::add(&self.epoll, &socket, EventData::new_u64(id), events).is_ok() {
             self.asking += 1;
             let state = State::Asking(Instant::now() + self.request_within);
-            self.clients.insert(id, Connection { socket, state });
+            self.clients.insert(id, Connection { socket, state, takes_files: false });
         }
     }
 
@@ -295,7 +299,7 @@ impl Server {
         self.spare_fd = None;
         if let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             send_reason(&socket, "the switch has no file descriptors left for another client");
-            self.close(socket);
+            self.close(socket, false);
         }
         self.spare_fd = self.listener.try_clone().ok();
     }
@@ -303,6 +307,9 @@ impl Server {
     /// Reads from a connection that has data or has ended.
     fn receive_message(&mut self, id: u64) {
         let Some(connection) = self.clients.get(&id) else { return };
+        if connection.takes_files {
+            return self.take_memory(id);
+        }
         let (mut message, mut files) = ([0; REQUEST_BYTES + 1], Vec::new());
         // SAFETY: `message` is a local array, and nothing else refers to it.
         let received = unsafe { receive(&connection.socket, message.as_mut_ptr(), message.len(), &mut files) };
@@ -326,15 +333,58 @@ impl Server {
         }
         match Request::decode(&message[..len]) {
             Err(error) => self.refuse(id, &error.to_string()),
-            Ok(request) => {
-                self.at_host = true;
-                let granted = self.host.attach(ClientId(id), request);
-                self.at_host = false;
-                match granted {
-                    Err(reason) => self.refuse(id, &reason),
-                    Ok(grant) => self.grant(id, grant),
-                }
-            }
+            Ok(request) if request.external.is_some() => self.ask_for_memory(id, request),
+            Ok(request) => self.attach(id, request, None),
+        }
+    }
+
+    fn attach(&mut self, id: u64, request: Request, memory: Option<Arc<ExternalMemory>>) {
+        self.at_host = true;
+        let granted = self.host.attach(ClientId(id), request, memory);
+        self.at_host = false;
+        match granted {
+            Err(reason) => self.refuse(id, &reason),
+            Ok(grant) => self.grant(id, grant),
+        }
+    }
+
+    /// Lets a client send the memory that its request speaks of.
+    fn ask_for_memory(&mut self, id: u64, request: Request) {
+        self.at_host = true;
+        let possible = self.host.check(&request);
+        self.at_host = false;
+        if let Err(reason) = possible {
+            return self.refuse(id, &reason);
+        }
+        let Some(connection) = self.clients.get_mut(&id) else { return };
+        connection.takes_files = true;
+        accept_files(&connection.socket);
+        connection.state = State::Sending(Instant::now() + self.request_within, Box::new(request));
+        if !send_with_descriptors(&connection.socket, &Reply::SendMemory.encode(), &[]) {
+            self.forget(id, true);
+        }
+    }
+
+    /// Takes the memory that a client has sent. The message stays in the socket: reading it could close files.
+    fn take_memory(&mut self, id: u64) {
+        let Some(Connection { socket, state: State::Sending(_, request), .. }) = self.clients.get(&id) else {
+            // Only the end of the connection of an attached client is waited for.
+            return self.forget(id, true);
+        };
+        let (mut message, mut files) = ([0; MEMORY.len() + 1], Vec::new());
+        let len = match peek(socket, &mut message, &mut files) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Ok(0) | Err(_) => return self.forget(id, true),
+            Ok(len) => len,
+        };
+        let request = request.as_ref().clone();
+        let bytes = request.external.map_or(0, |external| external.bytes);
+        let memory = self.external.map(&message[..len], &files, bytes, peer_process(socket));
+        refuse_files(socket);
+        close_in_background(files);
+        match memory {
+            Err(error) => self.refuse(id, &error.to_string()),
+            Ok(memory) => self.attach(id, request, Some(memory)),
         }
     }
 
@@ -390,6 +440,10 @@ impl Server {
         let Some(connection) = self.clients.get_mut(&id) else { return };
         connection.state = State::Attached;
         self.asking -= 1;
+        let data = EventData::new_u64(id);
+        if connection.takes_files && epoll::modify(&self.epoll, &connection.socket, data, EventFlags::RDHUP).is_err() {
+            return self.forget(id, true);
+        }
         let bytes = grant.ends.layout.bytes as u64;
         let reply = Reply::Granted { colour: grant.colour, bytes, mac: grant.mac }.encode();
         if !send_with_descriptors(&connection.socket, &reply, &grant.ends.descriptors()) {
@@ -409,19 +463,18 @@ impl Server {
         let Some(connection) = self.clients.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
         match connection.state {
-            State::Asking(_) => self.asking -= 1,
+            State::Asking(_) | State::Sending(..) => self.asking -= 1,
             State::Attached if detach => self.detach(id),
             State::Netmap(ref open) if open.has_registration() && detach => self.unregister(id),
             State::Attached | State::Netmap(_) => {}
         }
-        self.close(connection.socket);
+        self.close(connection.socket, connection.takes_files);
     }
 
     /// Closes a connection. Its unread messages may carry files, and closing them can block.
-    fn close(&self, socket: OwnedFd) {
-        if self.files == Files::Taken {
-            let _ = shutdown(&socket, Shutdown::Both);
-            close_in_background(vec![socket]);
+    fn close(&self, socket: OwnedFd, takes_files: bool) {
+        if self.files == Files::Taken || takes_files {
+            close_socket_in_background(socket);
         }
     }
 
@@ -442,12 +495,13 @@ impl Server {
             return;
         }
         let now = Instant::now();
-        let silent = |c: &Connection| matches!(c.state, State::Asking(deadline) if deadline <= now);
-        let late: Vec<u64> = self.clients.iter().filter(|(_, c)| silent(c)).map(|(id, _)| *id).collect();
-        let reason = format!("no request came within {:?}", self.request_within);
-        for id in late {
+        let is_late = |c: &Connection| c.deadline().is_some_and(|deadline| deadline <= now);
+        let late: Vec<_> =
+            self.clients.iter().filter(|(_, c)| is_late(c)).map(|(id, c)| (*id, c.takes_files)).collect();
+        for (id, takes_files) in late {
+            let missing = if takes_files { "memory" } else { "request" };
             self.at = Some(id);
-            self.refuse(id, &reason);
+            self.refuse(id, &format!("no {missing} came within {:?}", self.request_within));
             self.at = None;
         }
     }
@@ -486,11 +540,19 @@ impl Server {
 }
 
 impl Connection {
+    /// Returns the time until which the client has to go on with the dialogue.
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Asking(deadline) | State::Sending(deadline, _) => Some(deadline),
+            State::Attached | State::Netmap(_) => None,
+        }
+    }
+
     /// Sends the reason for which the connection ends.
     fn send_end(&self, reason: &str) {
         match self.state {
             State::Netmap(_) => netmap::send_end(&self.socket, &Refusal::new(Errno::NXIO, reason)),
-            State::Asking(_) | State::Attached => send_reason(&self.socket, reason),
+            State::Asking(_) | State::Sending(..) | State::Attached => send_reason(&self.socket, reason),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A panic of the attach server's thread ends only the connection of the client that it was serving.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_abi::attach::{Reply, Request};
@@ -8,6 +9,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
+use super::external::ExternalMemory;
 use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, TRAP};
 
 /// Refuses all requests.
@@ -16,7 +18,11 @@ struct RefuseAll;
 impl NetmapHost for RefuseAll {}
 
 impl Host for RefuseAll {
-    fn attach(&mut self, _: ClientId, _: Request) -> Result<Grant, String> {
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
         Err("refused".to_owned())
     }
 

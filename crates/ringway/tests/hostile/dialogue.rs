@@ -14,7 +14,7 @@ use ringway_scenes::until;
 const NAME_AT: usize = 28;
 
 fn request(name: &str) -> [u8; REQUEST_BYTES] {
-    Request { switch: "lan0".into(), port: name.into(), shape: Shape::default() }.encode()
+    Request { switch: "lan0".into(), port: name.into(), shape: Shape::default(), external: None }.encode()
 }
 
 /// Returns a request with these bytes as the name.
@@ -28,7 +28,7 @@ fn named(name: &[u8]) -> [u8; REQUEST_BYTES] {
 fn shaped(change: impl FnOnce(&mut Shape)) -> Vec<u8> {
     let mut shape = Shape::default();
     change(&mut shape);
-    Request { switch: "lan0".into(), port: "x".into(), shape }.encode().to_vec()
+    Request { switch: "lan0".into(), port: "x".into(), shape, external: None }.encode().to_vec()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn whatever_is_no_request_is_refused_with_the_reason() {
         (vec![0x77; 100_000], "message of 129 bytes"),
         (with(0, b"HTTP"), "not the attach protocol"),
         (with(4, &[2, 0]), "attach protocol version 2: this side speaks 1"),
-        (with(6, &[2]), "reserved bytes"),
+        (with(6, &[4]), "reserved bytes"),
         (with(127, &[1]), "reserved bytes"),
         (named(b"").to_vec(), "port name \"\": give SWITCH:PORT"),
         (named(b"lan0").to_vec(), "give SWITCH:PORT"),

@@ -120,7 +120,7 @@ fn a_client_that_closes_its_descriptors_stays_attached_until_its_connection_ends
     let scene = Scene::start();
     let mut peer = scene.attach("peer");
     let raw = Raw::connect(&scene.daemon);
-    let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default() };
+    let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default(), external: None };
     assert!(raw.say(&request.encode()));
     match raw.next_answer() {
         Said::Granted { descriptors } => drop(descriptors),

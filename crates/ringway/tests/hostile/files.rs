@@ -64,7 +64,8 @@ fn files_beside_requests_hold_up_no_other_client() {
         connect(&socket, &attach).expect("the daemon listens");
         socket
     };
-    let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default() }.encode();
+    let request =
+        Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default(), external: None }.encode();
     // Files with an invalid request, with a valid request, and with a second message that ends the connection.
     let peers = [&b"x"[..], &request, &request].map(|bytes| {
         let socket = connection();

@@ -14,6 +14,7 @@ mod dialogue;
 mod e1000;
 mod e1000_guests;
 mod eventfds;
+mod external;
 mod files;
 mod front_end;
 mod given_memory;

@@ -27,6 +27,7 @@ pub enum Said {
         descriptors: Vec<OwnedFd>,
     },
     Refused(String),
+    SendMemory,
     /// The connection ended without an answer.
     Closed,
     /// No answer came in time.
@@ -84,6 +85,7 @@ impl Raw {
         match Reply::decode(&message[..received.bytes]).expect("a valid answer") {
             Reply::Granted { .. } => Said::Granted { descriptors },
             Reply::Refused(reason) => Said::Refused(reason),
+            Reply::SendMemory => Said::SendMemory,
         }
     }
 

@@ -14,6 +14,8 @@ pub enum PortFault {
     EndlessFrame,
     /// The memory file was truncated, or its pages cannot be had.
     MemoryLost,
+    /// Too many pages of the client's memory file did not exist when they were needed.
+    MemoryHoles,
     /// The device behind the port failed or was removed.
     DeviceLost,
     /// Waking the client takes too long.
@@ -31,6 +33,7 @@ impl PortFault {
             Self::RxHeadOutOfRange(_) => "rx_head_out_of_range",
             Self::EndlessFrame => "endless_frame",
             Self::MemoryLost => "memory_lost",
+            Self::MemoryHoles => "memory_holes",
             Self::DeviceLost => "device_lost",
             Self::CallBlocked => "call_blocked",
             Self::InternalError(_) => "internal_error",
@@ -47,6 +50,7 @@ impl std::fmt::Display for PortFault {
             }
             Self::EndlessFrame => write!(f, "transmit ring: a frame spans 64 slots and still has NS_MOREFRAG set"),
             Self::MemoryLost => write!(f, "the shared memory was truncated or its pages cannot be had"),
+            Self::MemoryHoles => write!(f, "too many pages of the client's memory did not exist when they were needed"),
             Self::DeviceLost => write!(f, "the device behind the port failed or was removed"),
             Self::CallBlocked => write!(f, "signalling the call eventfd took too long"),
             Self::InternalError(defect) => defect.fmt(f),

@@ -13,7 +13,7 @@ use ringway_switch::{Moved, PortFault};
 
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError};
-use super::super::ring::Ring;
+use super::super::ring::{Own, PortMemory, Ring};
 use super::lane::{Lane, Transfer, copy_slots};
 
 /// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
@@ -59,9 +59,10 @@ pub(super) struct Seen {
 impl End {
     fn new(part: Arc<Part>) -> io::Result<Self> {
         let (layout, mapping) = (part.layout(), part.region().mapping());
-        let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(mapping, layout, ring));
+        let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
+        let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(&memory, layout, ring));
         let tx = tx.collect::<io::Result<_>>()?;
-        let rx = (0..layout.shape.rx_rings).map(|ring| Ring::receive(mapping, layout, ring));
+        let rx = (0..layout.shape.rx_rings).map(|ring| Ring::receive(&memory, layout, ring));
         let rx = rx.collect::<io::Result<_>>()?;
         Ok(Self { part, tx, rx, is_active: false })
     }

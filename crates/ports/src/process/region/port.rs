@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::input::ProcessInput;
 use super::super::output::ProcessOutput;
-use super::super::ring;
+use super::super::ring::{self, Own, PortMemory};
 use super::calls::{Calls, RegionBell};
 use super::claims::Claims;
 use super::error::RegionError;
@@ -30,8 +30,9 @@ impl Region {
         let shape = self.shape(wish)?;
         let part = Part::allocate(self, shape, colour, Buffers::Own)?;
         let (layout, mapping) = (part.layout, self.memory.mapping());
-        let mut input = ProcessInput::new(Arc::clone(mapping), layout)?;
-        let mut output = ProcessOutput::new(Arc::clone(mapping), layout)?;
+        let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
+        let mut input = ProcessInput::new(&memory, &layout)?;
+        let mut output = ProcessOutput::new(&memory, &layout)?;
         input.keep(Arc::clone(&part), wish.header.into());
         output.keep(Arc::clone(&part), wish.header.into());
         let (port, bell, signal) = RegionPort::new(part, colour, wish.header)?;

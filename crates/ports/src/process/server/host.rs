@@ -1,10 +1,13 @@
 //! What the server asks of the daemon: ports for its clients.
 
+use std::sync::Arc;
+
 use ringway_abi::attach::Request;
 use ringway_abi::netmap::{Family, Numbers, PortName, Register, Reply, Wish};
 use rustix::io::Errno;
 
 use super::super::client_handles::ClientHandles;
+use super::super::external::ExternalMemory;
 use super::super::region::Registration;
 
 /// Identifies an attached client.
@@ -24,11 +27,22 @@ pub struct Grant {
 
 /// Makes and removes the ports that clients ask for. Called on the server's thread.
 pub trait Host: NetmapHost + Send {
-    /// Makes the port that a client asks for.
+    /// Checks that the port of a client that brings memory can be made, before its memory is taken.
     ///
     /// # Errors
     /// Why the request is refused. The text is for the client.
-    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String>;
+    fn check(&mut self, request: &Request) -> Result<(), String>;
+
+    /// Makes the port that a client asks for. `memory`: what the client has brought, if the request says so.
+    ///
+    /// # Errors
+    /// Why the request is refused. The text is for the client.
+    fn attach(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        memory: Option<Arc<ExternalMemory>>,
+    ) -> Result<Grant, String>;
 
     /// Removes the port of a client that has disconnected.
     fn detach(&mut self, client: ClientId);
