@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_client::{Port, Shape};
+use ringway_client::{ExternalMemory, Port, Shape};
 
 use ringway_scenes::{Daemon, frame, until};
 
@@ -29,5 +29,25 @@ fn the_program_of_the_guide_sends_and_receives() -> Result<(), Box<dyn std::erro
     port.rx().drain(64, |frame| println!("{} bytes", frame.len()));
 
     peer.join().expect("the other port receives");
+    Ok(())
+}
+
+#[test]
+fn the_program_of_the_guide_sends_from_its_own_memory() -> Result<(), Box<dyn std::error::Error>> {
+    let daemon = Daemon::start("");
+    let socket = daemon.runtime_dir().join("attach.sock");
+    let mut other = daemon.attach("lan0:other")?;
+    let frame = frame([0xff; 6], [2, 0, 0, 0, 0, 1], 7);
+
+    let mut memory = ExternalMemory::new(8 << 20, 64)?; // or from_file(memfd, unit)
+    let (mut port, _) = Port::attach_with_memory(&socket, "lan0:probe", Shape::default(), &mut memory)?;
+    let mut packets = memory.take(1 << 20).unwrap();
+    packets[64..124].copy_from_slice(&frame);
+    port.tx().push_from(&packets, 64..124); // sent from where it is
+    port.flush();
+
+    let mut received = Vec::new();
+    until("the frame arrives", || other.rx().drain(1, |bytes| received = bytes.to_vec()) == 1);
+    assert_eq!(received, frame);
     Ok(())
 }
