@@ -82,6 +82,43 @@ impl WakeRequest {
     }
 }
 
+/// A wake-up request that several threads and processes make in one word: each asks anew before it sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedWakeRequest<'a> {
+    /// The request, for the other side.
+    pub wish: &'a AtomicU32,
+    /// The number of the last request, whoever made it.
+    pub number: &'a AtomicU32,
+    /// How many wait. One that was killed stays counted, and costs wake-ups that nobody wants.
+    pub waiters: &'a AtomicU32,
+}
+
+impl SharedWakeRequest<'_> {
+    /// Requests a wake-up for one more waiter, as [`WakeRequest::make`] does.
+    pub fn make(&self) {
+        // Acquire: what a waiter that has left before looked at is older than this request.
+        self.waiters.fetch_add(1, Ordering::AcqRel);
+        let mut number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if number == 0 {
+            number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        }
+        // Ordered against the withdrawal by a waiter that leaves at the same time.
+        self.wish.swap(number, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends a wait. Withdraws the request, unless another one waits.
+    pub fn withdraw(&self) {
+        // Read before this waiter leaves: a request that is made afterwards has another number, and stays.
+        let seen = self.wish.load(Ordering::Relaxed);
+        let fewer = |waiters: u32| waiters.checked_sub(1);
+        let before = self.waiters.fetch_update(Ordering::AcqRel, Ordering::Relaxed, fewer);
+        if seen != 0 && before.is_ok_and(|waiters| waiters == 1) {
+            let _ = self.wish.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Orders the store of an index before the load of the other side's wake-up request. Call once for each batch, before
 /// [`granted`].
 #[inline]

@@ -11,6 +11,8 @@ pub const SLOT_BYTES: usize = 16;
 /// The client has put another buffer into this slot. The flag is accepted and ignored: the switch reads the index from
 /// the slot every time.
 pub const NS_BUF_CHANGED: u16 = 0x0001;
+/// The frame is in the program's own memory, where the slot's second word points. The client copies it into the slot's buffer.
+pub const NS_INDIRECT: u16 = 0x0010;
 /// The frame continues in the next slot.
 pub const NS_MOREFRAG: u16 = 0x0020;
 

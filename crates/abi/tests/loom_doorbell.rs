@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use ringway_abi::doorbell::{WakeRequest, granted, publish_fence};
+use ringway_abi::doorbell::{SharedWakeRequest, WakeRequest, granted, publish_fence};
 
 /// One direction of a ring pair: one side moves the index and wakes the other, which requests wake-ups and sleeps. On
 /// transmit the client moves `head` and the switch sleeps. For a call the switch moves `tail` and the client sleeps.
@@ -145,5 +145,37 @@ fn a_withdrawn_wish_is_not_granted_later() {
         });
         waker.join().expect("publishes");
         assert_eq!(direction.wakes.load(Ordering::Acquire), 0);
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_takes_no_wake_up_from_one_that_comes() {
+    loom::model(|| {
+        let direction = Direction::new();
+        let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let waits = |direction: &Direction, counts: &[AtomicU32; 2], leaves: bool| {
+            let request = SharedWakeRequest { wish: &direction.wish, number: &counts[0], waiters: &counts[1] };
+            request.make();
+            let sleeps = direction.index.load(Ordering::Acquire) == 0;
+            if leaves {
+                // Its time was over.
+                request.withdraw();
+            }
+            sleeps
+        };
+        let leaver = thread::spawn({
+            let (direction, counts) = (direction.clone(), counts.clone());
+            move || waits(&direction, &counts, true)
+        });
+        let waker = thread::spawn({
+            let direction = direction.clone();
+            move || direction.publish(1)
+        });
+        let sleeps = waits(&direction, &counts, false);
+        leaver.join().expect("leaves");
+        waker.join().expect("publishes");
+        if sleeps {
+            assert!(direction.wakes.load(Ordering::Acquire) >= 1, "a wake-up was lost");
+        }
     });
 }

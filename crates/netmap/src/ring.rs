@@ -13,13 +13,15 @@
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{
-    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH, WISH, granted, publish_fence,
+    INDEX, PAIR_WORDS, RX_CLIENT, RX_SWITCH, SharedWakeRequest, TOLD, TX_CLIENT, TX_SWITCH, WISH, granted,
+    publish_fence,
 };
 use ringway_abi::layout::netmap_ring;
+use ringway_abi::slot::NS_INDIRECT;
 
 use crate::user;
 
@@ -30,7 +32,6 @@ const WAITERS: usize = 5;
 const FLAGS: usize = 32;
 const TS: usize = 40;
 const NR_TIMESTAMP: u32 = 2;
-const NS_INDIRECT: u16 = 0x10;
 
 /// The direction of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,27 +252,16 @@ impl Ring {
 
     /// Asks the switch for a call when `tail` moves. The caller synchronises once more before it sleeps.
     pub(crate) fn ask(&self) {
-        self.bell(self.client() + WAITERS).fetch_add(1, Ordering::Relaxed);
-        let last = self.bell(self.client() + NUMBER).fetch_add(1, Ordering::Relaxed);
-        // 0 is no wish.
-        let number = match last.wrapping_add(1) {
-            0 => self.bell(self.client() + NUMBER).fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
-            number => number,
-        };
-        self.bell(self.client() + WISH).store(number, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.wake_request().make();
     }
 
-    /// Ends a wait that began with [`Ring::ask`]. Withdraws the request for a call, unless another thread or process waits.
+    /// Ends a wait that began with [`Ring::ask`].
     pub(crate) fn withdraw(&self) {
-        let waiters = self.bell(self.client() + WAITERS);
-        let fewer = |waiters: u32| waiters.checked_sub(1);
-        if waiters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok_and(|waiters| waiters > 1) {
-            return;
-        }
-        let wish = self.bell(self.client() + WISH);
-        if wish.load(Ordering::Relaxed) != 0 {
-            wish.store(0, Ordering::Relaxed);
-        }
+        self.wake_request().withdraw();
+    }
+
+    fn wake_request(&self) -> SharedWakeRequest<'_> {
+        let word = |word: usize| self.bell(self.client() + word);
+        SharedWakeRequest { wish: word(WISH), number: word(NUMBER), waiters: word(WAITERS) }
     }
 }
