@@ -16,13 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
-use ringway_abi::slot::NS_MOREFRAG;
+use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_abi::slot::{NS_INDIRECT, NS_MOREFRAG};
 use ringway_switch::PortFault;
 
 use super::super::ring::{Ring, RingMemory};
-
-/// The frame was in the program's own memory. Its client has copied it into the slot's buffer.
-const NS_INDIRECT: u16 = 0x10;
 
 /// How a frame gets from one ring to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +75,8 @@ impl Lane {
     /// slots are published.
     ///
     /// # Errors
-    /// The sender's `head` is not one of its own slots.
+    /// The sender's `head` is not one of its own slots, or a frame has too many slots. Complete frames before such a frame are
+    /// moved first.
     pub(super) fn take(&mut self, from: &Ring, to: &Ring, transfer: Transfer, most: u32) -> Result<Taken, PortFault> {
         let head = from.doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire);
         let owned = from.slots - 1 - self.received(from);
@@ -89,7 +88,9 @@ impl Lane {
         let (mut done, mut whole, mut at) = (Taken::default(), Taken::default(), self.next);
         let (mut seen, mut complete) = (0, 0);
         let (mut bad_here, mut bad_there) = (false, false);
-        while seen < published && (seen < most || complete < seen) {
+        // An incomplete frame is looked at again with every slot that follows, so its length is bounded.
+        let is_endless = |seen: u32, complete: u32| (seen - complete) as usize >= MAX_SLOTS_PER_FRAME;
+        while seen < published && (seen < most || complete < seen) && !is_endless(seen, complete) {
             let source = &sources.slots(at, at + 1)[0];
             // Read once.
             let slot = Slot::from_word(source[0].load(Ordering::Relaxed));
@@ -117,11 +118,15 @@ impl Lane {
                 (bad_here, bad_there, whole) = (false, false, done);
             }
         }
+        if complete == 0 && is_endless(seen, complete) {
+            return Err(PortFault::EndlessFrame);
+        }
         if complete > 0 {
             self.next = from.after(self.next, complete);
             to.doorbell[RX_SWITCH + INDEX].store(self.next, Ordering::Release);
         }
-        Ok(Taken { head: (seen == published).then_some(head), ..whole })
+        let is_done = seen == published && !is_endless(seen, complete);
+        Ok(Taken { head: is_done.then_some(head), ..whole })
     }
 
     /// Gives the slots that the receiver has returned back to the sender, if there is one. Returns true if there were any.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use ringway_abi::Shape;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
@@ -182,8 +182,8 @@ impl Pipe {
         }
     }
 
-    /// Closes an end. What it has sent stays for the other end, as far as whole frames are published. The frames that it has not
-    /// returned go to the next one that opens it.
+    /// Closes an end. What it has sent stays for the other end, as far as whole frames are published: between two regions 4,096
+    /// slots at most, in equal parts of its rings. The frames that it has not returned go to the next one that opens it.
     pub fn close(&self, role: PipeRole) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -191,10 +191,13 @@ impl Pipe {
         let Some(end) = state.ends[role as usize].take() else { return };
         let other = state.ends[role.other() as usize].as_ref();
         let partner = other.map(|other| (other, end.transfer(other)));
+        let rings = (end.tx.len() as u32).max(1);
         for (ring, lane) in state.lanes[role as usize].iter_mut().enumerate() {
             let Some((other, transfer)) = partner else { continue };
+            // The caller serves other clients, too. A swap is two words.
+            let most = if transfer == Transfer::Swap { u32::MAX } else { Self::MOST_SLOTS / rings };
             // A `head` that is none of its slots publishes nothing.
-            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, u32::MAX);
+            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, most);
             if transfer == Transfer::Swap {
                 lane.leave_buffers(&end.tx[ring], &other.rx[ring]);
             }
@@ -217,12 +220,12 @@ impl Pipe {
     }
 
     /// Moves frames from an end to the other one, and gives slots back that its client has returned. Stops after about `most`
-    /// slots.
+    /// slots. Does nothing while an end is opened or closed: a poller does not wait.
     ///
     /// # Errors
     /// The end's client broke the rules.
     pub(super) fn work(&self, role: PipeRole, seen: &mut Seen, most: u32) -> Result<Moved, PortFault> {
-        let mut guard: MutexGuard<'_, State> = self.state.lock();
+        let Some(mut guard) = self.state.try_lock() else { return Ok(Moved { more: true, ..Moved::default() }) };
         let peer = self.peer(role);
         if peer != seen.peer {
             // What was taken back has to be moved again.

@@ -70,7 +70,7 @@ impl End {
         let slot = self.slot(ring, head);
         self.shared.region().write(self.layout().buffer(slot.buffer), &[byte]);
         self.set_slot(ring, head, Slot { len: 1, flags, ..slot });
-        self.set_word(TX_CLIENT + INDEX, (head + 1) % SLOTS);
+        self.set_word(TX_CLIENT + INDEX, (head + 1) % self.layout().shape.tx_slots);
     }
 
     /// Returns the frames that have come and were not returned, and returns them if `release` is set.
@@ -82,7 +82,7 @@ impl End {
             let buffer = self.shared.region().mapping().view(self.layout().buffer(slot.buffer), 1).expect("a buffer");
             assert!(slot.len == 1 && buffer.read(&mut byte));
             all.push(byte[0]);
-            at = (at + 1) % SLOTS;
+            at = (at + 1) % self.layout().shape.rx_slots;
         }
         if release {
             self.set_word(RX_CLIENT + INDEX, at);
@@ -174,6 +174,25 @@ fn a_frame_of_several_slots_is_published_whole() {
         a.send(6, 0);
         a.serve().expect("no fault");
         assert_eq!(b.received(false), [0, 1, 2, 3, 4, 5, 6]);
+    });
+}
+
+#[test]
+fn a_frame_of_more_than_64_slots_is_a_fault_and_those_before_it_arrive() {
+    let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
+    both(&regions, |first, second| {
+        let pipe = Pipe::new(PipeRole::Master, &wish);
+        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        (0..63).for_each(|number| a.send(number, NS_MOREFRAG));
+        a.send(63, 0);
+        a.serve().expect("64 slots are a frame");
+        assert_eq!(b.received(true), (0..64).collect::<Vec<_>>());
+        b.serve().expect("no fault");
+        a.send(0, 0);
+        (1..66).for_each(|number| a.send(number, NS_MOREFRAG));
+        assert_eq!(a.serve(), Err(PortFault::EndlessFrame));
+        assert_eq!(b.received(false), [0]);
     });
 }
 
