@@ -17,6 +17,8 @@ use crate::topology::Attached;
 
 /// Most frames of a removed port that are delivered: those of the largest ring.
 const MOST_LAST_FRAMES: usize = 1 << 15;
+/// Most bytes that they may take when each is copied to every member of the switch. The poller serves nobody else meanwhile.
+const MOST_LAST_BYTES: u64 = 32 << 20;
 
 impl Poller {
     /// Takes over the newest topology.
@@ -99,8 +101,11 @@ impl Poller {
         {
             return;
         }
+        let counters = member.port.counters();
+        let most_bytes = MOST_LAST_BYTES / (attached.switch.members().count() as u64).max(1);
+        let begun = counters.read().in_bytes;
         self.using = slot;
-        while left > 0 && input.pending() {
+        while left > 0 && counters.read().in_bytes - begun < most_bytes && input.pending() {
             let passed = pass(&attached.switch, member, &mut **input, &mut self.work, &self.now);
             if passed.receiver_fault {
                 self.shared.report_fault();
