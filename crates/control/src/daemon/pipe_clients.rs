@@ -1,12 +1,13 @@
 //! Clients of the netmap API open and close ends of pipes.
 //!
-//! A pipe belongs to a port by its name only: the port may be open, or not, or be another program's. Whoever may make the port may
-//! open its pipes. An end belongs to the family that has it first, as a port does.
+//! A pipe belongs to a port by its name only: the port may be open or not, and another program may have it. A program that may make
+//! the port may open its pipes. An end belongs to the family that opens it first, as a port does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use ringway_abi::Layout;
+use ringway_abi::layout::MAX_RINGS;
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PipeEnd, PortName, Register, Wish};
 use ringway_engine::Source;
 use ringway_ports::process::{ClientId, Pipe, Refusal, Region, RegionError, Registration, open_end};
@@ -17,9 +18,6 @@ use super::netmap::{names, refusal};
 use super::pipes::{EndName, LiveEnd, PipeName};
 use super::state::{Daemon, choose_poller};
 use crate::config::{Kind, Port};
-
-/// Most rings of one direction.
-const MOST_RINGS: u16 = 16;
 
 /// An end that a client may open.
 struct Opening {
@@ -53,22 +51,12 @@ impl AttachHost {
         if let Some(registration) = self.lock().share_end(client, family, register, &end)? {
             return Ok(registration);
         }
-        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
-            let text = format!("memory {}: the program has no ports in it", register.region);
-            return Err(Refusal::new(Errno::INVAL, text));
-        }
+        self.check_region(&family, register)?;
         let Opening { end, pipe, poller, colour, most } = self.lock().check_end(name, end, &register.wish)?;
         let role = end.role;
         let wish = Wish { buffer_size: register.wish.buffer_size, ..pipe.wish(role) };
         let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
-        let opened = open_end(&pipe, role, &region, colour).or_else(|error| match error {
-            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
-                // Pollers may still use ports that have been closed.
-                self.settle_released();
-                open_end(&pipe, role, &region, colour)
-            }
-            error => Err(error),
-        });
+        let opened = self.open_in_region(|| open_end(&pipe, role, &region, colour));
         let (sides, shared) = opened.map_err(|error| refusal(name, &error))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
             pipe.close(role);
@@ -161,8 +149,8 @@ impl Daemon {
                 let (tx_slots, rx_slots) = self.slots_of(switch, port).unwrap_or_default();
                 let slots = |asked: u32, has| if asked == 0 { has } else { asked }.min(Pipe::MOST_SLOTS);
                 let wish = Wish {
-                    tx_rings: wish.tx_rings.min(MOST_RINGS),
-                    rx_rings: wish.rx_rings.min(MOST_RINGS),
+                    tx_rings: wish.tx_rings.min(MAX_RINGS),
+                    rx_rings: wish.rx_rings.min(MAX_RINGS),
                     tx_slots: slots(wish.tx_slots, tx_slots),
                     rx_slots: slots(wish.rx_slots, rx_slots),
                     ..*wish

@@ -38,9 +38,9 @@ fn a_daemon_that_hangs_delays_the_list_of_devices_and_no_more() {
     let slowly = |mut stream: UnixStream, beginning: &str| {
         let _ = stream.write_all(beginning.as_bytes());
         std::thread::spawn(move || {
-            while stream.write_all(b"x").is_ok() {
-                std::thread::sleep(Duration::from_millis(100));
-            }
+            stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            // Until the program has gone, or says something.
+            while stream.write_all(b"x").is_ok() && stream.read(&mut [0]).is_err() {}
         });
     };
     serve(slow, move |stream| slowly(stream, "HTTP/1.1 200 "));

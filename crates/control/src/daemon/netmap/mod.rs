@@ -105,6 +105,26 @@ impl NetmapHost for AttachHost {
 }
 
 impl AttachHost {
+    /// Checks that the program has ports in the memory that it names, if it names one.
+    pub(super) fn check_region(&self, family: &Family, register: &Register) -> Result<(), Refusal> {
+        let asked = register.region;
+        if asked != 0 && self.regions.of(family).is_none_or(|region| region.id() != asked) {
+            return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: the program has no ports in it")));
+        }
+        Ok(())
+    }
+
+    /// Opens a port or an end in a region. Tries again if the region has no room while pollers still use ports that were closed.
+    pub(super) fn open_in_region<T>(&mut self, open: impl Fn() -> Result<T, RegionError>) -> Result<T, RegionError> {
+        open().or_else(|error| match error {
+            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
+                self.settle_released();
+                open()
+            }
+            error => Err(error),
+        })
+    }
+
     /// Makes a port and registers its rings.
     fn open(
         &mut self,
@@ -114,22 +134,12 @@ impl AttachHost {
         monitored: Option<Monitored>,
     ) -> Result<Registration, Refusal> {
         let wanted = |error: &RegionError| refusal(&register.name, error);
-        if register.region != 0 && self.regions.of(&family).is_none_or(|region| region.id() != register.region) {
-            let text = format!("memory {}: the program has no ports in it", register.region);
-            return Err(Refusal::new(Errno::INVAL, text));
-        }
+        self.check_region(&family, register)?;
         let (reservation, most) = self.lock().reserve_netmap(register)?;
         let Reservation { wanted: mut port, colour, existed, mac } = reservation;
         port.monitor = monitored;
         let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
-        let opened = region.open(&register.wish, colour).or_else(|error| match error {
-            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
-                // Pollers may still use ports that have been closed.
-                self.settle_released();
-                region.open(&register.wish, colour)
-            }
-            error => Err(error),
-        });
+        let opened = self.open_in_region(|| region.open(&register.wish, colour));
         let (sides, shared) = opened.map_err(|error| wanted(&error))?;
         let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
         if existed {
