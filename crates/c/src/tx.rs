@@ -95,7 +95,7 @@ const PREFETCH_AHEAD: usize = 8;
 unsafe fn push_short(tx: &mut TxRing, frames: &[Frame]) -> usize {
     let mut queued = 0;
     'runs: for run in tx.reserve_runs(frames.len()).map(Run::from) {
-        // SAFETY: free slots, of which no other reference is in use.
+        // SAFETY: the slots are free, and nothing else refers to them.
         let words = unsafe { run.words() };
         for slot in 0..words.len() {
             let frame = &frames[queued];

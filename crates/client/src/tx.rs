@@ -180,7 +180,7 @@ impl TxRing {
         has_room
     }
 
-    /// Queues a frame of several slots, the first of which names `first`.
+    /// Queues a frame of several slots. The first slot names `first`, and each further one the place behind the one before.
     #[cold]
     fn push_long_from(&mut self, first: u32, len: usize) -> bool {
         let size = self.memory.buffer_size as usize;

@@ -1,9 +1,9 @@
 //! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
 //! A client has two seconds for its request. The kernel refuses descriptors that a client sends, or another thread closes
-//! them: also those that come when a client sends its memory, because reading them could close them, they stay in the socket
-//! (`front_end::peek`). A message that is not a request is answered with the reason. After the dialogue the open connection only means that
-//! the client lives: when the connection ends, however that happens, the port ends too.
+//! them. The message with a client's memory stays in the socket, because reading it could close descriptors
+//! (`front_end::peek`). The server answers a message that is not a request with the reason. After the dialogue the open
+//! connection only means that the client lives: when the connection ends, however that happens, the port ends too.
 //!
 //! - `host`: what the server asks of the daemon. `send`: messages to clients.
 //! - `netmap`: the netmap dialogue, on connections whose first message says so.
