@@ -2,9 +2,10 @@
 //! counts the allocations of the poller's thread. This file has only one test, because the count is per process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
@@ -17,13 +18,21 @@ use ringway_testing::PATIENCE;
 /// The thread whose allocations are counted; 0: none.
 static WATCHED: AtomicI32 = AtomicI32::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Where the first of them was.
+static FIRST: Mutex<Option<Backtrace>> = Mutex::new(None);
 
 struct Counting;
 
 fn count() {
     let watched = WATCHED.load(Ordering::Relaxed);
     if watched != 0 && rustix::thread::gettid().as_raw_nonzero().get() == watched {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        if ALLOCATIONS.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Taking it allocates.
+            WATCHED.store(0, Ordering::Relaxed);
+            let here = Backtrace::force_capture();
+            *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
+            WATCHED.store(watched, Ordering::Relaxed);
+        }
     }
 }
 
@@ -165,7 +174,8 @@ fn a_poller_allocates_nothing_while_frames_move() {
     exchange(&mut ports, &kinds, 300_000);
     WATCHED.store(0, Ordering::SeqCst);
     let passes = engine.readings()[0].passes - before;
-    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), 0, "in {passes} passes");
+    let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), 0, "in {passes} passes, first {first:?}");
     assert!(passes > 100, "{passes}");
 
     // Checks that the counter works: adopting another port allocates.
