@@ -30,12 +30,13 @@ impl Sum {
     }
 }
 
-/// Synchronises the rings of one direction. A ring that another thread synchronises at the moment is left to it.
+/// Synchronises the rings of one direction. Waits for another thread that synchronises one of them: that thread may have looked before the
+/// program moved `head`, or before the switch moved `tail`. A signal handler leaves a ring alone that its own thread synchronises.
 #[inline]
 fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
     let (mut sum, mut kick) = (Sum::default(), false);
     for (number, ring) in registration.rings(dir) {
-        if let Some(_held) = file.rings[number].try_take() {
+        if let Some(_held) = file.rings[number].take() {
             let synced = ring.sync();
             kick |= synced.kick;
             sum.add(synced);

@@ -31,7 +31,7 @@ pub(super) fn wish(tx_rings: u16, rx_rings: u16, tx_slots: u32, rx_slots: u32) -
 
 impl Call<'_> {
     pub(super) fn register(&mut self, body: &mut RegisterBody) -> Result<(), c_int> {
-        let held = self.file.request.take();
+        let held = self.begin()?;
         match self.file.state() {
             State::Open => {}
             State::Registered => return Err(libc::EBUSY),
@@ -121,7 +121,7 @@ impl Call<'_> {
         }
         let wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
         let name = self.port_or_end()?;
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         let numbers = self.numbers(Request::Info(name, wish))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {
             return Err(libc::EINVAL);
@@ -138,7 +138,7 @@ impl Call<'_> {
     /// One pool of buffers, and one of parts of ports, which have no fixed size here.
     pub(super) fn pools_info(&mut self, body: &mut PoolsBody) -> Result<(), c_int> {
         let name = self.port_or_end()?;
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         let numbers = self.numbers(Request::Info(name, Wish::default()))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {
             return Err(libc::EINVAL);

@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_short};
 use std::ptr::null;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLONESHOT, POLLERR, POLLIN, POLLRDNORM,
@@ -46,20 +46,35 @@ struct Set {
     /// Descriptors of the set.
     users: AtomicU32,
     lock: Lock,
+    /// A signal handler has closed a descriptor while its own thread held the lock.
+    is_stale: AtomicBool,
     watches: UnsafeCell<[Watch; WATCHES]>,
 }
 
 // SAFETY: the watches are used by the holder of the lock only.
 unsafe impl Sync for Set {}
 
-static SET: [Set; SETS] =
-    [const { Set { users: AtomicU32::new(0), lock: Lock::new(), watches: UnsafeCell::new([UNUSED; WATCHES]) } }; SETS];
+static SET: [Set; SETS] = [const {
+    Set {
+        users: AtomicU32::new(0),
+        lock: Lock::new(),
+        is_stale: AtomicBool::new(false),
+        watches: UnsafeCell::new([UNUSED; WATCHES]),
+    }
+}; SETS];
 
-fn with<T>(set: u16, work: impl FnOnce(&mut [Watch; WATCHES]) -> T) -> T {
+/// `None`: this is a signal handler, and its own thread works with the set.
+fn with<T>(set: u16, work: impl FnOnce(&mut [Watch; WATCHES]) -> T) -> Option<T> {
     let set = &SET[usize::from(set)];
-    let _held = set.lock.take();
+    let _held = set.lock.take()?;
     // SAFETY: the lock is held.
-    work(unsafe { &mut *set.watches.get() })
+    let watches = unsafe { &mut *set.watches.get() };
+    let result = work(watches);
+    if set.is_stale.swap(false, Ordering::Relaxed) {
+        let is_closed = |watch: &&mut Watch| !matches!(table::entry(watch.fd), Entry::File(_));
+        watches.iter_mut().filter(is_closed).for_each(|watch| *watch = UNUSED);
+    }
+    Some(result)
 }
 
 /// Returns the data of a watch's events in the kernel's set.
@@ -120,6 +135,7 @@ pub(crate) fn change(set_fd: c_int, operation: c_int, fd: c_int, event: Option<e
             _ => Err(libc::ENOENT),
         }
     })
+    .unwrap_or(Err(libc::EBUSY))
 }
 
 /// Makes an epoll descriptor known.
@@ -144,10 +160,13 @@ pub(crate) fn forget_set(set: u16, fd: c_int) {
 
 /// Takes a netmap descriptor that is closed out of all sets. The kernel takes its descriptors out by itself.
 pub(crate) fn forget_watched(fd: c_int) {
-    for (set, _) in SET.iter().enumerate().filter(|(_, set)| set.users.load(Ordering::Relaxed) > 0) {
-        with(set as u16, |watches| {
+    for (number, set) in SET.iter().enumerate().filter(|(_, set)| set.users.load(Ordering::Relaxed) > 0) {
+        let forgotten = with(number as u16, |watches| {
             watches.iter_mut().filter(|watch| watch.fd == fd).for_each(|watch| *watch = UNUSED);
         });
+        if forgotten.is_none() {
+            set.is_stale.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -186,7 +205,7 @@ impl Watch {
 /// Returns `POLLIN` if the set has something to report and that is asked for.
 pub(crate) fn is_ready(set: u16, events: c_short) -> c_short {
     let ready = with(set, |watches| watches.iter_mut().any(|watch| watch.look() != 0));
-    if ready { events & (POLLIN | POLLRDNORM) } else { 0 }
+    if ready == Some(true) { events & (POLLIN | POLLRDNORM) } else { 0 }
 }
 
 /// Asks the switch for calls for all descriptors of the set.
@@ -286,8 +305,10 @@ fn sleep(
 
 /// Looks whether the daemon has ended the registration of a watch.
 fn look_for_end(set: u16, data: u64) {
-    let fd = with(set, |watches| watches.iter().find(|watch| token(watch) == data).map_or(-1, |watch| watch.fd));
-    if let Some(file) = file::of(fd) {
+    let fd = with(set, |watches| watches.iter().find(|watch| token(watch) == data).map(|watch| watch.fd));
+    if let Some(fd) = fd.flatten()
+        && let Some(file) = file::of(fd)
+    {
         file.look_for_end(fd);
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr::null;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, pollfd};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLRDHUP, pollfd};
 
 use super::epoll;
 use super::mask::Mask;
@@ -131,7 +131,7 @@ fn sleep(
             Entry::Private => NONE,
             Entry::File(_) => {
                 if for_ours && let Some(connection) = connections.next() {
-                    *connection = pollfd { fd: entry.fd, events: POLLIN, revents: 0 };
+                    *connection = pollfd { fd: entry.fd, events: POLLRDHUP, revents: 0 };
                     used += 1;
                 }
                 match file::of(entry.fd).filter(|_| waits) {

@@ -2,6 +2,8 @@
 //!
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
+mod sharing;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -23,10 +25,15 @@ fn library() -> PathBuf {
 /// The program of the cases, compiled once for this process.
 fn cases() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    compiled(&PROGRAM, "cases")
+}
+
+/// Returns the program of this name, compiled once for this process.
+fn compiled(program: &'static OnceLock<(tempfile::TempDir, PathBuf)>, name: &str) -> &'static Path {
     let compile = || {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("cases");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netmap/cases.c");
+        let program = folder.path().join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/netmap/{name}.c"));
         let mut compiler = Command::new("cc");
         // With checked forms of poll, open and others, as distributions build programs.
         compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
@@ -34,7 +41,7 @@ fn cases() -> &'static Path {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (folder, program)
     };
-    &PROGRAM.get_or_init(compile).1
+    &program.get_or_init(compile).1
 }
 
 /// A command under the preload library. Tests under strace name the library to it.
