@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::table::{self, Entry};
-use crate::wait::epoll;
+use crate::wait::set;
 use crate::{file, process};
 
 /// Returns true if the call changes nothing here: the descriptor is not ours.
@@ -22,9 +22,9 @@ pub(crate) fn closing(fd: c_int) -> bool {
         match entry {
             Entry::File(_) => {
                 file::forget(fd);
-                epoll::forget_watched(fd);
+                set::forget_watched(fd);
             }
-            Entry::Set(set) => epoll::forget_set(set, fd),
+            Entry::Set(set) => set::forget_set(set, fd),
             Entry::Other | Entry::Private => {}
         }
     }
@@ -43,7 +43,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
                 file::duplicate(&file, new);
             }
         }
-        Entry::Set(set) => epoll::duplicate(set, new),
+        Entry::Set(set) => set::duplicate(set, new),
         Entry::Other | Entry::Private => {}
     }
 }
@@ -52,6 +52,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 pub(crate) fn make_room(fd: c_int) {
     if table::entry(fd) == Entry::Private && process::owns_tables() {
         file::leave(fd);
+        set::leave(fd);
     }
 }
 

@@ -11,6 +11,8 @@ use ringway_testing::child::{Ended, lines};
 use ringway_testing::{PATIENCE, skip, until};
 use rustix::process::Signal;
 
+mod waits;
+
 const CONFIG: &str = "[switch.lan0]\n[switch.lan1]\n[switch.vale0]\n";
 
 /// The preload library. Cargo builds it for the tests of its own package, into the folder of all test programs.
@@ -23,18 +25,20 @@ fn library() -> PathBuf {
 /// The program of the cases, compiled once for this process.
 fn cases() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let compile = || {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("cases");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netmap/cases.c");
-        let mut compiler = Command::new("cc");
-        // With checked forms of poll, open and others, as distributions build programs.
-        compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
-        let output = compiler.arg(source).output().expect("a C compiler");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        (folder, program)
-    };
-    &PROGRAM.get_or_init(compile).1
+    &PROGRAM.get_or_init(|| compiled("cases.c")).1
+}
+
+/// A program, in a folder that lives as long.
+fn compiled(source: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("cases");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netmap").join(source);
+    let mut compiler = Command::new("cc");
+    // With checked forms of poll, open and others, as distributions build programs.
+    compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    let output = compiler.arg(source).output().expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (folder, program)
 }
 
 /// A command under the preload library. Tests under strace name the library to it.
