@@ -6,6 +6,9 @@ use crate::table::{self, Entry};
 use crate::wait::set;
 use crate::{file, process};
 
+/// `CLOSE_RANGE_UNSHARE`.
+const UNSHARE: c_int = 2;
+
 /// Returns true if the call changes nothing here: the descriptor is not ours.
 #[inline]
 pub(crate) fn is_other(fd: c_int) -> bool {
@@ -61,7 +64,8 @@ pub(crate) fn make_room(fd: c_int) {
 /// # Errors
 /// As `close_range`.
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<(), c_int> {
-    if first > last {
+    // The kernel closes nothing then.
+    if first > last || flags & !UNSHARE != 0 {
         return Err(libc::EINVAL);
     }
     let bound = |number: c_uint| c_int::try_from(number).unwrap_or(c_int::MAX);

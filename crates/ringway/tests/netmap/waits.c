@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -339,10 +340,66 @@ static void cancel_case(void) {
     hears(&waiter, &a);
 }
 
+/* A close_range that the kernel refuses closes nothing. */
+static void close_range_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    CHECK(close_range(b.fd, b.fd, 1 << 10) == -1 && errno == EINVAL);
+    CHECK(close_range(b.fd, b.fd - 1, 0) == -1 && errno == EINVAL);
+    send_frames(&a, 1, 0, 1);
+    struct pollfd fd = {.fd = b.fd, .events = POLLIN};
+    CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN && take(b.rx[0], 0) == 1);
+    CHECK(close_range(b.fd, b.fd, 0) == 0 && ioctl(b.fd, NM_RXSYNC, NULL) == -1 && errno == EBADF);
+}
+
+static void memory_limit(rlim_t bytes) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = bytes;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/* Memory that cannot be mapped: of a descriptor that was passed, and of a new registration, which leaves the port to others. */
+static void unmapped_case(void) {
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    struct port a = port_open("lan0:a");
+    char byte = 'x';
+    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space = {{0}};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &a.fd, sizeof(int));
+    CHECK(sendmsg(pair[0], &message, 0) == 1);
+    port_close(&a);
+    CHECK(recvmsg(pair[1], &message, 0) == 1);
+    int received;
+    memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+    memory_limit(1 << 20);
+    struct nm_register reg = {.mode = MODE_ALL};
+    CHECK(control(received, "lan0:b", REQ_REGISTER, &reg, NULL) == ENOMEM);
+    memory_limit(RLIM_INFINITY);
+    CHECK(control(received, "lan0:b", REQ_REGISTER, &reg, NULL) == EBUSY);
+    CHECK(close(received) == 0);
+
+    int fd = open("/dev/netmap", O_RDWR), other = open("/dev/netmap", O_RDWR);
+    memory_limit(1 << 20);
+    CHECK(control(fd, "lan0:c", REQ_REGISTER, &reg, NULL) == ENOMEM);
+    memory_limit(RLIM_INFINITY);
+    double end = now() + 20;
+    int error;
+    do {
+        reg = (struct nm_register){.mode = MODE_ALL, .flags = REG_EXCLUSIVE};
+        error = control(other, "lan0:c", REQ_REGISTER, &reg, NULL);
+    } while (error == EBUSY && now() < end);
+    CHECK(error == 0);
+}
+
 static const struct { const char *name; void (*run)(void); } cases[] = {
     {"added", added_case}, {"first", first_case}, {"modified", modified_case}, {"polled", polled_case},
     {"nested", nested_case}, {"race", race_case}, {"no-set", no_set_case}, {"fair", fair_case},
     {"select", select_case}, {"pointers", pointers_case}, {"cancel", cancel_case},
+    {"close-range", close_range_case}, {"unmapped", unmapped_case},
 };
 
 int main(int argc, char **argv) {

@@ -70,3 +70,13 @@ fn bad_pointers_give_efault() {
 fn a_thread_that_waits_for_netmap_can_be_cancelled() {
     case("cancel");
 }
+
+#[test]
+fn a_close_range_that_fails_closes_nothing() {
+    case("close-range");
+}
+
+#[test]
+fn memory_that_cannot_be_mapped_is_enomem_and_leaves_the_port_to_others() {
+    case("unmapped");
+}
