@@ -26,7 +26,7 @@ extern "C" fn in_child() {
     own_tables();
     crate::lock::look_up_own();
     file::reset_locks();
-    crate::wait::epoll::reset_locks();
+    crate::wait::set::reset_locks();
 }
 
 /// Prepares for forks. Called before the process has its first netmap descriptor.

@@ -13,6 +13,8 @@ use ringway_testing::child::{Ended, lines};
 use ringway_testing::{PATIENCE, skip, until};
 use rustix::process::Signal;
 
+mod waits;
+
 const CONFIG: &str = "[switch.lan0]\n[switch.lan1]\n[switch.vale0]\n";
 
 /// The preload library. Cargo builds it for the tests of its own package, into the folder of all test programs.
