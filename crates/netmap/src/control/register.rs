@@ -36,7 +36,7 @@ impl Call<'_> {
             State::Unknown => self.file.registration(self.fd).map(|_| ()),
             _ => Ok(()),
         };
-        let held = self.begin()?;
+        let _held = self.begin()?;
         match self.file.state() {
             State::Open => {}
             State::Registered => return Err(libc::EBUSY),
