@@ -67,8 +67,6 @@ pub(crate) struct File {
     pub(crate) request: Lock,
     /// The requests' tags.
     tags: Tags,
-    /// Held while a ring is synchronised: transmit rings, then receive rings.
-    pub(crate) rings: [Lock; 32],
     /// Threads that sleep for a call.
     pub(crate) waiters: Waiters,
     /// `NR_NO_TX_POLL` and `NR_DO_RX_POLL`.
@@ -92,7 +90,6 @@ static FILE: [File; FILES] = [const {
         call: Private::none(),
         request: Lock::new(),
         tags: Tags::none(),
-        rings: [const { Lock::new() }; 32],
         waiters: Waiters::none(),
         no_tx_poll: AtomicBool::new(false),
         do_rx_poll: AtomicBool::new(false),
@@ -183,7 +180,6 @@ pub(crate) fn reset_locks() {
     for file in FILE.iter().filter(|file| file.users.load(Ordering::Relaxed) != 0) {
         file.request.reset();
         file.tags.reset();
-        file.rings.iter().for_each(Lock::reset);
         file.waiters.close();
     }
 }
@@ -349,11 +345,11 @@ impl Registration {
     }
 
     /// Returns the bound rings of a direction.
-    pub(crate) fn rings(&self, dir: Dir) -> impl Iterator<Item = (usize, Ring)> + '_ {
-        let (range, first) = match dir {
-            Dir::Tx => (self.tx.clone(), 0),
-            Dir::Rx => (self.rx.clone(), 16),
+    pub(crate) fn rings(&self, dir: Dir) -> impl Iterator<Item = Ring> + '_ {
+        let range = match dir {
+            Dir::Tx => self.tx.clone(),
+            Dir::Rx => self.rx.clone(),
         };
-        range.filter_map(move |ring| Some((first + usize::from(ring), self.ring(dir, ring)?)))
+        range.filter_map(move |ring| self.ring(dir, ring))
     }
 }

@@ -9,10 +9,13 @@ use rustix::thread::{Timespec, gettid, nanosleep};
 const TURNS: u32 = 200;
 /// Time between two looks of a thread that sleeps. It sleeps, so that a holder of lower priority on the same processor can go on.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+/// Looks, about a second, after which a lock in shared memory is taken from its holder: it may be stopped, or no thread at all.
+const MOST_LOOKS: u32 = 20_000;
 
 /// The lock: the number of the thread that holds it, or 0. Nothing is held over a call that can wait, but for a request to the daemon,
 /// which has a time limit.
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct Lock(AtomicU32);
 
 /// Holds the lock.
@@ -40,16 +43,22 @@ pub(crate) fn look_up_own() -> u32 {
     own
 }
 
-/// Returns false if this process has no thread of this number.
+/// Returns false if there is no thread of this number.
 fn is_alive(thread: u32) -> bool {
     // SAFETY: signal 0 is none: the kernel only looks for the thread.
-    let found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    let found = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
     found == 0 || crate::errno::get() != libc::ESRCH
 }
 
 impl Lock {
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
+    }
+
+    /// The lock in a word of shared memory, which any program of the family can write.
+    pub(crate) const fn in_word(word: &AtomicU32) -> &Self {
+        // SAFETY: a lock is such a word.
+        unsafe { &*std::ptr::from_ref(word).cast::<Self>() }
     }
 
     #[inline]
@@ -61,13 +70,21 @@ impl Lock {
     #[inline]
     pub(crate) fn take(&self) -> Option<Held<'_>> {
         let own = own();
-        (self.try_replace(0, own) || self.wait(own)).then(|| Held(self))
+        (self.try_replace(0, own) || self.wait(own, u32::MAX)).then(|| Held(self))
     }
 
-    /// Waits for the lock, and takes it. Takes it from a thread that has ended without releasing it. Returns false if this thread has it.
+    /// As [`Lock::take`], for a lock that processes share. Takes it from a holder that has kept it for a second.
+    #[inline]
+    pub(crate) fn take_shared(&self) -> Option<Held<'_>> {
+        let own = own();
+        (self.try_replace(0, own) || self.wait(own, TURNS + MOST_LOOKS)).then(|| Held(self))
+    }
+
+    /// Waits for the lock, and takes it. Takes it from a thread that has ended without releasing it, and from any after `most` turns.
+    /// Returns false if this thread has it.
     #[cold]
-    fn wait(&self, own: u32) -> bool {
-        let mut turns = 0u32;
+    fn wait(&self, own: u32, most: u32) -> bool {
+        let (mut turns, mut last) = (0u32, 0);
         loop {
             let holder = self.0.load(Ordering::Relaxed);
             if holder == own {
@@ -76,12 +93,15 @@ impl Lock {
             if holder == 0 && self.try_replace(0, own) {
                 return true;
             }
+            if holder != std::mem::replace(&mut last, holder) {
+                turns = 0;
+            }
             turns = turns.saturating_add(1);
             if turns < TURNS {
                 std::hint::spin_loop();
             } else {
                 crate::errno::kept(|| {
-                    if holder != 0 && !is_alive(holder) {
+                    if holder != 0 && (turns >= most || !is_alive(holder)) {
                         // If another thread has done the same, it holds the lock now.
                         let _ = self.0.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
                     } else {

@@ -2,8 +2,8 @@
 //!
 //! The program moves `head` and `cur` in the ring's header. A synchronisation checks them against what the program owns, copies `head` to the
 //! doorbell and `tail` from it. What the kernel would keep about a ring is kept in the client's own cache line of the doorbell, whose first
-//! two words the switch reads, so that processes that share a ring agree about it. Threads of a process that use one descriptor take turns
-//! (`File::rings`); others synchronise at the same time, so that `head` and `tail` move by compare-and-swap:
+//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock in its header.
+//! A process that stands still in its turn for a second loses it, so that `head` and `tail` move by compare-and-swap:
 //!
 //! | word | holds |
 //! |---|---|
@@ -24,6 +24,7 @@ use ringway_abi::doorbell::{
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::slot::NS_INDIRECT;
 
+use crate::lock::Lock;
 use crate::user;
 
 const NUMBER: usize = 2;
@@ -96,6 +97,11 @@ impl Ring {
         debug_assert!(word < PAIR_WORDS);
         // SAFETY: inside the doorbell's block, which is mapped as long as the file is pinned.
         unsafe { self.bell.add(word * 4).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The lock of those who synchronise the ring. The switch does not use its cache line.
+    pub(crate) fn lock(&self) -> &Lock {
+        Lock::in_word(self.word(netmap_ring::SEM))
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64; 2] {
