@@ -116,8 +116,7 @@ impl Poller {
     #[cold]
     fn charge_visit(&mut self, slot: usize, source: TimeSpent) -> Option<u64> {
         self.meter.mark();
-        let given: Vec<_> = self.work.given().iter().filter(|given| is_long(given.spent)).copied().collect();
-        if !is_long(source) && given.is_empty() {
+        if !is_long(source) && !self.work.given().iter().any(|given| is_long(given.spent)) {
             return None;
         }
         let now = clock::nanoseconds();
@@ -125,7 +124,11 @@ impl Poller {
         let attached = self.attached(slot)?;
         let until = self.charge(&attached, Direction::In, source, seen, now);
         until.inspect(|&until| self.schedule.set_aside(slot, until));
-        for given in given {
+        for place in 0..self.work.given().len() {
+            let given = self.work.given()[place];
+            if !is_long(given.spent) {
+                continue;
+            }
             let is_it = |other: &&Attached| other.index == given.port && Arc::ptr_eq(&other.switch, &attached.switch);
             let Some(other) = self.topology.ports.iter().find(is_it).cloned() else { continue };
             if let Some(until) = self.charge(&other, Direction::Out, given.spent, seen, now)

@@ -144,11 +144,22 @@ impl Schedule {
             }
             None => {
                 self.ports.push(entry);
+                self.reserve_lists();
                 self.ports.len() - 1
             }
         };
         self.enter_active(slot);
         slot
+    }
+
+    /// Gives every list room for all ports: while frames move, a port's change of state allocates nothing.
+    fn reserve_lists(&mut self) {
+        let ports = self.ports.len();
+        self.active.reserve(ports - self.active.len());
+        for list in [&mut self.vacant, &mut self.parked, &mut self.unarmed, &mut self.polled] {
+            list.reserve(ports - list.len());
+        }
+        self.waiting.reserve(ports - self.waiting.len());
     }
 
     /// Removes a port. Its slot may be given to another.
@@ -318,9 +329,12 @@ impl Schedule {
         }
     }
 
-    /// Checks that each port is in the lists of its state, once, and in no other.
+    /// Checks that each port is in the lists of its state, once, and in no other, and that each list has room for all ports.
     #[cfg(test)]
     pub(super) fn check(&self) {
+        let slots = [&self.vacant, &self.parked, &self.unarmed, &self.polled].map(Vec::capacity);
+        let room = slots.into_iter().chain([self.active.capacity(), self.waiting.capacity()]).min();
+        assert!(room >= Some(self.ports.len()), "a list has room for {room:?} of {} ports", self.ports.len());
         let active = self.active().collect();
         let lists = [&self.vacant, &active, &self.parked, &self.unarmed, &self.polled];
         let waiting: Vec<usize> = self.waiting.iter().map(|&Reverse((_, slot))| slot).collect();
