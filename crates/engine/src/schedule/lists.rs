@@ -153,7 +153,7 @@ impl Schedule {
     }
 
     /// Gives every list room for all ports: while frames move, a port's change of state allocates nothing.
-    fn reserve_lists(&mut self) {
+    pub(super) fn reserve_lists(&mut self) {
         let ports = self.ports.len();
         self.active.reserve(ports - self.active.len());
         for list in [&mut self.vacant, &mut self.parked, &mut self.unarmed, &mut self.polled] {

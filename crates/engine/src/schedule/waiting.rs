@@ -51,7 +51,9 @@ impl Schedule {
     pub(crate) fn resume_all(&mut self, now: u64) -> Vec<usize> {
         let waiting = std::mem::take(&mut self.waiting).into_sorted_vec();
         let slots = waiting.into_iter().rev().map(|Reverse((_, slot))| slot);
-        slots.filter(|&slot| self.enter(slot, now)).collect()
+        let active = slots.filter(|&slot| self.enter(slot, now)).collect();
+        self.reserve_lists();
+        active
     }
 
     /// The next of the waiting ports, in rotation: the poller checks it for events other than frames.
