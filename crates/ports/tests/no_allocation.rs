@@ -25,14 +25,13 @@ struct Counting;
 
 fn count() {
     let watched = WATCHED.load(Ordering::Relaxed);
-    if watched != 0 && rustix::thread::gettid().as_raw_nonzero().get() == watched {
-        if ALLOCATIONS.fetch_add(1, Ordering::Relaxed) == 0 {
-            // Taking it allocates.
-            WATCHED.store(0, Ordering::Relaxed);
-            let here = Backtrace::force_capture();
-            *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
-            WATCHED.store(watched, Ordering::Relaxed);
-        }
+    let is_watched = watched != 0 && rustix::thread::gettid().as_raw_nonzero().get() == watched;
+    if is_watched && ALLOCATIONS.fetch_add(1, Ordering::Relaxed) == 0 {
+        // Taking it allocates.
+        WATCHED.store(0, Ordering::Relaxed);
+        let here = Backtrace::force_capture();
+        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(here);
+        WATCHED.store(watched, Ordering::Relaxed);
     }
 }
 

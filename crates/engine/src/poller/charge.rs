@@ -124,8 +124,9 @@ impl Poller {
         let attached = self.attached(slot)?;
         let until = self.charge(&attached, Direction::In, source, seen, now);
         until.inspect(|&until| self.schedule.set_aside(slot, until));
-        for place in 0..self.work.given().len() {
-            let given = self.work.given()[place];
+        let mut place = 0;
+        while let Some(&given) = self.work.given().get(place) {
+            place += 1;
             if !is_long(given.spent) {
                 continue;
             }

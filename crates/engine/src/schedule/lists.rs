@@ -155,11 +155,11 @@ impl Schedule {
     /// Gives every list room for all ports: while frames move, a port's change of state allocates nothing.
     pub(super) fn reserve_lists(&mut self) {
         let ports = self.ports.len();
-        self.active.reserve(ports - self.active.len());
+        self.active.reserve(ports.saturating_sub(self.active.len()));
         for list in [&mut self.vacant, &mut self.parked, &mut self.unarmed, &mut self.polled] {
-            list.reserve(ports - list.len());
+            list.reserve(ports.saturating_sub(list.len()));
         }
-        self.waiting.reserve(ports - self.waiting.len());
+        self.waiting.reserve(ports.saturating_sub(self.waiting.len()));
     }
 
     /// Removes a port. Its slot may be given to another.
