@@ -193,11 +193,16 @@ fn make(set_fd: c_int) -> Result<u16, c_int> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let made = eventfd(1, flags).map_err(rustix::io::Errno::raw_os_error).and_then(|changed| {
         set.changed.put(changed);
-        let event = epoll_event { events: EPOLLIN as u32, u64: token(index) };
-        control(set_fd, EPOLL_CTL_ADD, set.changed.raw(), event)?;
-        if table::set(set_fd, Entry::Set(index)) { Ok(index) } else { Err(libc::ENOSPC) }
+        let event = |events| epoll_event { events, u64: token(index) };
+        control(set_fd, EPOLL_CTL_ADD, set.changed.raw(), event(0))?;
+        if !table::set(set_fd, Entry::Set(index)) {
+            return Err(libc::ENOSPC);
+        }
+        // Only now: a thread that this wakes up looks whether the set is known.
+        control(set_fd, EPOLL_CTL_MOD, set.changed.raw(), event(EPOLLIN as u32)).map(|()| index)
     });
     if made.is_err() {
+        table::set(set_fd, Entry::Other);
         end(set);
     }
     made
