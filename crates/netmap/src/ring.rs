@@ -30,10 +30,8 @@ use crate::user;
 const NUMBER: usize = 2;
 const GRANTED: usize = 4;
 const WAITERS: usize = 5;
-/// `ring->flags`, and its flag for `ring->ts`.
-const FLAGS: usize = 32;
+/// `ring->ts`.
 const TS: usize = 40;
-const NR_TIMESTAMP: u32 = 2;
 
 /// The direction of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,9 +187,7 @@ impl Ring {
         while self.sync_once(&mut synced).is_none() {
             std::hint::spin_loop();
         }
-        if self.dir == Dir::Rx && self.word(FLAGS).load(Ordering::Relaxed) & NR_TIMESTAMP != 0 {
-            self.stamp();
-        }
+        self.stamp();
         synced
     }
 
@@ -294,7 +290,7 @@ impl Ring {
         }
     }
 
-    /// Writes the time to `ring->ts`.
+    /// Writes the time to `ring->ts`. netmap does so with and without `NR_TIMESTAMP` (`dev.netmap.no_timestamp` is 0).
     fn stamp(&self) {
         let now = crate::clock::now(libc::CLOCK_REALTIME);
         for (at, value) in [(TS, now.tv_sec), (TS + 8, now.tv_nsec / 1000)] {

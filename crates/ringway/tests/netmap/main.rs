@@ -3,6 +3,7 @@
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
 mod sharing;
+mod slots;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -119,33 +120,8 @@ fn duplicates_share_a_file_and_closing_unknown_descriptors_breaks_nothing() {
 }
 
 #[test]
-fn a_bridge_of_two_ports_swaps_buffers() {
-    alone("swap");
-}
-
-#[test]
-fn extra_buffers_can_be_sent_and_take_others_in_their_place() {
-    alone("extra");
-}
-
-#[test]
-fn indirect_buffers_frames_of_several_slots_and_time_stamps_work() {
-    alone("slots");
-}
-
-#[test]
-fn a_ring_with_bad_positions_is_reset_and_poll_says_so() {
-    alone("bad-ring");
-}
-
-#[test]
 fn frames_that_a_program_has_synchronised_arrive_however_it_ends() {
     alone("last");
-}
-
-#[test]
-fn frames_without_an_address_pass_from_netmap_ports() {
-    alone("no-address");
 }
 
 #[test]
