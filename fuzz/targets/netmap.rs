@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ringway_abi::Layout;
 use ringway_abi::attach::{REPLY_BYTES, REQUEST_BYTES, is_name};
-use ringway_abi::netmap::{Reply, Request, is_netmap};
+use ringway_abi::netmap::{Reply, Request, is_netmap, tag_of, tagged};
 
 /// Puts a valid beginning before the input, so that the fuzzer need not find the magic number.
 fn framed<const N: usize>(valid: [u8; N], data: &[u8]) -> [u8; N] {
@@ -18,7 +18,7 @@ fn check_request(message: &[u8]) {
     match Request::decode(message) {
         Ok(request) => {
             assert!(is_netmap(message));
-            assert_eq!(request.encode(), message, "a request has one form");
+            assert_eq!(tagged(request.encode(), tag_of(message)), message, "a request has one form");
             if let Request::Register(register) = &request {
                 assert!(is_name(&register.name.switch) && is_name(&register.name.port));
                 for rings in [register.tx, register.rx] {

@@ -52,6 +52,8 @@ pub mod netmap_ring {
     pub const CUR: usize = 24;
     /// `tail`, u32.
     pub const TAIL: usize = 28;
+    /// `sem[128]`, reserved for synchronisation: processes that share a ring take turns by its first u32.
+    pub const SEM: usize = 128;
     /// `slot[]`.
     pub const SLOTS: usize = 256;
 }

@@ -4,6 +4,10 @@
 //! the connection may be silent for any time. A connection registers at most one port, or some of its rings. The
 //! registration ends with the connection. The switch ends it by [`Reply::Refused`] and the end of the connection.
 //!
+//! Processes that share a connection ask at the same time. The client writes a *tag* into each request, and the switch writes the same tag into
+//! the answer ([`tagged`], [`tag_of`]). Each process takes the answers with its own tags. A message with the tag 0 answers no request: it says why
+//! the connection ends.
+//!
 //! A *family* is a set of processes that trust each other, by a random number: a program and its children. Ports of one
 //! family lie in one memory (a region), and its processes can share a port. The reply to a granted registration carries three
 //! descriptors: the region's memory, the eventfd that wakes the switch (kick), and the registration's own eventfd that wakes
@@ -33,8 +37,10 @@ pub use name::{PipeEnd, PipeRole, PortName};
 
 const REQUEST_MAGIC: u32 = 0x716d_6e72;
 const REPLY_MAGIC: u32 = 0x726d_6e72;
-const VERSION: u16 = 1;
-const TEXT_BYTES: usize = 184;
+const VERSION: u16 = 2;
+const TEXT_BYTES: usize = 176;
+/// Bytes of a tag, at the end of each message.
+const TAG_BYTES: usize = 8;
 /// Bytes of a family's number.
 pub const FAMILY_BYTES: usize = 16;
 /// Default number of slots of a ring.
@@ -217,7 +223,7 @@ const DELETE: u16 = 9;
 // Register, Info: 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size, 24 extra_buffers, 28 region, 30 header u8,
 // 31 u8: bit 0 exclusive, 1 monitor sent, 2 monitor received, 32 tx first, 34 tx end, 36 rx first, 38 rx end, 40 name[66].
 // List: 8 number. Attach, Detach, New, Delete: 40 name[66].
-// The rest, up to 128, is zero.
+// The rest, up to the tag at 120, is zero.
 const NAME_AT: usize = 40;
 
 /// Copies `text` to the beginning of `field`, cut at a character boundary.
@@ -273,6 +279,22 @@ pub fn is_netmap(message: &[u8]) -> bool {
     message.starts_with(&REQUEST_MAGIC.to_le_bytes())
 }
 
+/// Returns a message with this tag.
+#[must_use]
+pub fn tagged<const N: usize>(mut message: [u8; N], tag: u64) -> [u8; N] {
+    message[N - TAG_BYTES..].copy_from_slice(&tag.to_le_bytes());
+    message
+}
+
+/// Returns the tag of a request or a reply. A message that is neither has the tag 0.
+#[must_use]
+pub fn tag_of(message: &[u8]) -> u64 {
+    match message.len() {
+        bytes @ (REQUEST_BYTES | REPLY_BYTES) => u64_at(message, bytes - TAG_BYTES),
+        _ => 0,
+    }
+}
+
 fn check_start(message: &[u8], bytes: usize, magic: u32) -> Result<(), MessageError> {
     if message.len() != bytes {
         return Err(MessageError::Length(message.len()));
@@ -287,7 +309,7 @@ fn check_start(message: &[u8], bytes: usize, magic: u32) -> Result<(), MessageEr
 }
 
 impl Request {
-    /// Encodes the request.
+    /// Encodes the request, with the tag 0.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut message = [0; REQUEST_BYTES];
@@ -374,7 +396,7 @@ impl Request {
             kind => return Err(MessageError::Kind(kind)),
         };
         // A request has one form: all bytes that it does not use are zero.
-        if request.encode() == *message { Ok(request) } else { Err(MessageError::Reserved) }
+        if tagged(request.encode(), tag_of(message)) == *message { Ok(request) } else { Err(MessageError::Reserved) }
     }
 }
 
@@ -469,13 +491,13 @@ pub enum Reply {
 }
 
 // Layout of a reply: 0 magic, 4 version, 6 kind, then
-// Refused: 8 errno, 72 text[184].
+// Refused: 8 errno, 72 text[176].
 // Granted, Info: 8 region, 10 header u8, 11 exclusive u8, 12 colour, 16 region_bytes u64, 24 base u64, 32 interface u64,
 // 40 buffers u64, 48 buffer_count, 52 buffer_size, 56 extra_buffers, 60 extra_head, 64 tx_rings, 66 rx_rings, 68 tx_slots,
 // 72 rx_slots, 76 mac[6], 82 tx first, 84 tx end, 86 rx first, 88 rx end, 90 name[66].
 // Listed: 8 switch_index, 12 port_index, 90 name[66].
-// The rest, up to 256, is zero.
-const TEXT_AT: usize = REPLY_BYTES - TEXT_BYTES;
+// The rest, up to the tag at 248, is zero.
+const TEXT_AT: usize = 72;
 const REPLY_NAME_AT: usize = 90;
 
 const DONE: u16 = 0;
@@ -485,7 +507,7 @@ const NUMBERS: u16 = 3;
 const LISTED: u16 = 4;
 
 impl Reply {
-    /// Encodes the reply. A text that is too long for its field is cut at a character boundary.
+    /// Encodes the reply, with the tag 0. A text that is too long for its field is cut at a character boundary.
     #[must_use]
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
         let mut message = [0; REPLY_BYTES];
@@ -495,7 +517,7 @@ impl Reply {
             Self::Done => DONE,
             Self::Refused { errno, text } => {
                 put(&mut message, 8, errno.to_le_bytes());
-                put_text(&mut message[TEXT_AT..], text);
+                put_text(&mut message[TEXT_AT..TEXT_AT + TEXT_BYTES], text);
                 REFUSED
             }
             Self::Granted(granted) => {
@@ -528,7 +550,7 @@ impl Reply {
         match u16_at(message, 6) {
             DONE => Ok(Self::Done),
             REFUSED => {
-                let text = text_in(&message[TEXT_AT..]).ok_or(MessageError::Text)?.to_owned();
+                let text = text_in(&message[TEXT_AT..TEXT_AT + TEXT_BYTES]).ok_or(MessageError::Text)?.to_owned();
                 Ok(Self::Refused { errno: u16_at(message, 8), text })
             }
             GRANTED => {

@@ -1,26 +1,30 @@
-//! The dialogue with the daemon, on the descriptor that the program has as its `/dev/netmap`.
+//! The daemon: the connection to it, which the program has as its `/dev/netmap`, and the requests on it.
 
-use std::ffi::c_int;
-use std::mem::MaybeUninit;
+use std::ffi::{CStr, OsStr, c_int};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS};
+use ringway_abi::attach::REPLY_FDS;
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, connect, getpeername, recvmsg, send, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
+use rustix::thread::nanosleep;
+
+use crate::clock::Deadline;
+use crate::dialogue::{self, Tags};
 
 /// Where the daemon listens unless `RINGWAY_ATTACH_SOCKET` says otherwise.
-const DEFAULT_SOCKET: &str = "/run/ringway/attach.sock";
-const SOCKET: &str = "RINGWAY_ATTACH_SOCKET";
+const DEFAULT_SOCKET: &CStr = c"/run/ringway/attach.sock";
+const SOCKET: &CStr = c"RINGWAY_ATTACH_SOCKET";
 /// The family's number in hexadecimal digits: a program that this one executes belongs to the same family.
-const FAMILY: &str = "RINGWAY_FAMILY";
-/// Time limit for an answer.
-const ANSWER_WITHIN: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const FAMILY: &CStr = c"RINGWAY_FAMILY";
+/// Time limit for what one call of the program asks the daemon, in seconds.
+const ANSWER_WITHIN: i64 = 10;
+/// Time between two attempts to connect to a daemon whose queue of connections is full.
+const CONNECT_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Descriptors of a granted registration.
 pub(crate) struct Given {
@@ -29,37 +33,80 @@ pub(crate) struct Given {
     pub(crate) call: OwnedFd,
 }
 
+/// A value that is found once and kept. Threads may find it at the same time; the first one's is kept. It is never locked: the child of a fork
+/// would wait for a thread that it does not have.
+struct Kept<T>(AtomicPtr<T>);
+
+impl<T: Sync> Kept<T> {
+    const fn none() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Returns the value, and whether this call found it.
+    fn get(&self, find: impl FnOnce() -> T) -> (&T, bool) {
+        let mut kept = self.0.load(Ordering::Acquire);
+        let mut is_new = false;
+        if kept.is_null() {
+            let own = Box::into_raw(Box::new(find()));
+            match self.0.compare_exchange(null_mut(), own, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => (kept, is_new) = (own, true),
+                Err(other) => {
+                    kept = other;
+                    // SAFETY: made above, and not published.
+                    drop(unsafe { Box::from_raw(own) });
+                }
+            }
+        }
+        // SAFETY: published, and never freed.
+        (unsafe { &*kept }, is_new)
+    }
+}
+
 /// Returns the address of the daemon's socket.
 fn address() -> Option<&'static SocketAddrUnix> {
-    static ADDRESS: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
+    static ADDRESS: Kept<Option<SocketAddrUnix>> = Kept::none();
     let find = || {
-        let path = std::env::var_os(SOCKET).unwrap_or_else(|| DEFAULT_SOCKET.into());
-        SocketAddrUnix::new(path.as_os_str()).ok()
+        let path = variable(SOCKET).unwrap_or(DEFAULT_SOCKET);
+        SocketAddrUnix::new(OsStr::from_bytes(path.to_bytes())).ok()
     };
-    ADDRESS.get_or_init(find).as_ref()
+    ADDRESS.get(find).0.as_ref()
+}
+
+/// Returns a variable of the environment. Not by std, whose lock the child of a fork may find taken.
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the name ends with a NUL byte. The value is read at once; as with every call of getenv, the program changes no variable meanwhile.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value))
+    }
 }
 
 /// Returns true if a program before this one in the process, or an ancestor, has opened `/dev/netmap`.
 pub(crate) fn is_relative() -> bool {
-    // Not by std, which allocates: this is asked at load.
-    // SAFETY: the name ends with a NUL byte; no pointer is kept.
-    unsafe { !libc::getenv(c"RINGWAY_FAMILY".as_ptr()).is_null() }
+    variable(FAMILY).is_some()
 }
 
 /// Returns the family's number. The first call makes it, unless the environment has one, and puts it there.
 fn family() -> Family {
-    static NUMBER: OnceLock<Family> = OnceLock::new();
-    *NUMBER.get_or_init(|| {
-        if let Some(family) = std::env::var(FAMILY).ok().and_then(|text| parse(&text)) {
-            return family;
+    static NUMBER: Kept<Family> = Kept::none();
+    let inherited = || variable(FAMILY).and_then(|text| parse(text.to_str().ok()?));
+    let (&family, is_new) = NUMBER.get(|| {
+        inherited().unwrap_or_else(|| {
+            let mut number = [0; 16];
+            let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
+            Family(number)
+        })
+    });
+    if is_new && inherited() != Some(family) {
+        let mut text = [0; 33];
+        for (digit, at) in text.iter_mut().zip(0..32) {
+            let half = family.0[at / 2] >> (4 - at % 2 * 4) & 15;
+            *digit = b"0123456789abcdef"[usize::from(half)];
         }
-        let mut number = [0; 16];
-        let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
-        let text: String = number.iter().map(|byte| format!("{byte:02x}")).collect();
-        // SAFETY: as safe as the program's own use of setenv: libc's lock orders both.
-        unsafe { std::env::set_var(FAMILY, text) };
-        Family(number)
-    })
+        // SAFETY: two strings that end with a NUL byte, and are copied. As safe as the program's own use of setenv: libc's lock orders both.
+        unsafe { libc::setenv(FAMILY.as_ptr(), text.as_ptr().cast(), 1) };
+    }
+    family
 }
 
 fn parse(text: &str) -> Option<Family> {
@@ -78,16 +125,24 @@ fn parse(text: &str) -> Option<Family> {
 /// # Errors
 /// ENXIO: no daemon listens there, as for a device without its driver. EACCES: not allowed. Others: as the daemon or the kernel says.
 pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<OwnedFd, c_int> {
-    let mut flags = SocketFlags::empty();
+    let deadline = Deadline::after(ANSWER_WITHIN);
+    let mut flags = SocketFlags::NONBLOCK;
     flags.set(SocketFlags::CLOEXEC, cloexec);
-    flags.set(SocketFlags::NONBLOCK, nonblocking);
     let address = address().ok_or(libc::ENXIO)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(Errno::raw_os_error)?;
-    connect(&socket, address).map_err(|error| match error {
-        Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::NOTDIR => libc::ENXIO,
-        other => other.raw_os_error(),
-    })?;
-    match ask(socket.as_fd(), &Request::Open(family()))? {
+    loop {
+        match connect(&socket, address) {
+            Ok(()) => break,
+            // The daemon has not accepted earlier connections.
+            Err(Errno::AGAIN) if deadline.left().is_some() => drop(nanosleep(&CONNECT_EVERY)),
+            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::NOTDIR) => return Err(libc::ENXIO),
+            Err(other) => return Err(other.raw_os_error()),
+        }
+    }
+    if !nonblocking {
+        rustix::io::ioctl_fionbio(&socket, false).map_err(Errno::raw_os_error)?;
+    }
+    match dialogue::ask(socket.as_fd(), &Tags::none(), &Request::Open(family()), deadline)? {
         (Reply::Done, _) => Ok(socket),
         _ => Err(libc::EPROTO),
     }
@@ -101,55 +156,52 @@ pub(crate) fn is_connection(fd: BorrowedFd<'_>) -> bool {
         && rustix::net::sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
 }
 
+/// A file's dialogue with the daemon. Only the holder of the file's request lock uses it.
+#[derive(Clone, Copy)]
+pub(crate) struct Dialogue<'a> {
+    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) tags: &'a Tags,
+}
+
+/// Returns the time until which one call of the program may ask the daemon.
+pub(crate) fn deadline() -> Deadline {
+    Deadline::after(ANSWER_WITHIN)
+}
+
 /// Sends a request and returns the answer.
 ///
 /// # Errors
-/// The daemon's refusal; ENXIO if the daemon has gone.
-pub(crate) fn ask(socket: BorrowedFd<'_>, request: &Request) -> Result<(Reply, Vec<OwnedFd>), c_int> {
-    send(socket, &request.encode(), SendFlags::NOSIGNAL).map_err(|_| libc::ENXIO)?;
-    loop {
-        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&ANSWER_WITHIN)) {
-            Ok(0) => return Err(libc::ENXIO),
-            Ok(_) => break,
-            Err(Errno::INTR) => {}
-            Err(_) => return Err(libc::ENXIO),
-        }
-    }
-    let mut message = [0; REPLY_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut into = [std::io::IoSliceMut::new(&mut message)];
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = recvmsg(socket, &mut into, &mut ancillary, flags).map_err(|_| libc::ENXIO)?;
-    let mut descriptors = Vec::new();
-    for part in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = part {
-            descriptors.extend(rights);
-        }
-    }
-    match Reply::decode(message.get(..received.bytes).ok_or(libc::EPROTO)?) {
-        Ok(Reply::Refused { errno, .. }) => Err(c_int::from(errno)),
-        Ok(reply) => Ok((reply, descriptors)),
-        Err(_) => Err(libc::ENXIO),
-    }
+/// The daemon's refusal; ENXIO if the daemon has gone, or does not answer in time.
+pub(crate) fn ask(with: Dialogue<'_>, request: &Request) -> Result<(Reply, Vec<OwnedFd>), c_int> {
+    ask_until(with, request, deadline())
+}
+
+/// Sends one of several requests of a call, and returns the answer.
+///
+/// # Errors
+/// See [`ask`].
+pub(crate) fn ask_until(
+    with: Dialogue<'_>,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<(Reply, Vec<OwnedFd>), c_int> {
+    dialogue::ask(with.socket, with.tags, request, deadline)
 }
 
 /// Sends a request that is answered by a registration.
 ///
 /// # Errors
-/// See [`ask`].
-pub(crate) fn ask_for_registration(socket: BorrowedFd<'_>, request: &Request) -> Result<(Granted, Given), c_int> {
-    let (Reply::Granted(granted), descriptors) = ask(socket, request)? else { return Err(libc::EPROTO) };
-    let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|_| libc::EPROTO)?;
+/// See [`ask`]. EMFILE: the process can have no more descriptors.
+pub(crate) fn ask_for_registration(with: Dialogue<'_>, request: &Request) -> Result<(Granted, Given), c_int> {
+    let (Reply::Granted(granted), descriptors) = ask(with, request)? else { return Err(libc::EPROTO) };
+    // The daemon sends all. The kernel leaves out those for which the process has no number.
+    let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|_| libc::EMFILE)?;
     Ok((granted, Given { memory, kick, call }))
 }
 
 /// Returns true if the daemon has ended the connection. What it says is left in the socket.
 pub(crate) fn has_ended(socket: BorrowedFd<'_>) -> bool {
-    let mut message = [0; REPLY_BYTES];
-    match rustix::net::recv(socket, &mut message, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
-        Ok((_, 0)) => true,
-        Ok((_, bytes)) => matches!(Reply::decode(&message[..bytes.min(REPLY_BYTES)]), Ok(Reply::Refused { .. })),
-        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
-    }
+    let end = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut entry = [PollFd::new(&socket, PollFlags::RDHUP)];
+    poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && entry[0].revents().intersects(end)
 }

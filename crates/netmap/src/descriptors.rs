@@ -3,8 +3,11 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::table::{self, Entry};
-use crate::wait::epoll;
+use crate::wait::set;
 use crate::{file, process};
+
+/// `CLOSE_RANGE_UNSHARE`.
+const UNSHARE: c_int = 2;
 
 /// Returns true if the call changes nothing here: the descriptor is not ours.
 #[inline]
@@ -22,9 +25,9 @@ pub(crate) fn closing(fd: c_int) -> bool {
         match entry {
             Entry::File(_) => {
                 file::forget(fd);
-                epoll::forget_watched(fd);
+                set::forget_watched(fd);
             }
-            Entry::Set(set) => epoll::forget_set(set, fd),
+            Entry::Set(set) => set::forget_set(set, fd),
             Entry::Other | Entry::Private => {}
         }
     }
@@ -43,7 +46,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
                 file::duplicate(&file, new);
             }
         }
-        Entry::Set(set) => epoll::duplicate(set, new),
+        Entry::Set(set) => set::duplicate(set, new),
         Entry::Other | Entry::Private => {}
     }
 }
@@ -52,6 +55,7 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 pub(crate) fn make_room(fd: c_int) {
     if table::entry(fd) == Entry::Private && process::owns_tables() {
         file::leave(fd);
+        set::leave(fd);
     }
 }
 
@@ -60,7 +64,8 @@ pub(crate) fn make_room(fd: c_int) {
 /// # Errors
 /// As `close_range`.
 pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<(), c_int> {
-    if first > last {
+    // The kernel closes nothing then.
+    if first > last || flags & !UNSHARE != 0 {
         return Err(libc::EINVAL);
     }
     let bound = |number: c_uint| c_int::try_from(number).unwrap_or(c_int::MAX);

@@ -15,7 +15,8 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{Granted, Request};
 use ringway_abi::slot::SLOT_BYTES;
 
-use crate::daemon::{self, Given};
+use crate::daemon::{self, Dialogue, Given};
+use crate::dialogue::Tags;
 use crate::lock::Lock;
 use crate::private::Private;
 use crate::region::Used;
@@ -64,8 +65,8 @@ pub(crate) struct File {
     pub(crate) call: Private,
     /// Held while a request waits for its answer.
     pub(crate) request: Lock,
-    /// Held while a ring is synchronised: transmit rings, then receive rings.
-    pub(crate) rings: [Lock; 32],
+    /// The requests' tags.
+    tags: Tags,
     /// Threads that sleep for a call.
     pub(crate) waiters: Waiters,
     /// `NR_NO_TX_POLL` and `NR_DO_RX_POLL`.
@@ -88,7 +89,7 @@ static FILE: [File; FILES] = [const {
         kick: Private::none(),
         call: Private::none(),
         request: Lock::new(),
-        rings: [const { Lock::new() }; 32],
+        tags: Tags::none(),
         waiters: Waiters::none(),
         no_tx_poll: AtomicBool::new(false),
         do_rx_poll: AtomicBool::new(false),
@@ -138,6 +139,7 @@ pub(crate) fn make(fd: c_int, state: State) -> Result<Pinned, c_int> {
     file.state.store(state as u32, Ordering::Release);
     file.no_tx_poll.store(false, Ordering::Relaxed);
     file.do_rx_poll.store(false, Ordering::Relaxed);
+    file.tags.reset();
     let pinned = Pinned { file, index: index as u16 };
     if table::set(fd, Entry::File(pinned.index)) {
         Ok(pinned)
@@ -177,7 +179,7 @@ pub(crate) fn reset_locks() {
     crate::region::LOCK.reset();
     for file in FILE.iter().filter(|file| file.users.load(Ordering::Relaxed) != 0) {
         file.request.reset();
-        file.rings.iter().for_each(Lock::reset);
+        file.tags.reset();
         file.waiters.close();
     }
 }
@@ -254,11 +256,10 @@ impl File {
         if self.state() == State::Ended {
             return Err(libc::ENXIO);
         }
-        let held = self.request.take();
+        // In a signal handler, the thread's own request may be going on.
+        let held = self.request.take().ok_or(libc::EBUSY)?;
         if self.known().is_none() {
-            // SAFETY: the caller's descriptor, which the table knows.
-            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-            let answer = crate::errno::kept(|| daemon::ask_for_registration(socket, &Request::Recall));
+            let answer = crate::errno::kept(|| daemon::ask_for_registration(self.dialogue(fd), &Request::Recall));
             let (granted, given) = answer.map_err(|_| {
                 self.state.store(State::Open as u32, Ordering::Release);
                 libc::ENXIO
@@ -292,16 +293,15 @@ impl File {
         self.known().ok_or(libc::ENXIO)
     }
 
+    /// Returns the dialogue with the daemon on one of the file's descriptors.
+    pub(crate) fn dialogue(&self, fd: c_int) -> Dialogue<'_> {
+        // SAFETY: the caller's descriptor, which the table knows.
+        Dialogue { socket: unsafe { BorrowedFd::borrow_raw(fd) }, tags: &self.tags }
+    }
+
     /// Returns true if the daemon has ended the registration. Asks the kernel.
     pub(crate) fn look_for_end(&self, fd: c_int) -> bool {
-        if self.state() == State::Ended {
-            return true;
-        }
-        // A request in progress finds the end itself, and its answer is no end.
-        let Some(_held) = self.request.try_take() else { return false };
-        // SAFETY: the caller's descriptor, which the table knows.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        if daemon::has_ended(socket) {
+        if self.state() != State::Ended && daemon::has_ended(self.dialogue(fd).socket) {
             self.end();
         }
         self.state() == State::Ended
@@ -345,11 +345,11 @@ impl Registration {
     }
 
     /// Returns the bound rings of a direction.
-    pub(crate) fn rings(&self, dir: Dir) -> impl Iterator<Item = (usize, Ring)> + '_ {
-        let (range, first) = match dir {
-            Dir::Tx => (self.tx.clone(), 0),
-            Dir::Rx => (self.rx.clone(), 16),
+    pub(crate) fn rings(&self, dir: Dir) -> impl Iterator<Item = Ring> + '_ {
+        let range = match dir {
+            Dir::Tx => self.tx.clone(),
+            Dir::Rx => self.rx.clone(),
         };
-        range.filter_map(move |ring| Some((first + usize::from(ring), self.ring(dir, ring)?)))
+        range.filter_map(move |ring| self.ring(dir, ring))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! program --- open("/dev/netmap") ---> interpose/ ---> process, daemon: a connection to attach.sock
-//!         --- ioctl(NIOCCTRL)     ---> interpose/ ---> control/: a dialogue on it
+//!         --- ioctl(NIOCCTRL)     ---> interpose/ ---> control/, dialogue: requests on it
 //!         --- mmap                ---> interpose/ ---> the region's memory, passed by the daemon
 //!         --- ioctl(NIOC?XSYNC)   ---> interpose/ ---> sync, ring: head and tail through the doorbell, no system call
 //!         --- poll, select, epoll ---> interpose/ ---> wait/: sync, and sleep for the registration's eventfd
@@ -19,6 +19,7 @@ mod clock;
 mod control;
 mod daemon;
 mod descriptors;
+mod dialogue;
 mod errno;
 mod file;
 mod interpose;

@@ -66,8 +66,9 @@ impl Private {
 /// Duplicates a descriptor to a high number that is not its own.
 fn moved(fd: &impl std::os::fd::AsFd) -> Result<OwnedFd, Errno> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    // Where few numbers are allowed, leave the lower three quarters to the program.
-    let from = c_int::try_from(limit.min(4096) / 4 * 3).unwrap_or(0);
+    // Leave the lower three quarters to the program, where few numbers are allowed. Higher numbers than select's would let the kernel read
+    // and write more of the sets of a program that gives `select` the highest number that it could have.
+    let from = c_int::try_from(limit.min(1024) / 4 * 3).unwrap_or(0);
     let fd = fd.as_fd();
     debug_assert!(fd.as_raw_fd() >= 0);
     fcntl_dupfd_cloexec(fd, from)

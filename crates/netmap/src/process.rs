@@ -2,8 +2,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::sync::Once;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::file::{Pinned, State};
 use crate::{daemon, file};
@@ -25,18 +24,22 @@ fn own_tables() {
 
 extern "C" fn in_child() {
     own_tables();
+    crate::lock::look_up_own();
     file::reset_locks();
-    crate::wait::epoll::reset_locks();
+    crate::wait::set::reset_locks();
 }
 
 /// Prepares for forks. Called before the process has its first netmap descriptor.
 fn at_first_open() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    // No lock: the child of a fork would wait for a thread that it does not have. Threads that come here at the same time all do it, and a
+    // child then does the same work twice.
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if !IS_DONE.load(Ordering::Acquire) {
         own_tables();
         // SAFETY: the function lives as long as the library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+        IS_DONE.store(true, Ordering::Release);
+    }
 }
 
 /// Opens `/dev/netmap`: returns the descriptor that the program gets.

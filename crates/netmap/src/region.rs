@@ -42,7 +42,7 @@ impl Used {
         if usize::try_from(stat.st_size).ok()? != bytes || bytes == 0 {
             return None;
         }
-        let _held = LOCK.take();
+        let _held = LOCK.take()?;
         let users = |region: &Region| region.users.load(Ordering::Relaxed);
         // An inode's number is not used again while the memory is open here.
         let known =
@@ -52,6 +52,7 @@ impl Used {
             return Some(Used(index));
         }
         let index = REGION.iter().position(|region| users(region) == 0)?;
+        REGION[index].unmap();
         // SAFETY: a new mapping, at an address that the kernel chooses. The memory is sealed against shrinking.
         let start = unsafe {
             mmap(
@@ -91,17 +92,30 @@ impl Used {
         REGION[self.0].memory.get()
     }
 
-    /// Ends the use. The last one unmaps the memory.
+    /// Ends the use. The last one unmaps the memory. In a signal handler whose own thread is mapping memory, the mapping stays until its place
+    /// is wanted.
     pub(crate) fn end(self) {
-        let _held = LOCK.take();
         let region = &REGION[self.0];
-        if region.users.fetch_sub(1, Ordering::Relaxed) > 1 {
+        if region.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let start = region.start.swap(null_mut(), Ordering::Relaxed);
-        // SAFETY: mapped by `new`; the last file that used it has gone.
-        let _ = unsafe { munmap(start.cast(), region.bytes.load(Ordering::Relaxed)) };
-        region.memory.close();
+        if let Some(_held) = LOCK.take()
+            && region.users.load(Ordering::Acquire) == 0
+        {
+            region.unmap();
+        }
+    }
+}
+
+impl Region {
+    /// Unmaps the memory, if there is any. The caller holds the lock, and the region has no users.
+    fn unmap(&self) {
+        let start = self.start.swap(null_mut(), Ordering::Relaxed);
+        if !start.is_null() {
+            // SAFETY: mapped by `Used::new`; the last file that used it has gone.
+            let _ = unsafe { munmap(start.cast(), self.bytes.load(Ordering::Relaxed)) };
+            self.memory.close();
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The program moves `head` and `cur` in the ring's header. A synchronisation checks them against what the program owns, copies `head` to the
 //! doorbell and `tail` from it. What the kernel would keep about a ring is kept in the client's own cache line of the doorbell, whose first
-//! two words the switch reads, so that processes that share a ring agree about it:
+//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock in its header.
+//! A process that stands still in its turn for a second loses it, so that `head` and `tail` move by compare-and-swap:
 //!
 //! | word | holds |
 //! |---|---|
@@ -13,7 +14,7 @@
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{
@@ -23,15 +24,14 @@ use ringway_abi::doorbell::{
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::slot::NS_INDIRECT;
 
+use crate::lock::Lock;
 use crate::user;
 
 const NUMBER: usize = 2;
 const GRANTED: usize = 4;
 const WAITERS: usize = 5;
-/// `ring->flags`, and its flag for `ring->ts`.
-const FLAGS: usize = 32;
+/// `ring->ts`.
 const TS: usize = 40;
-const NR_TIMESTAMP: u32 = 2;
 
 /// The direction of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,18 @@ pub(crate) struct Ring {
     pub(crate) dir: Dir,
     /// It belongs to an end of a pipe: the other end's sender waits for the slots that this one returns.
     pub(crate) is_pipe: bool,
+}
+
+/// The words of a ring that a synchronisation compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Positions {
+    /// The program's, in the ring's header.
+    head: u32,
+    cur: u32,
+    tail: u32,
+    /// The published `head` and the `tail` that the program was told, in the doorbell.
+    index: u32,
+    told: u32,
 }
 
 /// Result of a synchronisation.
@@ -83,6 +95,11 @@ impl Ring {
         debug_assert!(word < PAIR_WORDS);
         // SAFETY: inside the doorbell's block, which is mapped as long as the file is pinned.
         unsafe { self.bell.add(word * 4).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The lock of those who synchronise the ring. The switch does not use its cache line.
+    pub(crate) fn lock(&self) -> &Lock {
+        Lock::in_word(self.word(netmap_ring::SEM))
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64; 2] {
@@ -122,13 +139,23 @@ impl Ring {
         if to >= from { to - from } else { to + self.slots - from }
     }
 
-    /// The `tail` that the program was told last.
-    fn told(&self) -> u32 {
-        self.add(self.bell(self.client() + TOLD).load(Ordering::Relaxed) % self.slots, self.first_tail())
+    /// Reads what the program and earlier synchronisations have written.
+    fn positions(&self) -> Positions {
+        // The program's `head` first: what it was told before it moved there is then read, too.
+        let header = |at: usize| self.word(at).load(Ordering::Acquire);
+        let bell = |at: usize| self.bell(self.client() + at).load(Ordering::Acquire);
+        Positions {
+            head: header(netmap_ring::HEAD),
+            cur: header(netmap_ring::CUR),
+            tail: header(netmap_ring::TAIL),
+            index: bell(INDEX),
+            told: bell(TOLD),
+        }
     }
 
-    fn published(&self) -> u32 {
-        self.bell(self.client() + INDEX).load(Ordering::Relaxed) % self.slots
+    /// The `tail` that the program was told last, from its word in the doorbell.
+    fn told(&self, word: u32) -> u32 {
+        self.add(word % self.slots, self.first_tail())
     }
 
     /// The switch's `tail`.
@@ -136,9 +163,15 @@ impl Ring {
         self.bell(self.switch() + INDEX).load(Ordering::Acquire) % self.slots
     }
 
-    fn tell(&self, tail: u32) {
-        self.bell(self.client() + TOLD).store(self.distance(self.first_tail(), tail), Ordering::Relaxed);
-        self.word(netmap_ring::TAIL).store(tail, Ordering::Relaxed);
+    /// Returns true if the program's `head` and `cur` lie in what it owns.
+    fn is_good(&self, at: &Positions) -> bool {
+        // The slots from `published` up to `told`: `head` and then `cur` lie there, in this order.
+        let published = at.index % self.slots;
+        let own = self.distance(published, self.told(at.told));
+        at.head < self.slots
+            && at.cur < self.slots
+            && self.distance(published, at.head) <= self.distance(published, at.cur)
+            && self.distance(published, at.cur) <= own
     }
 
     /// Returns true if the program has moved `head` since the last synchronisation.
@@ -150,52 +183,68 @@ impl Ring {
     /// Synchronises the ring.
     pub(crate) fn sync(&self) -> Synced {
         let mut synced = Synced::default();
-        let (mut head, mut cur) =
-            (self.word(netmap_ring::HEAD).load(Ordering::Relaxed), self.word(netmap_ring::CUR).load(Ordering::Relaxed));
-        let (published, told) = (self.published(), self.told());
-        // The program owns the slots from `published` up to `told`: `head` and then `cur` lie there, in this order.
-        let own = self.distance(published, told);
-        let fits = head < self.slots
-            && cur < self.slots
-            && self.distance(published, head) <= self.distance(published, cur)
-            && self.distance(published, cur) <= own;
-        if !fits {
-            self.reset(published);
-            synced.bad = true;
-            (head, cur) = (published, published);
+        // Another process that moves a position at the same time makes this one begin again.
+        while self.sync_once(&mut synced).is_none() {
+            std::hint::spin_loop();
         }
-        if head != published {
-            if self.dir == Dir::Tx {
-                self.copy_indirect(published, head);
-            }
-            synced.moved = true;
-            self.bell(self.client() + INDEX).store(head, Ordering::Release);
-            if self.dir == Dir::Tx || self.is_pipe {
-                publish_fence();
-                synced.kick = granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
-            }
-        }
-        let tail = self.tail();
-        synced.moved |= tail != told;
-        if tail != told || self.word(netmap_ring::TAIL).load(Ordering::Relaxed) != tail {
-            self.tell(tail);
-        }
-        synced.tail = tail;
-        synced.ready = cur != tail;
-        if self.dir == Dir::Rx && self.word(FLAGS).load(Ordering::Relaxed) & NR_TIMESTAMP != 0 {
-            self.stamp();
-        }
+        self.stamp();
         synced
     }
 
-    /// Resets `head` and `cur` to what the switch has, and takes bad buffers and lengths out of the slots that the program owns.
+    /// Synchronises the ring. `None`: another process has moved a position meanwhile.
+    #[inline]
+    fn sync_once(&self, synced: &mut Synced) -> Option<()> {
+        let mut at = self.positions();
+        if !self.is_good(&at) {
+            self.reset(&mut at)?;
+            synced.bad = true;
+        }
+        if at.head != at.index {
+            if self.dir == Dir::Tx {
+                self.copy_indirect(at.index % self.slots, at.head);
+            }
+            self.replace(self.bell(self.client() + INDEX), at.index, at.head)?;
+            synced.moved = true;
+            if self.dir == Dir::Tx || self.is_pipe {
+                publish_fence();
+                synced.kick |= granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
+            }
+        }
+        let tail = self.tail();
+        let told = self.distance(self.first_tail(), tail);
+        if told != at.told {
+            self.replace(self.bell(self.client() + TOLD), at.told, told)?;
+            synced.moved = true;
+        }
+        // After the doorbell: the program moves `head` up to here, and another process checks that against the doorbell.
+        if tail != at.tail {
+            self.replace(self.word(netmap_ring::TAIL), at.tail, tail)?;
+        }
+        synced.tail = tail;
+        synced.ready = at.cur != tail;
+        Some(())
+    }
+
+    #[inline]
+    fn replace(&self, word: &AtomicU32, old: u32, new: u32) -> Option<()> {
+        word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).ok().map(drop)
+    }
+
+    /// Resets `head` and `cur` to what the switch has, and takes bad buffers and lengths out of the slots that the program owns. `None`: the
+    /// positions have changed, and may be good.
     #[cold]
-    fn reset(&self, published: u32) {
+    fn reset(&self, at: &mut Positions) -> Option<()> {
+        fence(Ordering::SeqCst);
+        if self.positions() != *at {
+            return None;
+        }
+        let published = at.index % self.slots;
+        (at.head, at.cur) = (published, published);
         self.word(netmap_ring::HEAD).store(published, Ordering::Relaxed);
         self.word(netmap_ring::CUR).store(published, Ordering::Relaxed);
-        let mut at = published;
-        for _ in 0..self.distance(published, self.told()) {
-            let word = &self.slot(at)[0];
+        let mut slot_at = published;
+        for _ in 0..self.distance(published, self.told(at.told)) {
+            let word = &self.slot(slot_at)[0];
             let mut slot = Slot::from_word(word.load(Ordering::Relaxed));
             if slot.buffer < 2 || slot.buffer >= self.buffer_count {
                 (slot.buffer, slot.len) = (0, 0);
@@ -204,8 +253,9 @@ impl Ring {
                 slot.len = 0;
                 word.store(slot.to_word(), Ordering::Relaxed);
             }
-            at = self.add(at, 1);
+            slot_at = self.add(slot_at, 1);
         }
+        Some(())
     }
 
     /// Copies the frames that are in the program's own memory (`NS_INDIRECT`) into the buffers of their slots. If the
@@ -240,7 +290,7 @@ impl Ring {
         }
     }
 
-    /// Writes the time to `ring->ts`.
+    /// Writes the time to `ring->ts`. netmap does so with and without `NR_TIMESTAMP` (`dev.netmap.no_timestamp` is 0).
     fn stamp(&self) {
         let now = crate::clock::now(libc::CLOCK_REALTIME);
         for (at, value) in [(TS, now.tv_sec), (TS + 8, now.tv_nsec / 1000)] {

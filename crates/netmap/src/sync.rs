@@ -30,12 +30,13 @@ impl Sum {
     }
 }
 
-/// Synchronises the rings of one direction. A ring that another thread synchronises at the moment is left to it.
+/// Synchronises the rings of one direction. Waits for another thread, of any process, that synchronises one of them: that thread may have looked before the
+/// program moved `head`, or before the switch moved `tail`. A signal handler leaves a ring alone that its own thread synchronises.
 #[inline]
 fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
     let (mut sum, mut kick) = (Sum::default(), false);
-    for (number, ring) in registration.rings(dir) {
-        if let Some(_held) = file.rings[number].try_take() {
+    for ring in registration.rings(dir) {
+        if let Some(_held) = ring.lock().take_shared() {
             let synced = ring.sync();
             kick |= synced.kick;
             sum.add(synced);
@@ -85,7 +86,7 @@ pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
     let Ok(registration) = file.registration(fd) else { return Ready { events: POLLERR, tails: 0 } };
     let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
     let mut ready = Ready::default();
-    let is_pending = || registration.rings(Dir::Tx).any(|(_, ring)| ring.is_pending());
+    let is_pending = || registration.rings(Dir::Tx).any(|ring| ring.is_pending());
     if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
         let sum = sync_rings(file, registration, Dir::Tx);
         ready.events |= if sum.ready { want_tx } else { 0 } | if sum.bad { POLLERR } else { 0 };
@@ -116,7 +117,7 @@ fn each_waited_ring(file: &File, events: c_short, act: impl Fn(&crate::ring::Rin
     let Ok(registration) = file.registration(-1) else { return };
     for (dir, wanted) in [(Dir::Tx, POLLOUT | POLLWRNORM), (Dir::Rx, POLLIN | POLLRDNORM)] {
         if events & wanted != 0 {
-            registration.rings(dir).for_each(|(_, ring)| act(&ring));
+            registration.rings(dir).for_each(|ring| act(&ring));
         }
     }
 }

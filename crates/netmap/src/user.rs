@@ -51,6 +51,15 @@ fn transfer(number: libc::c_long, local: libc::iovec, address: u64) -> Result<()
     })
 }
 
+/// The kernel lets no program have memory below.
+const LOWEST: usize = 4096;
+
+/// Returns false for an address at which no memory of a program can be, such as a small number that is no pointer.
+#[inline]
+pub(crate) fn is_address(pointer: *const std::ffi::c_void) -> bool {
+    (LOWEST..isize::MAX as usize).contains(&pointer.addr())
+}
+
 /// A type that is nothing but its bytes.
 ///
 /// # Safety
@@ -59,3 +68,6 @@ pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: a number.
 unsafe impl Plain for u32 {}
+
+// SAFETY: numbers. Where it has padding it is only read.
+unsafe impl Plain for libc::epoll_event {}

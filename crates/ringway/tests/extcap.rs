@@ -340,7 +340,7 @@ fn without_a_daemon_that_answers_there_are_no_interfaces_and_no_failure() {
     let said = list(dir.path());
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), version.as_str(), ""));
     let daemon = Daemon::start(TWO_PORTS);
-    daemon.signal(Signal::STOP);
+    daemon.pause();
     let said = list(&daemon.runtime_dir());
     daemon.signal(Signal::CONT);
     assert_eq!((said.code, said.out), (Some(0), version.clone()));

@@ -68,10 +68,23 @@ fn what_is_encoded_is_decoded_to_the_same() {
 }
 
 #[test]
+fn a_reply_has_the_tag_of_its_request_whatever_its_text() {
+    for request in requests() {
+        let message = tagged(request.encode(), u64::MAX - 1);
+        assert_eq!((tag_of(&message), Request::decode(&message)), (u64::MAX - 1, Ok(request)));
+    }
+    let text = "x".repeat(TEXT_BYTES);
+    let refused = Reply::Refused { errno: 16, text: format!("{text}x") };
+    let message = tagged(refused.encode(), 7);
+    assert_eq!((tag_of(&message), Reply::decode(&message)), (7, Ok(Reply::Refused { errno: 16, text })));
+    assert_eq!(tag_of(&message[1..]), 0, "no message");
+}
+
+#[test]
 fn a_request_with_a_byte_that_it_does_not_use_is_refused() {
     for request in requests() {
         let mut message = request.encode();
-        message[REQUEST_BYTES - 1] = 1;
+        message[REQUEST_BYTES - TAG_BYTES - 1] = 1;
         assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "{request:?}");
         message = request.encode();
         message[6] = 99;

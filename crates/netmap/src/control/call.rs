@@ -1,13 +1,14 @@
 //! A control request, as its handlers share it.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
 
 use ringway_abi::netmap::PortName;
 
 use super::abi::Header;
 use super::options::Options;
+use crate::daemon::Dialogue;
 use crate::file::Pinned;
+use crate::lock::Held;
 use crate::user::{self, Plain};
 
 /// A control request, for its handler.
@@ -18,7 +19,15 @@ pub(crate) struct Call<'a> {
     pub(crate) options: Options,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Takes the lock for requests to the daemon.
+    ///
+    /// # Errors
+    /// EBUSY: a signal handler has interrupted a request of its own thread.
+    pub(super) fn begin(&self) -> Result<Held<'a>, c_int> {
+        self.file.request.take().ok_or(libc::EBUSY)
+    }
+
     /// Reads the body, lets `work` change it, and writes it back if that succeeds.
     pub(super) fn with<T: Plain>(
         &mut self,
@@ -53,8 +62,7 @@ impl Call<'_> {
         name.parse().map_err(|_| error)
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor that the program called with.
-        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    pub(super) fn socket(&self) -> Dialogue<'_> {
+        self.file.dialogue(self.fd)
     }
 }

@@ -31,19 +31,18 @@ pub(super) fn wish(tx_rings: u16, rx_rings: u16, tx_slots: u32, rx_slots: u32) -
 
 impl Call<'_> {
     pub(super) fn register(&mut self, body: &mut RegisterBody) -> Result<(), c_int> {
-        let held = self.file.request.take();
+        // Inherited or passed: it may be registered.
+        let recalled = match self.file.state() {
+            State::Unknown => self.file.registration(self.fd).map(|_| ()),
+            _ => Ok(()),
+        };
+        let _held = self.begin()?;
         match self.file.state() {
             State::Open => {}
             State::Registered => return Err(libc::EBUSY),
             State::Ended => return Err(libc::ENXIO),
-            // Inherited or passed: it may be registered.
-            State::Unknown => {
-                drop(held);
-                if self.file.registration(self.fd).is_ok() {
-                    return Err(libc::EBUSY);
-                }
-                return self.register(body);
-            }
+            // It is, but its memory cannot be mapped.
+            State::Unknown => return recalled.and(Err(libc::EBUSY)),
         }
         let has = |flags: u64| body.flags & flags != 0;
         // Zero-copy monitors hear both directions, and get copies.
@@ -94,7 +93,12 @@ impl Call<'_> {
         let (granted, given) = daemon::ask_for_registration(self.socket(), &request)?;
         self.file.no_tx_poll.store(body.flags & flag::NO_TX_POLL != 0, Ordering::Relaxed);
         self.file.do_rx_poll.store(body.flags & flag::DO_RX_POLL != 0, Ordering::Relaxed);
-        self.file.take(&granted, given)?;
+        if let Err(error) = self.file.take(&granted, given) {
+            // Nobody can use it. The end of the connection frees the port for others.
+            let _ = rustix::net::shutdown(self.socket().socket, rustix::net::Shutdown::Both);
+            self.file.end();
+            return Err(error);
+        }
         let shape = granted.numbers.shape;
         body.offset = granted.interface;
         body.memsize = granted.numbers.region_bytes;
@@ -121,7 +125,7 @@ impl Call<'_> {
         }
         let wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
         let name = self.port_or_end()?;
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         let numbers = self.numbers(Request::Info(name, wish))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {
             return Err(libc::EINVAL);
@@ -138,7 +142,7 @@ impl Call<'_> {
     /// One pool of buffers, and one of parts of ports, which have no fixed size here.
     pub(super) fn pools_info(&mut self, body: &mut PoolsBody) -> Result<(), c_int> {
         let name = self.port_or_end()?;
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         let numbers = self.numbers(Request::Info(name, Wish::default()))?;
         if body.mem_id != 0 && body.mem_id != numbers.region {
             return Err(libc::EINVAL);

@@ -8,6 +8,7 @@ use ringway_abi::netmap::{PortName, Reply, Request, Wish};
 
 use super::abi::{AttachBody, DetachBody, ListBody, NewBody, PollingBody, PortHeaderBody, mode};
 use super::call::Call;
+use crate::clock::Deadline;
 use crate::daemon;
 
 /// Header lengths that this process has set for ports that it is going to register.
@@ -25,7 +26,7 @@ pub(super) fn wanted_header(name: &PortName) -> u8 {
 
 impl Call<'_> {
     fn done(&self, request: &Request) -> Result<(), c_int> {
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         match daemon::ask(self.socket(), request)?.0 {
             Reply::Done => Ok(()),
             _ => Err(libc::EPROTO),
@@ -69,8 +70,8 @@ impl Call<'_> {
     }
 
     /// Returns the port of this number, counted over all switches.
-    fn listed(&self, number: u32) -> Result<(PortName, u32, u32), c_int> {
-        match daemon::ask(self.socket(), &Request::List(number))?.0 {
+    fn listed(&self, number: u32, deadline: Deadline) -> Result<(PortName, u32, u32), c_int> {
+        match daemon::ask_until(self.socket(), &Request::List(number), deadline)?.0 {
             Reply::Listed { name, switch_index, port_index } => Ok((name, switch_index, port_index)),
             _ => Err(libc::EPROTO),
         }
@@ -78,9 +79,10 @@ impl Call<'_> {
 
     /// Returns the numbers of a port's switch and of the port.
     fn place_of(&self, wanted: &PortName) -> Result<(u32, u32), c_int> {
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
+        let deadline = daemon::deadline();
         for number in 0.. {
-            match self.listed(number) {
+            match self.listed(number, deadline) {
                 Ok((name, switch, port)) if name == *wanted => return Ok((switch, port)),
                 Ok(_) => {}
                 Err(_) => break,
@@ -91,13 +93,13 @@ impl Call<'_> {
 
     /// Finds a port by its name, or the first one at or after the given switch and port.
     pub(super) fn list(&mut self, body: &mut ListBody) -> Result<(), c_int> {
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         let wanted = String::from_utf8_lossy(self.name()).into_owned();
         let switch = wanted.split(':').next().unwrap_or_default();
         let from = (u32::from(body.bridge), body.port);
-        let mut switch_index = None;
+        let (mut switch_index, deadline) = (None, daemon::deadline());
         for number in 0.. {
-            let (name, bridge, port) = match self.listed(number) {
+            let (name, bridge, port) = match self.listed(number, deadline) {
                 Ok(listed) => listed,
                 Err(libc::ENOENT) => break,
                 Err(error) => return Err(error),
@@ -151,7 +153,7 @@ impl Call<'_> {
     /// Returns the header length of a port that exists.
     fn header_of(&self, name: &PortName) -> Result<u8, c_int> {
         self.place_of(name).map_err(|_| libc::ENXIO)?;
-        let _held = self.file.request.take();
+        let _held = self.begin()?;
         Ok(self.numbers(Request::Info(name.clone(), Wish::default()))?.header)
     }
 

@@ -2,24 +2,35 @@
 
 use std::ffi::{c_char, c_int};
 
-use libc::{O_CLOEXEC, O_NONBLOCK, mode_t};
+use libc::{O_CLOEXEC, O_CREAT, O_NONBLOCK, mode_t};
 
-use crate::errno::{answer, kept};
+use crate::errno::{self, answer, kept};
 use crate::real::call_real;
-use crate::{descriptors, process};
+use crate::{descriptors, process, user};
 
-/// Returns true if the program opens `/dev/netmap`.
+/// Returns true if the path is that of `/dev/netmap`.
+///
+/// # Safety
+/// The path can be read up to its NUL byte.
 #[inline]
-fn is_netmap(path: *const c_char) -> bool {
-    if path.is_null() {
-        return false;
-    }
-    // SAFETY: a path ends with a NUL byte; the comparison ends at the first byte that differs.
+unsafe fn is_netmap(path: *const c_char) -> bool {
+    // SAFETY: as the caller says; the comparison ends at the first byte that differs.
     c"/dev/netmap".to_bytes_with_nul().iter().enumerate().all(|(at, &byte)| unsafe { *path.add(at) } as u8 == byte)
 }
 
-fn open_netmap(flags: c_int) -> c_int {
+/// Opens `/dev/netmap` in place of what the kernel has opened of this name, if it has.
+#[cold]
+fn open_netmap(flags: c_int, opened: c_int) -> c_int {
+    if opened >= 0 {
+        call_real!(CLOSE as fn(c_int) -> c_int, opened);
+    }
     answer(process::open(flags & O_CLOEXEC != 0, flags & O_NONBLOCK != 0))
+}
+
+/// Returns true if the kernel is asked first: it judges the pointer, and makes no file.
+#[inline]
+fn asks_first(flags: c_int) -> bool {
+    flags & O_CREAT == 0
 }
 
 /// A new descriptor is no netmap descriptor, even if one of this number was closed behind this library's back.
@@ -38,10 +49,20 @@ macro_rules! open_functions {
         /// As libc's.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-            if is_netmap($path) {
-                return open_netmap($flags);
+            if !asks_first($flags) && user::is_address($path.cast()) {
+                // SAFETY: the caller gives a path.
+                if unsafe { is_netmap($path) } {
+                    return open_netmap($flags, -1);
+                }
             }
-            new(call_real!($real as fn($($type),*) -> c_int, $($argument),*))
+            let before = errno::get();
+            let fd = new(call_real!($real as fn($($type),*) -> c_int, $($argument),*));
+            // SAFETY: the kernel has read the path.
+            if asks_first($flags) && (fd >= 0 || errno::get() != libc::EFAULT) && unsafe { is_netmap($path) } {
+                errno::set(before);
+                return open_netmap($flags, fd);
+            }
+            fd
         }
     )*};
 }

@@ -2,12 +2,24 @@
 
 use std::ffi::c_int;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{EPOLL_CTL_DEL, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::errno::{self, answer, kept};
 use crate::real::call_real;
 use crate::table::{self, Entry};
-use crate::wait::{self, Limit, Mask, Sets, epoll};
+use crate::user;
+use crate::wait::{self, Limit, Mask, Sets, epoll, set};
+
+unsafe extern "C-unwind" {
+    /// See pthread_testcancel(3).
+    fn pthread_testcancel();
+}
+
+/// Ends the thread if it was cancelled: every wait is a cancellation point, also one that finds something at once.
+fn test_cancel() {
+    // SAFETY: the thread may be ended here as in libc's own wait: nothing has to be dropped.
+    unsafe { pthread_testcancel() };
+}
 
 /// Returns the descriptors of a call if netmap's are among them.
 ///
@@ -15,7 +27,7 @@ use crate::wait::{self, Limit, Mask, Sets, epoll};
 /// The caller of `poll` gives `number` descriptors.
 #[inline]
 unsafe fn with_netmap<'a>(fds: *mut pollfd, number: nfds_t) -> Option<&'a mut [pollfd]> {
-    if fds.is_null() || number == 0 || table::is_empty() {
+    if number == 0 || table::is_empty() || !user::is_address(fds.cast()) {
         return None;
     }
     // SAFETY: as the caller says.
@@ -24,6 +36,7 @@ unsafe fn with_netmap<'a>(fds: *mut pollfd, number: nfds_t) -> Option<&'a mut [p
 }
 
 fn poll_netmap(fds: &mut [pollfd], limit: Limit, mask: *const sigset_t) -> c_int {
+    test_cancel();
     let before = errno::get();
     let result = wait::poll(fds, limit, Mask(mask));
     errno::set(before);
@@ -113,6 +126,15 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     )
 }
 
+/// Returns the sets of a call if netmap's descriptors are among theirs.
+fn with_netmap_in(sets: Sets) -> Option<Sets> {
+    if !sets.are_addresses() {
+        return None;
+    }
+    let sets = sets.bounded();
+    sets.concern_netmap().then_some(sets)
+}
+
 /// See select(2).
 ///
 /// # Safety
@@ -125,8 +147,9 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let sets = Sets { number, read, write, except };
-    if !table::is_empty() && sets.concern_netmap() {
+    if !table::is_empty()
+        && let Some(sets) = with_netmap_in(Sets { number, read, write, except })
+    {
         // SAFETY: null or the caller's time.
         return select_netmap(sets, unsafe { timeout.as_mut() });
     }
@@ -141,9 +164,16 @@ pub unsafe extern "C-unwind" fn select(
 }
 
 fn select_netmap(sets: Sets, timeout: Option<&mut timeval>) -> c_int {
-    let time =
-        timeout.as_ref().map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) });
-    let Some(mut limit) = Limit::time(time.as_ref()) else { return answer(Err(libc::EINVAL)) };
+    test_cancel();
+    // Microseconds beyond a second are carried over.
+    let time = timeout.as_ref().map(|time| timespec {
+        tv_sec: time.tv_sec.saturating_add(time.tv_usec.div_euclid(1_000_000)),
+        tv_nsec: time.tv_usec.rem_euclid(1_000_000) * 1000,
+    });
+    let is_negative = timeout.as_ref().is_some_and(|time| time.tv_sec < 0 || time.tv_usec < 0);
+    let Some(mut limit) = Limit::time(time.as_ref()).filter(|_| !is_negative) else {
+        return answer(Err(libc::EINVAL));
+    };
     if timeout.is_some() {
         limit.begin();
     }
@@ -168,8 +198,10 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let sets = Sets { number, read, write, except };
-    if !table::is_empty() && sets.concern_netmap() {
+    if !table::is_empty()
+        && let Some(sets) = with_netmap_in(Sets { number, read, write, except })
+    {
+        test_cancel();
         // SAFETY: null or the caller's time.
         return match Limit::time(unsafe { timeout.as_ref() }) {
             Some(limit) => answer(kept(|| wait::select(sets, limit, Mask(mask)))),
@@ -193,10 +225,13 @@ pub unsafe extern "C-unwind" fn pselect(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    if matches!(table::entry(fd), Entry::File(_)) {
-        // SAFETY: null or the caller's event.
-        let event = unsafe { event.as_ref() }.copied();
-        return answer(kept(|| epoll::change(set, operation, fd, event)).map(|()| 0));
+    if matches!(table::entry(fd), Entry::File(_) | Entry::Set(_)) {
+        // The kernel does not look at the event of a descriptor that is taken out.
+        let event = match operation {
+            EPOLL_CTL_DEL => Ok(epoll_event { events: 0, u64: 0 }),
+            _ => user::read(event.addr() as u64),
+        };
+        return answer(kept(|| set::change(set, operation, fd, event?)).map(|()| 0));
     }
     call_real!(EPOLL_CTL as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int, set, operation, fd, event)
 }
@@ -206,7 +241,8 @@ pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, operation: c_int, fd: c_in
 /// # Safety
 /// The caller gives room for `most` events.
 unsafe fn wait_netmap(set: c_int, events: *mut epoll_event, most: c_int, limit: Limit, mask: *const sigset_t) -> c_int {
-    if most <= 0 || events.is_null() {
+    test_cancel();
+    if most <= 0 || !user::is_address(events.cast()) {
         return answer(Err(if most <= 0 { libc::EINVAL } else { libc::EFAULT }));
     }
     // SAFETY: as the caller says.
@@ -219,17 +255,42 @@ fn is_set(fd: c_int) -> bool {
     matches!(table::entry(fd), Entry::Set(_))
 }
 
+/// A wait for a set: by `libc` unless the set has netmap descriptors. If the set gets its first one during the wait, the wait goes on here.
+///
+/// # Safety
+/// As the caller of epoll_pwait says.
+unsafe fn wait_for(
+    (set, events, most): (c_int, *mut epoll_event, c_int),
+    mut limit: Limit,
+    mask: *const sigset_t,
+    libc: impl FnOnce() -> c_int,
+) -> c_int {
+    if !is_set(set) {
+        limit.begin();
+        let found = libc();
+        if found <= 0 || !is_set(set) {
+            return found;
+        }
+        // SAFETY: the kernel has written so many events.
+        let kept = epoll::without_tokens(unsafe { std::slice::from_raw_parts_mut(events, found as usize) });
+        if kept > 0 {
+            return kept as c_int;
+        }
+    }
+    // SAFETY: as the caller says.
+    unsafe { wait_netmap(set, events, most, limit, mask) }
+}
+
 /// See epoll_wait(2).
 ///
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
-    if is_set(set) {
-        // SAFETY: as the caller says.
-        return unsafe { wait_netmap(set, events, most, Limit::milliseconds(timeout), std::ptr::null()) };
-    }
-    call_real!(EPOLL_WAIT as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int, set, events, most, timeout)
+    let libc =
+        || call_real!(EPOLL_WAIT as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int, set, events, most, timeout);
+    // SAFETY: as the caller says.
+    unsafe { wait_for((set, events, most), Limit::milliseconds(timeout), std::ptr::null(), libc) }
 }
 
 /// See epoll_pwait(2).
@@ -244,18 +305,18 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if is_set(set) {
-        // SAFETY: as the caller says.
-        return unsafe { wait_netmap(set, events, most, Limit::milliseconds(timeout), mask) };
-    }
-    call_real!(
-        EPOLL_PWAIT as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
-        set,
-        events,
-        most,
-        timeout,
-        mask
-    )
+    let libc = || {
+        call_real!(
+            EPOLL_PWAIT as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
+            set,
+            events,
+            most,
+            timeout,
+            mask
+        )
+    };
+    // SAFETY: as the caller says.
+    unsafe { wait_for((set, events, most), Limit::milliseconds(timeout), mask, libc) }
 }
 
 /// See epoll_pwait2(2).
@@ -270,20 +331,23 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if is_set(set) {
-        // SAFETY: null or the caller's time.
-        return match Limit::time(unsafe { timeout.as_ref() }) {
-            // SAFETY: as the caller says.
-            Some(limit) => unsafe { wait_netmap(set, events, most, limit, mask) },
-            None => answer(Err(libc::EINVAL)),
-        };
+    let libc = || {
+        call_real!(
+            EPOLL_PWAIT2 as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,
+            set,
+            events,
+            most,
+            timeout,
+            mask
+        )
+    };
+    if !is_set(set) && !timeout.is_null() && !user::is_address(timeout.cast()) {
+        return libc();
     }
-    call_real!(
-        EPOLL_PWAIT2 as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,
-        set,
-        events,
-        most,
-        timeout,
-        mask
-    )
+    // SAFETY: null or the caller's time.
+    match Limit::time(unsafe { timeout.as_ref() }) {
+        // SAFETY: as the caller says.
+        Some(limit) => unsafe { wait_for((set, events, most), limit, mask, libc) },
+        None => answer(Err(libc::EINVAL)),
+    }
 }

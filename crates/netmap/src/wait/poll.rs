@@ -1,89 +1,49 @@
 //! `poll` and `ppoll` with netmap descriptors among the descriptors.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::ptr::null;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, pollfd};
+use libc::{POLLNVAL, pollfd};
 
-use super::epoll;
 use super::mask::Mask;
+use super::set;
+use super::sleep::Sleep;
 use super::time::Limit;
 use crate::table::{self, Entry};
 use crate::{file, sync};
-
-/// Descriptors for which no memory has to be made.
-const ON_STACK: usize = 128;
-const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
-
-/// Returns true if the descriptor is one that `poll` here has to look after.
-#[inline]
-pub(crate) fn concerns(fd: c_int) -> bool {
-    matches!(table::entry(fd), Entry::File(_) | Entry::Set(_))
-}
 
 /// Waits for descriptors, some of which are netmap's. Fills in `revents`, and returns how many descriptors are ready.
 ///
 /// # Errors
 /// As `ppoll`.
-pub(crate) fn poll(fds: &mut [pollfd], limit: Limit, mask: Mask) -> Result<c_int, c_int> {
-    let ours = fds.iter().filter(|entry| concerns(entry.fd)).count();
-    let wanted = fds.len() + ours;
-    let (mut stack, mut heap);
-    let sleepers = if wanted <= ON_STACK {
-        stack = [NONE; ON_STACK];
-        &mut stack[..wanted]
-    } else {
-        heap = vec![NONE; wanted];
-        &mut heap[..]
-    };
-    wait(fds, sleepers, limit, mask)
-}
-
-fn wait(fds: &mut [pollfd], sleepers: &mut [pollfd], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
-    fds.iter_mut().for_each(|entry| entry.revents = 0);
-    let has_others = fds.iter().any(|entry| entry.fd >= 0 && !concerns(entry.fd));
+pub(crate) fn poll(fds: &mut [pollfd], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
     loop {
+        fds.iter_mut().for_each(|entry| entry.revents = 0);
         if look(fds) > 0 {
-            if has_others {
-                sleep(fds, sleepers, Some(Limit::Now), Mask(null()), false)?;
-            }
-            break;
+            ask_kernel(fds, false, Mask(null()))?;
+        } else if limit == Limit::Now {
+            ask_kernel(fds, true, mask)?;
+        } else {
+            limit.begin();
+            sleep(fds, limit, mask)?;
         }
-        if limit == Limit::Now {
-            sleep(fds, sleepers, Some(Limit::Now), mask, true)?;
-            break;
-        }
-        ask(fds);
-        // A frame may have come before the switch could see the request.
-        if look(fds) > 0 {
-            withdraw(fds);
-            if has_others {
-                sleep(fds, sleepers, Some(Limit::Now), Mask(null()), false)?;
-            }
-            break;
-        }
-        limit.begin();
-        let slept = sleep(fds, sleepers, Some(limit), mask, true);
-        withdraw(fds);
-        slept?;
-        look(fds);
-        if fds.iter().any(|entry| entry.revents != 0) || limit.is_over() {
-            break;
+        let ready = fds.iter().filter(|entry| entry.revents != 0).count();
+        if ready > 0 || limit == Limit::Now || limit.is_over() {
+            return Ok(ready as c_int);
         }
     }
-    Ok(fds.iter().filter(|entry| entry.revents != 0).count() as c_int)
 }
 
 /// Synchronises all netmap descriptors, and sets their `revents`. Leaves the others' alone. Returns how many are ready.
 fn look(fds: &mut [pollfd]) -> usize {
     let mut ready = 0;
     for entry in fds {
-        entry.revents = match table::entry(entry.fd) {
+        entry.revents |= match table::entry(entry.fd) {
             Entry::File(_) => match file::of(entry.fd) {
                 Some(file) => sync::poll_once(&file, entry.fd, entry.events).events,
                 None => POLLNVAL,
             },
-            Entry::Set(set) => epoll::is_ready(set, entry.events),
+            Entry::Set(set) => set::look(set).events & entry.events,
             // The library's own descriptors are closed ones to the program.
             Entry::Private => POLLNVAL,
             Entry::Other => continue,
@@ -93,101 +53,64 @@ fn look(fds: &mut [pollfd]) -> usize {
     ready
 }
 
-fn ask(fds: &[pollfd]) {
-    for entry in fds {
+/// Adds the descriptors that are the kernel's, and the sets, in which the kernel has descriptors of the program.
+fn add_others(sleep: &mut Sleep, fds: &[pollfd]) -> usize {
+    let mut count = 0;
+    for (place, entry) in fds.iter().enumerate() {
         match table::entry(entry.fd) {
-            Entry::File(_) => drop(file::of(entry.fd).map(|file| sync::ask(&file, entry.events))),
-            Entry::Set(set) => epoll::ask(set),
-            _ => {}
+            Entry::File(_) | Entry::Private => continue,
+            Entry::Set(set) => set::lose_token(set, entry.fd),
+            Entry::Other if entry.fd < 0 => continue,
+            Entry::Other => {}
         }
+        sleep.add_program(place, entry.fd, entry.events);
+        count += 1;
     }
+    count
 }
 
-fn withdraw(fds: &[pollfd]) {
-    for entry in fds {
+/// Asks the kernel what is ready at once, with the ends of the connections if that is wanted.
+fn ask_kernel(fds: &mut [pollfd], with_ends: bool, mask: Mask) -> Result<(), c_int> {
+    let mut sleep = Sleep::new();
+    let others = add_others(&mut sleep, fds);
+    if with_ends {
+        for entry in fds.iter().filter(|entry| matches!(table::entry(entry.fd), Entry::File(_))) {
+            sleep.add_connection(entry.fd);
+        }
+    }
+    let asked = if others > 0 || with_ends { sleep.run(Limit::Now, mask) } else { Ok(()) };
+    if asked.is_ok() {
+        take(fds, &mut sleep);
+    }
+    sleep.end();
+    asked
+}
+
+/// Sleeps until something may be ready.
+fn sleep(fds: &mut [pollfd], limit: Limit, mask: Mask) -> Result<(), c_int> {
+    let mut sleep = Sleep::new();
+    add_others(&mut sleep, fds);
+    for entry in &*fds {
         match table::entry(entry.fd) {
-            Entry::File(_) => drop(file::of(entry.fd).map(|file| sync::withdraw(&file, entry.events))),
-            Entry::Set(set) => epoll::withdraw(set),
-            _ => {}
+            Entry::File(_) => sleep.add_file(entry.fd, entry.events),
+            Entry::Set(set) => sleep.add_set(set),
+            Entry::Other | Entry::Private => {}
         }
     }
+    // A frame may have come before the switch could see the request.
+    let limit = if look(fds) > 0 { Limit::Now } else { limit };
+    let mask = if limit == Limit::Now { Mask(null()) } else { mask };
+    let slept = sleep.run(limit, mask);
+    if slept.is_ok() {
+        take(fds, &mut sleep);
+    }
+    sleep.end();
+    slept
 }
 
-/// Sleeps in the kernel: fills in the `revents` of descriptors that are not netmap's. With `for_ours`, a call for a netmap descriptor or the
-/// end of its connection ends the sleep, too.
-fn sleep(
-    fds: &mut [pollfd],
-    sleepers: &mut [pollfd],
-    limit: Option<Limit>,
-    mask: Mask,
-    for_ours: bool,
-) -> Result<(), c_int> {
-    let mut used = fds.len();
-    let waits = for_ours && limit != Some(Limit::Now);
-    let (first, second) = sleepers.split_at_mut(fds.len());
-    let mut connections = second.iter_mut();
-    for (entry, sleeper) in fds.iter().zip(first) {
-        *sleeper = match table::entry(entry.fd) {
-            Entry::Private => NONE,
-            Entry::File(_) => {
-                if for_ours && let Some(connection) = connections.next() {
-                    *connection = pollfd { fd: entry.fd, events: POLLIN, revents: 0 };
-                    used += 1;
-                }
-                match file::of(entry.fd).filter(|_| waits) {
-                    Some(file) => pollfd { fd: file.begin_wait(), events: POLLIN, revents: 0 },
-                    None => NONE,
-                }
-            }
-            Entry::Set(_) if !for_ours => NONE,
-            _ => pollfd { revents: 0, ..*entry },
-        };
-    }
-    let left = limit.and_then(Limit::left);
-    let time = left.as_ref().map_or(null(), std::ptr::from_ref);
-    // SAFETY: `used` descriptors, a time or null, the caller's mask or null with the kernel's size of a mask.
-    let ready = unsafe { libc::syscall(libc::SYS_ppoll, sleepers.as_mut_ptr(), used, time.cast_mut(), mask.0, 8usize) };
-    let result = if ready < 0 { Err(crate::errno::get()) } else { Ok(()) };
-    if waits {
-        end_waits(fds, sleepers);
-    }
-    if ready > 0 {
-        take(fds, &sleepers[..used]);
-    }
-    result
-}
-
-/// Gives back what the thread has slept for in place of netmap descriptors.
-fn end_waits(fds: &[pollfd], sleepers: &[pollfd]) {
-    for (entry, sleeper) in fds.iter().zip(sleepers) {
-        if sleeper.fd >= 0
-            && matches!(table::entry(entry.fd), Entry::File(_))
-            && let Some(file) = file::of(entry.fd)
-        {
-            file.waiters.end(sleeper.fd, sleeper.revents != 0);
-        }
-    }
-}
-
-/// Takes over what the kernel found.
-fn take(fds: &mut [pollfd], sleepers: &[pollfd]) {
-    let (first, connections) = sleepers.split_at(fds.len());
-    for (entry, sleeper) in fds.iter_mut().zip(first) {
-        if table::entry(entry.fd) == Entry::Other {
-            entry.revents = sleeper.revents;
-        }
-    }
-    for connection in connections.iter().filter(|connection| connection.revents != 0) {
-        let Some(file) = file::of(connection.fd) else { continue };
-        if connection.revents & (POLLHUP | POLLERR) != 0 {
-            file.end();
-        }
-        if file.look_for_end(connection.fd) {
-            mark_ended(fds, connection.fd);
-        }
-    }
-}
-
-fn mark_ended(fds: &mut [pollfd], fd: c_int) {
-    fds.iter_mut().filter(|entry| entry.fd == fd).for_each(|entry| entry.revents = POLLERR);
+/// Takes over what the kernel found, and what it woke the thread up for.
+fn take(fds: &mut [pollfd], sleep: &mut Sleep) {
+    sleep.look_for_ends();
+    look(fds);
+    sleep.report(|place, found: c_short| fds[place].revents |= found);
 }

@@ -1,15 +1,25 @@
 //! `select` and `pselect` with netmap descriptors among the descriptors.
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, fd_set, pollfd};
+use libc::{FD_SETSIZE, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, fd_set, pollfd};
 
 use super::mask::Mask;
 use super::poll::poll;
 use super::time::Limit;
-use crate::table;
+use crate::{table, user};
 
 const BITS: usize = u64::BITS as usize;
+const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+
+/// Returns the size of the kernel's table of this process's descriptors.
+#[cold]
+fn table_size() -> c_int {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    line.and_then(|size| size.trim().parse().ok()).unwrap_or(FD_SETSIZE as c_int)
+}
 
 /// The three sets of a call, each null or `number` bits long.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +31,18 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
+    /// Returns the sets with the number of bits that the kernel looks at: no more than its table of descriptors has. A program may give
+    /// the highest number that it could have, with sets that are shorter.
+    pub(crate) fn bounded(self) -> Self {
+        let number = if self.number > FD_SETSIZE as c_int { self.number.min(table_size()) } else { self.number };
+        Self { number, ..self }
+    }
+
+    /// Returns false for an address at which no memory can be: the kernel says EFAULT.
+    pub(crate) fn are_addresses(&self) -> bool {
+        [self.read, self.write, self.except].into_iter().all(|set| set.is_null() || user::is_address(set.cast()))
+    }
+
     /// Returns the words of a set. A set of the program may be longer than libc's type.
     fn words<'a>(self, set: *mut fd_set) -> &'a mut [u64] {
         if set.is_null() {
@@ -56,18 +78,32 @@ impl Sets {
 /// # Errors
 /// As `pselect`.
 pub(crate) fn select(sets: Sets, limit: Limit, mask: Mask) -> Result<c_int, c_int> {
+    let number = usize::try_from(sets.number).map_err(|_| libc::EINVAL)?;
+    // `pthread_cancel` may end the thread in the wait. It frees nothing then, so that memory is only made for long sets.
+    let mut stack = [NONE; FD_SETSIZE];
+    let mut heap = ManuallyDrop::new(if number > FD_SETSIZE { vec![NONE; number] } else { Vec::new() });
+    let room = if number > FD_SETSIZE { &mut heap[..] } else { &mut stack[..] };
+    let result = select_among(sets, room, limit, mask);
+    drop(ManuallyDrop::into_inner(heap));
+    result
+}
+
+/// As [`select`], with room for a descriptor for each bit.
+fn select_among(sets: Sets, room: &mut [pollfd], limit: Limit, mask: Mask) -> Result<c_int, c_int> {
     let (read, write, except) = (sets.words(sets.read), sets.words(sets.write), sets.words(sets.except));
-    let mut fds: Vec<pollfd> = Vec::new();
-    for fd in 0..usize::try_from(sets.number).map_err(|_| libc::EINVAL)? {
+    let mut used = 0;
+    for fd in 0..sets.number as usize {
         let mut events = 0;
         for (words, event) in [(&*read, POLLIN), (&*write, POLLOUT), (&*except, POLLPRI)] {
             events |= if Sets::has(words, fd) { event } else { 0 };
         }
         if events != 0 {
-            fds.push(pollfd { fd: fd as c_int, events, revents: 0 });
+            room[used] = pollfd { fd: fd as c_int, events, revents: 0 };
+            used += 1;
         }
     }
-    poll(&mut fds, limit, mask)?;
+    let fds = &mut room[..used];
+    poll(fds, limit, mask)?;
     if fds.iter().any(|entry| entry.revents & POLLNVAL != 0) {
         return Err(libc::EBADF);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
+use ringway_abi::slot::NS_NO_LEARN;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Stride, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
@@ -168,7 +169,8 @@ impl<B: Backing> TxRing<B> {
         }
         let memory = self.ring.memory();
         let mut at = self.next;
-        if self.ring.after(at, 1) == head && !self.ring.offload && take_one(&memory, at, batch) {
+        let is_single = self.ring.after(at, 1) == head && !self.ring.offload && !batch.is_unlearned();
+        if is_single && take_one(&memory, at, batch) {
             self.taken = head;
             return if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) };
         }
@@ -179,7 +181,10 @@ impl<B: Backing> TxRing<B> {
             if at == stop {
                 break Ok(());
             }
-            at += if self.ring.offload {
+            at += if batch.is_unlearned() {
+                // A row would be learned from.
+                0
+            } else if self.ring.offload {
                 take_prefixed_row(&self.ring, &memory, (at, stop), batch)
             } else {
                 take_row(&memory, at, stop, batch)
@@ -192,6 +197,10 @@ impl<B: Backing> TxRing<B> {
                     Pieces::Slots(used) => at = self.ring.after(at, used),
                     Pieces::Unfinished => {
                         self.waiting_at = Some(head);
+                        break Ok(());
+                    }
+                    Pieces::OtherKind => {
+                        batch.note_more();
                         break Ok(());
                     }
                     Pieces::Endless => break Err(PortFault::EndlessFrame),
@@ -315,7 +324,7 @@ impl<B: Backing> TxRing<B> {
 fn take_one<'m, S: Stride>(memory: &RingMemory<'m, S>, at: u32, batch: &mut Batch<'m>) -> bool {
     let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     let Some(buffer) = memory.buffer(slot).filter(|buffer| usize::from(slot.len) <= buffer.len()) else { return false };
-    if slot.more() || slot.len == 0 || batch.room() == 0 {
+    if !slot.is_plain() || slot.len == 0 || batch.room() == 0 {
         return false;
     }
     batch.push(buffer, slot.len.into());
@@ -336,7 +345,7 @@ fn take_row<'m, S: Stride>(memory: &RingMemory<'m, S>, at: u32, stop: u32, batch
         }
         // Reads the slot once. A slot that is not taken here is read and checked again.
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
-        (!slot.more()).then_some((memory.buffer(slot)?, slot.len.into()))
+        slot.is_plain().then_some((memory.buffer(slot)?, slot.len.into()))
     });
     batch.fill_from_buffers(frames) as u32
 }
@@ -356,7 +365,7 @@ fn take_prefixed_row<'m, B: Backing>(
             memory.prefetch(word);
         }
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
-        let Some(buffer) = memory.buffer(slot).filter(|_| !slot.more()) else { return taken as u32 };
+        let Some(buffer) = memory.buffer(slot).filter(|_| slot.is_plain()) else { return taken as u32 };
         // A long frame, or one that will be segmented, takes the room of several.
         if batch.room() == 0 {
             return taken as u32;
@@ -394,6 +403,8 @@ enum Pieces {
     Slots(u32),
     /// The client has not published the last slot of the frame yet.
     Unfinished,
+    /// The frame's address is to be learned, unlike those of the batch, or the other way round. The next batch takes it.
+    OtherKind,
     /// The frame has more slots than any frame may have.
     Endless,
 }
@@ -409,6 +420,9 @@ fn take_pieces<'m, B: Backing>(
 ) -> Pieces {
     let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];
     let mut slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
+    if !batch.takes_unlearned(slot.flags & NS_NO_LEARN != 0) {
+        return Pieces::OtherKind;
+    }
     let mut used = 0;
     let mut len = 0;
     let mut fault = None;

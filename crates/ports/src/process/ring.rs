@@ -239,7 +239,7 @@ impl<'m, S: Stride> RingMemory<'m, S> {
         let mut whole = Discarded::default();
         for [word, _] in slots {
             let word = word.load(Ordering::Relaxed);
-            let len = Slot::whole_len(word);
+            let len = Slot::plain_len(word);
             // For a frame that is too short, the subtraction wraps to a length that is too long.
             if len.wrapping_sub(ETHERNET_HEADER) > longest - ETHERNET_HEADER
                 || !self.buffer(Slot::from_word(word)).is_some_and(|buffer| alike.add(buffer))

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ringway_abi::attach::{MEMORY, REQUEST_BYTES, Reply, Request};
+use ringway_abi::netmap::tag_of;
 use ringway_engine::{PanicCounter, contain, fatal, run_or_exit, warn_limited};
 use ringway_switch::PanicLocation;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -397,7 +398,7 @@ impl Server {
                 let Some(connection) = self.clients.get_mut(&id) else { return };
                 connection.state = State::Netmap(open);
                 self.asking -= 1;
-                self.answer(id, &Answer::Message(ringway_abi::netmap::Reply::Done));
+                self.answer(id, &Answer::Message(ringway_abi::netmap::Reply::Done), tag_of(message));
             }
         }
     }
@@ -417,14 +418,14 @@ impl Server {
                 answer
             }
         };
-        self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())));
+        self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag_of(message));
     }
 
-    /// Sends an answer of the netmap dialogue. A client that has let its answers pile up is disconnected.
-    fn answer(&mut self, id: u64, answer: &Answer) {
+    /// Sends the answer to the request with this tag, of the netmap dialogue. A client that has let its answers pile up is disconnected.
+    fn answer(&mut self, id: u64, answer: &Answer, tag: u64) {
         let Some(connection) = self.clients.get(&id) else { return };
         let State::Netmap(open) = &connection.state else { return };
-        if !open.send(&connection.socket, answer) {
+        if !open.send(&connection.socket, answer, tag) {
             self.forget(id, true);
         }
     }

@@ -92,7 +92,7 @@ fn guests_with_packed_rings_go_on_when_qemu_threw_away_what_is_not_at_its_turn()
         send((left() + laps - 14) % laps);
     }
     assert!((8..=20).contains(&left()), "{} frames to the next lap", left());
-    daemon.signal(Signal::STOP);
+    daemon.pause();
     send(40);
     kill(&daemon);
     let _successor = Successor::start(&daemon);

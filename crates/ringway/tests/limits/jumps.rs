@@ -88,7 +88,7 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     flows();
     for _ in 0..2 {
         let (looked, before) = (Instant::now(), passed());
-        daemon.signal(Signal::STOP);
+        daemon.pause();
         // A thread that waits for the processor stops only when it gets it. Until then other threads continue.
         until("all threads are stopped", || thread_states(daemon.pid()).iter().all(|state| *state == 'T'));
         let stopped = Instant::now();

@@ -2,6 +2,9 @@
 //!
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
+mod sharing;
+mod slots;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -10,6 +13,8 @@ use ringway_scenes::{Daemon, Said};
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::{PATIENCE, skip, until};
 use rustix::process::Signal;
+
+mod waits;
 
 const CONFIG: &str = "[switch.lan0]\n[switch.lan1]\n[switch.vale0]\n";
 
@@ -23,10 +28,15 @@ fn library() -> PathBuf {
 /// The program of the cases, compiled once for this process.
 fn cases() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    compiled(&PROGRAM, "cases")
+}
+
+/// Returns the program of this name, compiled once for this process.
+fn compiled(program: &'static OnceLock<(tempfile::TempDir, PathBuf)>, name: &str) -> &'static Path {
     let compile = || {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("cases");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/netmap/cases.c");
+        let program = folder.path().join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/netmap/{name}.c"));
         let mut compiler = Command::new("cc");
         // With checked forms of poll, open and others, as distributions build programs.
         compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
@@ -34,7 +44,7 @@ fn cases() -> &'static Path {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (folder, program)
     };
-    &PROGRAM.get_or_init(compile).1
+    &program.get_or_init(compile).1
 }
 
 /// A command under the preload library. Tests under strace name the library to it.
@@ -110,33 +120,8 @@ fn duplicates_share_a_file_and_closing_unknown_descriptors_breaks_nothing() {
 }
 
 #[test]
-fn a_bridge_of_two_ports_swaps_buffers() {
-    alone("swap");
-}
-
-#[test]
-fn extra_buffers_can_be_sent_and_take_others_in_their_place() {
-    alone("extra");
-}
-
-#[test]
-fn indirect_buffers_frames_of_several_slots_and_time_stamps_work() {
-    alone("slots");
-}
-
-#[test]
-fn a_ring_with_bad_positions_is_reset_and_poll_says_so() {
-    alone("bad-ring");
-}
-
-#[test]
 fn frames_that_a_program_has_synchronised_arrive_however_it_ends() {
     alone("last");
-}
-
-#[test]
-fn frames_without_an_address_pass_from_netmap_ports() {
-    alone("no-address");
 }
 
 #[test]

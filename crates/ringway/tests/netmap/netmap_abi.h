@@ -12,7 +12,7 @@ struct nm_slot {
     uint64_t ptr;
 };
 
-enum { SLOT_CHANGED = 0x01, SLOT_REPORT = 0x02, SLOT_INDIRECT = 0x10, SLOT_MORE = 0x20 };
+enum { SLOT_CHANGED = 0x01, SLOT_REPORT = 0x02, SLOT_NO_LEARN = 0x08, SLOT_INDIRECT = 0x10, SLOT_MORE = 0x20 };
 
 struct nm_ring {
     int64_t buf_ofs;
@@ -30,8 +30,6 @@ struct nm_ring {
     uint8_t scratch[256 - 56];
     struct nm_slot slots[];
 };
-
-enum { RING_TIMESTAMP = 2 };
 
 struct nm_if {
     char name[16];

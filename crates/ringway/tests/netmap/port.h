@@ -100,6 +100,12 @@ static inline uint32_t frame_sequence(const char *frame) {
     return sequence;
 }
 
+/* Moves `cur` and then `head`. If another thread synchronises the ring meanwhile, `head` is never ahead of `cur`: that is a fault. */
+static inline void ring_move(struct nm_ring *ring, uint32_t to) {
+    __atomic_store_n(&ring->cur, to, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->head, to, __ATOMIC_RELEASE);
+}
+
 /* Puts up to `count` frames into the ring; returns how many. */
 static inline uint32_t put(struct nm_ring *ring, int from, uint32_t sequence, uint32_t count) {
     uint32_t done = 0;
@@ -108,7 +114,7 @@ static inline uint32_t put(struct nm_ring *ring, int from, uint32_t sequence, ui
         frame_write(ring_buf(ring, slot->buf_idx), from, sequence + done++);
         slot->len = 60;
         slot->flags = 0;
-        ring->head = ring->cur = ring_next(ring, ring->head);
+        ring_move(ring, ring_next(ring, ring->head));
     }
     return done;
 }
@@ -122,7 +128,7 @@ static inline uint32_t take(struct nm_ring *ring, uint32_t sequence) {
         if (slot->len != 60 || got != sequence + done)
             FAIL("frame %u of %u bytes instead of %u", got, slot->len, sequence + done);
         done++;
-        ring->head = ring->cur = ring_next(ring, ring->head);
+        ring_move(ring, ring_next(ring, ring->head));
     }
     return done;
 }

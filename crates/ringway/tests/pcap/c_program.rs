@@ -168,7 +168,7 @@ fn exceptions_of_a_callback_pass_through_a_loop() {
 fn a_sender_is_not_stuck_when_the_daemon_hangs() {
     let daemon = Daemon::start("");
     let mut probe = Probe::start(&daemon, &["stuck", "lan0:p"]);
-    daemon.signal(Signal::STOP);
+    daemon.pause();
     probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let said = probe.succeed();
     daemon.signal(Signal::CONT);

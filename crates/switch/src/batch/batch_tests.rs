@@ -92,6 +92,18 @@ fn what_is_refused_takes_its_share_of_a_turn() {
 }
 
 #[test]
+fn the_first_frame_of_a_batch_decides_whether_addresses_are_learned() {
+    let memory = Mapping::private(4096).expect("memory");
+    let mut batch = BatchStorage::new(8).into_batch();
+    assert!(!batch.is_unlearned() && batch.takes_unlearned(false) && batch.takes_unlearned(true));
+    let place = memory.view(0, 60).expect("room");
+    assert!(place.write(&frame(mac(1), mac(0), 60, 0)));
+    batch.push(place, 60);
+    assert!(batch.is_unlearned() && batch.takes_unlearned(true) && !batch.takes_unlearned(false));
+    assert!(!batch.into_storage().into_batch().is_unlearned(), "the next batch is as usual");
+}
+
+#[test]
 fn a_rejected_frame_is_not_forwarded_and_counts_at_its_source() {
     let memory = Mapping::private(4096).expect("memory");
     let mut batch = BatchStorage::new(8).into_batch();

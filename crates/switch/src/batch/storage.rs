@@ -46,6 +46,8 @@ pub(super) struct Parts {
     pub(super) source_has_more: bool,
     /// True if most frames of the source wait for a limit.
     pub(super) source_waits: bool,
+    /// True if no address is learned from the frames.
+    pub(super) is_unlearned: bool,
     pub(super) count: usize,
     pub(super) limit: usize,
     /// Most frames, each segment counted as a frame.
@@ -97,6 +99,7 @@ impl BatchStorage {
             same_destination: false,
             source_has_more: false,
             source_waits: false,
+            is_unlearned: false,
             count: 0,
             limit,
             max_frames: usize::MAX,
@@ -130,7 +133,7 @@ impl Parts {
     fn clear(&mut self) {
         (self.class, self.needs, self.rejected, self.source_has_more) = (None, Accepts::NOTHING, false, false);
         (self.same_header, self.same_destination, self.source_waits) = (false, false, false);
-        (self.count, self.limit) = (0, self.entries.len());
+        (self.is_unlearned, self.count, self.limit) = (false, 0, self.entries.len());
         (self.max_frames, self.segments) = (usize::MAX, 0);
         (self.max_bytes, self.longest_frame) = (MAX_BYTES, 0);
         (self.bytes, self.segmentation_cost, self.draft_first_rest) = (0, 0, 0);
@@ -161,6 +164,22 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.count == 0
+    }
+
+    /// Returns true if a frame can be added whose source address is learned, or is not (netmap's `NS_NO_LEARN`): the
+    /// frames of one batch are all of the same kind. The first frame decides.
+    pub fn takes_unlearned(&mut self, is_unlearned: bool) -> bool {
+        if self.is_empty() {
+            self.parts.is_unlearned = is_unlearned;
+        }
+        self.parts.is_unlearned == is_unlearned
+    }
+
+    /// Returns true if no address is learned from the frames of the batch.
+    #[inline]
+    #[must_use]
+    pub fn is_unlearned(&self) -> bool {
+        self.parts.is_unlearned
     }
 
     /// Bytes of all frames in the batch.

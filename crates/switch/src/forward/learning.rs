@@ -16,13 +16,13 @@ impl Forward for Learning {
             return Self::forward_in(domain, batch, from, switch, now);
         }
         let table = switch.table();
-        let mut learned = Mac::BROADCAST;
+        let (mut learned, is_unlearned) = (Mac::BROADCAST, batch.is_unlearned());
         batch.set_destinations(|source, destination| {
             if !source.is_station() {
                 if !from.any_source {
                     return Destination::Drop(DropReason::BadSource);
                 }
-            } else if source != learned {
+            } else if source != learned && !is_unlearned {
                 table.learn_with(0, source, from.owner, now, switch);
                 learned = source;
             }
@@ -41,7 +41,7 @@ impl Forward for Learning {
 impl Learning {
     fn forward_in(domain: &Domain, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let table = switch.table();
-        let mut learned = (0, Mac::BROADCAST);
+        let (mut learned, is_unlearned) = ((0, Mac::BROADCAST), batch.is_unlearned());
         batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
             if !source.is_station() && !from.any_source {
                 return Destination::Drop(DropReason::BadSource);
@@ -50,7 +50,8 @@ impl Learning {
                 Ok(binding) => binding,
                 Err(reason) => return Destination::Drop(reason),
             };
-            if binding == SourceBinding::Learnable && source.is_station() && (vlan, source) != learned {
+            let is_new = source.is_station() && (vlan, source) != learned && !is_unlearned;
+            if binding == SourceBinding::Learnable && is_new {
                 table.learn_with(vlan, source, from.owner, now, switch);
                 learned = (vlan, source);
             }

@@ -1,5 +1,6 @@
 //! A daemon of one test, and the command against it.
 
+use std::fs::DirEntry;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::Receiver;
@@ -170,6 +171,18 @@ impl Daemon {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         self.child.signal(signal);
+    }
+
+    /// Stops it with SIGSTOP, and waits until none of its threads runs any more.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        let is_stopped = |thread: std::io::Result<DirEntry>| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in parentheses.
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        until("all threads have stopped", || threads.read_dir().unwrap().all(is_stopped));
     }
 
     /// Ends it with SIGKILL; another takes its place in the same directories.

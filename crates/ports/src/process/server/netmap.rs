@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use ringway_abi::attach::MessageError;
-use ringway_abi::netmap::{Family, Reply, Request};
+use ringway_abi::netmap::{Family, Reply, Request, tagged};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -113,11 +113,12 @@ impl Open {
     }
 
     /// Sends an answer. Returns false if the client has let its answers pile up.
-    pub(super) fn send(&self, socket: &OwnedFd, answer: &Answer) -> bool {
+    /// `tag`: that of the request.
+    pub(super) fn send(&self, socket: &OwnedFd, answer: &Answer, tag: u64) -> bool {
         match (answer, &self.registration) {
-            (Answer::Message(reply), _) => send_with_descriptors(socket, &reply.encode(), &[]),
+            (Answer::Message(reply), _) => send_with_descriptors(socket, &tagged(reply.encode(), tag), &[]),
             (Answer::Registration, Some(registration)) => {
-                let reply = Reply::Granted(registration.granted().clone()).encode();
+                let reply = tagged(Reply::Granted(registration.granted().clone()).encode(), tag);
                 let descriptors = registration.descriptors();
                 descriptors.is_some_and(|all| send_with_descriptors(socket, &reply, &all))
             }

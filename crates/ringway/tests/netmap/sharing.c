@@ -1,0 +1,332 @@
+/* Threads, processes and signal handlers that use one descriptor or one ring, and daemons that do not answer: `sharing NAME`. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "port.h"
+
+static volatile int stop, parked;
+
+static void on(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+static void reap(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void *syncs_and_parks(void *argument) {
+    struct port *port = argument;
+    while (stop >= 0) {
+        CHECK(ioctl(port->fd, NM_TXSYNC, NULL) == 0);
+        if (stop == 1) {
+            parked = 1;
+            while (stop == 1)
+                sched_yield();
+            parked = 0;
+        }
+    }
+    return NULL;
+}
+
+/* What a thread has put into a ring is sent when its own NIOCTXSYNC returns, although another thread synchronises the ring at the time. */
+static void threads_sync_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, syncs_and_parks, &a) == 0);
+    for (uint32_t at = 0; at < 2000; at++) {
+        CHECK(put(a.tx[0], 1, at, 1) == 1);
+        stop = 1;
+        CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+        double end = now() + 20;
+        while (!parked)
+            CHECK(now() < end);
+        expect(&b, at, 1);
+        stop = 0;
+        while (parked)
+            CHECK(now() < end);
+    }
+    stop = -1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+struct pair {
+    int tx, rx;
+};
+
+static void *syncs_both(void *argument) {
+    struct pair *pair = argument;
+    while (!stop)
+        CHECK(ioctl(pair->tx, NM_TXSYNC, NULL) == 0 && ioctl(pair->rx, NM_RXSYNC, NULL) == 0);
+    return NULL;
+}
+
+static void transfer(struct port *a, struct port *b) {
+    for (uint32_t at = 0; at < 60000; at += 60) {
+        send_frames(a, 1, at, 60);
+        expect(b, at, 60);
+        /* Gives the slots back: 63 frames fit. */
+        CHECK(ioctl(b->fd, NM_RXSYNC, NULL) == 0);
+    }
+}
+
+static struct port small(const char *name) {
+    return port_make(name, (struct nm_register){.tx_slots = 64, .rx_slots = 64});
+}
+
+/* Another thread synchronises the same rings by descriptors of its own. */
+static void two_descriptors_case(void) {
+    struct port a = small("lan0:a"), b = small("lan0:b"), same_a = small("lan0:a"), same_b = small("lan0:b");
+    struct pair pair = {same_a.fd, same_b.fd};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, syncs_both, &pair) == 0);
+    transfer(&a, &b);
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* A child synchronises the rings of its parent. */
+static void two_processes_case(void) {
+    struct port a = small("lan0:a"), b = small("lan0:b");
+    pid_t child = fork();
+    if (child == 0) {
+        /* A parent that fails leaves nobody behind. */
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        struct pair pair = {a.fd, b.fd};
+        syncs_both(&pair);
+    }
+    transfer(&a, &b);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+static void ends_thread(int number) {
+    (void)number;
+    syscall(SYS_exit, 0);
+}
+
+static void *syncs_until_it_ends(void *argument) {
+    struct port *port = argument;
+    parked = 1;
+    for (double end = now() + 20; now() < end;)
+        ioctl(port->fd, NM_TXSYNC, NULL);
+    return NULL;
+}
+
+/* A thread ends wherever it is in a synchronisation. */
+static void dead_thread_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    on(SIGUSR2, ends_thread);
+    for (uint32_t at = 0; at < 300; at++) {
+        pthread_t thread;
+        parked = 0;
+        CHECK(pthread_create(&thread, NULL, syncs_until_it_ends, &a) == 0);
+        while (!parked)
+            sched_yield();
+        CHECK(pthread_kill(thread, SIGUSR2) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(put(a.tx[0], 1, at, 1) == 1 && ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+        expect(&b, at, 1);
+    }
+}
+
+static void asks(int fd, const char *name, uint32_t slots) {
+    for (int i = 0; i < 3000; i++) {
+        struct nm_port_info info = {0};
+        int error = control(fd, name, REQ_PORT_INFO, &info, NULL);
+        if (error || info.tx_slots != slots)
+            FAIL("%s: errno %d, %u slots instead of %u", name, error, info.tx_slots, slots);
+    }
+}
+
+/* A parent and its child ask about different ports on one descriptor. */
+static void own_answers_case(void) {
+    struct port a = port_make("lan0:a", (struct nm_register){.tx_slots = 128}), b = port_make("lan0:b", (struct nm_register){.tx_slots = 256});
+    CHECK(a.fd != b.fd);
+    int fd = open("/dev/netmap", O_RDWR);
+    pid_t child = fork();
+    asks(fd, child == 0 ? "lan0:a" : "lan0:b", child == 0 ? 128 : 256);
+    if (child == 0)
+        _exit(0);
+    reap(child);
+}
+
+/* Sends a request as another process that shares the descriptor would, and does not take the answer. */
+static void leave_an_answer(int fd, uint32_t number) {
+    unsigned char request[128] = {0x72, 0x6e, 0x6d, 0x71, 2, 0, 5, 0};
+    memcpy(request + 8, &number, 4);
+    memcpy(request + 120, "of other", 8);
+    CHECK(send(fd, request, sizeof(request), 0) == sizeof(request));
+    struct pollfd answered = {.fd = fd, .events = POLLIN};
+    CHECK(syscall(SYS_poll, &answered, 1, 10000) == 1);
+}
+
+static void left_answers_case(void) {
+    struct port a = port_make("lan0:a", (struct nm_register){.tx_slots = 128});
+    leave_an_answer(a.fd, 9999);
+    struct pollfd fd = {.fd = a.fd, .events = POLLIN};
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    CHECK(poll(&fd, 1, 300) == 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    CHECK((after.tv_sec - before.tv_sec) * 1e9 + after.tv_nsec - before.tv_nsec < 1e8);
+    leave_an_answer(a.fd, 0);
+    double start = now();
+    struct nm_port_info info = {0};
+    CHECK(control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL) == 0 && info.tx_slots == 128);
+    CHECK(now() - start < 9);
+    asks(a.fd, "lan0:a", 128);
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+}
+
+static void *opens(void *argument) {
+    (void)argument;
+    CHECK(open("/dev/netmap", O_RDWR) >= 0);
+    return NULL;
+}
+
+/* Each process forks while its thread opens for the first time. */
+static void fork_open_case(void) {
+    for (int round = 0; round < 500; round++) {
+        pid_t fresh = fork();
+        if (fresh == 0) {
+            alarm(10);
+            pthread_t thread;
+            CHECK(pthread_create(&thread, NULL, opens, NULL) == 0);
+            for (volatile int i = 0; i < round * 200; i++)
+                ;
+            pid_t child = fork();
+            if (child == 0) {
+                alarm(10);
+                opens(NULL);
+                _exit(0);
+            }
+            CHECK(pthread_join(thread, NULL) == 0);
+            reap(child);
+            _exit(0);
+        }
+        reap(fresh);
+    }
+}
+
+static volatile int victim = -1;
+static pthread_t waiting;
+
+static void closes(int number) {
+    (void)number;
+    if (victim >= 0)
+        CHECK(close(victim) == 0);
+    victim = -1;
+}
+
+static void *signals(void *argument) {
+    while (!stop) {
+        CHECK(pthread_kill(waiting, SIGUSR1) == 0);
+        for (volatile int i = 0; i < 3000; i++)
+            ;
+    }
+    return argument;
+}
+
+static void signal_close_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 1}, events[8];
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    waiting = pthread_self();
+    on(SIGUSR1, closes);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, signals, NULL) == 0);
+    /* Often, but not for ever where threads that share a processor spin for each other. */
+    double enough = now() + 5;
+    for (int i = 0; i < 20000 && now() < enough; i++) {
+        int copy = dup(a.fd);
+        CHECK(copy >= 0);
+        victim = copy;
+        double end = now() + 20;
+        while (victim >= 0) {
+            int found = epoll_wait(set, events, 8, 0);
+            CHECK(found == 0 || (found < 0 && errno == EINTR));
+            CHECK(now() < end);
+        }
+    }
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    send_frames(&a, 1, 0, 1);
+    CHECK(epoll_wait(set, events, 8, 10000) == 1 && events[0].data.u64 == 1);
+    expect(&b, 0, 1);
+}
+
+static void nothing(int number) {
+    (void)number;
+}
+
+static double begun;
+
+/* From now on signals interrupt every sleep. */
+static void interrupt_all(void) {
+    on(SIGPROF, nothing);
+    on(SIGVTALRM, nothing);
+    on(SIGUSR1, nothing);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    timer_t timer;
+    struct itimerspec each = {.it_value.tv_nsec = 1000000, .it_interval.tv_nsec = 200000000};
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &each, NULL) == 0);
+    begun = now();
+}
+
+static void in_time(int error, int wanted) {
+    if (error != wanted || now() - begun < 9 || now() - begun > 20)
+        FAIL("errno %d after %.1f seconds", error, now() - begun);
+}
+
+/* The daemon accepts no connection, and others wait for it to do so. */
+static void late_open_case(void) {
+    interrupt_all();
+    for (int error = 0; error == 0;) {
+        begun = now();
+        error = open("/dev/netmap", O_RDWR) < 0 ? errno : 0;
+        in_time(error, ENXIO);
+    }
+}
+
+static void late_answer_case(void) {
+    int fd = open("/dev/netmap", O_RDWR);
+    CHECK(fd >= 0);
+    interrupt_all();
+    struct nm_port_info info = {0};
+    in_time(control(fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
+}
+
+/* The list of ports never ends. */
+static void late_list_case(void) {
+    int fd = open("/dev/netmap", O_RDWR);
+    CHECK(fd >= 0);
+    interrupt_all();
+    struct nm_list list = {0};
+    in_time(control(fd, "lan9:none", REQ_LIST, &list, NULL), ENXIO);
+}
+
+static const struct { const char *name; void (*run)(void); } cases[] = {
+    {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
+    {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
+    {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
+    {"late-answer", late_answer_case}, {"late-list", late_list_case},
+};
+
+int main(int argc, char **argv) {
+    alarm(100);
+    for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (!strcmp(argv[1], cases[i].name))
+            return cases[i].run(), 0;
+    FAIL("usage: sharing NAME");
+}

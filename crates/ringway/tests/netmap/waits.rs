@@ -1,0 +1,82 @@
+//! Waits: epoll sets that change while threads sleep, sets within sets, cancelled threads, and pointers that are wrong.
+//!
+//! Each test runs one case of `waits.c`.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use ringway_scenes::{Daemon, Said};
+
+use super::{CONFIG, compiled, preloaded};
+
+fn case(name: &str) {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let program = compiled(&PROGRAM, "waits");
+    let said = Said::from(preloaded(program, &Daemon::start(CONFIG)).arg(name).output().unwrap());
+    assert_eq!(said.code, Some(0), "case {name}: {}", said.err);
+}
+
+#[test]
+fn a_thread_that_sleeps_in_a_set_hears_of_a_netmap_descriptor_that_is_added() {
+    case("added");
+}
+
+#[test]
+fn a_thread_that_sleeps_in_a_set_hears_of_the_first_netmap_descriptor_of_the_set() {
+    case("first");
+}
+
+#[test]
+fn a_thread_that_sleeps_in_a_set_hears_of_a_descriptor_whose_events_are_modified() {
+    case("modified");
+}
+
+#[test]
+fn poll_of_a_set_reports_netmap_descriptors_and_others_in_it() {
+    case("polled");
+}
+
+#[test]
+fn a_set_within_a_set_reports_frames() {
+    case("nested");
+}
+
+#[test]
+fn two_threads_that_add_the_first_descriptors_at_once_make_one_set() {
+    case("race");
+}
+
+#[test]
+fn descriptors_added_to_what_is_no_set_leave_nothing_behind() {
+    case("no-set");
+}
+
+#[test]
+fn a_ready_descriptor_does_not_keep_others_out_of_a_small_array() {
+    case("fair");
+}
+
+#[test]
+fn a_select_with_more_bits_than_the_kernel_has_descriptors_touches_only_the_sets() {
+    case("select");
+}
+
+#[test]
+fn bad_pointers_give_efault() {
+    case("pointers");
+}
+
+#[test]
+fn a_thread_that_waits_for_netmap_can_be_cancelled() {
+    case("cancel");
+}
+
+#[test]
+fn a_close_range_that_fails_closes_nothing() {
+    case("close-range");
+}
+
+#[test]
+fn memory_that_cannot_be_mapped_is_enomem_and_leaves_the_port_to_others() {
+    case("unmapped");
+}
