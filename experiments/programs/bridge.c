@@ -9,7 +9,7 @@
 #include "packet_end.h"
 #include "turns.h"
 
-enum { ONE = 1, OTHER = 2, BATCH = 256, BUFFER_BYTES = 16 << 20 };
+enum { ONE = 1, OTHER = 2, BATCH = 256 };
 
 static struct netmap_end netmap_one, netmap_other;
 static struct packet_end packet_one, packet_other;
@@ -27,7 +27,6 @@ static pcap_t *device_open(const char *name) {
     pcap_set_timeout(device, 1);
     /* A frame is there as soon as it has come. Linux then keeps each frame in a place of its own. */
     pcap_set_immediate_mode(device, 1);
-    pcap_set_buffer_size(device, BUFFER_BYTES);
     if (pcap_activate(device) < 0)
         FAIL("%s: %s", name, pcap_geterr(device));
     if (pcap_setdirection(device, PCAP_D_IN) < 0 || pcap_setnonblock(device, 1, error) < 0)
@@ -106,5 +105,5 @@ int main(int count, char **words) {
         packet_aim(&packet_one, OTHER, ONE, size);
         packet_aim(&packet_other, ONE, OTHER, size);
     }
-    serve(by_turns);
+    serve(by_turns, FRAMES_BEFORE);
 }

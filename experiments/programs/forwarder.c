@@ -97,5 +97,5 @@ int main(int count, char **words) {
     if (count == 9)
         count_batches(atoi(words[8]));
     else
-        serve(by_turns);
+        serve(by_turns, FRAMES_BEFORE);
 }

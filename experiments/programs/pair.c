@@ -88,5 +88,5 @@ int main(int count, char **words) {
         packet_sender.batch = send_batch;
         packet_receiver.batch = receive_batch;
     }
-    serve(strcmp(words[8], "two") == 0 ? by_two_threads : by_turns);
+    serve(strcmp(words[8], "two") == 0 ? by_two_threads : by_turns, FRAMES_BEFORE);
 }

@@ -78,6 +78,9 @@ pub struct Unavailable {
     pub peer: String,
     /// The reason.
     pub reason: String,
+    /// A program or a header that it needs is not installed.
+    #[serde(default)]
+    pub lacks_tool: bool,
 }
 
 /// One figure.
@@ -189,6 +192,12 @@ impl Figure {
         !self.has_ours() && self.disturbed.contains(RINGWAY)
     }
 
+    /// Returns true if Ringway's own curve is left out because a tool is not installed.
+    #[must_use]
+    pub fn lacks_tool(&self) -> bool {
+        !self.has_ours() && self.unavailable.iter().any(|curve| curve.peer == RINGWAY && curve.lacks_tool)
+    }
+
     /// Returns a table for a terminal, one line per point.
     #[must_use]
     pub fn text(&self) -> String {
@@ -211,7 +220,7 @@ impl Figure {
             table.row(words.into_iter().chain(numbers).chain(divisors.iter().map(ratio)).chain(trips).collect());
         }
         let mut text = format!("{name}: {title} ({source})\n  {}\n{}", self.command, table.text());
-        for Unavailable { peer, reason } in &self.unavailable {
+        for Unavailable { peer, reason, .. } in &self.unavailable {
             let _ = writeln!(text, "  peer {peer} not available: {reason}");
         }
         for note in &self.notes {
@@ -314,7 +323,7 @@ mod tests {
         let x = Axis { label: "destinations", unit: "ports", logarithmic: true };
         let heading = Heading { name: "test".into(), title: "Test".into(), source: "none", x, y };
         let reason = String::from("vde_switch is not installed");
-        let unavailable = vec![Unavailable { peer: "vde".into(), reason }];
+        let unavailable = vec![Unavailable { peer: "vde".into(), reason, lacks_tool: false }];
         Figure::new(heading, "ringway bench test".into(), Outcome { samples, ..Outcome::default() }, unavailable)
     }
 

@@ -158,7 +158,8 @@ impl Lineup {
         self.add_at(series, x as f64, contestant);
     }
 
-    /// Adds a contestant at any place `x`, or notes once why its curve is missing or incomplete.
+    /// Adds a contestant at any place `x`, or notes once why its curve is missing or incomplete. An error of this program's own that is
+    /// `Unsupported` says that a tool is not installed.
     pub fn add_at<C: Contestant + 'static>(&mut self, series: &str, x: f64, contestant: io::Result<C>) {
         if series != ANCHOR && !self.options.wants(series) {
             self.left_out.insert(series.to_owned());
@@ -171,8 +172,9 @@ impl Lineup {
             }
             Err(error) => {
                 let (peer, reason) = (series.to_owned(), error.to_string());
+                let lacks_tool = error.kind() == io::ErrorKind::Unsupported && error.raw_os_error().is_none();
                 if !self.unavailable.iter().any(|known| known.peer == peer && known.reason == reason) {
-                    self.unavailable.push(Unavailable { peer, reason });
+                    self.unavailable.push(Unavailable { peer, reason, lacks_tool });
                 }
             }
         }

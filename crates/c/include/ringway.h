@@ -56,7 +56,7 @@
 #define RINGWAY_E_SYSTEM -7
 
 /*
- The shared memory differs from what the switch announced.
+ The shared memory differs from what the switch announced, or the program's memory has no room for the buffers of a port.
  */
 #define RINGWAY_E_MEMORY -8
 
@@ -69,6 +69,11 @@
  The offload header contradicts itself.
  */
 #define RINGWAY_E_OFFLOAD -10
+
+/*
+ A signal has ended the wait.
+ */
+#define RINGWAY_E_INTERRUPTED -11
 
 /*
  A flag of a slot: the frame continues in the next slot.
@@ -104,6 +109,17 @@
  A kind of segmentation: UDP into datagrams.
  */
 #define RINGWAY_GSO_UDP 5
+
+/*
+ A part of a memory that the program has to itself. ringway_area_take() and ringway_area_take_at() take it, ringway_area_free() ends
+ it.
+ */
+typedef struct ringway_area ringway_area;
+
+/*
+ Memory of the program for its ports. ringway_memory_new() and ringway_memory_from_fd() make it, ringway_memory_free() ends it.
+ */
+typedef struct ringway_memory ringway_memory;
 
 /*
  A process port. ringway_attach() makes it, ringway_detach() ends it.
@@ -221,7 +237,7 @@ typedef struct ringway_run {
    */
   uint64_t (*slots)[2];
   /*
-   Buffer 0. The others follow.
+   Buffer 0.
    */
   uint8_t *buffers;
   /*
@@ -232,6 +248,10 @@ typedef struct ringway_run {
    Number of bytes of a buffer.
    */
   uint32_t buffer_size;
+  /*
+   Bytes from one number of a buffer to the next.
+   */
+  uint32_t stride;
 } ringway_run;
 
 /*
@@ -304,7 +324,8 @@ int ringway_flush(struct ringway_port *port);
 
 /*
  Sleeps until a frame can be received, for at most `timeout_ns` nanoseconds; without end if it is negative. Returns 1 if there is
- a frame, 0 after the time, RINGWAY_E_ENDED when the switch has ended the port. Uses all rings.
+ a frame, 0 after the time, RINGWAY_E_INTERRUPTED after a signal that a handler has taken (whatever its SA_RESTART says) or after
+ the process was stopped and continued, RINGWAY_E_ENDED when the switch has ended the port. Uses all rings.
  */
 int ringway_wait_rx(struct ringway_port *port,
                     int64_t timeout_ns);
@@ -480,13 +501,84 @@ int ringway_drain(struct ringway_port *port,
                   ringway_take take,
                   void *context);
 
+/*
+ Makes a memory of `bytes` zeroed bytes, and stores it in `*memory`. Frames are sent from multiples of `unit`: a power of two from 1
+ to 64. The memory has less than 2^32 units. Returns 0; after an error `*memory` is NULL.
+ */
+int ringway_memory_new(size_t bytes,
+                       uint32_t unit,
+                       struct ringway_memory **memory);
+
+/*
+ Makes a memory of the whole of a memfd, like ringway_memory_new(). The library seals it against shrinking (F_SEAL_SHRINK), if it is
+ not sealed. The caller keeps its descriptor, and may close it.
+ */
+int ringway_memory_from_fd(int fd,
+                           uint32_t unit,
+                           struct ringway_memory **memory);
+
+/*
+ Ends a memory. Ports and areas that use it keep what they use. `memory` may be NULL.
+ */
+void ringway_memory_free(struct ringway_memory *memory);
+
+/*
+ Takes `bytes` bytes of a memory that nothing else has, and stores the area in `*area`. They stay taken. Returns 1, or 0 if so many
+ are not left in one piece: then `*area` is NULL.
+ */
+int ringway_area_take(struct ringway_memory *memory,
+                      size_t bytes,
+                      struct ringway_area **area);
+
+/*
+ Takes the `bytes` bytes from `offset` on, like ringway_area_take(). Returns 0 if a part of them is taken already, is outside, or is in
+ the first two units. While an area exists, the program uses these bytes only through the area.
+ */
+int ringway_area_take_at(struct ringway_memory *memory,
+                         size_t offset,
+                         size_t bytes,
+                         struct ringway_area **area);
+
+/*
+ Returns the first byte of an area; NULL if `area` is NULL.
+ */
+void *ringway_area_data(struct ringway_area *area);
+
+/*
+ Ends an area. Its bytes stay taken. Frames that were queued from it have to be sent before. `area` may be NULL.
+ */
+void ringway_area_free(struct ringway_area *area);
+
+/*
+ Attaches like ringway_attach(), with the port's buffers in `memory` instead of in memory of the switch. The port takes a part of the
+ memory for the buffers of its slots; RINGWAY_E_MEMORY if there is no room for them. Ports of one process may share a memory.
+ */
+int ringway_attach_with_memory(const char *socket,
+                               const char *name,
+                               const struct ringway_shape *shape,
+                               struct ringway_memory *memory,
+                               struct ringway_port **port,
+                               char *text,
+                               size_t text_size);
+
+/*
+ Queues `length` bytes of an area from `offset` on as a frame, without a copy: the switch reads them when it takes the frame. That is
+ done when ringway_room() is the number of slots less 1. The area is in the port's memory, and the frame begins at a multiple of the
+ memory's unit. Returns as ringway_push().
+ */
+int ringway_push_from(struct ringway_port *port,
+                      uint32_t ring,
+                      const struct ringway_area *area,
+                      size_t offset,
+                      size_t length);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
 
 /* The bytes of a slot: slot 0 is the first of the run. */
 static inline uint8_t *ringway_run_data(const ringway_run *run, uint32_t slot) {
-    return run->buffers + (size_t)(uint32_t)run->slots[slot][0] * run->buffer_size;
+    return run->buffers + (size_t)(uint32_t)run->slots[slot][0] * run->stride;
 }
 
 /* The number of bytes of a received slot. */

@@ -18,12 +18,14 @@ pub const RINGWAY_E_REFUSED: c_int = -5;
 pub const RINGWAY_E_ENDED: c_int = -6;
 /// The dialogue with the switch failed, or a system call did.
 pub const RINGWAY_E_SYSTEM: c_int = -7;
-/// The shared memory differs from what the switch announced.
+/// The shared memory differs from what the switch announced, or the program's memory has no room for the buffers of a port.
 pub const RINGWAY_E_MEMORY: c_int = -8;
 /// The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop).
 pub const RINGWAY_E_LENGTH: c_int = -9;
 /// The offload header contradicts itself.
 pub const RINGWAY_E_OFFLOAD: c_int = -10;
+/// A signal has ended the wait.
+pub const RINGWAY_E_INTERRUPTED: c_int = -11;
 
 /// Returns the text of an error code. The text is constant.
 #[unsafe(no_mangle)]
@@ -37,9 +39,10 @@ pub extern "C" fn ringway_strerror(code: c_int) -> *const c_char {
         RINGWAY_E_REFUSED => c"the switch refused the request",
         RINGWAY_E_ENDED => c"the switch has ended the port",
         RINGWAY_E_SYSTEM => c"the dialogue with the switch failed",
-        RINGWAY_E_MEMORY => c"the shared memory differs from what the switch announced",
+        RINGWAY_E_MEMORY => c"the shared memory is not what the port needs",
         RINGWAY_E_LENGTH => c"the frame is too long",
         RINGWAY_E_OFFLOAD => c"the offload header contradicts itself",
+        RINGWAY_E_INTERRUPTED => c"a signal has ended the wait",
         _ => c"unknown error code",
     };
     text.as_ptr()
@@ -52,6 +55,7 @@ pub(crate) fn code(error: &AttachError) -> c_int {
         AttachError::Name(_) => RINGWAY_E_NAME,
         AttachError::Unreachable { .. } => RINGWAY_E_UNREACHABLE,
         AttachError::Refused(_) => RINGWAY_E_REFUSED,
+        AttachError::Interrupted => RINGWAY_E_INTERRUPTED,
         AttachError::Dialogue(_) => RINGWAY_E_SYSTEM,
         AttachError::Memory(_) => RINGWAY_E_MEMORY,
     }
@@ -84,9 +88,9 @@ mod tests {
     fn every_code_has_a_text_of_its_own() {
         // SAFETY: the texts are constant.
         let text = |code| unsafe { CStr::from_ptr(ringway_strerror(code)) }.to_str().unwrap();
-        let texts: std::collections::BTreeSet<_> = (-11..=0).map(text).collect();
-        assert_eq!(texts.len(), 12, "{texts:?}");
-        assert_eq!(text(-11), text(i32::MIN));
+        let texts: std::collections::BTreeSet<_> = (-12..=0).map(text).collect();
+        assert_eq!(texts.len(), 13, "{texts:?}");
+        assert_eq!(text(-12), text(i32::MIN));
     }
 
     #[test]

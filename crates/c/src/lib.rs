@@ -12,6 +12,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod error;
+mod memory;
 mod offload;
 mod port;
 mod ring;
@@ -19,6 +20,7 @@ mod rx;
 mod tx;
 
 pub use error::*;
+pub use memory::*;
 pub use offload::*;
 pub use port::*;
 pub use ring::*;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::time::Duration;
 
-use ringway_client::{AttachError, RxRing, TxRing};
+use ringway_client::{AttachError, ExternalMemory, RxRing, TxRing};
 
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_ENDED, RINGWAY_E_NAME, RINGWAY_E_SHAPE, code, copy_text};
 
@@ -62,18 +62,32 @@ pub unsafe extern "C" fn ringway_attach(
     text: *mut c_char,
     text_size: usize,
 ) -> c_int {
-    if port.is_null() {
-        // SAFETY: the caller's buffer.
-        unsafe { copy_text("port is NULL", text, text_size) };
-        return RINGWAY_E_ARGUMENT;
-    }
     // SAFETY: the caller's pointers, as this function's comment describes them.
-    let (made, result) = match unsafe { attach(socket, name, shape) } {
+    unsafe { store(Port::attach(socket, name, shape, None), port, text, text_size) }
+}
+
+/// Why there is no port: the code and the text.
+pub(crate) type Failure = (c_int, String);
+
+/// Stores an attached port, or NULL and the text of the failure. Returns the code.
+///
+/// # Safety
+/// The caller's pointers, as the comment of `ringway_attach` describes them.
+pub(crate) unsafe fn store(
+    attached: Result<Box<Port>, Failure>,
+    port: *mut *mut Port,
+    text: *mut c_char,
+    text_size: usize,
+) -> c_int {
+    let attached = if port.is_null() { Err((RINGWAY_E_ARGUMENT, "port is NULL".to_owned())) } else { attached };
+    let (made, result) = match attached {
         Ok(port) => (Box::into_raw(port), Ok(())),
         Err(failure) => (ptr::null_mut(), Err(failure)),
     };
-    // SAFETY: not NULL, and the caller's.
-    unsafe { *port = made };
+    if !port.is_null() {
+        // SAFETY: the caller's.
+        unsafe { *port = made };
+    }
     match result {
         Ok(()) => 0,
         Err((code, message)) => {
@@ -82,36 +96,6 @@ pub unsafe extern "C" fn ringway_attach(
             code
         }
     }
-}
-
-type Failure = (c_int, String);
-
-/// Attaches a port.
-///
-/// # Safety
-/// `socket` and `name` are NULL or strings that end with NUL; `shape` is as for [`read_shape`].
-unsafe fn attach(socket: *const c_char, name: *const c_char, shape: *const Shape) -> Result<Box<Port>, Failure> {
-    if name.is_null() {
-        return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
-    }
-    let socket = if socket.is_null() {
-        std::env::var_os("RINGWAY_ATTACH_SOCKET").unwrap_or_else(|| DEFAULT_SOCKET.into())
-    } else {
-        // SAFETY: a string of the caller.
-        OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()).to_owned()
-    };
-    // SAFETY: a string of the caller, not NULL.
-    let name = unsafe { CStr::from_ptr(name) };
-    let name = name.to_str().map_err(|_| (RINGWAY_E_NAME, format!("the name {name:?} is not UTF-8")))?;
-    // SAFETY: NULL or a shape of the caller.
-    let shape = unsafe { read_shape(shape) }?;
-    let mut port = ringway_client::Port::attach(&socket, name, shape).map_err(|error| {
-        let code = code(&error);
-        (code, error.to_string())
-    })?;
-    let (tx, tx_rings) = (port.tx_rings().as_mut_ptr(), port.tx_rings().len() as u32);
-    let (rx, rx_rings) = (port.rx_rings().as_mut_ptr(), port.rx_rings().len() as u32);
-    Ok(Box::new(Port { port, ended: None, tx, tx_rings, rx, rx_rings }))
 }
 
 /// Reads a shape that a program with an older or a newer header made.
@@ -168,6 +152,43 @@ pub unsafe extern "C" fn ringway_detach(port: *mut Port) {
 }
 
 impl Port {
+    /// Attaches a port, with its buffers in `memory` if there is one.
+    ///
+    /// # Safety
+    /// `socket` and `name` are NULL or strings that end with NUL; `shape` is as for [`read_shape`].
+    pub(crate) unsafe fn attach(
+        socket: *const c_char,
+        name: *const c_char,
+        shape: *const Shape,
+        memory: Option<&mut ExternalMemory>,
+    ) -> Result<Box<Port>, Failure> {
+        if name.is_null() {
+            return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
+        }
+        let socket = if socket.is_null() {
+            std::env::var_os("RINGWAY_ATTACH_SOCKET").unwrap_or_else(|| DEFAULT_SOCKET.into())
+        } else {
+            // SAFETY: a string of the caller.
+            OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()).to_owned()
+        };
+        // SAFETY: a string of the caller, not NULL.
+        let name = unsafe { CStr::from_ptr(name) };
+        let name = name.to_str().map_err(|_| (RINGWAY_E_NAME, format!("the name {name:?} is not UTF-8")))?;
+        // SAFETY: NULL or a shape of the caller.
+        let shape = unsafe { read_shape(shape) }?;
+        let attached = match memory {
+            // No port of this library has extra buffers.
+            Some(memory) => {
+                ringway_client::Port::attach_with_memory(&socket, name, shape, memory).map(|(port, _)| port)
+            }
+            None => ringway_client::Port::attach(&socket, name, shape),
+        };
+        let mut port = attached.map_err(|error| (code(&error), error.to_string()))?;
+        let (tx, tx_rings) = (port.tx_rings().as_mut_ptr(), port.tx_rings().len() as u32);
+        let (rx, rx_rings) = (port.rx_rings().as_mut_ptr(), port.rx_rings().len() as u32);
+        Ok(Box::new(Port { port, ended: None, tx, tx_rings, rx, rx_rings }))
+    }
+
     /// Returns a transmit ring.
     ///
     /// # Safety
@@ -260,12 +281,13 @@ pub unsafe extern "C" fn ringway_flush(port: *mut Port) -> c_int {
 }
 
 /// Sleeps until a frame can be received, for at most `timeout_ns` nanoseconds; without end if it is negative. Returns 1 if there is
-/// a frame, 0 after the time, RINGWAY_E_ENDED when the switch has ended the port. Uses all rings.
+/// a frame, 0 after the time, RINGWAY_E_INTERRUPTED after a signal that a handler has taken (whatever its SA_RESTART says) or after
+/// the process was stopped and continued, RINGWAY_E_ENDED when the switch has ended the port. Uses all rings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_wait_rx(port: *mut Port, timeout_ns: i64) -> c_int {
     // SAFETY: the caller's port.
     let Some(port) = (unsafe { Port::whole(port) }) else { return RINGWAY_E_ARGUMENT };
-    port.wait(timeout_ns, ringway_client::Port::wait_rx)
+    port.wait(timeout_ns, ringway_client::Port::wait_rx_or_signal)
 }
 
 /// Sleeps until a frame can be sent, like ringway_wait_rx().
@@ -273,7 +295,7 @@ pub unsafe extern "C" fn ringway_wait_rx(port: *mut Port, timeout_ns: i64) -> c_
 pub unsafe extern "C" fn ringway_wait_tx(port: *mut Port, timeout_ns: i64) -> c_int {
     // SAFETY: the caller's port.
     let Some(port) = (unsafe { Port::whole(port) }) else { return RINGWAY_E_ARGUMENT };
-    port.wait(timeout_ns, ringway_client::Port::wait_tx)
+    port.wait(timeout_ns, ringway_client::Port::wait_tx_or_signal)
 }
 
 /// Returns the descriptor that is readable after a call, for the caller's own event loop. Ask for calls with ringway_want_rx() and

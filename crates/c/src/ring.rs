@@ -38,12 +38,14 @@ pub struct Run {
     /// Two words for each slot: the first has the number of the buffer in bits 0 to 31, the length in bits 32 to 47, flags in bits 48
     /// to 63 (32: the frame continues in the next slot).
     pub slots: *mut [u64; 2],
-    /// Buffer 0. The others follow.
+    /// Buffer 0.
     pub buffers: *mut u8,
     /// Number of slots.
     pub count: u32,
     /// Number of bytes of a buffer.
     pub buffer_size: u32,
+    /// Bytes from one number of a buffer to the next.
+    pub stride: u32,
 }
 
 impl Run {
@@ -60,7 +62,7 @@ impl Run {
     /// Returns the buffer that a slot's word names. The library trusts the switch, which has written the number.
     #[inline]
     pub(crate) fn data(&self, word: u64) -> *mut u8 {
-        self.buffers.wrapping_add(word as u32 as usize * self.buffer_size as usize)
+        self.buffers.wrapping_add(word as u32 as usize * self.stride as usize)
     }
 
     /// Stores what `slot` makes of each slot's word and buffer. Returns the place after the last one.
@@ -84,6 +86,6 @@ impl From<ringway_client::Run> for Run {
     #[inline]
     fn from(run: ringway_client::Run) -> Self {
         let (slots, buffers) = (run.slots.as_ptr().cast(), run.buffers.as_ptr());
-        Self { slots, buffers, count: run.count, buffer_size: run.buffer_size }
+        Self { slots, buffers, count: run.count, buffer_size: run.buffer_size, stride: run.stride }
     }
 }

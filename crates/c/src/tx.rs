@@ -29,7 +29,7 @@ pub unsafe extern "C" fn ringway_room(port: *mut Port, ring: u32) -> c_int {
 
 /// Returns the result for a frame that was not queued: no room now, or never.
 #[cold]
-fn not_queued(tx: &TxRing, length: usize) -> c_int {
+pub(crate) fn not_queued(tx: &TxRing, length: usize) -> c_int {
     let longest = tx.buffer_size() * MAX_SLOTS_PER_FRAME.min(tx.slots() - 1);
     if length > longest { RINGWAY_E_LENGTH } else { 0 }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 /// The command that writes the header again.
 const UPDATE: &str = "UPDATE=1 cargo test --profile tests -p ringway-c --test header";
 /// In the order in which a reader needs them.
-const SOURCES: [&str; 6] = ["error", "ring", "offload", "port", "tx", "rx"];
+const SOURCES: [&str; 7] = ["error", "ring", "offload", "port", "tx", "rx", "memory"];
 
 fn generated(folder: &Path) -> String {
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();

@@ -22,6 +22,9 @@ pub enum AttachError {
     /// The switch refused the request or ended the port, for this reason.
     #[error("the switch refused: {0}")]
     Refused(String),
+    /// A signal has ended a wait of [`crate::Port::wait_rx_or_signal`] or [`crate::Port::wait_tx_or_signal`].
+    #[error("a signal has ended the wait")]
+    Interrupted,
     /// The attach dialogue failed.
     #[error("attach dialogue: {0}")]
     Dialogue(#[source] io::Error),

@@ -218,23 +218,45 @@ impl Port {
         }
     }
 
-    /// Sleeps until a frame can be received. Returns false when `timeout` has passed first.
+    /// Sleeps until a frame can be received. Returns false when `timeout` has passed first. Signals do not end the sleep.
     ///
     /// # Errors
     /// The switch has ended the port, with its reason.
     pub fn wait_rx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
-        self.wait(timeout, Port::want_rx)
+        self.wait(timeout, Port::want_rx, false)
     }
 
-    /// Sleeps until a frame can be sent. Returns false when `timeout` has passed first.
+    /// Sleeps until a frame can be sent. Returns false when `timeout` has passed first. Signals do not end the sleep.
     ///
     /// # Errors
     /// The switch has ended the port, with its reason.
     pub fn wait_tx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
-        self.wait(timeout, Port::want_tx)
+        self.wait(timeout, Port::want_tx, false)
     }
 
-    fn wait(&mut self, timeout: Duration, want: fn(&mut Port) -> bool) -> Result<bool, AttachError> {
+    /// Sleeps like [`Port::wait_rx`], until a signal comes.
+    ///
+    /// # Errors
+    /// [`AttachError::Interrupted`] after a signal that a handler has taken, or after the process was stopped and continued; the
+    /// switch has ended the port, with its reason.
+    pub fn wait_rx_or_signal(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_rx, true)
+    }
+
+    /// Sleeps like [`Port::wait_tx`], until a signal comes.
+    ///
+    /// # Errors
+    /// As [`Port::wait_rx_or_signal`].
+    pub fn wait_tx_or_signal(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_tx, true)
+    }
+
+    fn wait(
+        &mut self,
+        timeout: Duration,
+        want: fn(&mut Port) -> bool,
+        signals_end_it: bool,
+    ) -> Result<bool, AttachError> {
         let mut began = None;
         loop {
             if want(self) {
@@ -247,9 +269,19 @@ impl Port {
                 self.want_nothing();
                 return Ok(false);
             }
-            if self.sleep(left, now).map_err(AttachError::Dialogue)? {
-                let reason = end_reason(&self.connection);
-                return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
+            match self.sleep(left, now) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let reason = end_reason(&self.connection);
+                    return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if signals_end_it {
+                        self.want_nothing();
+                        return Err(AttachError::Interrupted);
+                    }
+                }
+                Err(error) => return Err(AttachError::Dialogue(error)),
             }
         }
     }

@@ -43,6 +43,9 @@ impl Sleep {
 
     /// Sleeps until a call arrives, for at most `longest`. May return early without a reason. Returns true when the
     /// connection has ended.
+    ///
+    /// # Errors
+    /// `Interrupted` after a signal; otherwise the kernel refuses.
     pub(crate) fn until_called(&mut self, longest: Duration, now: Instant) -> io::Result<bool> {
         let time = timespec(longest);
         let own = if longest < LONG {
@@ -52,11 +55,7 @@ impl Sleep {
             None
         };
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 3];
-        let count = match epoll::wait(&self.epoll, &mut events[..], own) {
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
+        let count = epoll::wait(&self.epoll, &mut events[..], own)?;
         let is = |token| events[..count].iter().any(|event| event.data.u64() == token);
         if is(TIMER) {
             self.goes = None;

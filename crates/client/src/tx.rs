@@ -164,12 +164,12 @@ impl TxRing {
     /// memory's unit.
     #[inline]
     pub fn push_from(&mut self, area: &Area, part: Range<usize>) -> bool {
-        assert!(part.start <= part.end && part.end <= area.len(), "the part is inside the area");
-        assert!(self.memory.is_at(area.start(), area.offset()), "the area is in the port's memory");
-        let (place, unit) = (area.offset() + part.start, self.memory.unit as usize);
-        assert!(place & (unit - 1) == 0, "the part begins at a multiple of the unit");
+        assert!(
+            self.takes_from(area, &part),
+            "the part is in the port's memory and the area, from a multiple of the unit"
+        );
         // Units are powers of two.
-        let first = (place >> unit.trailing_zeros()) as u32;
+        let first = ((area.offset() + part.start) >> self.memory.unit.trailing_zeros()) as u32;
         if part.len() > self.memory.buffer_size as usize {
             return self.push_long_from(first, part.len());
         }
@@ -178,6 +178,16 @@ impl TxRing {
             self.name_place(Slot { buffer: first, len: part.len() as u16, flags: 0 });
         }
         has_room
+    }
+
+    /// Returns true if [`TxRing::push_from`] can queue this part: it is inside the area and the port's memory, and begins at a multiple
+    /// of the memory's unit.
+    #[inline]
+    #[must_use]
+    pub fn takes_from(&self, area: &Area, part: &Range<usize>) -> bool {
+        let is_inside = part.start <= part.end && part.end <= area.len();
+        let is_ours = self.memory.is_at(area.start(), area.offset());
+        is_inside && is_ours && (area.offset() + part.start) & (self.memory.unit as usize - 1) == 0
     }
 
     /// Queues a frame of several slots. The first slot names `first`, and each further one the place behind the one before.

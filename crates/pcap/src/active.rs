@@ -16,8 +16,11 @@ use crate::source::{Frame, Mirror, Ring, Source, Way};
 use crate::wait;
 use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
 
-/// How often a non-blocking read that finds nothing asks whether the source has ended: one system call.
+/// How often a non-blocking read that finds nothing, or a non-blocking sender without room, asks whether the source has ended: one
+/// system call.
 const ENDED_EVERY: u32 = 64;
+/// What a non-blocking sender without room is told.
+const RING_FULL: &str = "send: the ring is full: the switch has not taken earlier frames yet";
 /// Longest wait of a sender for room in the ring: a switch that takes no frame for so long hangs.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 /// Most instructions of a filter (`BPF_MAXINSNS`).
@@ -67,6 +70,8 @@ pub struct Active {
     /// The port's lost frames before this handle was opened, if the daemon told.
     lost_before: Option<u64>,
     idle_reads: u32,
+    /// Frames that were not sent for want of room.
+    refused: u32,
     name: String,
 }
 
@@ -106,6 +111,7 @@ impl Active {
             received: 0,
             lost_before,
             idle_reads: 0,
+            refused: 0,
             name,
         })
     }
@@ -272,7 +278,13 @@ impl Active {
         if ring.send(frame) {
             return Ok(());
         }
-        let sent = Self::send_later(ring, frame, breaker, self.nonblocking);
+        if self.nonblocking {
+            let asks = self.refused.is_multiple_of(ENDED_EVERY);
+            self.refused = self.refused.wrapping_add(1);
+            let why = if asks { ring.ended() } else { None };
+            return Err(why.map_or_else(|| RING_FULL.to_owned(), |why| format!("send: {why}")));
+        }
+        let sent = Self::send_later(ring, frame, breaker);
         if let Some(selectable) = &mut self.selectable {
             selectable.settle(&mut self.source);
         }
@@ -280,14 +292,11 @@ impl Active {
     }
 
     /// Waits for room, and sends.
-    fn send_later(ring: &mut Ring, frame: &[u8], breaker: &Breaker, nonblocking: bool) -> Result<(), String> {
+    fn send_later(ring: &mut Ring, frame: &[u8], breaker: &Breaker) -> Result<(), String> {
         let deadline = Instant::now() + ROOM_WITHIN;
         loop {
             if let Some(why) = ring.ended() {
                 return Err(format!("send: {why}"));
-            }
-            if nonblocking {
-                return Err("send: the ring is full: the switch has not taken earlier frames yet".to_owned());
             }
             if breaker.is_asked() {
                 return Err("send: pcap_breakloop has ended the wait for room in the ring".to_owned());

@@ -37,8 +37,12 @@ impl Selectable {
 
     /// Makes the descriptor readable if frames are left, and otherwise asks the source for a wake-up. No frame is held.
     pub fn settle(&mut self, source: &mut Source) {
-        source.clear();
-        let is_left = source.arm();
+        let mut is_left = source.arm();
+        if !is_left {
+            // A wake-up that came meanwhile is cleared, too: what it told of is seen by a second look.
+            source.clear();
+            is_left = source.arm();
+        }
         if is_left == self.is_left {
             return;
         }

@@ -196,8 +196,9 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
     let report: Value = serde_json::from_slice(&std::fs::read(json).expect("a JSON file")).expect("JSON");
     let figures = report["figures"].as_array().expect("figures");
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
-    let expected = ["programs", "programs-written", "programs-threads", "forwarder", "forwarder-instructions"];
-    assert_eq!(names, [&expected[..], &["bridge", "bridge-both"]].concat());
+    let first = ["programs", "programs-written", "programs-threads", "programs-start"];
+    let then = ["forwarder", "forwarder-instructions", "bridge", "bridge-both"];
+    assert_eq!(names, [first, then].concat());
     for figure in figures {
         let name = figure["name"].as_str().expect("a name");
         if is_root() {
@@ -206,10 +207,23 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
         assert_eq!(figure["notes"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["notes"]);
     }
     // Instructions do not depend on the machine's load.
-    let points = figures[4]["points"].as_array().expect("points");
+    let points = figures[5]["points"].as_array().expect("points");
     let of = |series: &str| points.iter().find(|point| point["series"] == series && point["x"] == 1514.0);
     let ratio = of("ringway").map(|point| &point["ratios"]["copies"]["median"]);
     assert!(ratio.and_then(Value::as_f64).is_some_and(|ratio| ratio <= 0.5), "swapped frames: {points:#?}");
+}
+
+#[test]
+fn what_needs_a_compiler_is_left_out_with_a_line_where_there_is_none() {
+    if processors() < 2 {
+        skip!("needs two processors");
+    }
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    let output = bench.args(["bench", "programs-forwarder", "--quick"]).env("PATH", "").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let lines = text.lines().filter(|line| line.contains("ringway not available: forwarder.c needs a C compiler"));
+    assert_eq!(lines.count(), 2, "{text}");
 }
 
 #[test]

@@ -185,7 +185,7 @@ mod tests {
         let (series, crossing_ns) = (RINGWAY.to_owned(), [25.0; 2]);
         let samples = vec![Sample { series, x: 60.0, round: 1, class: Class::Near, crossing_ns, value }];
         let outcome = Outcome { samples, discarded: 2, ..Outcome::default() };
-        let missing = vec![Unavailable { peer: "vde".into(), reason: "it is not installed".into() }];
+        let missing = vec![Unavailable { peer: "vde".into(), reason: "it is not installed".into(), lacks_tool: true }];
         let machine = Machine {
             cpu: "A processor".into(),
             kernel: "6.18".into(),

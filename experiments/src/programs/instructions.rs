@@ -26,7 +26,7 @@ impl Counted {
     /// Starts a daemon, which is held when this returns.
     ///
     /// # Errors
-    /// It does not start, or valgrind is not installed.
+    /// It does not start; `Unsupported`: valgrind is not installed.
     pub(super) fn new(
         cores: Cores,
         settings: &Settings,
@@ -35,7 +35,7 @@ impl Counted {
         words: &[&str],
     ) -> io::Result<Counted> {
         let valgrind = find_program("valgrind").ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "valgrind is not installed (Debian: apt-get install valgrind)")
+            io::Error::new(io::ErrorKind::Unsupported, "valgrind is not installed (Debian: apt-get install valgrind)")
         })?;
         let mut daemon = Daemon::start(cores, settings)?;
         daemon.hold()?;

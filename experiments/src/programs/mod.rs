@@ -9,6 +9,7 @@ mod driven;
 mod instructions;
 mod pair;
 mod source;
+mod starts;
 mod threads;
 mod worker;
 
@@ -22,7 +23,8 @@ use crate::session::Session;
 use driven::Driven;
 use instructions::Counted;
 use pair::{LARGE, Pairs, Shared, load};
-use source::{BRIDGE, Compiled, FORWARDER, PAIR};
+use source::{BRIDGE, Compiled, FORWARDER, PAIR, STARTS};
+use starts::Starts;
 
 /// Curves of the same load by the Rust client library.
 const CLIENT: &str = "client library";
@@ -31,6 +33,8 @@ const PACKET: &str = "packet sockets, veth";
 const RECEIVES_ONE: &str = "ringway, receives one";
 const CLIENT_RECEIVES_ONE: &str = "client library, receives one";
 const COPIES: &str = "copies";
+/// Curves of a program without Ringway's libraries.
+const WITHOUT: &str = "without libraries";
 
 const BATCHES: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// Batches of the sender and the receiver alike.
@@ -78,7 +82,25 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let heading = Heading { name: name.into(), title, source: "VALE, section 3.1", x, y: RATE };
         figures.push(session.measure("programs", heading, lineup)?);
     }
+    figures.push(start(session)?);
     Ok(figures)
+}
+
+/// Measures how long a program takes that has the libraries of `ringway exec` and uses no port.
+fn start(session: &mut Session) -> io::Result<Figure> {
+    let starts = Compiled::of(&STARTS);
+    let (cores, settings) = (session.cores, session.settings());
+    let mut lineup = session.lineup();
+    lineup.add_with(RINGWAY, 1.0, || Starts::by_exec(cores, &settings, starts.path()?));
+    lineup.add_with(WITHOUT, 1.0, || Starts::plain(cores, starts.path()?));
+    let heading = Heading {
+        name: "programs-start".into(),
+        title: "Start and end of a program that uses no port, with the libraries of ringway exec".into(),
+        source: "VALE, section 3.1",
+        x: Axis { label: "programs at a time", unit: "", logarithmic: false },
+        y: Axis { label: "time", unit: "us", logarithmic: false },
+    };
+    session.measure("programs", heading, lineup)
 }
 
 /// Measures VALE's figures 9 and 10 with netmap programs.

@@ -1,5 +1,8 @@
 //! A sender and a receiver of the same load: the netmap program, the client library, and the program at packet sockets.
 
+use std::io;
+use std::time::Duration;
+
 use ringway_traffic::Fill;
 
 use super::driven::Driven;
@@ -9,11 +12,14 @@ use crate::daemon::{Daemon, LONG, Settings};
 use crate::network::{Forwarding, Load};
 use crate::placement::Cores;
 use crate::session::{Lineup, Session, one_to_one};
+use crate::trial::Contestant;
 
 /// What VALE calls large.
 pub(super) const LARGE: usize = 1024;
 /// EtherType of the programs' frames.
 const ETHERNET_TYPE: [u8; 2] = [0x88, 0xb5];
+/// Longer than all buffers take when they are used for the first time.
+const WARM_UP: Duration = Duration::from_millis(50);
 const DEVICES: &[(&str, &str)] = &[("sender", "receiver")];
 
 /// How a sender and a receiver share the generator's core.
@@ -64,9 +70,11 @@ impl Pairs<'_> {
         let daemon = || Daemon::start(cores, &self.settings);
         match self.shared {
             Shared::OneThread => {
-                lineup.add_with(series, x as f64, || Forwarding::new(daemon()?, cores, load.clone()));
+                lineup.add_with(series, x as f64, || warmed(Forwarding::new(daemon()?, cores, load.clone())?));
             }
-            Shared::TwoThreads => lineup.add_with(series, x as f64, || Threads::new(daemon()?, cores, load.clone())),
+            Shared::TwoThreads => {
+                lineup.add_with(series, x as f64, || warmed(Threads::new(daemon()?, cores, load.clone())?));
+            }
         }
     }
 
@@ -82,6 +90,15 @@ impl Pairs<'_> {
         let numbers = [frame_len, tx_batch, rx_batch].map(ToString::to_string);
         places.map(str::to_owned).into_iter().chain(numbers).chain([fill, threads].map(str::to_owned)).collect()
     }
+}
+
+/// Uses all buffers once, as the programs do before their first window (`programs/turns.h`).
+fn warmed<C: Contestant>(mut contestant: C) -> io::Result<C> {
+    contestant.resume()?;
+    // A window that fails says so when it is measured.
+    let _ = contestant.window(WARM_UP);
+    contestant.hold()?;
+    Ok(contestant)
 }
 
 /// Frames of 60 bytes to one receiver.

@@ -37,6 +37,9 @@ pub(super) const FORWARDER: Source = Source {
     libraries: &[],
     packages: "gcc libc6-dev",
 };
+/// A program that starts programs.
+pub(super) const STARTS: Source =
+    Source { name: "starts", text: include_str!("../../programs/starts.c"), libraries: &[], packages: "gcc libc6-dev" };
 /// A bridge of two devices of libpcap.
 pub(super) const BRIDGE: Source = Source {
     name: "bridge",
@@ -46,20 +49,20 @@ pub(super) const BRIDGE: Source = Source {
 };
 
 /// A compiled program, or why there is none. Dropping it removes the file.
-pub(super) struct Compiled(Result<(Scratch, PathBuf), String>);
+pub(super) struct Compiled(Result<(Scratch, PathBuf), (io::ErrorKind, String)>);
 
 impl Compiled {
     /// Compiles a program with `cc`.
     pub(super) fn of(source: &Source) -> Compiled {
-        Compiled(compile(source).map_err(|error| error.to_string()))
+        Compiled(compile(source).map_err(|error| (error.kind(), error.to_string())))
     }
 
     /// Path of the program.
     ///
     /// # Errors
-    /// There is no compiler, or it reports an error.
+    /// `Unsupported`: there is no compiler, header or library; or the compiler reports another error.
     pub(super) fn path(&self) -> io::Result<&Path> {
-        self.0.as_ref().map(|(_, path)| path.as_path()).map_err(|why| io::Error::other(why.as_str()))
+        self.0.as_ref().map(|(_, path)| path.as_path()).map_err(|(kind, why)| io::Error::new(*kind, why.as_str()))
     }
 }
 
@@ -72,29 +75,63 @@ fn compile(source: &Source) -> io::Result<(Scratch, PathBuf)> {
     fs::write(&file, source.text)?;
     let program = scratch.path(source.name);
     let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-pthread", "-o"]).arg(&program).arg(&file).args(source.libraries).stdin(Stdio::null());
+    compiler
+        .env("LC_ALL", "C")
+        .args(["-O2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&file)
+        .args(source.libraries)
+        .stdin(Stdio::null());
     let need = |what: &str| {
         format!("{}.c needs a C compiler (Debian: apt-get install {}): {what}", source.name, source.packages)
     };
-    let output = compiler.output().map_err(|error| io::Error::new(error.kind(), need(&format!("cc: {error}"))))?;
+    let output =
+        compiler.output().map_err(|error| io::Error::new(io::ErrorKind::Unsupported, need(&format!("cc: {error}"))))?;
     if output.status.success() {
         return Ok((scratch, program));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let first = said.lines().find(|line| line.contains("error")).unwrap_or_default();
-    Err(io::Error::other(need(first)))
+    let is_missing = ["No such file or directory", "cannot find -l"].iter().any(|words| said.contains(words));
+    let kind = if is_missing { io::ErrorKind::Unsupported } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, need(first)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::worker::Worker;
 
     #[test]
     fn a_program_that_cannot_be_compiled_names_what_it_needs() {
         let source =
             Source { name: "bad", text: "#include <no/such.h>\n", libraries: &[], packages: "gcc no-such-dev" };
-        let said = Compiled::of(&source).path().unwrap_err().to_string();
+        let error = Compiled::of(&source).path().unwrap_err();
+        let said = error.to_string();
         assert!(said.contains("apt-get install gcc no-such-dev") && said.contains("no/such.h"), "{said}");
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        let source = Source { libraries: &["-lno_such"], text: "int main(void) { return 0; }\n", ..source };
+        assert_eq!(Compiled::of(&source).path().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let source = Source { libraries: &[], text: "int main(void) { return none; }\n", ..source };
+        assert_eq!(Compiled::of(&source).path().unwrap_err().kind(), io::ErrorKind::Other);
+    }
+
+    #[test]
+    fn every_buffer_is_used_before_the_first_window() {
+        let text = "#include \"turns.h\"\n\
+                    static uint64_t done;\n\
+                    static uint64_t window(uint64_t end) {\n\
+                        uint64_t before = done;\n\
+                        (void)end;\n\
+                        done += 1000;\n\
+                        return before < FRAMES_BEFORE ? 1000 : before;\n\
+                    }\n\
+                    int main(void) { serve(window, FRAMES_BEFORE); }\n";
+        let compiled = Compiled::of(&Source { name: "before", text, libraries: &[], packages: "gcc" });
+        let core = crate::placement::Cores::choose().map_or(0, |cores| cores.generator);
+        let mut worker = Worker::start(&mut Command::new(compiled.path().unwrap()), core).unwrap();
+        let frames = worker.work(std::time::Duration::from_millis(1)).unwrap().frames;
+        assert!(frames >= 65_536, "{frames}");
     }
 
     #[test]

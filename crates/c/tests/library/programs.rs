@@ -73,7 +73,8 @@ impl Program {
 }
 
 /// All scenes but "ended".
-const SCENES: [&str; 8] = ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors"];
+const SCENES: [&str; 10] =
+    ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors", "interrupted", "own-memory"];
 
 fn all_scenes(way: Way) {
     let program = Program::compile(way);

@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <pthread.h>
 #include <ringway.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                                                                \
     do {                                                                                                                \
@@ -494,6 +497,111 @@ static void errors(void) {
     }
 }
 
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number) {
+    (void)number;
+    signals++;
+}
+
+/* A signal ends a wait, as it ends poll(2), and the port goes on. */
+static void interrupted(void) {
+    ringway_port *a = attach("lan0:a", NULL), *b = attach("lan0:b", NULL);
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    /* Again and again: a signal may come before the wait. */
+    const struct itimerspec often = {{0, 20000000}, {0, 20000000}}, never = {{0, 0}, {0, 0}};
+    timer_t timer;
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0 && timer_settime(timer, 0, &often, NULL) == 0);
+    CHECK(ringway_wait_rx(b, -1) == RINGWAY_E_INTERRUPTED && signals > 0);
+    CHECK(ringway_wait_rx(b, PATIENCE) == RINGWAY_E_INTERRUPTED);
+    /* What is not published leaves no room, however long it is. */
+    uint8_t frame[60];
+    make(frame, sizeof frame, 1, 7);
+    while (ringway_push(a, 0, frame, sizeof frame) == 1)
+        ;
+    CHECK(ringway_wait_tx(a, -1) == RINGWAY_E_INTERRUPTED);
+    CHECK(timer_settime(timer, 0, &never, NULL) == 0 && timer_delete(timer) == 0);
+    CHECK(ringway_flush(a) == 0);
+    int got;
+    while ((got = ringway_wait_rx(b, PATIENCE)) == RINGWAY_E_INTERRUPTED)
+        ;
+    CHECK(got == 1 && ringway_wait_tx(a, PATIENCE) == 1);
+    ringway_detach(a);
+    ringway_detach(b);
+}
+
+/* What is in the program's memory is sent from there, and received frames are there. */
+static void own_memory(void) {
+    ringway_memory *memory, *none;
+    CHECK(ringway_memory_new(4 << 20, 64, &memory) == 0);
+    CHECK(ringway_memory_new(4 << 20, 3, &none) == RINGWAY_E_ARGUMENT && none == NULL);
+    CHECK(ringway_memory_new(4 << 20, 128, &none) == RINGWAY_E_ARGUMENT && ringway_memory_new(1, 1, NULL) == RINGWAY_E_ARGUMENT);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    CHECK(ringway_memory_from_fd(-1, 64, &none) == RINGWAY_E_ARGUMENT && ringway_memory_from_fd(pipes[0], 64, &none) < 0);
+    CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
+    ringway_port *a, *b = attach("lan0:b", NULL), *bad;
+    char text[256] = "";
+    CHECK(ringway_attach_with_memory(attach_socket, "lan0:a", NULL, memory, &a, text, sizeof text) == 0);
+    CHECK(ringway_attach_with_memory(attach_socket, "lan0:c", NULL, NULL, &bad, text, sizeof text) == RINGWAY_E_ARGUMENT);
+    CHECK(bad == NULL && strstr(text, "memory is NULL"));
+    /* Buffers of a second port do not fit. */
+    CHECK(ringway_attach_with_memory(attach_socket, "lan0:c", NULL, memory, &bad, text, sizeof text) == RINGWAY_E_MEMORY);
+    CHECK(strstr(text, "no room"));
+    ringway_area *area, *other;
+    CHECK(ringway_area_take(memory, 64 << 10, &area) == 1 && ringway_area_take(memory, 64 << 20, &other) == 0 && other == NULL);
+    CHECK(ringway_area_take_at(memory, 0, 64, &other) == 0 && ringway_area_take_at(memory, SIZE_MAX, 64, &other) == 0);
+    CHECK(ringway_area_take(NULL, 64, &other) == RINGWAY_E_ARGUMENT && ringway_area_take(memory, 64, NULL) == RINGWAY_E_ARGUMENT);
+    CHECK(ringway_area_data(NULL) == NULL);
+    ringway_memory_free(memory);
+    ringway_memory_free(NULL);
+    /* A short frame, and one of several slots. */
+    uint8_t *data = ringway_area_data(area), got[9000];
+    make(data + 128, 61, 1, 3);
+    make(data + 4096, 9000, 1, 4);
+    CHECK(ringway_push_from(a, 0, area, 128, 61) == 1 && ringway_push_from(a, 0, area, 4096, 9000) == 1);
+    CHECK(ringway_push_from(a, 0, area, 129, 60) == RINGWAY_E_ARGUMENT && ringway_push_from(a, 0, area, 65536, 60) == RINGWAY_E_ARGUMENT);
+    CHECK(ringway_push_from(a, 0, area, 64, SIZE_MAX) == RINGWAY_E_ARGUMENT && ringway_push_from(a, 0, NULL, 0, 60) == RINGWAY_E_ARGUMENT);
+    CHECK(ringway_push_from(a, 1, area, 0, 60) == RINGWAY_E_ARGUMENT && ringway_push_from(b, 0, area, 0, 60) == RINGWAY_E_ARGUMENT);
+    /* Then one from a buffer of the port's own, by each way. */
+    make(got, 60, 1, 5);
+    CHECK(ringway_push(a, 0, got, 60) == 1);
+    ringway_slot slot;
+    CHECK(ringway_reserve(a, 0, &slot, 1) == 1);
+    make(slot.data, 60, 1, 6);
+    slot.length = 60;
+    CHECK(ringway_commit(a, 0, &slot, 1) == 0);
+    ringway_run run;
+    CHECK(ringway_reserve_run(a, 0, &run, 1) == 1);
+    make(ringway_run_data(&run, 0), 60, 1, 7);
+    ringway_run_set(&run, 0, 60, 0);
+    CHECK(ringway_commit_run(a, 0, 1) == 0 && ringway_flush(a) == 0);
+    size_t length;
+    const size_t lengths[] = {61, 9000, 60, 60, 60};
+    for (uint8_t number = 0; number < 5; number++) {
+        while (ringway_pop(b, 0, got, sizeof got, &length) == 0)
+            CHECK(ringway_wait_rx(b, PATIENCE) == 1);
+        CHECK(is(got, length, lengths[number], 1, 3 + number));
+    }
+    /* Received, by each way. */
+    for (uint8_t number = 0; number < 2; number++) {
+        make(got, 300, 2, number);
+        CHECK(ringway_push(b, 0, got, 300) == 1 && ringway_flush(b) == 0);
+    }
+    await(a, 0, 2);
+    CHECK(ringway_peek(a, 0, &slot, 1) == 1 && is(slot.data, slot.length, 300, 2, 0) && ringway_release(a, 0, 1) == 0);
+    CHECK(ringway_peek_run(a, 0, &run, 1) == 1);
+    CHECK(is(ringway_run_data(&run, 0), ringway_run_length(&run, 0), 300, 2, 1) && ringway_release(a, 0, 1) == 0);
+    ringway_detach(a);
+    ringway_area_free(area);
+    ringway_area_free(NULL);
+    ringway_detach(b);
+}
+
 /* Says "waiting", and waits for frames until the switch goes. */
 static void ended(void) {
     ringway_port *a = attach("lan0:a", NULL);
@@ -519,7 +627,7 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } scenes[] = {{"copy", by_copy}, {"batches", batches}, {"runs", runs}, {"pieces", pieces}, {"event-loop", event_loop}, {"offloads", offloads},
-                  {"threads", threads}, {"errors", errors}, {"ended", ended}};
+                  {"threads", threads}, {"errors", errors}, {"interrupted", interrupted}, {"own-memory", own_memory}, {"ended", ended}};
     if (count == 3) {
         attach_socket = arguments[1];
         for (size_t number = 0; number < sizeof scenes / sizeof *scenes; number++)

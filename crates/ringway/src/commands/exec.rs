@@ -67,7 +67,8 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     command.arg0(name).args(arguments);
     command.env("LD_LIBRARY_PATH", before(libraries.pcap.as_os_str(), env::var_os("LD_LIBRARY_PATH"), ":"));
     if let Some(netmap) = &libraries.netmap {
-        command.env("LD_PRELOAD", before(netmap.as_os_str(), env::var_os("LD_PRELOAD"), " "));
+        let others = env::var_os("LD_PRELOAD").map(|list| libraries::without_netmap(&list));
+        command.env("LD_PRELOAD", before(netmap.as_os_str(), others, " "));
     }
     let directory = std::path::absolute(&context.runtime_dir).unwrap_or_else(|_| context.runtime_dir.clone());
     command.env("RINGWAY_ATTACH_SOCKET", directory.join(ATTACH_SOCKET));

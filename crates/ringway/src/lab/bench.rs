@@ -168,7 +168,7 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
     }
     // A quick run shows that the experiments work, also on a busy machine.
     let is_excused = |figure: &Figure| args.quick && figure.was_disturbed() || !args.only.is_empty();
-    let is_missing = |figure: &&Figure| !(figure.has_ours() || is_excused(figure));
+    let is_missing = |figure: &&Figure| !(figure.has_ours() || figure.lacks_tool() || is_excused(figure));
     if let Some(figure) = figures.iter().find(is_missing).filter(|_| !stopped) {
         complain("bench", &format!("{}: Ringway itself could not be measured, see the table", figure.heading.name));
         return Ok(ExitCode::FAILURE);

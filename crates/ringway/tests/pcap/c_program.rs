@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use ringway_scenes::namespace::frames;
 use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send};
 use ringway_testing::child::Ended;
+use ringway_testing::skip;
+use ringway_testing::skip::is_installed;
 use rustix::process::Signal;
 
 use super::{A, ALL, exec, run, text};
@@ -36,7 +38,10 @@ struct Probe {
 
 impl Probe {
     fn start(daemon: &Daemon, args: &[&str]) -> Probe {
-        let mut command = exec(daemon, &[&[text(probe())], args].concat());
+        Probe::run(exec(daemon, &[&[text(probe())], args].concat()))
+    }
+
+    fn run(mut command: Command) -> Probe {
         let mut child = Ended(command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -173,6 +178,54 @@ fn a_sender_is_not_stuck_when_the_daemon_hangs() {
     let said = probe.succeed();
     daemon.signal(Signal::CONT);
     assert_eq!(said, "not stuck\n");
+}
+
+/// A probe under strace, which counts these system calls.
+struct Counted {
+    probe: Probe,
+    summary: tempfile::NamedTempFile,
+}
+
+impl Counted {
+    fn start(daemon: &Daemon, calls: &str, args: &[&str]) -> Counted {
+        let summary = tempfile::NamedTempFile::new().unwrap();
+        let strace = ["strace", "-f", "-c", "-o", text(summary.path()), "-e", calls, text(probe())];
+        let probe = Probe::run(exec(daemon, &[&strace, args].concat()));
+        Counted { probe, summary }
+    }
+
+    /// Tells the program to begin. Returns what it says, and the number of its system calls.
+    fn go(mut self) -> (String, u64) {
+        self.probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let said = self.probe.succeed();
+        let summary = std::fs::read_to_string(self.summary.path()).unwrap();
+        let total = summary.lines().find(|line| line.ends_with("total")).expect("the program makes such calls");
+        (said, total.split_whitespace().nth(3).and_then(|calls| calls.parse().ok()).expect("the column of calls"))
+    }
+}
+
+#[test]
+fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
+    if !is_installed("strace") {
+        skip!("needs strace");
+    }
+    let daemon = Daemon::start("");
+    let taker = Counted::start(&daemon, "read,eventfd2", &["take", "lan0:p", "500"]);
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    for number in 0..500u32 {
+        send(&mut a, &frame(ALL, A, number as u8));
+        assert!(receive(&mut b, PATIENCE).is_some());
+    }
+    let (said, calls) = taker.go();
+    assert_eq!(said, "500 taken\n");
+    assert!(calls < 200, "{calls} system calls");
+
+    let sender = Counted::start(&daemon, "poll,ppoll", &["drop", "lan0:p", "6400"]);
+    daemon.signal(Signal::STOP);
+    let (said, calls) = sender.go();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "6400 dropped\n");
+    assert!(calls < 1000, "{calls} system calls");
 }
 
 #[test]

@@ -273,6 +273,37 @@ static void stuck(void)
     puts("not stuck");
 }
 
+/* Drops what there is no room for, as a bridge does. */
+static void drop(int frames)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    for (int dropped = 0; dropped < frames;) {
+        if (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+            continue;
+        CHECK(strstr(pcap_geterr(p), "the ring is full"));
+        dropped++;
+    }
+    printf("%d dropped\n", frames);
+    fflush(stdout);
+    /* To close the handle is to wait for the switch, by system calls. */
+    _exit(0);
+}
+
+/* Takes what is in the ring one by one, while the descriptor is in use. */
+static void take(int frames)
+{
+    CHECK(pcap_setnonblock(p, 1, errbuf) == 0 && pcap_get_selectable_fd(p) >= 0);
+    say_open();
+    CHECK(getchar() != EOF);
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    for (int frame = 0; frame < frames; frame++)
+        CHECK(pcap_next_ex(p, &header, &data) == 1);
+    printf("%d taken\n", frames);
+}
+
 /* As a program becomes a service: its child goes on with the open handle. */
 static void in_child(int frames)
 {
@@ -444,6 +475,10 @@ int main(int argc, char **argv)
             cancel();
         } else if (strcmp(mode, "stuck") == 0) {
             stuck();
+        } else if (strcmp(mode, "drop") == 0) {
+            drop(number);
+        } else if (strcmp(mode, "take") == 0) {
+            take(number);
         } else if (strcmp(mode, "in-child") == 0) {
             in_child(number);
         } else if (strcmp(mode, "perror") == 0) {

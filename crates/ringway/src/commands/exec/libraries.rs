@@ -1,6 +1,8 @@
 //! The libraries of `ringway exec`.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The variable with the folder of the libraries.
@@ -9,6 +11,9 @@ const VARIABLE: &str = "RINGWAY_LIB_DIR";
 const PCAP: (&str, &str) = ("libpcap", "libpcap.so.0.8");
 /// netmap's interface as it is installed, and as it is built: cargo puts it into `deps` also when it builds it for tests.
 const NETMAP: [&str; 2] = ["libringway-netmap.so", "deps/libringway_netmap.so"];
+
+/// The names that netmap's library has there.
+const NETMAP_NAMES: [&str; 2] = ["libringway-netmap.so", "libringway_netmap.so"];
 
 /// What a program is executed with.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +34,18 @@ pub fn find() -> Result<Libraries, String> {
         None => beside_own(env::current_exe().ok().as_deref()),
     };
     find_in(&folders)
+}
+
+/// Returns a list of preloaded libraries without netmap's library of another Ringway: within `ringway exec` of another version, a program
+/// meets one library, the one that belongs to the command that executes it.
+pub fn without_netmap(list: &OsStr) -> OsString {
+    let is_other = |path: &&[u8]| {
+        let name = Path::new(OsStr::from_bytes(path)).file_name();
+        !path.is_empty() && !NETMAP_NAMES.iter().any(|netmap| name == Some(OsStr::new(netmap)))
+    };
+    // The dynamic linker separates by both.
+    let libraries = list.as_bytes().split(|byte| matches!(byte, b' ' | b':')).filter(is_other);
+    OsString::from_vec(libraries.collect::<Vec<_>>().join(&b' '))
 }
 
 /// The folders beside this program.
@@ -98,6 +115,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let spaced = folder(dir.path(), "a b", &["libpcap/libpcap.so.0.8"]);
         assert!(find_in(&[spaced]).unwrap_err().contains("a space"));
+    }
+
+    #[test]
+    fn the_library_of_another_command_is_not_preloaded() {
+        let without = |list: &str| without_netmap(OsStr::new(list));
+        assert_eq!(without("/usr/local/lib/ringway/libringway-netmap.so"), "");
+        assert_eq!(without("/a/libringway_netmap.so:/b/other.so libringway-netmap.so /c.so"), "/b/other.so /c.so");
+        assert_eq!(without(""), "");
+    }
+
+    #[test]
+    fn the_libraries_beside_a_command_come_before_installed_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = folder(dir.path(), "bin", &["libpcap/libpcap.so.0.8", "deps/libringway_netmap.so"]);
+        folder(dir.path(), "lib/ringway", &["libpcap/libpcap.so.0.8", "libringway-netmap.so"]);
+        let found = find_in(&beside_own(Some(&own.join("ringway"))));
+        let netmap = Some(own.join("deps/libringway_netmap.so"));
+        assert_eq!(found, Ok(Libraries { pcap: own.join("libpcap"), netmap }));
     }
 
     #[test]
