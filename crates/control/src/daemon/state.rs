@@ -248,8 +248,27 @@ impl Daemon {
         }
     }
 
+    /// Ends the monitors whose ports have gone: nothing comes to them any more.
+    fn end_monitors(&mut self) {
+        let orphans = self.switches.iter().flat_map(|(switch, live)| {
+            let is_gone = |port: &Name| !live.ports().contains_key(port);
+            let monitors = live.ports().iter().filter_map(|(name, port)| Some((name, &port.monitor.as_ref()?.port)));
+            let orphans = monitors.filter(move |(_, port)| is_gone(port));
+            orphans.map(move |(name, port)| (switch.clone(), name.clone(), port.clone()))
+        });
+        for (switch, name, port) in orphans.collect::<Vec<_>>() {
+            let Some(live) = self.detach_port(&switch, &name) else { continue };
+            if let Some(client) = live.client {
+                self.clients.remove(&client);
+                self.end_client(client, &format!("the monitored port {switch}:{port} has gone"));
+            }
+            self.remove_unused_switch(&switch);
+        }
+    }
+
     /// Publishes the live switches and ports to the pollers.
     pub(super) fn publish(&mut self) {
+        self.end_monitors();
         let Self { captures, switches, running, .. } = self;
         captures.keep(|switch, name| {
             running.config.ports.get(name).is_some_and(|port| port.switch == *switch)
