@@ -351,6 +351,40 @@ fn ends_of_a_pipe_belong_to_families_and_go_with_their_last_registrations() {
 }
 
 #[test]
+fn an_administrator_can_close_an_end_of_a_pipe_and_hears_that_nothing_else_works_on_it() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let [(m, master), (_s, slave)] = pipe(&daemon, [OURS, THEIRS]);
+    let fails = |args: &[&str], wanted: &str| {
+        let said = daemon.ringway(args);
+        assert!(said.code != Some(0) && said.err.contains(wanted), "{args:?}: {}", said.err);
+    };
+    let no_keys = "lan0:a{1 is an end of a pipe, which has no keys, limits and captures: only \"port del\" works on it";
+    fails(&["port", "set", "lan0:a{1", "ingress.rate=1Mbit"], no_keys);
+    fails(&["capture", "lan0:a{1", "-w", "/dev/null"], no_keys);
+    fails(&["port", "enable", "a{1"], no_keys);
+    fails(
+        &["port", "add", "a{2", "switch=lan0", "kind=process"],
+        "\"a{2\" is an end of a pipe: the program that opens it makes it",
+    );
+    fails(&["port", "del", "a{2"], "there is no port \"a{2\"");
+    let interfaces = daemon.ok(&["extcap", "--extcap-interfaces"]);
+    assert!(!interfaces.contains("lan0:a"), "what cannot be captured is not offered: {interfaces}");
+    master.send(0, b"before");
+    assert!(daemon.ok(&["port", "del", "a{1"]).contains("closed lan0:a{1"));
+    match m.end() {
+        Some(Reply::Refused { text, .. }) => assert!(text.contains("the end of the pipe was deleted"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    gone(&daemon, "a{1");
+    assert_eq!(slave.receive(0), b"before");
+    // The other end waits for the next program, as after any other end of the first.
+    let again = open(&daemon, OURS);
+    let next = again.register(all_of("lan0:a{1"));
+    next.send(0, b"after");
+    assert_eq!(slave.receive(0), b"after");
+}
+
+#[test]
 fn ports_beyond_the_pool_and_the_limits_are_refused_and_room_comes_back() {
     let daemon = Daemon::start("[attach]\nmax_region = \"2MiB\"\n[switch.lan0]\n");
     let mut all = Vec::new();
