@@ -202,8 +202,6 @@ pub struct Interface<'a> {
     pub tx: Range<u16>,
     /// The bound receive rings.
     pub rx: Range<u16>,
-    /// The extra buffers of this registration, linked in this order.
-    pub extra: &'a [u32],
 }
 
 /// Offsets in the shared memory of one client. Both sides compute them from the same [`Shape`], colour and [`Place`].
@@ -439,10 +437,10 @@ impl Layout {
         }
     }
 
-    /// Calls `write` with the contents of a registration's `netmap_if`, and links its extra buffers. A ring that is not
-    /// bound has offset 0.
+    /// Calls `write` with the contents of a registration's `netmap_if`. A ring that is not bound has offset 0. The list of
+    /// extra buffers is empty.
     pub fn interface_contents(&self, interface: &Interface<'_>, mut write: impl FnMut(usize, &[u8])) {
-        let Interface { at, name, ref tx, ref rx, extra } = *interface;
+        let Interface { at, name, ref tx, ref rx } = *interface;
         let ifname: Vec<u8> = name.bytes().take(15).collect();
         write(at + netmap_if::NAME, &ifname);
         write(at + netmap_if::VERSION, &NETMAP_API.to_le_bytes());
@@ -451,11 +449,7 @@ impl Layout {
         write(at + netmap_if::RX_RINGS, &u32::from(rx_rings).to_le_bytes());
         write(at + netmap_if::HOST_TX_RINGS, &1u32.to_le_bytes());
         write(at + netmap_if::HOST_RX_RINGS, &1u32.to_le_bytes());
-        write(at + netmap_if::BUFS_HEAD, &extra.first().copied().unwrap_or(0).to_le_bytes());
-        for (place, &buffer) in extra.iter().enumerate() {
-            let next = extra.get(place + 1).copied().unwrap_or(0);
-            write(self.buffer(buffer), &next.to_le_bytes());
-        }
+        write(at + netmap_if::BUFS_HEAD, &0u32.to_le_bytes());
         let tx = tx.clone().filter(|&ring| ring < tx_rings).map(|ring| (ring, self.tx_ring(ring)));
         let rx = rx.clone().filter(|&ring| ring < rx_rings).map(|ring| (tx_rings + 1 + ring, self.rx_ring(ring)));
         for (index, ring) in tx.chain(rx) {

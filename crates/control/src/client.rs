@@ -113,7 +113,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn set_port(&self, port: &PortRef, keys: &Node) -> Result<Done, ClientError> {
-        self.ask(Method::PATCH, &format!("/v1/ports/{port}"), Some(&keys.to_json()))
+        self.ask(Method::PATCH, &path_of(port, ""), Some(&keys.to_json()))
     }
 
     /// Removes a port.
@@ -121,7 +121,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn delete_port(&self, port: &PortRef) -> Result<Done, ClientError> {
-        self.ask(Method::DELETE, &format!("/v1/ports/{port}"), None)
+        self.ask(Method::DELETE, &path_of(port, ""), None)
     }
 
     /// Enables a port that is disabled, or ends its pause.
@@ -129,7 +129,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn enable_port(&self, port: &PortRef) -> Result<Done, ClientError> {
-        self.ask(Method::POST, &format!("/v1/ports/{port}/enable"), None)
+        self.ask(Method::POST, &path_of(port, "/enable"), None)
     }
 
     /// Makes a bucket, or makes it anew.
@@ -178,7 +178,7 @@ impl Client {
         stop: impl Fn() -> bool,
     ) -> Result<Captured, ClientError> {
         let query = serde_urlencoded::to_string(query).map_err(|e| self.broken(e))?;
-        let path = format!("/v1/ports/{port}/capture?{query}");
+        let path = path_of(port, &format!("/capture?{query}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| self.broken(e))?;
         runtime.block_on(async {
@@ -314,6 +314,12 @@ fn connect(path: &Path, longest: Duration) -> io::Result<std::os::unix::net::Uni
     let stream = std::os::unix::net::UnixStream::from(socket);
     stream.set_nonblocking(true)?;
     Ok(stream)
+}
+
+/// Returns the path of a port in the API.
+fn path_of(port: &PortRef, of_port: &str) -> String {
+    let port = port.to_string().replace('{', "%7B").replace('}', "%7D");
+    format!("/v1/ports/{port}{of_port}")
 }
 
 #[cfg(test)]

@@ -289,6 +289,31 @@ fn a_message_after_the_dialogue_ends_the_port_once() {
 }
 
 #[test]
+fn a_process_that_reads_none_of_its_ends_cannot_attach_until_it_closes_some() {
+    let attach = Attach::start(PATIENT);
+    let mut unread: Vec<OwnedFd> = (0..256)
+        .map(|_| {
+            let socket = attach.connect();
+            send(&socket, &request("a"), SendFlags::NOSIGNAL).expect("sent");
+            let client = attach.attached();
+            send(&socket, b"more", SendFlags::NOSIGNAL).expect("sent");
+            assert_eq!(attach.event(), Event::Detach(client));
+            socket
+        })
+        .collect();
+    let late = attach.connect();
+    send(&late, &request("a"), SendFlags::NOSIGNAL).expect("sent");
+    assert!(refusal(&late).starts_with("256 connections of this process have ended"));
+    // What is closed, and what is read, counts no more.
+    unread.pop();
+    Port::attach(attach.path(), "lan0:b", Shape::default()).expect("one is closed");
+    let read = unread.pop().expect("one");
+    assert!(matches!(next_reply(&read), Some(Reply::Granted { .. })));
+    assert!(refusal(&read).contains("nothing more to say"));
+    Port::attach(attach.path(), "lan0:c", Shape::default()).expect("one is read");
+}
+
+#[test]
 fn a_client_that_closes_in_any_state_leaves_nothing_behind() {
     let attach = Attach::start(PATIENT);
     drop(Port::attach(attach.path(), "lan0:first", Shape::default()));

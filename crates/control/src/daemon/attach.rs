@@ -170,6 +170,11 @@ impl Daemon {
         let (switch, name, label) = (wanted.switch.clone(), wanted.name.clone(), wanted.label());
         let settings = self.settings_for(&switch, &name)?;
         self.within_limits(wanted)?;
+        if let Some(Monitored { port, .. }) =
+            wanted.monitor.as_ref().filter(|to| self.live(&switch, &to.port).is_none())
+        {
+            return Err(format!("the monitored port {switch}:{port} has gone"));
+        }
         let poller = choose_poller(&settings, &self.switches, self.engine.pollers());
         let mac = bound_mac(&settings);
         let sides = inject::sides(&label, sides);

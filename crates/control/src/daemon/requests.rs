@@ -37,6 +37,10 @@ impl Daemon {
     /// # Errors
     /// Nothing has changed.
     pub fn add_port(&mut self, port: &PortRef, keys: &Node) -> Result<Vec<String>, Refused> {
+        if port.pipe.is_some() {
+            let what = format!("\"{port}\" is an end of a pipe: the program that opens it makes it");
+            return Err(Refused::Conflict(what));
+        }
         let target = self.running.with_port(port, keys, &self.dynamic_ports(&self.running.config))?;
         self.apply(target, &format!("port.{}.", port.name))
     }
@@ -69,11 +73,16 @@ impl Daemon {
         Ok(vec![format!("changed port {name} until its client goes; to keep it so: {keep}")])
     }
 
-    /// Removes a configured or a dynamic port, and tells its client why.
+    /// Removes a configured or a dynamic port, or closes an end of a pipe, and tells its clients why.
     ///
     /// # Errors
     /// Nothing has changed.
     pub fn delete_port(&mut self, port: &PortRef) -> Result<Vec<String>, Refused> {
+        if let Some(pipe) = &port.pipe {
+            let end = self.resolve_end(port, pipe)?;
+            self.close_end(&end, "the end of the pipe was deleted");
+            return Ok(vec![format!("closed {end}")]);
+        }
         let (switch, name) = self.resolve(port)?;
         if self.is_configured(&switch, &name) {
             let target = self.running.without_port(&name)?;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringway_abi::netmap::PipeEnd;
 use ringway_engine::{Engine, EngineSettings, Topology};
 use ringway_memory::Quota;
 use ringway_ports::process::{ClientId, Disconnector};
@@ -20,7 +21,7 @@ use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
-use super::pipes::Pipes;
+use super::pipes::{EndName, Pipes};
 use super::refused::Refused;
 use super::running::Running;
 use crate::config::port::DynamicPorts;
@@ -190,8 +191,14 @@ impl Daemon {
     /// Returns the switch and the name of the one port that `port` names: configured, live or disabled.
     ///
     /// # Errors
-    /// There is no such port, or several switches have one.
+    /// There is no such port, several switches have one, or it is an end of a pipe.
     pub(super) fn resolve(&self, port: &PortRef) -> Result<(Name, Name), Refused> {
+        if let Some(pipe) = &port.pipe {
+            let end = self.resolve_end(port, pipe)?;
+            return Err(Refused::Conflict(format!(
+                "{end} is an end of a pipe, which has no keys, limits and captures: only \"port del\" works on it"
+            )));
+        }
         let configured = self.running.config.ports.iter().map(|(name, port)| (&port.switch, name));
         let live = self.switches.iter().flat_map(|(switch, s)| s.ports().keys().map(move |name| (switch, name)));
         let disabled = self.defects.all_disabled().map(|((switch, name), _)| (switch, name));
@@ -199,14 +206,21 @@ impl Daemon {
             configured.chain(live).chain(disabled).filter(|(switch, name)| port.matches(switch, name)).collect();
         found.sort();
         found.dedup();
-        match found.as_slice() {
-            [] => Err(Refused::Unknown(format!("there is no port \"{port}\": see \"ringway port list\""))),
-            [(switch, name)] => Ok(((*switch).clone(), (*name).clone())),
-            several => {
-                let names: Vec<String> = several.iter().map(|(switch, name)| format!("\"{switch}:{name}\"")).collect();
-                Err(Refused::Conflict(format!("several ports are called \"{port}\": write {}", names.join(" or "))))
-            }
-        }
+        let (switch, name) = the_one(port, &found, |(switch, name)| format!("{switch}:{name}"))?;
+        Ok(((*switch).clone(), (*name).clone()))
+    }
+
+    /// Returns the end in use that `port` names by `pipe`.
+    ///
+    /// # Errors
+    /// There is no such end, or several switches have one.
+    pub(super) fn resolve_end(&self, port: &PortRef, pipe: &PipeEnd) -> Result<EndName, Refused> {
+        let ends = self.pipes.ends_in_use().map(|(end, _)| end);
+        let is_meant = |EndName { pipe: of, role }: &EndName| {
+            port.matches(&of.switch, &of.port) && of.id == pipe.id && *role == pipe.role
+        };
+        let found: Vec<EndName> = ends.filter(is_meant).collect();
+        the_one(port, &found, EndName::to_string).cloned()
     }
 
     /// Closes a live port at once and detaches its client with this reason.
@@ -248,8 +262,27 @@ impl Daemon {
         }
     }
 
+    /// Ends the monitors whose ports have gone: nothing comes to them any more.
+    fn end_monitors(&mut self) {
+        let orphans = self.switches.iter().flat_map(|(switch, live)| {
+            let is_gone = |port: &Name| !live.ports().contains_key(port);
+            let monitors = live.ports().iter().filter_map(|(name, port)| Some((name, &port.monitor.as_ref()?.port)));
+            let orphans = monitors.filter(move |(_, port)| is_gone(port));
+            orphans.map(move |(name, port)| (switch.clone(), name.clone(), port.clone()))
+        });
+        for (switch, name, port) in orphans.collect::<Vec<_>>() {
+            let Some(live) = self.detach_port(&switch, &name) else { continue };
+            if let Some(client) = live.client {
+                self.clients.remove(&client);
+                self.end_client(client, &format!("the monitored port {switch}:{port} has gone"));
+            }
+            self.remove_unused_switch(&switch);
+        }
+    }
+
     /// Publishes the live switches and ports to the pollers.
     pub(super) fn publish(&mut self) {
+        self.end_monitors();
         let Self { captures, switches, running, .. } = self;
         captures.keep(|switch, name| {
             running.config.ports.get(name).is_some_and(|port| port.switch == *switch)
@@ -262,6 +295,21 @@ impl Daemon {
         let ports = ports.chain(self.pipes.attached()).collect();
         self.engine.publish(Topology { ports });
         self.switches.values_mut().for_each(LiveSwitch::published);
+    }
+}
+
+/// Returns the one of these that `port` names.
+///
+/// # Errors
+/// There is none, or there are several.
+fn the_one<'a, T>(port: &PortRef, found: &'a [T], label: impl Fn(&T) -> String) -> Result<&'a T, Refused> {
+    match found {
+        [] => Err(Refused::Unknown(format!("there is no port \"{port}\": see \"ringway port list\""))),
+        [one] => Ok(one),
+        several => {
+            let names: Vec<String> = several.iter().map(|one| format!("\"{}\"", label(one))).collect();
+            Err(Refused::Conflict(format!("several ports are called \"{port}\": write {}", names.join(" or "))))
+        }
     }
 }
 

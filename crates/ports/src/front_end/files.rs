@@ -9,6 +9,8 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
@@ -19,6 +21,8 @@ const PASS_RIGHTS: libc::c_int = 83;
 const MOST: usize = 253;
 /// Most threads that close files at a time.
 const MOST_CLOSING: usize = 16;
+/// Time between two looks at a file that other threads have.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Has the kernel refuse messages that carry files, on this socket and on those that it accepts later. The sender gets
 /// EPERM. Returns false if this kernel cannot do so.
@@ -126,12 +130,20 @@ static CLOSING: Mutex<(Vec<Closing>, usize)> = Mutex::new((Vec::new(), 0));
 enum Closing {
     Files(Vec<OwnedFd>),
     Socket(OwnedFd),
+    Shared(Arc<OwnedFd>),
 }
 
 impl Closing {
     fn close(self) {
         let socket = match self {
             Self::Files(files) => return drop(files),
+            Self::Shared(file) => {
+                // The others only borrow it for the time of a call.
+                while Arc::strong_count(&file) > 1 {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                return;
+            }
             Self::Socket(socket) => socket,
         };
         // The kernel lets a peer forget what it has not read (ECONNRESET) when a socket is closed before all is read of it.
@@ -152,6 +164,11 @@ pub(crate) fn close_in_background(files: Vec<OwnedFd>) {
     if !files.is_empty() {
         close_later(Closing::Files(files));
     }
+}
+
+/// Closes a file on a separate thread, when no other thread has it any more: none of them closes it.
+pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
+    close_later(Closing::Shared(file));
 }
 
 /// Closes a connection on a separate thread, after what the peer has sent. The peer can still read what was sent to it.

@@ -6,6 +6,7 @@
 //! - `connector`, `listener`, `role`: how connections are made. `connection`: a connection and its graceful close.
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
+//! - `unread`: what the peer has not read.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `thread`: the thread, and the signal that stops it.
@@ -37,13 +38,16 @@ mod state;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod testing;
 mod thread;
+mod unread;
 
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
 pub use files::refuse_files;
-pub(crate) use files::{accept_files, close_in_background, close_socket_in_background, peek, receive};
+pub(crate) use files::{
+    accept_files, close_in_background, close_socket_in_background, close_when_unshared, peek, receive,
+};
 pub(crate) use listener::Files;
 pub use observer::Observer;
 pub(crate) use peer::Peer;
@@ -53,3 +57,4 @@ pub use role::Role;
 pub(crate) use service::{Protocol, Service, Socket};
 pub use state::State;
 pub(crate) use state::repeat;
+pub(crate) use unread::has_unread;

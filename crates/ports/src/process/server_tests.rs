@@ -60,7 +60,7 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
         let victim = client(&path);
         say(&victim, TRAP);
         let told = answer(&victim);
-        assert!(told.starts_with("a defect of Ringway, please report it") && told.contains("server.rs:"), "{told}");
+        assert!(told.starts_with("a defect of Ringway, please report it") && told.contains("requests.rs:"), "{told}");
         assert_eq!(
             recv(&victim, &mut [0; 16][..], rustix::net::RecvFlags::empty()).unwrap().1,
             0,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Bound, Netmap, OURS, THEIRS, all_of, connected, open};
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH, WISH};
-use ringway_abi::netmap::{Family, PortName, Reply, Request, Rings, Wish};
+use ringway_abi::netmap::{Family, Monitor, PortName, Register, Reply, Request, Rings, Wish};
 use ringway_abi::{Slot, slot::NS_BUF_CHANGED};
 use ringway_scenes::{Daemon, until};
 use ringway_testing::child::Ended;
@@ -351,6 +351,40 @@ fn ends_of_a_pipe_belong_to_families_and_go_with_their_last_registrations() {
 }
 
 #[test]
+fn an_administrator_can_close_an_end_of_a_pipe_and_hears_that_nothing_else_works_on_it() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let [(m, master), (_s, slave)] = pipe(&daemon, [OURS, THEIRS]);
+    let fails = |args: &[&str], wanted: &str| {
+        let said = daemon.ringway(args);
+        assert!(said.code != Some(0) && said.err.contains(wanted), "{args:?}: {}", said.err);
+    };
+    let no_keys = "lan0:a{1 is an end of a pipe, which has no keys, limits and captures: only \"port del\" works on it";
+    fails(&["port", "set", "lan0:a{1", "ingress.rate=1Mbit"], no_keys);
+    fails(&["capture", "lan0:a{1", "-w", "/dev/null"], no_keys);
+    fails(&["port", "enable", "a{1"], no_keys);
+    fails(
+        &["port", "add", "a{2", "switch=lan0", "kind=process"],
+        "\"a{2\" is an end of a pipe: the program that opens it makes it",
+    );
+    fails(&["port", "del", "a{2"], "there is no port \"a{2\"");
+    let interfaces = daemon.ok(&["extcap", "--extcap-interfaces"]);
+    assert!(!interfaces.contains("lan0:a"), "what cannot be captured is not offered: {interfaces}");
+    master.send(0, b"before");
+    assert!(daemon.ok(&["port", "del", "a{1"]).contains("closed lan0:a{1"));
+    match m.end() {
+        Some(Reply::Refused { text, .. }) => assert!(text.contains("the end of the pipe was deleted"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    gone(&daemon, "a{1");
+    assert_eq!(slave.receive(0), b"before");
+    // The other end waits for the next program, as after any other end of the first.
+    let again = open(&daemon, OURS);
+    let next = again.register(all_of("lan0:a{1"));
+    next.send(0, b"after");
+    assert_eq!(slave.receive(0), b"after");
+}
+
+#[test]
 fn ports_beyond_the_pool_and_the_limits_are_refused_and_room_comes_back() {
     let daemon = Daemon::start("[attach]\nmax_region = \"2MiB\"\n[switch.lan0]\n");
     let mut all = Vec::new();
@@ -452,19 +486,42 @@ fn messages_that_are_none_end_their_own_connection_only() {
     let evil = open(&daemon, OURS);
     evil.say(&wrong);
     assert!(matches!(evil.next(), Some((Reply::Refused { errno: 22, .. }, _))));
-    // A client that never reads its answers is disconnected.
-    let deaf = open(&daemon, OURS);
-    until("the switch ends the connection", || {
-        let _ = send(&deaf.socket, &Request::Recall.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        is_closed(&deaf)
-    });
     bound.send(0, &patterned([0xff; 6], station(1u32), 60, 1));
     assert_eq!(peer.receive(0).len(), 60);
 }
 
-fn is_closed(netmap: &Netmap) -> bool {
-    let mut wait = [PollFd::new(&netmap.socket, PollFlags::RDHUP)];
+/// Returns true if a message is there.
+fn is_answered(netmap: &Netmap) -> bool {
+    let mut wait = [PollFd::new(&netmap.socket, PollFlags::IN)];
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+}
+
+#[test]
+fn the_next_request_is_read_when_the_last_answer_was_read() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (deaf, _bound) = registered(&daemon, "lan0:deaf");
+    let recall = Request::Recall.encode();
+    let requests =
+        (0..10_000).take_while(|_| send(&deaf.socket, &recall, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok());
+    let requests = requests.count();
+    assert!(requests < 10_000, "the switch has left the requests in the socket");
+    // Others are served, and its own answers all come when it reads them.
+    let (_other, _bound) = registered(&daemon, "lan0:other");
+    for _ in 0..requests {
+        assert!(matches!(deaf.next(), Some((Reply::Granted(_), descriptors)) if descriptors.len() == 3));
+    }
+    assert!(matches!(deaf.ask(&Request::Recall), Reply::Granted(_)));
+}
+
+#[test]
+fn a_registration_with_many_extra_buffers_holds_up_no_other_client() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (large, small) = (open(&daemon, OURS), open(&daemon, THEIRS));
+    large.say(&Request::Register(Register { extra_buffers: 65_536, ..all_of("lan0:large") }).encode());
+    small.register(all_of("lan0:small"));
+    assert!(!is_answered(&large), "the other one was served first");
+    let Some((Reply::Granted(granted), _)) = large.next() else { panic!("it is granted") };
+    assert!(granted.extra_buffers > 60_000, "{granted:?}");
 }
 
 #[test]
@@ -494,8 +551,8 @@ fn frames_have_the_header_that_each_port_asked_for() {
 
 #[test]
 fn connections_may_be_silent_and_their_number_is_bounded() {
-    /// Most connections of the dialogue.
-    const MOST: usize = 1024;
+    /// Most connections of one process.
+    const MOST: usize = 256;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let daemon = Daemon::start("[switch.lan0]\n");
@@ -511,7 +568,7 @@ fn connections_may_be_silent_and_their_number_is_bounded() {
     match late.end() {
         Some(Reply::Refused { errno, text }) => {
             assert_eq!(Errno::from_raw_os_error(errno.into()), Errno::NFILE);
-            assert!(text.contains("1024 netmap connections are open"), "{text}");
+            assert!(text.contains("256 netmap connections of this process are open"), "{text}");
         }
         other => panic!("{other:?}"),
     }
@@ -536,4 +593,21 @@ fn a_port_that_an_administrator_removes_ends_all_its_registrations() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_monitor_ends_with_its_port() {
+    let daemon = Daemon::start("[attach]\nmonitors = true\n[switch.lan0]\n");
+    let (port, _bound) = registered(&daemon, "lan0:a");
+    let monitor = open(&daemon, THEIRS);
+    monitor.register(Register { monitor: Monitor { sent: true, received: true }, ..all_of("lan0:a") });
+    drop(port);
+    match monitor.end() {
+        Some(Reply::Refused { errno, text }) => {
+            assert_eq!(Errno::from_raw_os_error(errno.into()), Errno::NXIO);
+            assert!(text.contains("the monitored port lan0:a has gone"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    gone(&daemon, "monitor0");
 }

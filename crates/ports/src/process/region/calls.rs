@@ -3,11 +3,11 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use ringway_abi::doorbell;
 use ringway_engine::Called;
 use ringway_switch::{Bell, CallReason, CallResult};
@@ -32,14 +32,27 @@ pub(super) struct Calls {
 struct Call {
     /// The rings of the registration, as [`mask`] encodes them. 0: the place is free.
     rings: AtomicU32,
-    /// Made with the first registration that has this place, and kept for the next.
-    eventfd: OnceLock<OwnedFd>,
+    /// Of the registration that has this place. Pollers never wait for this lock, see [`Call::signal`].
+    eventfd: RwLock<Option<Arc<OwnedFd>>>,
+}
+
+impl Call {
+    /// Signals the registration, if it has one of these rings.
+    fn signal(&self, rings: u32) -> Option<Called> {
+        if self.rings.load(Ordering::SeqCst) & rings == 0 {
+            return None;
+        }
+        // The lock is taken for writing only while the place has no rings. A registration that has ended needs no call, and one
+        // that has not begun has asked for none.
+        let eventfd = Arc::clone(self.eventfd.try_read()?.as_ref()?);
+        Some(ringway_engine::call(eventfd.as_fd()))
+    }
 }
 
 impl Default for Calls {
     fn default() -> Self {
         Self {
-            places: [const { Call { rings: AtomicU32::new(0), eventfd: OnceLock::new() } }; MOST],
+            places: [const { Call { rings: AtomicU32::new(0), eventfd: RwLock::new(None) } }; MOST],
             high: AtomicUsize::new(0),
             used: Mutex::new(0),
         }
@@ -53,41 +66,42 @@ fn mask(tx: &Range<u16>, rx: &Range<u16>) -> u32 {
 }
 
 impl Calls {
-    /// Takes a place for a registration of these rings.
-    pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<usize, RegionError> {
+    /// Takes a place for a registration of these rings. Returns its number and its eventfd.
+    pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<(usize, Arc<OwnedFd>), RegionError> {
         let mut used = self.used.lock();
         let place = used.trailing_ones() as usize;
         let Some(call) = self.places.get(place) else { return Err(RegionError::Registrations(MOST)) };
-        if call.eventfd.get().is_none() {
-            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-            let _ = call.eventfd.set(made);
-        }
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let made = Arc::new(made);
+        *call.eventfd.write() = Some(Arc::clone(&made));
         *used |= 1 << place;
         self.high.fetch_max(place + 1, Ordering::SeqCst);
         // Before the client learns of its registration, and so before its first wish.
         call.rings.store(mask(tx, rx), Ordering::SeqCst);
-        Ok(place)
+        Ok((place, made))
     }
 
+    /// Ends a registration. The caller has its eventfd, and closes it after the pollers ([`close_when_unshared`]).
+    ///
+    /// [`close_when_unshared`]: crate::front_end::close_when_unshared
     pub(super) fn remove(&self, place: usize) {
         let mut used = self.used.lock();
         self.places[place].rings.store(0, Ordering::SeqCst);
+        *self.places[place].eventfd.write() = None;
         *used &= !(1 << place);
+    }
+
+    /// Returns the eventfd of a place, as a poller takes it.
+    #[cfg(test)]
+    pub(super) fn eventfd(&self, place: usize) -> Option<Arc<OwnedFd>> {
+        self.places[place].eventfd.read().clone()
     }
 
     /// Signals the eventfds of all registrations.
     pub(super) fn call_all(&self) {
         for call in &self.places[..self.high.load(Ordering::SeqCst)] {
-            if call.rings.load(Ordering::SeqCst) != 0
-                && let Some(eventfd) = call.eventfd.get()
-            {
-                let _ = ringway_engine::call(eventfd.as_fd());
-            }
+            let _ = call.signal(u32::MAX);
         }
-    }
-
-    pub(super) fn eventfd(&self, place: usize) -> Option<BorrowedFd<'_>> {
-        self.places[place].eventfd.get().map(AsFd::as_fd)
     }
 }
 
@@ -128,10 +142,7 @@ impl Bell for RegionBell {
             return CallResult::Unwanted;
         }
         for call in &self.calls.places[..self.calls.high.load(Ordering::SeqCst)] {
-            if call.rings.load(Ordering::SeqCst) & wanted != 0
-                && let Some(eventfd) = call.eventfd.get()
-                && ringway_engine::call(eventfd.as_fd()) == Called::Blocked
-            {
+            if call.signal(wanted) == Some(Called::Blocked) {
                 self.blocked.store(true, Ordering::Relaxed);
             }
         }
@@ -140,5 +151,35 @@ impl Bell for RegionBell {
 
     fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use ringway_testing::PATIENCE;
+    use ringway_testing::file::take_count;
+
+    use super::*;
+
+    #[test]
+    fn a_poller_does_not_wait_for_a_registration_that_begins_or_ends() {
+        let calls = Arc::new(Calls::default());
+        let (place, eventfd) = calls.add(&(0..1), &(0..1)).expect("a place");
+        let (say, hear) = mpsc::channel();
+        let held = calls.places[place].eventfd.write();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                calls.call_all();
+                let _ = say.send(());
+            });
+            let has_returned = hear.recv_timeout(PATIENCE);
+            drop(held);
+            assert_eq!(has_returned, Ok(()));
+        });
+        assert_eq!(take_count(&eventfd), 0);
+        calls.call_all();
+        assert_eq!(take_count(&eventfd), 1);
     }
 }

@@ -10,7 +10,7 @@ use ringway_abi::{Layout, Shape};
 use ringway_memory::{Mapping, SharedMemory};
 
 use super::error::RegionError;
-use super::room::{Pages, Pool};
+use super::room::{List, Pages, Pool};
 
 /// Bytes of the pages for the `netmap_if` of registrations.
 pub(super) const INTERFACE_BYTES: usize = 256 * PAGE;
@@ -24,7 +24,7 @@ const BUFFERS: u32 = 65_536;
 pub(super) struct Sizes {
     pub(super) buffers: usize,
     pub(super) buffer_count: u32,
-    buffer_size: u32,
+    pub(super) buffer_size: u32,
     pub(super) bytes: usize,
 }
 
@@ -67,6 +67,8 @@ pub(super) struct Room {
     pub(super) interfaces: Pages,
     pub(super) ports: Pages,
     pub(super) pool: Pool,
+    /// Extra buffers of registrations that have ended, and that are not in the pool yet.
+    pub(super) lists: Vec<List>,
 }
 
 impl Region {
@@ -81,6 +83,7 @@ impl Region {
             interfaces: Pages::new(0..INTERFACE_BYTES),
             ports: Pages::new(INTERFACE_BYTES..sizes.buffers),
             pool: Pool::new(sizes.buffer_count),
+            lists: Vec::new(),
         };
         Ok(Arc::new(Self { memory, sizes, id, room: Mutex::new(room) }))
     }
@@ -128,7 +131,9 @@ impl Region {
     /// Returns the number of free buffers.
     #[cfg(test)]
     pub(in crate::process) fn free_buffers(&self) -> u32 {
-        self.room.lock().pool.left()
+        let mut room = self.room.lock();
+        self.give_back(&mut room, u32::MAX);
+        room.pool.left()
     }
 
     /// Returns the memory.

@@ -17,12 +17,14 @@
 //!
 //! - `error`: why a region cannot serve. `room`: which pages and buffers are in use. `memory`: the region.
 //! - `part`: a port's own part of the region.
-//! - `claims`: which registrations have which rings. `calls`: the call descriptors of a port's registrations.
+//! - `claims`: which registrations have which rings. `calls`: the call descriptors of a port's registrations. `extra`: their
+//!   extra buffers.
 //! - `port`: a port in the region. `registration`: a port, or some of its rings, for one connection.
 
 mod calls;
 mod claims;
 mod error;
+mod extra;
 mod memory;
 pub(super) mod part;
 mod port;

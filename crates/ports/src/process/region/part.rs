@@ -47,6 +47,7 @@ impl Part {
         let (base, mut given) = {
             let mut room = region.room.lock();
             let needed = if buffers_of == Buffers::Own { shape.slots() } else { 0 };
+            region.give_back(&mut room, needed);
             let left = room.pool.left();
             if needed > left {
                 return Err(RegionError::NoBuffers { needed, left });

@@ -1,16 +1,19 @@
 //! A registration: a port, or some of its rings, for one connection.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_abi::Interface;
 use ringway_abi::attach::REPLY_FDS;
-use ringway_abi::layout::{MAX_EXTRA, PAGE, netmap_if};
+use ringway_abi::layout::{PAGE, netmap_if};
 use ringway_abi::netmap::{Granted, Numbers, PortName, Register};
 
 use super::error::RegionError;
+use super::extra::Wanted;
 use super::port::RegionPort;
+use super::room::List;
+use crate::front_end::close_when_unshared;
 
 /// A port, or some of its rings, for one connection. What it has goes back to the port and its region when it is dropped.
 #[derive(Debug)]
@@ -18,10 +21,14 @@ pub struct Registration {
     port: Arc<RegionPort>,
     granted: Granted,
     call: usize,
+    eventfd: Arc<OwnedFd>,
+    /// The extra buffers that are still to be had.
+    wanted: Wanted,
 }
 
 impl Registration {
     /// Binds the rings that `register` asks for. `mac` is the address that the switch has bound to the port, or zero.
+    /// [`Registration::add_extra`] adds the extra buffers.
     ///
     /// # Errors
     /// The port does not have these rings or others have them, or the region has no room.
@@ -33,14 +40,14 @@ impl Registration {
         };
         port.claims.lock().take(&tx, &rx, register.exclusive)?;
         let call = port.calls.add(&tx, &rx);
-        let room = call.and_then(|call| match port.interface(&register.name, &tx, &rx, register.extra_buffers) {
-            Ok((interface, extra)) => Ok((call, interface, extra)),
+        let room = call.and_then(|(call, eventfd)| match port.interface(&register.name, &tx, &rx) {
+            Ok(interface) => Ok((call, eventfd, interface)),
             Err(error) => {
                 port.calls.remove(call);
                 Err(error)
             }
         });
-        let (call, interface, extra) = room.inspect_err(|_| port.claims.lock().put_back(&tx, &rx))?;
+        let (call, eventfd, interface) = room.inspect_err(|_| port.claims.lock().put_back(&tx, &rx))?;
         let granted = Granted {
             numbers: port.numbers(register.name.clone(), mac),
             colour: port.colour,
@@ -48,13 +55,29 @@ impl Registration {
             interface: interface as u64,
             buffers: layout.buffers as u64,
             buffer_count: layout.buffer_count,
-            extra_buffers: extra.len() as u32,
-            extra_head: extra.first().copied().unwrap_or(0),
+            extra_buffers: 0,
+            extra_head: 0,
             tx,
             rx,
             exclusive: register.exclusive,
         };
-        Ok(Self { port: Arc::clone(port), granted, call })
+        let wanted = Wanted::new(register.extra_buffers);
+        Ok(Self { port: Arc::clone(port), granted, call, eventfd, wanted })
+    }
+
+    /// Adds some of the extra buffers that the client has asked for, as far as the region has them. The number is bounded,
+    /// because each costs a page of memory and the caller serves other clients. Returns true when all are added.
+    pub fn add_extra(&mut self) -> bool {
+        let Self { port, granted, wanted, .. } = self;
+        let taken = wanted.take(port.region());
+        if granted.extra_buffers == 0
+            && let Some(&head) = taken.first()
+        {
+            granted.extra_head = head;
+            port.region().write(granted.interface as usize + netmap_if::BUFS_HEAD, &head.to_le_bytes());
+        }
+        granted.extra_buffers += taken.len() as u32;
+        wanted.is_done()
     }
 
     /// Returns what the reply says.
@@ -65,26 +88,25 @@ impl Registration {
 
     /// Returns the descriptors of a granting reply, in the order of the protocol.
     #[must_use]
-    pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; REPLY_FDS]> {
-        Some([self.port.memory(), self.port.kick.as_fd(), self.port.calls.eventfd(self.call)?])
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; REPLY_FDS] {
+        [self.port.memory(), self.port.kick.as_fd(), self.eventfd.as_fd()]
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let Self { port, granted, call } = self;
+        let Self { port, granted, call, eventfd, .. } = self;
         port.calls.remove(*call);
+        // Its last close can last: it removes the client's waiters one by one.
+        close_when_unshared(Arc::clone(eventfd));
         port.claims.lock().put_back(&granted.tx, &granted.rx);
         let region = port.region();
         let interface = granted.interface as usize;
         // The program may have swapped extra buffers, and then names others in the list.
-        let mut next = region.word(interface + netmap_if::BUFS_HEAD).unwrap_or(0);
+        let next = region.word(interface + netmap_if::BUFS_HEAD).unwrap_or(0);
         let mut room = region.room.lock();
-        for _ in 0..granted.extra_buffers {
-            if !room.pool.free(next) {
-                break;
-            }
-            next = region.word(port.layout().buffer(next)).unwrap_or(0);
+        if granted.extra_buffers > 0 {
+            room.lists.push(List { next, left: granted.extra_buffers });
         }
         room.interfaces.free(interface, PAGE);
     }
@@ -99,25 +121,14 @@ impl RegionPort {
         Numbers { name, region: region.id(), region_bytes: region.bytes(), shape, header: self.header(), mac }
     }
 
-    /// Makes the `netmap_if` of a registration. Returns its offset and the extra buffers: as many of `extra` as are left.
-    fn interface(
-        &self,
-        name: &PortName,
-        tx: &Range<u16>,
-        rx: &Range<u16>,
-        extra: u32,
-    ) -> Result<(usize, Vec<u32>), RegionError> {
+    /// Makes the `netmap_if` of a registration. Returns its offset.
+    fn interface(&self, name: &PortName, tx: &Range<u16>, rx: &Range<u16>) -> Result<usize, RegionError> {
         let region = self.region();
-        let (at, extra) = {
-            let mut room = region.room.lock();
-            let at = room.interfaces.allocate(PAGE).ok_or(RegionError::NoRoom("another registration"))?;
-            let count = extra.min(MAX_EXTRA).min(room.pool.left());
-            (at, room.pool.allocate(count).unwrap_or_default())
-        };
+        let at = region.room.lock().interfaces.allocate(PAGE).ok_or(RegionError::NoRoom("another registration"))?;
         region.write(at, &[0; PAGE]);
         let name = name.to_string();
-        let interface = Interface { at, name: &name, tx: tx.clone(), rx: rx.clone(), extra: &extra };
+        let interface = Interface { at, name: &name, tx: tx.clone(), rx: rx.clone() };
         self.layout().interface_contents(&interface, |at, bytes| region.write(at, bytes));
-        Ok((at, extra))
+        Ok(at)
     }
 }

@@ -93,6 +93,15 @@ impl Pool {
     }
 }
 
+/// The extra buffers of a registration that has ended. The program has written the numbers.
+#[derive(Debug)]
+pub(super) struct List {
+    /// The first buffer.
+    pub(super) next: u32,
+    /// The number of buffers that the registration had.
+    pub(super) left: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

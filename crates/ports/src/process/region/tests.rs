@@ -6,6 +6,7 @@ use ringway_abi::layout::{PAGE, netmap_if, netmap_ring};
 use ringway_abi::netmap::{Monitor, PortName, Register, Rings, Wish};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot};
+use ringway_testing::until;
 
 use super::memory::{INTERFACE_BYTES, Sizes};
 use super::{Region, RegionError, RegionPort, Registration};
@@ -39,7 +40,13 @@ fn register(tx: Rings, rx: Rings, exclusive: bool, extra_buffers: u32) -> Regist
 }
 
 fn left(region: &Region) -> u32 {
-    region.room.lock().pool.left()
+    region.free_buffers()
+}
+
+/// Adds all extra buffers.
+fn complete(mut registration: Registration) -> Registration {
+    while !registration.add_extra() {}
+    registration
 }
 
 /// The numbers of the buffers that the slots of a port's rings name.
@@ -210,7 +217,7 @@ fn extra_buffers_belong_to_their_registration_and_go_back_with_it() {
     let (_sides, port) = region.open(&small(), 0).expect("a port");
     let before = left(&region);
     let bind = |extra| Registration::new(&port, &register(Rings::All, Rings::All, false, extra), [0; 6]);
-    let first = bind(3).expect("a registration");
+    let first = complete(bind(3).expect("a registration"));
     let granted = first.granted().clone();
     assert_eq!(granted.extra_buffers, 3);
     let mut list = vec![granted.extra_head];
@@ -222,12 +229,56 @@ fn extra_buffers_belong_to_their_registration_and_go_back_with_it() {
     drop(first);
     assert_eq!(left(&region), before);
     // More than there are: the registration gets those that are left. A list that runs in a circle ends.
-    let all = bind(u32::MAX).expect("a registration");
+    let all = complete(bind(u32::MAX).expect("a registration"));
     assert_eq!((all.granted().extra_buffers, left(&region)), (before, 0));
     let second = port.layout().buffer(all.granted().extra_head);
     region.write(second, &all.granted().extra_head.to_le_bytes());
     drop(all);
     assert_eq!(left(&region), 1);
+}
+
+#[test]
+fn one_step_touches_a_bounded_number_of_extra_buffers_and_closing_touches_none() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let before = left(&region);
+    let mut all =
+        Registration::new(&port, &register(Rings::All, Rings::All, false, u32::MAX), [0; 6]).expect("a registration");
+    assert!(!all.add_extra(), "more steps are needed");
+    assert_eq!(all.granted().extra_buffers, 256);
+    let all = complete(all);
+    assert_eq!(all.granted().extra_buffers, before);
+    drop(all);
+    assert_eq!(region.room.lock().pool.left(), 0, "the list is read when its buffers are needed");
+    let second = region.open(&small(), 1).expect("its buffers come from the list");
+    assert_eq!(region.room.lock().pool.left(), 0, "and no more than that");
+    end(second);
+    assert_eq!(left(&region), before);
+}
+
+#[test]
+fn a_call_descriptor_goes_with_its_registration() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let bind = || Registration::new(&port, &register(Rings::All, Rings::All, false, 0), [0; 6]).expect("room");
+    let all: Vec<Registration> = (0..super::calls::MOST).map(|_| bind()).collect();
+    let eventfd = |place| Arc::downgrade(&port.calls.eventfd(place).expect("one"));
+    let eventfds: Vec<_> = (0..super::calls::MOST).map(eventfd).collect();
+    drop(all);
+    until("the descriptors are closed", || eventfds.iter().all(|eventfd| eventfd.strong_count() == 0));
+}
+
+#[test]
+fn a_poller_that_calls_while_the_registration_ends_does_not_close_its_descriptor() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let registration = Registration::new(&port, &register(Rings::All, Rings::All, false, 0), [0; 6]).expect("room");
+    let of_poller = port.calls.eventfd(0).expect("one");
+    drop(registration);
+    assert_eq!(Arc::strong_count(&of_poller), 2, "another thread closes it");
+    let eventfd = Arc::downgrade(&of_poller);
+    drop(of_poller);
+    until("it is closed", || eventfd.strong_count() == 0);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The netmap dialogue: a connection stays open, asks any number of questions, and has at most one registration.
 //!
 //! A request that cannot be carried out is refused with its errno, and the connection stays open, as after a failed ioctl. A
-//! message that is no request, or a client that does not read its answers, ends the connection.
+//! message that is no request ends the connection. A request is read after the client has read the last answer: a client has at
+//! most one unread answer, and thus few descriptors that are in flight.
 
 use std::os::fd::OwnedFd;
 
@@ -14,13 +15,12 @@ use super::super::region::Registration;
 use super::host::{Change, ClientId, Host, Listed, Refusal};
 use super::send::send_with_descriptors;
 
-/// Most connections of the netmap dialogue. A silent one costs a descriptor.
-const MOST_CONNECTIONS: usize = 1024;
-
 /// A connection of this dialogue.
 pub(super) struct Open {
     family: Family,
     registration: Option<Box<Registration>>,
+    /// The tag of the request whose registration gets its extra buffers: it is not answered yet.
+    pending: Option<u64>,
 }
 
 /// What the connection gets as its answer.
@@ -28,6 +28,8 @@ pub(super) enum Answer {
     Message(Reply),
     /// The registration that it has now, with descriptors.
     Registration,
+    /// The same, as soon as [`Open::add_extra`] returns the request's tag.
+    Later,
 }
 
 /// A client's message.
@@ -54,28 +56,35 @@ impl Message {
 }
 
 impl Open {
-    /// Begins the dialogue by the first message of a connection, when `open` other connections have done so.
+    /// Begins the dialogue by the first message of a connection.
     ///
     /// # Errors
-    /// The message is not `Open`, or too many connections are open. The connection ends.
-    pub(super) fn begin(message: &[u8], open: usize) -> Result<Self, Refusal> {
+    /// The message is not `Open`. The connection ends.
+    pub(super) fn begin(message: &[u8]) -> Result<Self, Refusal> {
         let family = match Request::decode(message) {
             Ok(Request::Open(family)) => family,
             Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
             Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        if open >= MOST_CONNECTIONS {
-            let text = format!("{open} netmap connections are open: the switch allows no more");
-            return Err(Refusal::new(Errno::NFILE, text));
-        }
-        Ok(Self { family, registration: None })
+        Ok(Self { family, registration: None, pending: None })
     }
 
     pub(super) fn has_registration(&self) -> bool {
         self.registration.is_some()
     }
 
-    /// Carries out a request.
+    /// Returns true if the client waits for the answer to a request.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Adds some extra buffers to the registration. When it has all, returns the tag of the request, which can be answered now.
+    pub(super) fn add_extra(&mut self) -> Option<u64> {
+        let is_done = self.registration.as_mut().is_none_or(|registration| registration.add_extra());
+        if is_done { self.pending.take() } else { None }
+    }
+
+    /// Carries out a request. `tag`: that of the request.
     ///
     /// # Errors
     /// Why the request is refused. The connection stays open.
@@ -84,6 +93,7 @@ impl Open {
         host: &mut dyn Host,
         client: ClientId,
         request: Request,
+        tag: u64,
     ) -> Result<Answer, Refusal> {
         let change = match request {
             Request::Open(_) => return Err(Refusal::new(Errno::BUSY, "the connection is open already")),
@@ -92,7 +102,8 @@ impl Open {
             }
             Request::Register(register) => {
                 self.registration = Some(Box::new(host.register(client, self.family, &register)?));
-                return Ok(Answer::Registration);
+                self.pending = Some(tag);
+                return Ok(if self.add_extra().is_some() { Answer::Registration } else { Answer::Later });
             }
             Request::Recall if self.has_registration() => return Ok(Answer::Registration),
             Request::Recall => return Err(Refusal::new(Errno::NXIO, "the connection has no registration")),
@@ -112,17 +123,20 @@ impl Open {
         Ok(Answer::Message(Reply::Done))
     }
 
-    /// Sends an answer. Returns false if the client has let its answers pile up.
-    /// `tag`: that of the request.
-    pub(super) fn send(&self, socket: &OwnedFd, answer: &Answer, tag: u64) -> bool {
+    /// Sends an answer. `tag`: that of the request.
+    ///
+    /// # Errors
+    /// The client cannot have it.
+    pub(super) fn send(&self, socket: &OwnedFd, answer: &Answer, tag: u64) -> Result<(), Errno> {
         match (answer, &self.registration) {
             (Answer::Message(reply), _) => send_with_descriptors(socket, &tagged(reply.encode(), tag), &[]),
             (Answer::Registration, Some(registration)) => {
                 let reply = tagged(Reply::Granted(registration.granted().clone()).encode(), tag);
                 let descriptors = registration.descriptors();
-                descriptors.is_some_and(|all| send_with_descriptors(socket, &reply, &all))
+                send_with_descriptors(socket, &reply, &descriptors)
             }
-            (Answer::Registration, None) => false,
+            (Answer::Registration, None) => Err(Errno::NXIO),
+            (Answer::Later, _) => Ok(()),
         }
     }
 }

@@ -98,7 +98,8 @@ fn list(context: &Context) -> ExitCode {
     let mut text = version();
     match context.client().patience(ANSWER_WITHIN).ports() {
         Ok(ports) => {
-            for port in ports {
+            // An end of a pipe cannot be captured.
+            for port in ports.into_iter().filter(|port| !port.name.contains(['{', '}'])) {
                 let (switch, name, kind) = (port.switch, port.name, port.kind);
                 let _ = writeln!(
                     text,

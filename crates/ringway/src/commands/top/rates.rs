@@ -108,7 +108,8 @@ impl Rates {
         let is_meant = |port: &&PortStatus| {
             let named = |wanted: &PortRef| {
                 let switch = wanted.switch.as_ref().is_none_or(|switch| switch.as_str() == port.switch);
-                switch && wanted.name.as_str() == port.name
+                let name = PortRef { switch: None, ..wanted.clone() }.to_string();
+                switch && name == port.name
             };
             only.is_empty() || only.iter().any(named)
         };
@@ -287,6 +288,6 @@ mod tests {
     fn only_the_ports_that_were_named_are_shown() {
         let (before, now) = (status(1.0, 0, 0, 0.0), status(2.0, 0, 0, 0.0));
         let shown = |only: &str| Rates::between(&before, &now, &[only.parse().unwrap()]).ports.len();
-        assert_eq!((shown("p"), shown("lan0:p"), shown("lan1:p"), shown("q")), (1, 1, 0, 0));
+        assert_eq!((shown("p"), shown("lan0:p"), shown("lan1:p"), shown("q"), shown("p{1")), (1, 1, 0, 0, 0));
     }
 }

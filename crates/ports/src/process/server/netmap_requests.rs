@@ -1,0 +1,107 @@
+//! Messages of connections of the netmap dialogue, and the extra buffers that they wait for.
+
+use ringway_abi::netmap::{Reply, tag_of};
+use ringway_engine::warn_limited;
+use rustix::io::Errno;
+
+use super::connection::{Process, Seat, State, find_seat};
+use super::host::{ClientId, Refusal};
+use super::netmap::{Answer, Message, Open, send_end};
+use super::send::unsent;
+use super::thread::Server;
+
+impl Server {
+    /// Handles the first message of a connection of the netmap dialogue.
+    pub(super) fn open_netmap(&mut self, id: u64, message: &[u8]) {
+        let Some(process) = self.clients.get(&id).map(|connection| connection.process) else { return };
+        let open = Open::begin(message).and_then(|open| {
+            self.make_room(process).map_err(|text| Refusal::new(Errno::NFILE, text))?;
+            Ok(open)
+        });
+        match open {
+            Err(reason) => self.end_netmap(id, &reason),
+            Ok(open) => {
+                let Some(connection) = self.clients.get_mut(&id) else { return };
+                connection.state = State::Netmap(open);
+                self.asking -= 1;
+                self.answer(id, &Answer::Message(Reply::Done), tag_of(message));
+            }
+        }
+    }
+
+    /// Makes room for one more connection of a process.
+    ///
+    /// # Errors
+    /// There are too many. The text is for the client.
+    fn make_room(&mut self, process: Process) -> Result<(), String> {
+        let crowd: Vec<Seat> = self.clients.iter().filter_map(|(id, connection)| connection.seat(*id)).collect();
+        let of =
+            |process: Process| process.map_or_else(|| "a process".to_owned(), |process| format!("process {process}"));
+        let displaced = find_seat(&crowd, process)
+            .inspect_err(|text| warn_limited(&format!("attach.sock refuses {}: {text}", of(process))))?;
+        if let Some(Seat { id, process, .. }) = displaced {
+            let text = "this program has the most netmap connections, and the switch needs one for another program";
+            warn_limited(&format!("attach.sock ends a silent connection of {}: {text}", of(process)));
+            self.end_netmap(id, &Refusal::new(Errno::NFILE, text));
+        }
+        Ok(())
+    }
+
+    /// Handles a further message of a connection of the netmap dialogue.
+    pub(super) fn receive_netmap(&mut self, id: u64, message: &[u8]) {
+        let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
+            return;
+        };
+        let tag = tag_of(message);
+        let answer = match Message::decode(message) {
+            Err(reason) => return self.end_netmap(id, &reason),
+            Ok(Message::Refused(refusal)) => Err(refusal),
+            Ok(Message::Request(request)) => {
+                self.at_host = true;
+                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag);
+                self.at_host = false;
+                answer
+            }
+        };
+        if matches!(answer, Ok(Answer::Later)) {
+            self.extra.push_back(id);
+        }
+        self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
+    }
+
+    /// Adds some extra buffers to the registration of the next client that has asked for them, and answers if that were all.
+    pub(super) fn add_extra(&mut self) {
+        let Some(id) = self.extra.pop_front() else { return };
+        let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
+            return;
+        };
+        self.at = Some(id);
+        match open.add_extra() {
+            Some(tag) => {
+                self.answer(id, &Answer::Registration, tag);
+                self.watch(id, false);
+            }
+            None => self.extra.push_back(id),
+        }
+        self.at = None;
+    }
+
+    /// Sends the answer to the request with this tag. A client that cannot have it is disconnected.
+    fn answer(&mut self, id: u64, answer: &Answer, tag: u64) {
+        let Some(connection) = self.clients.get(&id) else { return };
+        let State::Netmap(open) = &connection.state else { return };
+        if let Err(error) = open.send(&connection.socket, answer, tag) {
+            match unsent(error) {
+                Some(reason) => self.end_netmap(id, &Refusal::new(error, reason)),
+                None => self.forget(id, true),
+            }
+        }
+    }
+
+    fn end_netmap(&mut self, id: u64, reason: &Refusal) {
+        if let Some(connection) = self.clients.get(&id) {
+            send_end(&connection.socket, reason);
+        }
+        self.forget(id, true);
+    }
+}
