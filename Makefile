@@ -2,7 +2,7 @@
 # make install what was built, below $(DESTDIR)$(PREFIX) (/usr/local): programs, C library, manual pages, completions, systemd unit; make uninstall
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
 # make python  the Python package, as a wheel in target/python/wheels
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
