@@ -13,7 +13,7 @@ const DATA_SUM: &str = "/tmp/data-sum";
 /// Program that sums bytes up: the quickest in an emulated guest that finds every change.
 const SUM: &str = "md5sum";
 /// Time limit for one transfer.
-pub const TRANSFER: Duration = Duration::from_secs(60);
+pub const TRANSFER: Duration = Duration::from_secs(120);
 
 /// Makes `mib` MiB of random data in the guest, if it has none yet. Returns their checksum.
 pub fn make(guest: &Guest, mib: u32) -> Result<String, Error> {

@@ -20,7 +20,7 @@ use crate::nic::Nic;
 use crate::qmp::Qmp;
 
 /// Time limit for a guest to boot, on a busy machine.
-const BOOT: Duration = Duration::from_secs(90);
+const BOOT: Duration = Duration::from_secs(180);
 /// Time limit for a command.
 const RUN: Duration = Duration::from_secs(30);
 /// Time limit for a migration.
