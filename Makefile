@@ -2,7 +2,7 @@
 # make install what was built, below $(DESTDIR)$(PREFIX) (/usr/local): programs, C library, manual pages, completions, systemd unit; make uninstall
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
 # make python  the Python package, as a wheel in target/python/wheels
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
@@ -36,7 +36,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   python3 python3-venv \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 
-.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny repeats fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
@@ -61,7 +61,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test smoke-release deny asan tsan guests oracle
+nightly: test smoke-release deny asan tsan guests oracle repeats
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -76,6 +76,10 @@ $(DENY):
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
+
+# Every message of vhost-user 100,000 times.
+repeats:
+	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-ports --test vhost_user_repeats
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results

@@ -45,21 +45,20 @@ impl Channel {
 
     /// Returns the next line, without its end.
     pub fn line(&mut self, deadline: Instant) -> io::Result<String> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
-                let line = self.buffer.drain(..=end).collect::<Vec<u8>>();
-                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
-            }
-            self.fill(deadline)?;
-        }
+        self.before(b'\n', deadline).map(|line| line.trim_end().to_owned())
     }
 
-    /// Returns the next `count` bytes.
-    pub fn bytes(&mut self, count: usize, deadline: Instant) -> io::Result<Vec<u8>> {
-        while self.buffer.len() < count {
+    /// Returns the text before the next byte `end`.
+    pub fn before(&mut self, end: u8, deadline: Instant) -> io::Result<String> {
+        let mut searched = 0;
+        loop {
+            if let Some(more) = self.buffer[searched..].iter().position(|&byte| byte == end) {
+                let text = self.buffer.drain(..=searched + more).collect::<Vec<u8>>();
+                return Ok(String::from_utf8_lossy(&text[..text.len() - 1]).into_owned());
+            }
+            searched = self.buffer.len();
             self.fill(deadline)?;
         }
-        Ok(self.buffer.drain(..count).collect())
     }
 
     fn fill(&mut self, deadline: Instant) -> io::Result<()> {
@@ -125,6 +124,7 @@ impl Console {
     /// Waits for the guest's shell.
     pub fn ready(&mut self, deadline: Instant) -> io::Result<()> {
         while self.booting {
+            self.channel.before(0, deadline)?;
             self.booting = self.channel.line(deadline)? != "ready";
         }
         Ok(())
@@ -144,22 +144,15 @@ impl Console {
     /// Waits for the answer to command `number`.
     pub fn answer(&mut self, number: u64, deadline: Instant) -> io::Result<Output> {
         loop {
+            let text = self.channel.before(0, deadline)?;
             let line = self.channel.line(deadline)?;
             if line == "ready" {
                 return Err(io::Error::new(ErrorKind::ConnectionReset, "the guest booted anew"));
             }
-            let mut words = line.split(' ').map(str::parse);
-            let (Some(Ok(answered)), Some(Ok(status)), Some(Ok(length)), None) =
-                (words.next(), words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            let text = self.channel.bytes(usize::try_from(length).unwrap_or(0), deadline)?;
+            let Some((answered, status)) = line.split_once(' ') else { continue };
             // Skips the answers to earlier commands that timed out.
-            if u64::try_from(answered) == Ok(number) {
-                let status: i64 = status;
-                let text = String::from_utf8_lossy(&text).into_owned();
-                return Ok(Output { status: i32::try_from(status).unwrap_or(-1), text });
+            if answered.parse() == Ok(number) {
+                return Ok(Output { status: status.parse().unwrap_or(-1), text });
             }
         }
     }

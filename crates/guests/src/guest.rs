@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,13 +20,17 @@ use crate::nic::Nic;
 use crate::qmp::Qmp;
 
 /// Time limit for a guest to boot, on a busy machine.
-const BOOT: Duration = Duration::from_secs(90);
+const BOOT: Duration = Duration::from_secs(180);
 /// Time limit for a command.
 const RUN: Duration = Duration::from_secs(30);
 /// Time limit for a migration.
 const MOVE: Duration = Duration::from_secs(60);
+/// Pause between two tries of a condition in a guest, which leaves the guest's processor to other programs.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of the logs that an error shows.
 const TAIL: usize = 3000;
+/// The number of the next job in any guest: a guest that has moved still has its jobs.
+static JOBS: AtomicU64 = AtomicU64::new(0);
 
 /// A virtual machine, which ends when it is dropped. Threads can share it: its commands run one at a time.
 #[derive(Debug)]
@@ -98,7 +103,7 @@ impl Guest {
         self.console(deadline, |console| console.ready(deadline)).map_err(|error| self.failed("does not boot", &error))
     }
 
-    /// Runs a shell command of one line, with a time limit of 30 s.
+    /// Runs a shell command of one line that writes text, with a time limit of 30 s.
     pub fn run(&self, command: &str) -> Result<Output, Error> {
         self.run_within(command, RUN)
     }
@@ -138,22 +143,27 @@ impl Guest {
             if Instant::now() >= deadline {
                 return Err(Error::Status { guest: self.name.clone(), command: condition.to_owned(), output });
             }
+            std::thread::sleep(PAUSE);
         }
     }
 
     /// Starts a command in the background.
     pub fn start(&self, command: &str) -> Result<Job, Error> {
-        let file = self.ok("mktemp /tmp/job.XXXXXX")?.trim().to_owned();
+        let file = format!("/tmp/job.{}", JOBS.fetch_add(1, Ordering::Relaxed));
+        // The end is also written to a pipe, for a shell that waits.
         self.ok(&format!(
-            "( ( {command} ) >{file} 2>&1 </dev/null; echo $? >{file}.new; mv {file}.new {file}.status ) >/dev/null 2>&1 &"
+            "mkfifo {file}.end; ( ( {command} ) >{file} 2>&1 </dev/null; echo $? >{file}.status; echo >{file}.end ) \
+             >/dev/null 2>&1 &"
         ))?;
         Ok(Job { file })
     }
 
     /// Waits for a command in the background. Returns its result.
     pub fn wait(&self, job: &Job, time: Duration) -> Result<Output, Error> {
-        self.until(&format!("[ -e {}.status ]", job.file), time)?;
-        self.run(&format!("cat {0}; exit $(cat {0}.status)", job.file))
+        // Sleeps in the guest, but gives way to commands of other threads after a second.
+        let ended = "[ -s FILE.status ] || read -t 1 line <>FILE.end; [ -s FILE.status ]";
+        self.until(&ended.replace("FILE", &job.file), time)?;
+        self.run(&format!("cat {0}; read status <{0}.status; exit $status", job.file))
     }
 
     /// Returns the output of a command in the background so far.

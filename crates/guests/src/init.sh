@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The guest's only program: loads drivers, then runs the commands that come on a virtio port (a serial line loses
-# interrupts under emulation). An answer is a line "NUMBER STATUS LENGTH", followed by LENGTH bytes of output.
+# interrupts under emulation). An answer is the command's output, a zero byte, and a line "NUMBER STATUS".
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/ LC_ALL=C
 mount -t proc proc /proc
@@ -19,10 +19,9 @@ while read -r module; do
 done </modules/order
 ip link set lo up
 exec <>/dev/vport0p1 >&0
-echo ready
+printf '\0ready\n'
 while read -r number command; do
-    sh -c "$command" </dev/null >/tmp/answer 2>&1
-    status=$?
-    echo "$number $status $(stat -c %s /tmp/answer)"
-    cat /tmp/answer
+    # Starts no program of its own: each would take 10 ms under emulation.
+    (eval "$command") </dev/null 2>&1
+    printf '\0%s %s\n' "$number" "$?"
 done

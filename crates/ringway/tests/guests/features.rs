@@ -165,16 +165,20 @@ fn agreed(guest: &Guest, nic: usize) -> String {
 /// descriptors has room for 13 frames). Returns an error if answers are lost. The guest's kernel counts the answers,
 /// because busybox waits only a second for the last one.
 pub fn pings(from: &Guest, to: &str, sizes: &[u32]) -> Result<(), String> {
-    let answers = || match to.contains(':') {
-        false => snmp::counter(&from.ok("cat /proc/net/snmp").unwrap(), "Icmp", "InEchoReps").expect("a counter"),
-        true => snmp::counter6(&from.ok("cat /proc/net/snmp6").unwrap(), "Icmp6InEchoReplies").expect("a counter"),
+    let counters = if to.contains(':') { "cat /proc/net/snmp6" } else { "cat /proc/net/snmp" };
+    let answers = |text: &str| match to.contains(':') {
+        false => snmp::counter(text, "Icmp", "InEchoReps").expect("a counter"),
+        true => snmp::counter6(text, "Icmp6InEchoReplies").expect("a counter"),
     };
-    let wanted = answers() + 3 * sizes.len() as u64;
+    let wanted = answers(&from.ok(counters).unwrap()) + 3 * sizes.len() as u64;
     let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    let said = from.ok(&format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 60 -s $s {to} || :; done")).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while answers() < wanted && Instant::now() < deadline {}
-    let is_good = answers() == wanted && !said.contains("DUP");
+    let pings = format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 60 -s $s {to} || :; done");
+    let said = from.ok(&format!("{pings}; {counters}")).unwrap();
+    let (mut came, deadline) = (answers(&said), Instant::now() + PATIENCE);
+    while came < wanted && Instant::now() < deadline {
+        came = answers(&from.ok(counters).unwrap());
+    }
+    let is_good = came == wanted && !said.contains("DUP");
     if is_good { Ok(()) } else { Err(format!("pings to {to} were lost or doubled:\n{said}")) }
 }
 

@@ -15,7 +15,7 @@ use crate::streams;
 use ringway_scenes::{Daemon, ringway, until};
 
 /// Number of copies of the data in one transfer: enough for several seconds.
-const TIMES: u32 = 5;
+const TIMES: u32 = 3;
 
 /// A daemon that replaces a killed one.
 struct Successor(Ended);
@@ -163,7 +163,7 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
             let sender = guests[from].start(&bulk::send(&address(to, 0), 7000, TIMES)).unwrap();
             (from, to, receiver, sender)
         });
-        // In segments of 64 KiB there are more than 300.
+        // In segments of 64 KiB there are almost 200.
         until("traffic flows", || frames() > before + 100);
         match successor.take() {
             None => kill(daemon),

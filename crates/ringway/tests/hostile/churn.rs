@@ -51,7 +51,8 @@ fn two_thousand_ports_at_once_come_and_go() {
     // Each client takes four descriptors, in this process and in the daemon.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
-    for round in 0..3 {
+    // Small leaks show in the ten thousand of the other test.
+    for round in 0..2 {
         let start = Instant::now();
         let attach = |number| Port::attach(&socket, &format!("lan0:p{number}"), SMALL).expect("a port");
         let ports: Vec<Port> = (0..2000).map(attach).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_client::Shape;
 
@@ -114,7 +114,7 @@ impl Scene {
                 return;
             }
             assert!(Instant::now() < deadline, "the daemon does not return to {:?}: {now:?}", self.before);
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
