@@ -42,7 +42,7 @@ all: build
 
 # The switch, the laboratory that `ringway bench` and `ringway demo` execute, the C library, and the libraries that `ringway exec` gives to programs.
 build:
-	$(CARGO) build --release -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features ringway/lab
+	$(CARGO) build --release -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features lab
 
 # Where `make install` and `make uninstall` find what was built, and where it goes.
 BUILT ?= target/release
