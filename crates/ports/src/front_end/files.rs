@@ -19,7 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 const PASS_RIGHTS: libc::c_int = 83;
 /// Most files in one message (`SCM_MAX_FD`).
 const MOST: usize = 253;
-/// Most threads that close files at a time.
+/// Most threads that close files of clients at a time.
 const MOST_CLOSING: usize = 16;
 /// Time between two looks at a file that other threads have.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -125,7 +125,12 @@ unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
 }
 
 /// What waits to be closed, and the number of threads that close.
-static CLOSING: Mutex<(Vec<Closing>, usize)> = Mutex::new((Vec::new(), 0));
+type Queue = Mutex<(Vec<Closing>, usize)>;
+
+/// What clients have sent. They decide how long closing it lasts.
+static CLOSING: Queue = Mutex::new((Vec::new(), 0));
+/// The switch's own files. They do not wait for those of clients: otherwise one client could keep all of them open.
+static CLOSING_OWN: Queue = Mutex::new((Vec::new(), 0));
 
 enum Closing {
     Files(Vec<OwnedFd>),
@@ -162,29 +167,29 @@ impl Closing {
 /// Closes files on a separate thread that serves no port.
 pub(crate) fn close_in_background(files: Vec<OwnedFd>) {
     if !files.is_empty() {
-        close_later(Closing::Files(files));
+        close_later(&CLOSING, MOST_CLOSING, Closing::Files(files));
     }
 }
 
-/// Closes a file on a separate thread, when no other thread has it any more: none of them closes it.
+/// Closes a file of the switch on a separate thread, when no other thread has it any more: none of them closes it.
 pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
-    close_later(Closing::Shared(file));
+    close_later(&CLOSING_OWN, 1, Closing::Shared(file));
 }
 
 /// Closes a connection on a separate thread, after what the peer has sent. The peer can still read what was sent to it.
 pub(crate) fn close_socket_in_background(socket: OwnedFd) {
     // From now on the peer can send no more.
     let _ = shutdown(&socket, Shutdown::Both);
-    close_later(Closing::Socket(socket));
+    close_later(&CLOSING, MOST_CLOSING, Closing::Socket(socket));
 }
 
-fn close_later(what: Closing) {
-    let mut closing = CLOSING.lock();
+fn close_later(queue: &'static Queue, most_threads: usize, what: Closing) {
+    let mut closing = queue.lock();
     closing.0.push(what);
-    if closing.1 < MOST_CLOSING {
+    if closing.1 < most_threads {
         let started = std::thread::Builder::new().name("closing".into()).spawn(|| {
             loop {
-                let mut closing = CLOSING.lock();
+                let mut closing = queue.lock();
                 let Some(what) = closing.0.pop() else {
                     closing.1 -= 1;
                     return;
@@ -281,6 +286,9 @@ mod tests {
         for file in files {
             close_in_background(vec![file]);
         }
+        let (read, own) = rustix::pipe::pipe().expect("a pipe");
+        close_when_unshared(Arc::new(own));
+        assert_eq!(rustix::io::read(&read, &mut [0; 1]), Ok(0), "the switch's own file is closed before all of them");
         // This line is reached although no close has returned yet. The threads wait for the peers, and the peers go
         // now.
         drop(peers);

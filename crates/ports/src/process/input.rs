@@ -403,7 +403,7 @@ enum Pieces {
     Slots(u32),
     /// The client has not published the last slot of the frame yet.
     Unfinished,
-    /// The frame's address is to be learned, unlike those of the batch, or the other way round. The next batch takes it.
+    /// The switch learns the frame's address, and none from the frames of the batch, or the other way round. The next batch takes it.
     OtherKind,
     /// The frame has more slots than any frame may have.
     Endless,

@@ -795,7 +795,7 @@ static void monitors_case(void) {
     CHECK(ioctl(received.fd, NM_RXSYNC, NULL) == 0 && ring_space(received.rx[0]) == 0);
 }
 
-static const struct { const char *name; void (*run)(void); } cases[] = {
+static const struct test_case cases[] = {
     {"ioctl", ioctl_case}, {"poll", poll_case}, {"ppoll", ppoll_case}, {"select", select_case},
     {"epoll-level", epoll_level_case}, {"epoll-edge", epoll_edge_case}, {"threads", threads_case},
     {"fork", fork_case}, {"passed", passed_case}, {"exec", exec_case}, {"dup", dup_case}, 
@@ -811,8 +811,5 @@ int main(int argc, char **argv) {
     alarm(100);
     if (argc == 5 && !strcmp(argv[1], "inherited"))
         return inherited(argv + 2), 0;
-    for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(cases[0]); i++)
-        if (!strcmp(argv[1], cases[i].name))
-            return cases[i].run(), 0;
-    FAIL("usage: cases NAME");
+    return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);
 }

@@ -55,9 +55,14 @@ fn preloaded(program: impl AsRef<std::ffi::OsStr>, daemon: &Daemon) -> Command {
     command
 }
 
-fn case(daemon: &Daemon, name: &str) {
-    let said = Said::from(preloaded(cases(), daemon).arg(name).output().unwrap());
+/// Runs a case of a program.
+fn run(program: &Path, daemon: &Daemon, name: &str) {
+    let said = Said::from(preloaded(program, daemon).arg(name).output().unwrap());
     assert_eq!(said.code, Some(0), "case {name}: {}", said.err);
+}
+
+fn case(daemon: &Daemon, name: &str) {
+    run(cases(), daemon, name);
 }
 
 fn alone(name: &str) {

@@ -165,4 +165,18 @@ static inline void drain(struct port *port, int ring) {
     }
 }
 
+/* A case of a program: `PROGRAM NAME` runs it. */
+struct test_case {
+    const char *name;
+    void (*run)(void);
+};
+
+static inline int run_case(const struct test_case *cases, size_t count, int argc, char **argv) {
+    alarm(100);
+    for (size_t i = 0; argc == 2 && i < count; i++)
+        if (!strcmp(argv[1], cases[i].name))
+            return cases[i].run(), 0;
+    FAIL("usage: %s NAME", argv[0]);
+}
+
 #endif

@@ -316,7 +316,7 @@ static void late_list_case(void) {
     in_time(control(fd, "lan9:none", REQ_LIST, &list, NULL), ENXIO);
 }
 
-static const struct { const char *name; void (*run)(void); } cases[] = {
+static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
@@ -324,9 +324,5 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
 };
 
 int main(int argc, char **argv) {
-    alarm(100);
-    for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(cases[0]); i++)
-        if (!strcmp(argv[1], cases[i].name))
-            return cases[i].run(), 0;
-    FAIL("usage: sharing NAME");
+    return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);
 }

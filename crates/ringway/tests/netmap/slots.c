@@ -181,15 +181,11 @@ static void no_learn_case(void) {
     CHECK(hearers_of_9(&b, &a, &c, 70) == 1);
 }
 
-static const struct { const char *name; void (*run)(void); } cases[] = {
+static const struct test_case cases[] = {
     {"swap", swap_case}, {"extra", extra_case}, {"slots", slots_case}, {"bad-ring", bad_ring_case},
     {"no-address", no_address_case}, {"no-learn", no_learn_case},
 };
 
 int main(int argc, char **argv) {
-    alarm(100);
-    for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(cases[0]); i++)
-        if (!strcmp(argv[1], cases[i].name))
-            return cases[i].run(), 0;
-    FAIL("usage: slots NAME");
+    return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);
 }

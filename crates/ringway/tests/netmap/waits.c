@@ -398,7 +398,7 @@ static void unmapped_case(void) {
     CHECK(error == 0);
 }
 
-static const struct { const char *name; void (*run)(void); } cases[] = {
+static const struct test_case cases[] = {
     {"added", added_case}, {"first", first_case}, {"modified", modified_case}, {"polled", polled_case},
     {"nested", nested_case}, {"race", race_case}, {"no-set", no_set_case}, {"fair", fair_case},
     {"select", select_case}, {"pointers", pointers_case}, {"cancel", cancel_case},
@@ -406,9 +406,5 @@ static const struct { const char *name; void (*run)(void); } cases[] = {
 };
 
 int main(int argc, char **argv) {
-    alarm(100);
-    for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(cases[0]); i++)
-        if (!strcmp(argv[1], cases[i].name))
-            return cases[i].run(), 0;
-    FAIL("usage: cases NAME");
+    return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);
 }

@@ -5,15 +5,13 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use ringway_scenes::{Daemon, Said};
+use ringway_scenes::Daemon;
 
-use super::{CONFIG, compiled, preloaded};
+use super::{CONFIG, compiled, run};
 
 fn case(name: &str) {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let program = compiled(&PROGRAM, "waits");
-    let said = Said::from(preloaded(program, &Daemon::start(CONFIG)).arg(name).output().unwrap());
-    assert_eq!(said.code, Some(0), "case {name}: {}", said.err);
+    run(compiled(&PROGRAM, "waits"), &Daemon::start(CONFIG), name);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Extra buffers of registrations: taken in steps, and given back when others need them.
 //!
-//! netmap links them in a list: `ni_bufs_head` names the first, and each buffer's first word the next. Whoever writes or reads the
-//! list touches a page for each buffer, 6 µs if the kernel has to make it: 0.4 s for the 65,536 that one registration may have.
+//! They form a list, as in netmap: `ni_bufs_head` has the number of the first buffer, and the first word of each buffer has that of the
+//! next. A thread that writes or reads the list touches a page for each buffer, which takes 6 µs if the kernel has to make the page: 0.4 s
+//! for the 65,536 buffers that one registration may have.
 //! The thread that serves all clients therefore takes [`STEP`] at a time, and a list that was given back is read only as far
 //! as buffers are needed.
 
