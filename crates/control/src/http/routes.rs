@@ -144,7 +144,8 @@ async fn set_port(
 
 /// Removes a port and detaches its client.
 #[utoipa::path(
-    delete, path = "/v1/ports/{name}", params(("name" = String, description = "NAME or SWITCH:NAME")),
+    delete, path = "/v1/ports/{name}",
+    params(("name" = String, description = "NAME or SWITCH:NAME; NAME{ID or NAME}ID is an end of a netmap pipe")),
     responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
 )]
 async fn delete_port(State(daemon): State<SharedDaemon>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {

@@ -38,7 +38,7 @@ enum What {
     /// Remove a port; its client is told
     #[command(after_help = "Example:\n  ringway port del vm1")]
     Del {
-        /// NAME, or SWITCH:NAME where several switches have one
+        /// NAME, or SWITCH:NAME where several switches have one; NAME{ID or NAME}ID closes an end of a netmap pipe
         name: String,
     },
     /// Enable a port that is disabled, as Ringway failed twice within a minute when it served it, or end its pause
