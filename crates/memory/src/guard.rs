@@ -53,8 +53,9 @@ struct Entry {
     replaced: AtomicU32,
     /// Limit for filling holes; null if the kernel fills them. Valid while the mapping is registered.
     holes: AtomicPtr<Holes>,
-    /// Bytes of holes that were filled.
-    filled_bytes: AtomicU64,
+    /// Part of the limit of all mappings that this one has taken: filled bytes, at most the size of the mapping. A page that
+    /// was freed and filled again is still one page.
+    booked_bytes: AtomicU64,
 }
 
 impl Entry {
@@ -73,6 +74,25 @@ impl Entry {
         let stable = sequence.is_multiple_of(2) && self.sequence.load(Ordering::SeqCst) == sequence;
         (stable && (start..end).contains(&address)).then(|| (start, end - start))
     }
+
+    /// Takes `bytes` of this mapping, which has `most`, from the limit of all mappings, as far as they are not taken yet.
+    /// Returns how many were taken, or `None` if the limit is reached. Async-signal-safe.
+    fn book(&self, bytes: u64, most: u64) -> Option<u64> {
+        let sum = |booked: u64| Some(booked.saturating_add(bytes).min(most).max(booked));
+        let booked = self.booked_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum).unwrap_or_else(|same| same);
+        let taken = booked.saturating_add(bytes).min(most).saturating_sub(booked);
+        if holes::take_from_total(taken) {
+            return Some(taken);
+        }
+        self.booked_bytes.fetch_sub(taken, Ordering::SeqCst);
+        None
+    }
+
+    /// Returns `bytes` that were booked and not filled.
+    fn return_booked(&self, bytes: u64) {
+        self.booked_bytes.fetch_sub(bytes, Ordering::SeqCst);
+        holes::return_to_total(bytes);
+    }
 }
 
 static TABLE: [Entry; ENTRIES] = [const {
@@ -82,7 +102,7 @@ static TABLE: [Entry; ENTRIES] = [const {
         end: AtomicUsize::new(0),
         replaced: AtomicU32::new(0),
         holes: AtomicPtr::new(ptr::null_mut()),
-        filled_bytes: AtomicU64::new(0),
+        booked_bytes: AtomicU64::new(0),
     }
 }; ENTRIES];
 
@@ -130,7 +150,7 @@ impl Guarded {
         let (start, end) = (entry.start.load(Ordering::SeqCst), entry.end.load(Ordering::SeqCst));
         entry.set(0, 0);
         entry.holes.store(ptr::null_mut(), Ordering::SeqCst);
-        holes::return_to_total(entry.filled_bytes.swap(0, Ordering::SeqCst));
+        holes::return_to_total(entry.booked_bytes.swap(0, Ordering::SeqCst));
         if self.is_lost() {
             free_spare_pages(start, end - start);
         }
@@ -258,17 +278,16 @@ fn fill(entry: &Entry, start: usize, end: usize, address: usize, context: *mut l
     // keeps `holes` alive.
     let holes = unsafe { &*holes };
     let (page, writes, now) = (PAGE.load(Ordering::SeqCst), writes(context), holes::now());
-    let at = address & !(page - 1);
+    let (at, most) = (address & !(page - 1), (end - start) as u64);
     if writes {
         let block = at & !(BLOCK_PAGES * page - 1);
         let (first, bytes) = (block.max(start), (block + BLOCK_PAGES * page).min(end) - block.max(start));
         if holes.try_take(bytes as u64, writes, now) {
             let (mut filled, mut unused) = (0, bytes as u64);
-            if holes::take_from_total(unused) {
+            if let Some(booked) = entry.book(unused, most) {
                 filled = holes::fill(userfaultfd, first, bytes).0;
                 unused = (bytes - filled) as u64;
-                holes::return_to_total(unused);
-                entry.filled_bytes.fetch_add(filled as u64, Ordering::SeqCst);
+                entry.return_booked(booked.min(unused));
             }
             holes.give_back(unused, writes);
             if (first..first + filled).contains(&at) {
@@ -279,11 +298,10 @@ fn fill(entry: &Entry, start: usize, end: usize, address: usize, context: *mut l
     if !holes.take(page as u64, writes, now) {
         return false;
     }
-    if !holes::take_from_total(page as u64) {
+    if entry.book(page as u64, most).is_none() {
         holes.refuse();
         return false;
     }
-    entry.filled_bytes.fetch_add(page as u64, Ordering::SeqCst);
     holes::fill(userfaultfd, at, page).1 == Filled::Present
 }
 
