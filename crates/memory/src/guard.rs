@@ -79,7 +79,8 @@ impl Entry {
     /// Returns how many were taken, or `None` if the limit is reached. Async-signal-safe.
     fn book(&self, bytes: u64, most: u64) -> Option<u64> {
         let sum = |booked: u64| Some(booked.saturating_add(bytes).min(most).max(booked));
-        let booked = self.booked_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum).unwrap_or_else(|same| same);
+        let booked =
+            self.booked_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sum).unwrap_or_else(|same| same);
         let taken = booked.saturating_add(bytes).min(most).saturating_sub(booked);
         if holes::take_from_total(taken) {
             return Some(taken);

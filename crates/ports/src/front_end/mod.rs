@@ -6,13 +6,14 @@
 //! - `connector`, `listener`, `role`: how connections are made. `connection`: a connection and its graceful close.
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
-//! - `unread`: what the peer has not read.
+//! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `thread`: the thread, and the signal that stops it.
 
 mod backoff;
 mod blocked_calls;
+mod closing;
 mod connection;
 mod connector;
 mod descriptor;
@@ -40,14 +41,13 @@ pub(crate) mod testing;
 mod thread;
 mod unread;
 
+pub(crate) use closing::{check_unclosed, close_in_background, close_socket_in_background, close_when_unshared};
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
 pub use files::refuse_files;
-pub(crate) use files::{
-    accept_files, close_in_background, close_socket_in_background, close_when_unshared, peek, receive,
-};
+pub(crate) use files::{accept_files, peek, receive};
 pub(crate) use listener::Files;
 pub use observer::Observer;
 pub(crate) use peer::Peer;

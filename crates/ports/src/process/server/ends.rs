@@ -1,6 +1,5 @@
 //! How connections end.
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -64,14 +63,14 @@ impl Server {
             }
         }
         let _ = epoll::delete(&self.epoll, &connection.socket);
-        let is_unread = connection.may_be_unread();
-        self.close(connection.socket, is_unread);
+        self.close(connection);
     }
 
-    /// Closes a connection. Messages that are left in it may carry files, and closing them can block. The client would lose what was sent to it.
-    pub(super) fn close(&self, socket: OwnedFd, is_unread: bool) {
-        if self.files == Files::Taken || is_unread {
-            close_socket_in_background(socket);
+    /// Closes a connection. Messages that are left in it may carry files, and closing them can block. The client would lose what
+    /// was sent to it.
+    pub(super) fn close(&self, connection: Connection) {
+        if self.files == Files::Taken || connection.may_be_unread() {
+            close_socket_in_background(connection.process, connection.socket);
         }
     }
 

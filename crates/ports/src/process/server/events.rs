@@ -1,5 +1,6 @@
 //! The server's loop: connections that have something to say, commands of other threads, and deadlines.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{fatal, warn_limited};
@@ -11,7 +12,6 @@ use rustix::net::{SocketFlags, accept_with};
 
 use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
-use super::send::send_reason;
 use super::thread::{COMMANDS, Command, LISTENER, Server};
 use crate::front_end::peer_process;
 
@@ -66,8 +66,7 @@ impl Server {
                 if let Some(connection) = self.clients.remove(&id) {
                     let _ = epoll::delete(&self.epoll, &connection.socket);
                     connection.send_end(&what);
-                    let is_unread = connection.may_be_unread();
-                    self.close(connection.socket, is_unread);
+                    self.close(connection);
                 }
                 // The host may have made the client's port already.
                 self.detach(id);
@@ -99,15 +98,29 @@ impl Server {
                 self.refuse_silent(longest, "too many clients are in the attach dialogue at once; try again");
             }
         }
-        let process = peer_process(&socket);
+        let connection = self.connection(socket);
         let id = self.next;
         self.next += 1;
         let events = EventFlags::IN | EventFlags::RDHUP;
-        if epoll::add(&self.epoll, &socket, EventData::new_u64(id), events).is_ok() {
-            self.asking += 1;
-            let state = State::Asking(Instant::now() + self.request_within);
-            self.clients.insert(id, Connection { socket, state, takes_files: false, process, is_paused: false });
+        match epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id), events) {
+            Ok(()) => {
+                self.asking += 1;
+                self.clients.insert(id, connection);
+            }
+            // The user's limit on what epoll watches (fs.epoll.max_user_watches), which counts watches of clients, too.
+            Err(error) => {
+                let reason = format!("the switch cannot watch another connection: {error}");
+                warn_limited(&reason);
+                connection.send_end(&reason);
+                self.close(connection);
+            }
         }
+    }
+
+    /// A client that has sent nothing yet.
+    fn connection(&self, socket: OwnedFd) -> Connection {
+        let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.request_within));
+        Connection { socket, state, takes_files: false, process, is_paused: false }
     }
 
     /// No descriptor is left. Frees the spare one to accept and refuse the waiting connection, which would otherwise
@@ -116,8 +129,9 @@ impl Server {
     fn refuse_without_descriptor(&mut self) {
         self.spare_fd = None;
         if let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            send_reason(&socket, "the switch has no file descriptors left for another client");
-            self.close(socket, false);
+            let connection = self.connection(socket);
+            connection.send_end("the switch has no file descriptors left for another client");
+            self.close(connection);
         }
         self.spare_fd = self.listener.try_clone().ok();
     }

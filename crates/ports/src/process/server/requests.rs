@@ -12,7 +12,7 @@ use super::connection::{Connection, State, check_unread};
 use super::host::{ClientId, Grant};
 use super::send::{send_with_descriptors, unsent};
 use super::thread::Server;
-use crate::front_end::{accept_files, close_in_background, peek, peer_process, receive, refuse_files};
+use crate::front_end::{accept_files, check_unclosed, close_in_background, peek, peer_process, receive, refuse_files};
 
 /// A message at which the server panics, in tests.
 #[cfg(test)]
@@ -31,7 +31,7 @@ impl Server {
         let (mut message, mut files) = ([0; REQUEST_BYTES + 1], Vec::new());
         // SAFETY: `message` is a local array, and nothing else refers to it.
         let received = unsafe { receive(&connection.socket, message.as_mut_ptr(), message.len(), &mut files) };
-        close_in_background(files);
+        close_in_background(connection.process, files);
         let len = match received {
             Ok(0) => return self.forget(id, true),
             Ok(len) => len,
@@ -76,10 +76,10 @@ impl Server {
         self.at_host = true;
         let possible = self.host.check(&request);
         self.at_host = false;
-        if let Err(reason) = possible {
+        let Some(connection) = self.clients.get_mut(&id) else { return };
+        if let Err(reason) = possible.and_then(|()| check_unclosed(connection.process)) {
             return self.refuse(id, &reason);
         }
-        let Some(connection) = self.clients.get_mut(&id) else { return };
         connection.takes_files = true;
         accept_files(&connection.socket);
         connection.state = State::Sending(Instant::now() + self.request_within, Box::new(request));
@@ -90,7 +90,9 @@ impl Server {
 
     /// Takes the memory that a client has sent. The message stays in the socket: reading it could close files.
     fn take_memory(&mut self, id: u64) {
-        let Some(Connection { socket, state: State::Sending(_, request), .. }) = self.clients.get(&id) else {
+        let Some(&Connection { ref socket, state: State::Sending(_, ref request), process, .. }) =
+            self.clients.get(&id)
+        else {
             // Only the end of the connection of an attached client is waited for.
             return self.forget(id, true);
         };
@@ -104,7 +106,7 @@ impl Server {
         let bytes = request.external.map_or(0, |external| external.bytes);
         let memory = self.external.map(&message[..len], &files, bytes, peer_process(socket));
         refuse_files(socket);
-        close_in_background(files);
+        close_in_background(process, files);
         match memory {
             Err(error) => self.refuse(id, &error.to_string()),
             Ok(memory) => self.attach(id, request, Some(memory)),
