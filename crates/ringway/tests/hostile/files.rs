@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ringway_abi::attach::Request;
+use ringway_abi::attach::{MEMORY, Reply, Request};
+use ringway_abi::layout::External;
 use ringway_client::Shape;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, send, sendmsg, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recv, send, sendmsg, socket_with, sockopt,
 };
 
 use crate::scene::Scene;
@@ -79,5 +80,47 @@ fn files_beside_requests_hold_up_no_other_client() {
     scene.bystanders.go_on(500);
     drop(peers);
     until("all ports are gone", || scene.daemon.port("evil").is_null());
+    scene.end();
+}
+
+#[test]
+fn files_whose_close_lasts_do_not_fill_the_daemons_descriptors() {
+    let scene = Scene::start();
+    let attach = SocketAddrUnix::new(scene.daemon.runtime_dir().join("attach.sock")).expect("a path");
+    let folder = format!("/proc/{}/fd", scene.daemon.pid());
+    let open = || std::fs::read_dir(&folder).expect("descriptors").count();
+    let external = Some(External { bytes: 8 << 20, unit: 64, first: 2 });
+    let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default(), external }.encode();
+    // Returns the answer to a request with memory.
+    let ask = || {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+        connect(&socket, &attach).expect("the daemon listens");
+        send(&socket, &request, SendFlags::NOSIGNAL).expect("sent");
+        let mut answer = [0; 4096];
+        let (_, len) = recv(&socket, &mut answer[..], RecvFlags::empty()).expect("an answer");
+        (socket, Reply::decode(&answer[..len]).expect("a reply"))
+    };
+    let before = open();
+    let mut peers = Vec::new();
+    let refused = loop {
+        let (socket, reply) = ask();
+        match reply {
+            Reply::SendMemory if peers.len() < 500 => peers.push(send_lingering(&socket, &MEMORY)),
+            Reply::Refused(reason) => break reason,
+            other => panic!("after {} files: {other:?}", peers.len()),
+        }
+    };
+    assert!(refused.contains("are still being closed"), "{refused}");
+    for _ in 0..300 {
+        assert!(matches!(ask().1, Reply::Refused(_)));
+    }
+    until("few descriptors are open", || open() < before + 100);
+    // Clients that send no files are served.
+    drop(scene.attach("other"));
+    scene.bystanders.go_on(500);
+    drop(peers);
+    until("all files are closed", || open() <= before);
+    until("the process may send files again", || ask().1 == Reply::SendMemory);
     scene.end();
 }
