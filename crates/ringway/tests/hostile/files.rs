@@ -35,6 +35,8 @@ fn send_lingering(to: impl AsFd, bytes: &[u8]) -> TcpStream {
         // The message was refused, so the socket is closed here, without waiting.
         sockopt::set_socket_linger(&socket, None).expect("an option");
     }
+    // The receiver may have been faster: then this close is the last one and lasts until the peer goes.
+    std::thread::spawn(|| drop(socket));
     peer
 }
 
