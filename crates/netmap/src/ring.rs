@@ -12,6 +12,7 @@
 //! | 3 | the `tail` that the program was told, counted from the first one |
 //! | 4 | the switch's last wish that was granted |
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
+//! | 6, 7 | the slots by which the `tail` that the program was told has moved, a 64-bit count: `tail` repeats, the count does not |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -30,6 +31,7 @@ use crate::user;
 const NUMBER: usize = 2;
 const GRANTED: usize = 4;
 const WAITERS: usize = 5;
+const MOVED: usize = 6;
 /// `ring->ts`.
 const TS: usize = 40;
 
@@ -80,8 +82,6 @@ pub(crate) struct Synced {
     pub(crate) moved: bool,
     /// The program's `head` or `cur` was out of bounds; the ring was reset.
     pub(crate) bad: bool,
-    /// The program's `tail`, as it is now.
-    pub(crate) tail: u32,
 }
 
 impl Ring {
@@ -95,6 +95,12 @@ impl Ring {
         debug_assert!(word < PAIR_WORDS);
         // SAFETY: inside the doorbell's block, which is mapped as long as the file is pinned.
         unsafe { self.bell.add(word * 4).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The slots by which `tail` has moved for the program, in all processes' synchronisations.
+    pub(crate) fn moved(&self) -> &AtomicU64 {
+        // SAFETY: inside the client's line of the doorbell's block, which is aligned to the line and mapped as long as the file is pinned.
+        unsafe { self.bell.add((self.client() + MOVED) * 4).cast::<AtomicU64>().as_ref() }
     }
 
     /// The lock of those who synchronise the ring. The switch does not use its cache line.
@@ -214,13 +220,14 @@ impl Ring {
         let told = self.distance(self.first_tail(), tail);
         if told != at.told {
             self.replace(self.bell(self.client() + TOLD), at.told, told)?;
+            let steps = self.distance(at.told % self.slots, told);
+            self.moved().fetch_add(steps.into(), Ordering::Relaxed);
             synced.moved = true;
         }
         // After the doorbell: the program moves `head` up to here, and another process checks that against the doorbell.
         if tail != at.tail {
             self.replace(self.word(netmap_ring::TAIL), at.tail, tail)?;
         }
-        synced.tail = tail;
         synced.ready = at.cur != tail;
         Some(())
     }

@@ -38,13 +38,15 @@ pub(super) struct Watch {
     pub(super) fd: c_int,
     pub(super) events: u32,
     data: u64,
-    /// Edge-triggered: the tails when it was reported last, unless it is to be reported anew.
+    /// Edge-triggered: the moves of the tails when it was reported last, unless it is to be reported anew.
     reported: Option<u64>,
+    /// A look found a ring with bad positions, and reset it: to be reported.
+    is_bad: bool,
     /// `EPOLLONESHOT`, and reported.
     pub(super) is_spent: bool,
 }
 
-const UNUSED: Watch = Watch { fd: -1, events: 0, data: 0, reported: None, is_spent: false };
+const UNUSED: Watch = Watch { fd: -1, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
 
 struct Contents {
     watches: [Watch; WATCHES],
@@ -263,33 +265,38 @@ pub(crate) fn leave(fd: c_int) {
 }
 
 impl Watch {
-    /// Synchronises the descriptor, and returns the events to report.
-    fn look(&mut self) -> Option<Ready> {
+    /// Synchronises the descriptor, and returns the events to report, and the moves of its tails in any case.
+    fn look(&mut self) -> Ready {
         if self.fd < 0 || self.is_spent {
-            return None;
+            return Ready::default();
         }
         let ready = match table::entry(self.fd) {
             // The numbers of the events are those of poll.
-            Entry::File(_) => sync::poll_once(&*file::of(self.fd)?, self.fd, self.events as c_short),
+            Entry::File(_) => file::of(self.fd)
+                .map_or_else(Ready::default, |file| sync::poll_once(&file, self.fd, self.events as c_short)),
             Entry::Set(inner) => {
                 let ready = look(inner);
-                Ready { events: ready.events & self.events as c_short, ..ready }
+                Ready { events: ready.events & self.events as c_short, bad: false, ..ready }
             }
-            Entry::Other | Entry::Private => return None,
+            Entry::Other | Entry::Private => return Ready::default(),
         };
-        if self.events & EPOLLET as u32 == 0 {
-            return (ready.events != 0).then_some(ready);
-        }
-        if ready.events == 0 {
+        self.is_bad |= ready.bad;
+        let events = ready.events | if self.is_bad { POLLERR } else { 0 };
+        if events == 0 {
             self.reported = None;
         }
-        (ready.events != 0 && self.reported != Some(ready.tails)).then_some(ready)
+        let is_old = self.events & EPOLLET as u32 != 0 && !self.is_bad && self.reported == Some(ready.moves);
+        Ready { events: if is_old { 0 } else { events }, ..ready }
     }
 
     /// Returns the event to report, and notes that it is reported.
     fn take(&mut self) -> Option<epoll_event> {
-        let ready = self.look()?;
-        self.reported = Some(ready.tails);
+        let ready = self.look();
+        if ready.events == 0 {
+            return None;
+        }
+        self.reported = Some(ready.moves);
+        self.is_bad = false;
         self.is_spent = self.events & EPOLLONESHOT as u32 != 0;
         Some(epoll_event { events: ready.events as u16 as u32, u64: self.data })
     }
@@ -299,10 +306,9 @@ impl Watch {
 pub(super) fn look(set: u16) -> Ready {
     let mut all = Ready::default();
     with(set, |contents| {
-        for ready in contents.watches.iter_mut().filter_map(Watch::look) {
-            all.events = POLLIN | POLLRDNORM;
-            // Any number that differs when one of the tails does.
-            all.tails = all.tails.wrapping_mul(31).wrapping_add(ready.tails);
+        for ready in contents.watches.iter_mut().map(Watch::look) {
+            all.events |= if ready.events != 0 { POLLIN | POLLRDNORM } else { 0 };
+            all.moves = all.moves.wrapping_add(ready.moves);
         }
     });
     all
