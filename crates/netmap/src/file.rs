@@ -58,6 +58,8 @@ pub(crate) struct Registration {
 pub(crate) struct File {
     /// Descriptors and calls that use the file.
     users: AtomicU32,
+    /// How many files were in this place before.
+    generation: AtomicU32,
     state: AtomicU32,
     /// Written once, before `state` becomes [`State::Registered`].
     registration: UnsafeCell<Option<Registration>>,
@@ -84,6 +86,7 @@ unsafe impl Sync for File {}
 static FILE: [File; FILES] = [const {
     File {
         users: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
         state: AtomicU32::new(0),
         registration: UnsafeCell::new(None),
         kick: Private::none(),
@@ -109,6 +112,13 @@ impl Deref for Pinned {
 
     fn deref(&self) -> &File {
         self.file
+    }
+}
+
+impl Pinned {
+    /// Returns what no other file of the process has, before or after this one.
+    pub(crate) fn identity(&self) -> (u16, u32) {
+        (self.index, self.generation.load(Ordering::Relaxed))
     }
 }
 
@@ -212,6 +222,7 @@ impl File {
         if let Some(registration) = unsafe { (*self.registration.get()).take() } {
             registration.region.end();
         }
+        self.generation.fetch_add(1, Ordering::Relaxed);
         self.users.store(0, Ordering::Release);
     }
 
