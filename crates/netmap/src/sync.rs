@@ -58,12 +58,16 @@ pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
     let sum = sync_rings(file, registration, dir);
     if sum.moved {
         file.idle.store(0, Ordering::Relaxed);
-    } else if file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1
-        && has_gone(file, fd)
-    {
+    } else if is_found_gone(file, fd) {
         return Err(libc::ENXIO);
     }
     Ok(())
+}
+
+/// Counts a look of a program that does not sleep, in which nothing moved. Returns true if it finds that the daemon has gone: it asks the
+/// kernel at most once a second.
+pub(crate) fn is_found_gone(file: &File, fd: c_int) -> bool {
+    file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1 && has_gone(file, fd)
 }
 
 /// Looks at the connection if this second has not.

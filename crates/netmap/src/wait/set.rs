@@ -144,7 +144,20 @@ pub(crate) fn change(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_ev
         // The kernel knows the other descriptors of a set within a set, and refuses circles.
         with(inner, |contents| forget_token(inner, fd, contents));
         control(set_fd, operation, fd, event)?;
+        return match operation {
+            // The kernel had it. It may have become known here after it was added there.
+            EPOLL_CTL_DEL => note(set_fd, operation, fd, event).or(Ok(())),
+            EPOLL_CTL_MOD => note(set_fd, operation, fd, event).or_else(|_| note(set_fd, EPOLL_CTL_ADD, fd, event)),
+            _ => note(set_fd, operation, fd, event).inspect_err(|_| {
+                let _ = control(set_fd, EPOLL_CTL_DEL, fd, event);
+            }),
+        };
     }
+    note(set_fd, operation, fd, event)
+}
+
+/// Notes a change of a set's watches.
+fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Result<(), c_int> {
     let set = match table::entry(set_fd) {
         Entry::Set(set) => set,
         Entry::Other if operation == EPOLL_CTL_ADD => make(set_fd)?,
@@ -318,6 +331,19 @@ pub(super) fn look(set: u16) -> Ready {
 pub(super) fn each_watch(set: u16, mut act: impl FnMut(Watch)) {
     let Some(watches) = with(set, |contents| contents.watches) else { return };
     watches.into_iter().filter(|watch| watch.fd >= 0 && !watch.is_spent).for_each(&mut act);
+}
+
+/// Looks now and then for ends of registrations, for a program that does not sleep. Returns true if it finds one.
+pub(super) fn is_found_ended(set: u16) -> bool {
+    let mut any = false;
+    each_watch(set, |watch| {
+        any |= match table::entry(watch.fd) {
+            Entry::File(_) => file::of(watch.fd).is_some_and(|file| sync::is_found_gone(&file, watch.fd)),
+            Entry::Set(inner) => is_found_ended(inner),
+            Entry::Other | Entry::Private => false,
+        };
+    });
+    any
 }
 
 /// Writes what is ready to `events`, and returns its number. `own` fetches the events of the kernel's set.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use ringway_scenes::Daemon;
 
-use super::{CONFIG, compiled, run};
+use super::{CONFIG, compiled, daemon_is_killed_under, run};
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
@@ -26,4 +26,14 @@ fn an_edge_triggered_set_reports_a_frame_after_a_whole_lap_of_the_ring() {
 #[test]
 fn a_set_reports_a_ring_with_bad_positions_once() {
     case("bad-ring");
+}
+
+#[test]
+fn a_program_that_asks_a_set_without_sleeping_sees_epollerr_when_the_daemon_is_killed() {
+    daemon_is_killed_under(program(), "killed-busy");
+}
+
+#[test]
+fn a_set_that_got_netmap_descriptors_within_another_can_be_modified_and_taken_out() {
+    case("later");
 }
