@@ -34,6 +34,11 @@ fn a_program_that_asks_a_set_without_sleeping_sees_epollerr_when_the_daemon_is_k
 }
 
 #[test]
+fn a_netmap_descriptor_that_a_child_adds_to_its_parents_set_is_no_event_of_the_parent() {
+    case("forked");
+}
+
+#[test]
 fn a_set_that_got_netmap_descriptors_within_another_can_be_modified_and_taken_out() {
     case("later");
 }
