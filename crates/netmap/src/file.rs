@@ -338,14 +338,15 @@ impl Registration {
     /// Returns the places of a ring.
     pub(crate) fn ring(&self, dir: Dir, ring: u16) -> Option<Ring> {
         let shape = &self.layout.shape;
-        let (at, slots) = match dir {
-            Dir::Tx => (self.layout.tx_ring(ring), shape.tx_slots),
-            Dir::Rx => (self.layout.rx_ring(ring), shape.rx_slots),
+        let (at, turn, slots) = match dir {
+            Dir::Tx => (self.layout.tx_ring(ring), self.layout.tx_lock(ring), shape.tx_slots),
+            Dir::Rx => (self.layout.rx_ring(ring), self.layout.rx_lock(ring), shape.rx_slots),
         };
         let buffers = self.layout.buffer_count as usize * shape.buffer_size as usize;
         Some(Ring {
             header: self.region.place(at, netmap_ring::SLOTS + slots as usize * SLOT_BYTES)?,
             bell: self.region.place(self.layout.doorbell(ring), PAIR_BYTES)?,
+            turn: self.region.place(turn, size_of::<u32>())?,
             buffers: self.region.place(self.layout.buffers, buffers)?,
             slots,
             buffer_count: self.layout.buffer_count,

@@ -2,7 +2,7 @@
 //!
 //! The program moves `head` and `cur` in the ring's header. A synchronisation checks them against what the program owns, copies `head` to the
 //! doorbell and `tail` from it. What the kernel would keep about a ring is kept in the client's own cache line of the doorbell, whose first
-//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock in its header.
+//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock behind `netmap_if`.
 //! A process that stands still in its turn for a second loses it, so that `head` and `tail` move by compare-and-swap:
 //!
 //! | word | holds |
@@ -49,6 +49,8 @@ pub(crate) struct Ring {
     pub(crate) header: NonNull<u8>,
     /// The doorbell's block of the ring pair.
     pub(crate) bell: NonNull<u8>,
+    /// The lock.
+    pub(crate) turn: NonNull<u8>,
     /// Buffer 0.
     pub(crate) buffers: NonNull<u8>,
     pub(crate) slots: u32,
@@ -103,9 +105,10 @@ impl Ring {
         unsafe { self.bell.add((self.client() + MOVED) * 4).cast::<AtomicU64>().as_ref() }
     }
 
-    /// The lock of those who synchronise the ring. The switch does not use its cache line.
+    /// The lock of those who synchronise the ring. The switch does not use its cache line, and no structure of netmap's names it.
     pub(crate) fn lock(&self) -> &Lock {
-        Lock::in_word(self.word(netmap_ring::SEM))
+        // SAFETY: inside the port's own part, which is mapped as long as the file is pinned.
+        Lock::in_word(unsafe { self.turn.cast::<AtomicU32>().as_ref() })
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64; 2] {
