@@ -52,11 +52,13 @@ pub mod netmap_ring {
     pub const CUR: usize = 24;
     /// `tail`, u32.
     pub const TAIL: usize = 28;
-    /// `sem[128]`, reserved for synchronisation: processes that share a ring take turns by its first u32.
-    pub const SEM: usize = 128;
     /// `slot[]`.
     pub const SLOTS: usize = 256;
 }
+
+const CACHE_LINE: usize = 64;
+/// Offset of the rings' locks in a port's own part: they end with the page of `netmap_if`.
+const LOCKS: usize = PAGE - 2 * 16 * CACHE_LINE;
 
 /// Numbers of rings and slots, and number and size of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,6 +347,18 @@ impl Layout {
     #[must_use]
     pub fn doorbell(&self, pair: u16) -> usize {
         self.doorbell + usize::from(pair) * PAIR_BYTES
+    }
+
+    /// Returns the offset of a u32 by which the clients of a transmit ring take turns: behind `netmap_if`, in a cache line of its own.
+    #[must_use]
+    pub fn tx_lock(&self, ring: u16) -> usize {
+        self.base + LOCKS + usize::from(ring) * 2 * CACHE_LINE
+    }
+
+    /// As [`Layout::tx_lock`], of a receive ring.
+    #[must_use]
+    pub fn rx_lock(&self, ring: u16) -> usize {
+        self.tx_lock(ring) + CACHE_LINE
     }
 
     /// Returns the initial buffer of slot `slot` of transmit ring `ring`.

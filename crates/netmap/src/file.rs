@@ -58,6 +58,8 @@ pub(crate) struct Registration {
 pub(crate) struct File {
     /// Descriptors and calls that use the file.
     users: AtomicU32,
+    /// How many files were in this place before.
+    generation: AtomicU32,
     state: AtomicU32,
     /// Written once, before `state` becomes [`State::Registered`].
     registration: UnsafeCell<Option<Registration>>,
@@ -84,6 +86,7 @@ unsafe impl Sync for File {}
 static FILE: [File; FILES] = [const {
     File {
         users: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
         state: AtomicU32::new(0),
         registration: UnsafeCell::new(None),
         kick: Private::none(),
@@ -109,6 +112,13 @@ impl Deref for Pinned {
 
     fn deref(&self) -> &File {
         self.file
+    }
+}
+
+impl Pinned {
+    /// Returns what no other file of the process has, before or after this one.
+    pub(crate) fn identity(&self) -> (u16, u32) {
+        (self.index, self.generation.load(Ordering::Relaxed))
     }
 }
 
@@ -212,6 +222,7 @@ impl File {
         if let Some(registration) = unsafe { (*self.registration.get()).take() } {
             registration.region.end();
         }
+        self.generation.fetch_add(1, Ordering::Relaxed);
         self.users.store(0, Ordering::Release);
     }
 
@@ -327,14 +338,15 @@ impl Registration {
     /// Returns the places of a ring.
     pub(crate) fn ring(&self, dir: Dir, ring: u16) -> Option<Ring> {
         let shape = &self.layout.shape;
-        let (at, slots) = match dir {
-            Dir::Tx => (self.layout.tx_ring(ring), shape.tx_slots),
-            Dir::Rx => (self.layout.rx_ring(ring), shape.rx_slots),
+        let (at, turn, slots) = match dir {
+            Dir::Tx => (self.layout.tx_ring(ring), self.layout.tx_lock(ring), shape.tx_slots),
+            Dir::Rx => (self.layout.rx_ring(ring), self.layout.rx_lock(ring), shape.rx_slots),
         };
         let buffers = self.layout.buffer_count as usize * shape.buffer_size as usize;
         Some(Ring {
             header: self.region.place(at, netmap_ring::SLOTS + slots as usize * SLOT_BYTES)?,
             bell: self.region.place(self.layout.doorbell(ring), PAIR_BYTES)?,
+            turn: self.region.place(turn, size_of::<u32>())?,
             buffers: self.region.place(self.layout.buffers, buffers)?,
             slots,
             buffer_count: self.layout.buffer_count,

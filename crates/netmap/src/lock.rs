@@ -1,6 +1,6 @@
 //! A lock for short sections, which waits without libc and survives forks, signal handlers and the death of its holder.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{Timespec, gettid, nanosleep};
@@ -17,6 +17,33 @@ const MOST_LOOKS: u32 = 20_000;
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Lock(AtomicU32);
+
+/// A value and its lock.
+pub(crate) struct Guarded<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is used by the holder of the lock only.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Works with the value. `None`: this is a signal handler, and its own thread does so.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let _held = self.lock.take()?;
+        // SAFETY: the lock is held.
+        Some(work(unsafe { &mut *self.value.get() }))
+    }
+
+    /// As [`Lock::reset`].
+    pub(crate) fn reset(&self) {
+        self.lock.reset();
+    }
+}
 
 /// Holds the lock.
 pub(crate) struct Held<'a>(&'a Lock);

@@ -26,6 +26,7 @@ extern "C" fn in_child() {
     own_tables();
     crate::lock::look_up_own();
     file::reset_locks();
+    crate::control::reset_lock();
     crate::wait::set::reset_locks();
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The program moves `head` and `cur` in the ring's header. A synchronisation checks them against what the program owns, copies `head` to the
 //! doorbell and `tail` from it. What the kernel would keep about a ring is kept in the client's own cache line of the doorbell, whose first
-//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock in its header.
+//! two words the switch reads, so that processes that share a ring agree about it. All that share a ring take turns by a lock behind `netmap_if`.
 //! A process that stands still in its turn for a second loses it, so that `head` and `tail` move by compare-and-swap:
 //!
 //! | word | holds |
@@ -12,6 +12,7 @@
 //! | 3 | the `tail` that the program was told, counted from the first one |
 //! | 4 | the switch's last wish that was granted |
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
+//! | 6, 7 | the slots by which the `tail` that the program was told has moved, a 64-bit count: `tail` repeats, the count does not |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -30,6 +31,7 @@ use crate::user;
 const NUMBER: usize = 2;
 const GRANTED: usize = 4;
 const WAITERS: usize = 5;
+const MOVED: usize = 6;
 /// `ring->ts`.
 const TS: usize = 40;
 
@@ -47,6 +49,8 @@ pub(crate) struct Ring {
     pub(crate) header: NonNull<u8>,
     /// The doorbell's block of the ring pair.
     pub(crate) bell: NonNull<u8>,
+    /// The lock.
+    pub(crate) turn: NonNull<u8>,
     /// Buffer 0.
     pub(crate) buffers: NonNull<u8>,
     pub(crate) slots: u32,
@@ -80,8 +84,6 @@ pub(crate) struct Synced {
     pub(crate) moved: bool,
     /// The program's `head` or `cur` was out of bounds; the ring was reset.
     pub(crate) bad: bool,
-    /// The program's `tail`, as it is now.
-    pub(crate) tail: u32,
 }
 
 impl Ring {
@@ -97,9 +99,16 @@ impl Ring {
         unsafe { self.bell.add(word * 4).cast::<AtomicU32>().as_ref() }
     }
 
-    /// The lock of those who synchronise the ring. The switch does not use its cache line.
+    /// The slots by which `tail` has moved for the program, in all processes' synchronisations.
+    pub(crate) fn moved(&self) -> &AtomicU64 {
+        // SAFETY: inside the client's line of the doorbell's block, which is aligned to the line and mapped as long as the file is pinned.
+        unsafe { self.bell.add((self.client() + MOVED) * 4).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// The lock of those who synchronise the ring. The switch does not use its cache line, and no structure of netmap's names it.
     pub(crate) fn lock(&self) -> &Lock {
-        Lock::in_word(self.word(netmap_ring::SEM))
+        // SAFETY: inside the port's own part, which is mapped as long as the file is pinned.
+        Lock::in_word(unsafe { self.turn.cast::<AtomicU32>().as_ref() })
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64; 2] {
@@ -214,13 +223,14 @@ impl Ring {
         let told = self.distance(self.first_tail(), tail);
         if told != at.told {
             self.replace(self.bell(self.client() + TOLD), at.told, told)?;
+            let steps = self.distance(at.told % self.slots, told);
+            self.moved().fetch_add(steps.into(), Ordering::Relaxed);
             synced.moved = true;
         }
         // After the doorbell: the program moves `head` up to here, and another process checks that against the doorbell.
         if tail != at.tail {
             self.replace(self.word(netmap_ring::TAIL), at.tail, tail)?;
         }
-        synced.tail = tail;
         synced.ready = at.cur != tail;
         Some(())
     }

@@ -17,7 +17,7 @@ struct Sum {
     moved: bool,
     bad: bool,
     ready: bool,
-    tails: u64,
+    moves: u64,
 }
 
 impl Sum {
@@ -25,8 +25,6 @@ impl Sum {
         self.moved |= synced.moved;
         self.bad |= synced.bad;
         self.ready |= synced.ready;
-        // Any number that differs when a tail does.
-        self.tails = self.tails.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(synced.tail) + 1);
     }
 }
 
@@ -41,6 +39,7 @@ fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
             kick |= synced.kick;
             sum.add(synced);
         }
+        sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
     }
     if kick {
         file.kick_switch();
@@ -59,12 +58,16 @@ pub(crate) fn sync(file: &File, fd: c_int, dir: Dir) -> Result<(), c_int> {
     let sum = sync_rings(file, registration, dir);
     if sum.moved {
         file.idle.store(0, Ordering::Relaxed);
-    } else if file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1
-        && has_gone(file, fd)
-    {
+    } else if is_found_gone(file, fd) {
         return Err(libc::ENXIO);
     }
     Ok(())
+}
+
+/// Counts a look of a program that does not sleep, in which nothing moved. Returns true if it finds that the daemon has gone: it asks the
+/// kernel at most once a second.
+pub(crate) fn is_found_gone(file: &File, fd: c_int) -> bool {
+    file.idle.fetch_add(1, Ordering::Relaxed) % IDLE_BEFORE_CLOCK == IDLE_BEFORE_CLOCK - 1 && has_gone(file, fd)
 }
 
 /// Looks at the connection if this second has not.
@@ -74,28 +77,43 @@ fn has_gone(file: &File, fd: c_int) -> bool {
     file.looked.swap(now, Ordering::Relaxed) != now && file.look_for_end(fd)
 }
 
-/// What is ready, as `poll` says it, and a number that changes when a ring's `tail` does.
+/// What is ready, as `poll` says it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ready {
     pub(crate) events: c_short,
-    pub(crate) tails: u64,
+    /// A ring had bad positions: the next synchronisation finds it reset.
+    pub(crate) bad: bool,
+    /// The slots by which the `tail`s of the rings have moved that the events are about, from the first registration on. It repeats no number.
+    pub(crate) moves: u64,
+}
+
+/// A registration that has ended is another state than each that the file was in before.
+const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX };
+
+impl Ready {
+    /// Adds the rings of a direction, of which the program wants to know these events.
+    fn add(&mut self, sum: &Sum, wanted: c_short) {
+        self.events |= if sum.ready { wanted } else { 0 } | if sum.bad { POLLERR } else { 0 };
+        self.bad |= sum.bad;
+        if wanted != 0 {
+            self.moves = self.moves.wrapping_add(sum.moves);
+        }
+    }
 }
 
 /// Synchronises a file as `poll` does, and returns which of the events are ready.
 pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
-    let Ok(registration) = file.registration(fd) else { return Ready { events: POLLERR, tails: 0 } };
+    let Ok(registration) = file.registration(fd) else { return ENDED };
     let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
     let mut ready = Ready::default();
     let is_pending = || registration.rings(Dir::Tx).any(|ring| ring.is_pending());
     if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
         let sum = sync_rings(file, registration, Dir::Tx);
-        ready.events |= if sum.ready { want_tx } else { 0 } | if sum.bad { POLLERR } else { 0 };
-        ready.tails = sum.tails;
+        ready.add(&sum, want_tx);
     }
     if want_rx != 0 || file.do_rx_poll.load(Ordering::Relaxed) {
         let sum = sync_rings(file, registration, Dir::Rx);
-        ready.events |= if sum.ready { want_rx } else { 0 } | if sum.bad { POLLERR } else { 0 };
-        ready.tails = ready.tails.wrapping_mul(31).wrapping_add(sum.tails);
+        ready.add(&sum, want_rx);
     }
     ready
 }

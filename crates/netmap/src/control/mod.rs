@@ -7,6 +7,8 @@ mod options;
 mod register;
 mod vale;
 
+pub(crate) use vale::reset_lock;
+
 use std::ffi::c_int;
 
 use crate::file::Pinned;

@@ -256,6 +256,7 @@ fn is_set(fd: c_int) -> bool {
 }
 
 /// A wait for a set: by `libc` unless the set has netmap descriptors. If the set gets its first one during the wait, the wait goes on here.
+/// Another process that shares the set, or the set's other descriptor, may have given it netmap descriptors: then the wait goes on in libc.
 ///
 /// # Safety
 /// As the caller of epoll_pwait says.
@@ -263,18 +264,35 @@ unsafe fn wait_for(
     (set, events, most): (c_int, *mut epoll_event, c_int),
     mut limit: Limit,
     mask: *const sigset_t,
-    libc: impl FnOnce() -> c_int,
+    libc: impl Fn(Limit) -> c_int,
 ) -> c_int {
-    if !is_set(set) {
+    while !is_set(set) {
         limit.begin();
-        let found = libc();
-        if found <= 0 || !is_set(set) {
+        let found = libc(limit);
+        if found <= 0 {
             return found;
         }
         // SAFETY: the kernel has written so many events.
         let kept = epoll::without_tokens(unsafe { std::slice::from_raw_parts_mut(events, found as usize) });
         if kept > 0 {
             return kept as c_int;
+        }
+        if !is_set(set) {
+            if limit.is_over() {
+                return 0;
+            }
+            // The library's event stays in the kernel's set until the other process has taken it out.
+            let pause = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let slept = call_real!(
+                PPOLL as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
+                std::ptr::null_mut(),
+                0,
+                &raw const pause,
+                mask
+            );
+            if slept < 0 {
+                return slept;
+            }
         }
     }
     // SAFETY: as the caller says.
@@ -287,8 +305,10 @@ unsafe fn wait_for(
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
-    let libc =
-        || call_real!(EPOLL_WAIT as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int, set, events, most, timeout);
+    let libc = |limit: Limit| {
+        let timeout = limit.left_milliseconds();
+        call_real!(EPOLL_WAIT as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int, set, events, most, timeout)
+    };
     // SAFETY: as the caller says.
     unsafe { wait_for((set, events, most), Limit::milliseconds(timeout), std::ptr::null(), libc) }
 }
@@ -305,7 +325,8 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let libc = || {
+    let libc = |limit: Limit| {
+        let timeout = limit.left_milliseconds();
         call_real!(
             EPOLL_PWAIT as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
             set,
@@ -331,7 +352,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let libc = || {
+    let kernel = |timeout: *const timespec| {
         call_real!(
             EPOLL_PWAIT2 as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,
             set,
@@ -342,8 +363,9 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         )
     };
     if !is_set(set) && !timeout.is_null() && !user::is_address(timeout.cast()) {
-        return libc();
+        return kernel(timeout);
     }
+    let libc = |limit: Limit| kernel(limit.left().as_ref().map_or(std::ptr::null(), std::ptr::from_ref));
     // SAFETY: null or the caller's time.
     match Limit::time(unsafe { timeout.as_ref() }) {
         // SAFETY: as the caller says.

@@ -35,7 +35,9 @@ pub(crate) fn wait(set_fd: c_int, events: &mut [epoll_event], mut limit: Limit, 
             set::see_token(set, set_fd);
         }
         let count = collected?;
-        if count > 0 || limit == Limit::Now || limit.is_over() {
+        // A program that never sleeps learns of the daemon's end by a look now and then.
+        let is_found_ended = limit == Limit::Now && count == 0 && set::is_found_ended(set);
+        if count > 0 || limit.is_over() && !is_found_ended {
             return Ok(count as c_int);
         }
     }

@@ -89,7 +89,7 @@ pub(crate) fn select(sets: Sets, limit: Limit, mask: Mask) -> Result<c_int, c_in
 }
 
 /// As [`select`], with room for a descriptor for each bit.
-fn select_among(sets: Sets, room: &mut [pollfd], limit: Limit, mask: Mask) -> Result<c_int, c_int> {
+fn select_among(sets: Sets, room: &mut [pollfd], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
     let (read, write, except) = (sets.words(sets.read), sets.words(sets.write), sets.words(sets.except));
     let mut used = 0;
     for fd in 0..sets.number as usize {
@@ -103,13 +103,22 @@ fn select_among(sets: Sets, room: &mut [pollfd], limit: Limit, mask: Mask) -> Re
         }
     }
     let fds = &mut room[..used];
-    poll(fds, limit, mask)?;
-    if fds.iter().any(|entry| entry.revents & POLLNVAL != 0) {
-        return Err(libc::EBADF);
-    }
-    let mut count = 0;
     let ready =
         [(read, POLLIN, POLLIN | POLLHUP | POLLERR), (write, POLLOUT, POLLOUT | POLLERR), (except, POLLPRI, POLLPRI)];
+    let is_wanted =
+        |entry: &pollfd| ready.iter().any(|(_, asked, ready)| entry.events & asked != 0 && entry.revents & ready != 0);
+    limit.begin();
+    while poll(fds, limit, mask)? > 0 {
+        if fds.iter().any(|entry| entry.revents & POLLNVAL != 0) {
+            return Err(libc::EBADF);
+        }
+        if limit == Limit::Now || fds.iter().any(is_wanted) {
+            break;
+        }
+        // A hangup or an error that none of its sets is for lasts: it would end the wait again.
+        fds.iter_mut().filter(|entry| entry.revents != 0).for_each(|entry| entry.fd = -1);
+    }
+    let mut count = 0;
     for (words, asked, ready) in ready {
         words.fill(0);
         for entry in fds.iter().filter(|entry| entry.events & asked != 0 && entry.revents & ready != 0) {

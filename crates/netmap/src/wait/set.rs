@@ -38,13 +38,15 @@ pub(super) struct Watch {
     pub(super) fd: c_int,
     pub(super) events: u32,
     data: u64,
-    /// Edge-triggered: the tails when it was reported last, unless it is to be reported anew.
+    /// Edge-triggered: the moves of the tails when it was reported last, unless it is to be reported anew.
     reported: Option<u64>,
+    /// A look found a ring with bad positions, and reset it: to be reported.
+    is_bad: bool,
     /// `EPOLLONESHOT`, and reported.
     pub(super) is_spent: bool,
 }
 
-const UNUSED: Watch = Watch { fd: -1, events: 0, data: 0, reported: None, is_spent: false };
+const UNUSED: Watch = Watch { fd: -1, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
 
 struct Contents {
     watches: [Watch; WATCHES],
@@ -142,7 +144,20 @@ pub(crate) fn change(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_ev
         // The kernel knows the other descriptors of a set within a set, and refuses circles.
         with(inner, |contents| forget_token(inner, fd, contents));
         control(set_fd, operation, fd, event)?;
+        return match operation {
+            // The kernel had it. It may have become known here after it was added there.
+            EPOLL_CTL_DEL => note(set_fd, operation, fd, event).or(Ok(())),
+            EPOLL_CTL_MOD => note(set_fd, operation, fd, event).or_else(|_| note(set_fd, EPOLL_CTL_ADD, fd, event)),
+            _ => note(set_fd, operation, fd, event).inspect_err(|_| {
+                let _ = control(set_fd, EPOLL_CTL_DEL, fd, event);
+            }),
+        };
     }
+    note(set_fd, operation, fd, event)
+}
+
+/// Notes a change of a set's watches.
+fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Result<(), c_int> {
     let set = match table::entry(set_fd) {
         Entry::Set(set) => set,
         Entry::Other if operation == EPOLL_CTL_ADD => make(set_fd)?,
@@ -263,33 +278,38 @@ pub(crate) fn leave(fd: c_int) {
 }
 
 impl Watch {
-    /// Synchronises the descriptor, and returns the events to report.
-    fn look(&mut self) -> Option<Ready> {
+    /// Synchronises the descriptor, and returns the events to report, and the moves of its tails in any case.
+    fn look(&mut self) -> Ready {
         if self.fd < 0 || self.is_spent {
-            return None;
+            return Ready::default();
         }
         let ready = match table::entry(self.fd) {
             // The numbers of the events are those of poll.
-            Entry::File(_) => sync::poll_once(&*file::of(self.fd)?, self.fd, self.events as c_short),
+            Entry::File(_) => file::of(self.fd)
+                .map_or_else(Ready::default, |file| sync::poll_once(&file, self.fd, self.events as c_short)),
             Entry::Set(inner) => {
                 let ready = look(inner);
-                Ready { events: ready.events & self.events as c_short, ..ready }
+                Ready { events: ready.events & self.events as c_short, bad: false, ..ready }
             }
-            Entry::Other | Entry::Private => return None,
+            Entry::Other | Entry::Private => return Ready::default(),
         };
-        if self.events & EPOLLET as u32 == 0 {
-            return (ready.events != 0).then_some(ready);
-        }
-        if ready.events == 0 {
+        self.is_bad |= ready.bad;
+        let events = ready.events | if self.is_bad { POLLERR } else { 0 };
+        if events == 0 {
             self.reported = None;
         }
-        (ready.events != 0 && self.reported != Some(ready.tails)).then_some(ready)
+        let is_old = self.events & EPOLLET as u32 != 0 && !self.is_bad && self.reported == Some(ready.moves);
+        Ready { events: if is_old { 0 } else { events }, ..ready }
     }
 
     /// Returns the event to report, and notes that it is reported.
     fn take(&mut self) -> Option<epoll_event> {
-        let ready = self.look()?;
-        self.reported = Some(ready.tails);
+        let ready = self.look();
+        if ready.events == 0 {
+            return None;
+        }
+        self.reported = Some(ready.moves);
+        self.is_bad = false;
         self.is_spent = self.events & EPOLLONESHOT as u32 != 0;
         Some(epoll_event { events: ready.events as u16 as u32, u64: self.data })
     }
@@ -299,10 +319,9 @@ impl Watch {
 pub(super) fn look(set: u16) -> Ready {
     let mut all = Ready::default();
     with(set, |contents| {
-        for ready in contents.watches.iter_mut().filter_map(Watch::look) {
-            all.events = POLLIN | POLLRDNORM;
-            // Any number that differs when one of the tails does.
-            all.tails = all.tails.wrapping_mul(31).wrapping_add(ready.tails);
+        for ready in contents.watches.iter_mut().map(Watch::look) {
+            all.events |= if ready.events != 0 { POLLIN | POLLRDNORM } else { 0 };
+            all.moves = all.moves.wrapping_add(ready.moves);
         }
     });
     all
@@ -312,6 +331,19 @@ pub(super) fn look(set: u16) -> Ready {
 pub(super) fn each_watch(set: u16, mut act: impl FnMut(Watch)) {
     let Some(watches) = with(set, |contents| contents.watches) else { return };
     watches.into_iter().filter(|watch| watch.fd >= 0 && !watch.is_spent).for_each(&mut act);
+}
+
+/// Looks now and then for ends of registrations, for a program that does not sleep. Returns true if it finds one.
+pub(super) fn is_found_ended(set: u16) -> bool {
+    let mut any = false;
+    each_watch(set, |watch| {
+        any |= match table::entry(watch.fd) {
+            Entry::File(_) => file::of(watch.fd).is_some_and(|file| sync::is_found_gone(&file, watch.fd)),
+            Entry::Set(inner) => is_found_ended(inner),
+            Entry::Other | Entry::Private => false,
+        };
+    });
+    any
 }
 
 /// Writes what is ready to `events`, and returns its number. `own` fetches the events of the kernel's set.

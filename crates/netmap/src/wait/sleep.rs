@@ -16,7 +16,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLRDHUP, nfds_t, pollfd, sigset_t, timesp
 use super::mask::Mask;
 use super::set;
 use super::time::Limit;
-use crate::file::{self, File, Pinned};
+use crate::file;
 use crate::real::call_real;
 use crate::sync;
 use crate::table::{self, Entry};
@@ -25,15 +25,18 @@ use crate::table::{self, Entry};
 const ON_STACK: usize = 128;
 const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 
+/// A file, as `Pinned::identity` names it.
+type Identity = (u16, u32);
+
 /// What a descriptor of the kernel's call stands for.
 #[derive(Clone, Copy, Debug)]
 enum Why {
     /// The program's descriptor at this place of its array.
     Program(usize),
     /// The calls for a netmap descriptor, and which file it was.
-    Calls { fd: c_int, events: c_short, file: *const File },
-    /// The connection of a netmap descriptor.
-    Connection,
+    Calls { fd: c_int, events: c_short, file: Identity },
+    /// The connection of a netmap descriptor, and which file it was.
+    Connection(Identity),
     /// The changes of a set.
     Changes(u16),
 }
@@ -75,7 +78,7 @@ pub(super) struct Sleep {
 
 impl Sleep {
     pub(super) const fn new() -> Self {
-        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Connection) }
+        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Connection((0, 0))) }
     }
 
     fn add(&mut self, fd: c_int, events: c_short, why: Why) {
@@ -90,15 +93,16 @@ impl Sleep {
 
     /// Adds the connection of a netmap descriptor.
     pub(super) fn add_connection(&mut self, fd: c_int) {
+        let Some(file) = file::of(fd) else { return };
         // Its answers are for requests, not for those who wait.
-        self.add(fd, POLLRDHUP, Why::Connection);
+        self.add(fd, POLLRDHUP, Why::Connection(file.identity()));
     }
 
     /// Adds a netmap descriptor, and asks the switch for a call when one of the events becomes ready.
     pub(super) fn add_file(&mut self, fd: c_int, events: c_short) {
         let Some(file) = file::of(fd) else { return };
         sync::ask(&file, events);
-        self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: address(&file) });
+        self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: file.identity() });
         self.add_connection(fd);
     }
 
@@ -146,7 +150,9 @@ impl Sleep {
     pub(super) fn look_for_ends(&mut self) -> bool {
         let mut any = false;
         for (found, why) in self.all().filter(|(found, _)| found.revents != 0) {
-            if let (Why::Connection, Some(file)) = (why, file::of(found.fd)) {
+            if let Why::Connection(before) = why
+                && let Some(file) = file::of(found.fd).filter(|file| file.identity() == before)
+            {
                 if found.revents & (POLLHUP | POLLERR) != 0 {
                     file.end();
                 }
@@ -171,7 +177,7 @@ impl Sleep {
             match why {
                 Why::Calls { fd, events, file: before } => {
                     // The number may have become another file's meanwhile.
-                    if let Some(file) = file::of(fd).filter(|file| address(file) == before) {
+                    if let Some(file) = file::of(fd).filter(|file| file.identity() == before) {
                         if found.fd >= 0 {
                             file.waiters.end(found.fd, found.revents != 0);
                         }
@@ -179,7 +185,7 @@ impl Sleep {
                     }
                 }
                 Why::Changes(set) => set::end_wait(set, found.fd, found.revents != 0),
-                Why::Program(_) | Why::Connection => {}
+                Why::Program(_) | Why::Connection(_) => {}
             }
         }
         // SAFETY: neither is used again.
@@ -188,10 +194,6 @@ impl Sleep {
             ManuallyDrop::drop(&mut self.whys.heap);
         }
     }
-}
-
-fn address(file: &Pinned) -> *const File {
-    std::ptr::from_ref::<File>(file)
 }
 
 /// What the C macros `pthread_cleanup_push` and `pthread_cleanup_pop` use.

@@ -62,6 +62,14 @@ impl Limit {
         Some(timespec { tv_sec: left / SECOND, tv_nsec: left % SECOND })
     }
 
+    /// Returns the time that is left as `epoll_wait` takes it, rounded up.
+    pub(crate) fn left_milliseconds(self) -> i32 {
+        self.left().map_or(-1, |left| {
+            let milliseconds = left.tv_sec.saturating_mul(1000).saturating_add((left.tv_nsec + 999_999) / 1_000_000);
+            i32::try_from(milliseconds).unwrap_or(i32::MAX)
+        })
+    }
+
     /// Returns true when the time has passed.
     pub(crate) fn is_over(self) -> bool {
         matches!(self.left(), Some(timespec { tv_sec: 0, tv_nsec: 0 }))

@@ -2,6 +2,7 @@
 //!
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
+mod epoll;
 mod sharing;
 mod slots;
 
@@ -206,9 +207,9 @@ fn a_program_that_leaves_without_closing_leaves_no_port() {
 }
 
 /// Kills the daemon when the case says that it waits.
-fn daemon_is_killed_under(name: &str) {
+fn daemon_is_killed_under(program: &Path, name: &str) {
     let daemon = Daemon::start(CONFIG);
-    let mut command = preloaded(cases(), &daemon);
+    let mut command = preloaded(program, &daemon);
     let child = command.arg(name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = Ended(child.unwrap());
     let said = lines(child.stdout.take().unwrap());
@@ -220,12 +221,12 @@ fn daemon_is_killed_under(name: &str) {
 
 #[test]
 fn a_program_that_waits_sees_pollerr_and_enxio_when_the_daemon_is_killed() {
-    daemon_is_killed_under("killed");
+    daemon_is_killed_under(cases(), "killed");
 }
 
 #[test]
 fn a_program_that_never_sleeps_sees_enxio_when_the_daemon_is_killed() {
-    daemon_is_killed_under("killed-busy");
+    daemon_is_killed_under(cases(), "killed-busy");
 }
 
 #[test]

@@ -27,7 +27,8 @@ struct nm_ring {
     uint32_t unused;
     int64_t seconds;
     int64_t microseconds;
-    uint8_t scratch[256 - 56];
+    uint8_t scratch[128 - 56];
+    uint8_t sem[128];
     struct nm_slot slots[];
 };
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -218,6 +219,53 @@ static void fork_open_case(void) {
     }
 }
 
+static int mistake(int fd) {
+    struct nm_register reg = {.mode = MODE_HOST};
+    return control(fd, "lan0:a", REQ_REGISTER, &reg, NULL);
+}
+
+static void *mistakes(void *argument) {
+    while (!stop)
+        CHECK(mistake(*(int *)argument) == EINVAL);
+    return NULL;
+}
+
+/* Children register while their parent's other thread does. */
+static void fork_register_case(void) {
+    int busy = open("/dev/netmap", O_RDWR), fd = open("/dev/netmap", O_RDWR);
+    CHECK(busy >= 0 && fd >= 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, mistakes, &busy) == 0);
+    for (int round = 0; round < 1000; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            _exit(mistake(fd) == EINVAL ? 0 : 1);
+        }
+        reap(child);
+    }
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* The room for a mutex in a ring is the program's. */
+static void semaphore_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    sem_t *semaphore = (sem_t *)a.tx[0]->sem;
+    CHECK(sem_init(semaphore, 1, 1) == 0);
+    /* A process that waits for the program's semaphore needs a second for each synchronisation. */
+    double begin = now();
+    for (uint32_t at = 0; at < 10; at++)
+        send_frames(&a, 1, at, 1);
+    CHECK(now() - begin < 5);
+    int value;
+    CHECK(sem_getvalue(semaphore, &value) == 0 && value == 1 && sem_trywait(semaphore) == 0);
+    for (uint32_t at = 10; at < 20; at++)
+        send_frames(&a, 1, at, 1);
+    CHECK(sem_trywait(semaphore) == -1 && errno == EAGAIN && sem_post(semaphore) == 0);
+    expect(&b, 0, 20);
+}
+
 static volatile int victim = -1;
 static pthread_t waiting;
 
@@ -320,6 +368,7 @@ static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
+    {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case},
 };
 

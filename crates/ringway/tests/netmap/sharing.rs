@@ -69,6 +69,16 @@ fn a_child_that_was_forked_in_its_parents_first_open_can_open() {
 }
 
 #[test]
+fn a_child_that_was_forked_in_its_parents_registration_can_register() {
+    alone("fork-register");
+}
+
+#[test]
+fn the_room_for_a_mutex_in_a_ring_is_left_to_the_program() {
+    alone("semaphore");
+}
+
+#[test]
 fn a_signal_handler_may_close_a_descriptor_that_its_thread_waits_for() {
     alone("signal-close");
 }

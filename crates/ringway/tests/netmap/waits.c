@@ -258,6 +258,72 @@ static void select_case(void) {
     CHECK(select(b.fd + 1, set, NULL, NULL, &time) == -1 && errno == EINVAL);
 }
 
+/* A hangup of a descriptor in no set that hangups concern ends no wait. */
+static void hangup_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && close(pipes[1]) == 0);
+    for (int sends = 0; sends < 2; sends++) {
+        fd_set read, except;
+        FD_ZERO(&read);
+        FD_SET(b.fd, &read);
+        FD_ZERO(&except);
+        FD_SET(pipes[0], &except);
+        int highest = b.fd > pipes[0] ? b.fd : pipes[0];
+        if (!sends) {
+            struct timeval time = {.tv_usec = 200000};
+            double before = now();
+            CHECK(select(highest + 1, &read, NULL, &except, &time) == 0 && now() - before >= 0.2);
+        } else {
+            send_frames(&a, 1, 0, 1);
+            CHECK(select(highest + 1, &read, NULL, &except, NULL) == 1);
+            CHECK(FD_ISSET(b.fd, &read) && !FD_ISSET(pipes[0], &except));
+        }
+    }
+}
+
+static struct port renewed;
+static volatile pid_t old_tid, new_tid;
+static double woken;
+
+static void *polls_the_old(void *unused) {
+    old_tid = gettid();
+    struct pollfd fd = {.fd = renewed.fd, .events = POLLIN};
+    poll(&fd, 1, 1500);
+    return unused;
+}
+
+static void *polls_the_new(void *unused) {
+    new_tid = gettid();
+    struct pollfd fd = {.fd = renewed.fd, .events = POLLIN};
+    CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+    woken = now();
+    return unused;
+}
+
+/* A thread sleeps for a descriptor while another one closes it and opens a port of the same number. */
+static void renewed_case(void) {
+    struct port a = port_open("lan0:a");
+    renewed = port_open("lan0:b");
+    int number = renewed.fd;
+    pthread_t old, new;
+    CHECK(pthread_create(&old, NULL, polls_the_old, NULL) == 0);
+    while (old_tid == 0)
+        sched_yield();
+    sleeps(&old_tid);
+    port_close(&renewed);
+    renewed = port_open("lan0:c");
+    CHECK(renewed.fd == number);
+    CHECK(pthread_create(&new, NULL, polls_the_new, NULL) == 0);
+    while (new_tid == 0)
+        sched_yield();
+    sleeps(&new_tid);
+    CHECK(pthread_join(old, NULL) == 0);
+    double sent = now();
+    send_frames(&a, 1, 0, 1);
+    CHECK(pthread_join(new, NULL) == 0 && woken - sent < 10);
+}
+
 static void pointers_case(void) {
     struct port a = port_open("lan0:a");
     int set = epoll_create1(0);
@@ -403,6 +469,7 @@ static const struct test_case cases[] = {
     {"nested", nested_case}, {"race", race_case}, {"no-set", no_set_case}, {"fair", fair_case},
     {"select", select_case}, {"pointers", pointers_case}, {"cancel", cancel_case},
     {"close-range", close_range_case}, {"unmapped", unmapped_case},
+    {"hangup", hangup_case}, {"renewed", renewed_case},
 };
 
 int main(int argc, char **argv) {

@@ -78,3 +78,13 @@ fn a_close_range_that_fails_closes_nothing() {
 fn memory_that_cannot_be_mapped_is_enomem_and_leaves_the_port_to_others() {
     case("unmapped");
 }
+
+#[test]
+fn a_select_does_not_end_early_for_a_hangup_that_no_set_asks_for() {
+    case("hangup");
+}
+
+#[test]
+fn a_wait_for_a_closed_descriptor_leaves_the_waits_for_its_successor_alone() {
+    case("renewed");
+}
