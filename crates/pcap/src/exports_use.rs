@@ -270,10 +270,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_compile(p, program, filter, optimise, mask) };
-        handle.inner().with_active(|active| match real::pcap_compile(active.dead, program, filter, optimise, mask) {
-            0 => Ok(0),
-            _ => Err(active.dead_error()),
-        })
+        handle.inner().with_active(|active| active.compile(program, filter, optimise, mask).map(|()| 0))
     }
 }
 
