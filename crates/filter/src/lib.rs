@@ -23,6 +23,12 @@ pub enum FilterError {
         /// What is wrong with it.
         what: String,
     },
+    /// The expression asks for more than a frame's bytes.
+    #[error(
+        "{0:?} asks for a direction or an interface, which a frame's bytes do not have: leave \"inbound\", \"outbound\" and \
+         \"ifindex\" out, and choose the direction with --direction in or --direction out"
+    )]
+    NotInFrame(String),
     /// The library cannot be used.
     #[error("{0}: filters need libpcap; install it (Debian's package libpcap0.8), or capture without a filter")]
     NoLibrary(String),
@@ -39,13 +45,17 @@ impl Filter {
     /// Compiles an expression. The empty expression accepts every frame.
     ///
     /// # Errors
-    /// The expression has a mistake, or libpcap is not installed.
+    /// The expression has a mistake or asks for a direction or an interface, or libpcap is not installed.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         let library = Library::open(&library::NAMES).map_err(FilterError::NoLibrary)?;
         let program = library
             .compile(expression, SNAPLEN)
             .map_err(|what| FilterError::Mistake { expression: expression.to_owned(), what })?;
-        Ok(Self { library, program })
+        let filter = Self { library, program };
+        if filter.program.needs_kernel() {
+            return Err(FilterError::NotInFrame(expression.to_owned()));
+        }
+        Ok(filter)
     }
 
     /// Returns true if the filter accepts a frame. `bytes` are the frame's first bytes, `len` is its whole length.
@@ -104,6 +114,14 @@ mod tests {
         assert!(error.contains("syntax error") && error.contains("\"tcp prot 80\""), "{error}");
         let error = Filter::compile("a\0b").unwrap_err().to_string();
         assert!(error.contains("NUL"), "{error}");
+    }
+
+    #[test]
+    fn a_filter_of_directions_or_interfaces_is_refused_and_not_deaf() {
+        for expression in ["inbound", "outbound", "not outbound", "arp and inbound", "ifindex 1"] {
+            let error = Filter::compile(expression).expect_err(expression).to_string();
+            assert!(error.contains(&format!("{expression:?}")) && error.contains("--direction in"), "{error}");
+        }
     }
 
     #[test]

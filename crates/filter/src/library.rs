@@ -11,12 +11,42 @@ const ETHERNET: c_int = 1;
 /// PCAP_NETMASK_UNKNOWN.
 const NO_NETMASK: c_uint = c_uint::MAX;
 
+/// The class, the mode and no more of an instruction that loads from a fixed place (BPF_LD | BPF_ABS).
+const LOAD_FIXED: u16 = 0x20;
+/// BPF_CLASS and BPF_MODE.
+const CLASS_AND_MODE: u16 = 0xe7;
+/// Loads from this place on are of what the kernel knows about a frame beside its bytes (SKF_AD_OFF).
+const BESIDE_FRAME: u32 = 0xffff_f000;
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Debug)]
+struct Instruction {
+    code: u16,
+    jump_true: u8,
+    jump_false: u8,
+    k: u32,
+}
+
 /// `struct bpf_program`: a compiled filter in libpcap's memory.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Program {
     instructions: c_uint,
-    first: *mut c_void,
+    first: *mut Instruction,
+}
+
+impl Program {
+    /// Returns true if the program needs more than a frame's bytes: its interface or its direction, which only the kernel's sockets
+    /// tell. libpcap's interpreter accepts no frame then.
+    pub fn needs_kernel(&self) -> bool {
+        if self.first.is_null() {
+            return false;
+        }
+        // SAFETY: `Library::compile` made the program, with so many instructions, and it is not freed yet.
+        let instructions = unsafe { std::slice::from_raw_parts(self.first, self.instructions as usize) };
+        instructions.iter().any(|one| one.code & CLASS_AND_MODE == LOAD_FIXED && one.k >= BESIDE_FRAME)
+    }
 }
 
 /// `struct pcap_pkthdr`. A filter reads the lengths alone.

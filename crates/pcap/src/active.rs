@@ -8,13 +8,14 @@ use crate::abi::*;
 use crate::breaker::Breaker;
 use crate::device::Device;
 use crate::devices;
+use crate::filter::{self, Filter};
 use crate::http::Failure;
 use crate::real;
 use crate::selectable::Selectable;
 use crate::settings::Settings;
 use crate::source::{Frame, Mirror, Ring, Source, Way};
 use crate::wait;
-use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
+use libc::{c_char, c_int, c_uint, suseconds_t, time_t, timeval};
 
 /// How often a non-blocking read that finds nothing, or a non-blocking sender without room, asks whether the source has ended: one
 /// system call.
@@ -23,8 +24,6 @@ const ENDED_EVERY: u32 = 64;
 const RING_FULL: &str = "send: the ring is full: the switch has not taken earlier frames yet";
 /// Longest wait of a sender for room in the ring: a switch that takes no frame for so long hangs.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
-/// Most instructions of a filter (`BPF_MAXINSNS`).
-const MAX_INSTRUCTIONS: c_uint = 4096;
 /// Shortest and longest frame that can be sent.
 const FRAME: std::ops::RangeInclusive<usize> = 14..=65_535;
 
@@ -61,7 +60,7 @@ pub struct Active {
     pub snaplen: usize,
     nanoseconds: bool,
     timeout: Duration,
-    filter: Vec<bpf_insn>,
+    filter: Filter,
     /// The last frame of `pcap_next_ex`.
     pub header: pcap_pkthdr,
     /// Its bytes, where they cannot stay in the source.
@@ -85,7 +84,7 @@ impl Active {
                 (Source::Port(Box::new(ring)), name.clone())
             }
             Device::Mirror(name) => {
-                let mirror = Mirror::start(name, snaplen, buffer).map_err(|failure| refusal(&failure))?;
+                let mirror = Mirror::start(name, buffer).map_err(|failure| refusal(&failure))?;
                 (Source::Mirror(Box::new(mirror)), name.clone())
             }
         };
@@ -105,7 +104,7 @@ impl Active {
             snaplen,
             nanoseconds: settings.nanoseconds,
             timeout: Duration::from_millis(settings.timeout.max(0) as u64),
-            filter: Vec::new(),
+            filter: Filter::default(),
             header: pcap_pkthdr { ts: timeval { tv_sec: 0, tv_usec: 0 }, caplen: 0, len: 0 },
             copied: Vec::new(),
             received: 0,
@@ -126,7 +125,7 @@ impl Active {
                 Direction::In => frame.way == Way::In,
                 Direction::Out => frame.way == Way::Out,
             };
-            if selected && self.passes(&frame) {
+            if selected && self.filter.accepts(&frame) {
                 self.received += 1;
                 return Some(frame);
             }
@@ -140,14 +139,6 @@ impl Active {
             return Some(frame);
         }
         if look && self.source.look() { self.next_found() } else { None }
-    }
-
-    fn passes(&self, frame: &Frame) -> bool {
-        if self.filter.is_empty() {
-            return true;
-        }
-        // SAFETY: the program was validated, and the frame has `present` bytes.
-        unsafe { real::bpf_filter(self.filter.as_ptr(), frame.data, frame.len as c_uint, frame.present as c_uint) != 0 }
     }
 
     /// Returns what the program gets with a frame.
@@ -170,8 +161,8 @@ impl Active {
         }
         // The descriptor tells of frames in the ring: this one must not be there any more.
         self.copied.clear();
-        // SAFETY: the source keeps `present` bytes until its frame is released.
-        self.copied.extend_from_slice(unsafe { std::slice::from_raw_parts(frame.data, frame.present) });
+        // SAFETY: the source keeps `present` bytes, of which `caplen` are at most all, until its frame is released.
+        self.copied.extend_from_slice(unsafe { std::slice::from_raw_parts(frame.data, self.header.caplen as usize) });
         self.end_read();
         self.copied.as_ptr()
     }
@@ -254,17 +245,38 @@ impl Active {
         }
         // SAFETY: by the caller's promise.
         let (len, instructions) = unsafe { ((*program).bf_len, (*program).bf_insns) };
-        if instructions.is_null() || !(1..=MAX_INSTRUCTIONS).contains(&len) {
-            return Err(format!("setfilter: a filter has 1 to {MAX_INSTRUCTIONS} instructions, not {len}"));
-        }
-        // SAFETY: `len` instructions, by the caller's promise. They are copied, so that what is validated is what runs.
-        let filter = unsafe { std::slice::from_raw_parts(instructions, len as usize) }.to_vec();
-        // SAFETY: `len` instructions.
-        if unsafe { real::bpf_validate(filter.as_ptr(), len as c_int) } == 0 {
-            return Err(real::missing().unwrap_or_else(|| "setfilter: the filter is not a valid program".to_owned()));
-        }
-        self.filter = filter;
+        let program = match instructions.is_null() {
+            true => &[],
+            // SAFETY: `len` instructions, by the caller's promise. They are copied, so that what is validated is what runs.
+            false => unsafe { std::slice::from_raw_parts(instructions, len as usize) },
+        };
+        self.filter = Filter::of(program)?;
         Ok(())
+    }
+
+    /// Compiles a filter.
+    ///
+    /// # Safety
+    /// As the manual page of `pcap_compile` requires.
+    pub unsafe fn compile(
+        &self,
+        program: *mut bpf_program,
+        filter: *const c_char,
+        optimise: c_int,
+        mask: c_uint,
+    ) -> Result<(), String> {
+        // SAFETY: by the caller's promise.
+        if unsafe { real::pcap_compile(self.dead, program, filter, optimise, mask) } != 0 {
+            return Err(self.dead_error());
+        }
+        // SAFETY: libpcap has made the program, with so many instructions.
+        let checked =
+            filter::check(unsafe { std::slice::from_raw_parts((*program).bf_insns, (*program).bf_len as usize) });
+        if checked.is_err() {
+            // SAFETY: the same program, which the caller does not get.
+            unsafe { real::pcap_freecode(program) };
+        }
+        checked
     }
 
     /// Sends a frame. Waits for room if the handle blocks, until `breaker` is asked.

@@ -22,6 +22,19 @@ enum Read {
     Failed(c_int),
 }
 
+/// Ends a read however it ends, also where a callback throws or a thread is cancelled: releases its last frame, and prepares the
+/// program's own wait.
+struct EndOfRead<'a>(&'a Handle);
+
+impl Drop for EndOfRead<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the read has ended, and with it every borrow of the handle.
+        if let Some(active) = unsafe { &mut self.0.inner().active } {
+            active.end_read();
+        }
+    }
+}
+
 /// Gives frames to a callback: those that are there, `most` at most if that is positive, or else the first ones that come.
 ///
 /// # Safety
@@ -36,6 +49,7 @@ unsafe fn read(handle: &Handle, most: c_int, callback: pcap_handler, user: *mut 
             return Read::Failed(handle.inner().with_active(|_| Ok(0)));
         };
         let most = if most > 0 { most as usize } else { active.source.room() };
+        let _end = EndOfRead(handle);
         let (mut given, mut deadline) = (0, None);
         loop {
             if handle.breaker.is_asked() {
@@ -63,9 +77,6 @@ unsafe fn read(handle: &Handle, most: c_int, callback: pcap_handler, user: *mut 
                 Woken::Timeout => break,
                 Woken::Ended(why) => return Read::Failed(handle.inner().fail(PCAP_ERROR, &why)),
             }
-        }
-        if let Some(active) = &mut handle.inner().active {
-            active.end_read();
         }
         if given == 0 { Read::Nothing } else { Read::Frames(given as c_int) }
     }
@@ -138,6 +149,7 @@ pub unsafe extern "C-unwind" fn pcap_next_ex(
     // SAFETY: the program's arguments are those that the manual page requires. No callback runs.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_next_ex(p, header, data) };
+        let end = EndOfRead(handle);
         let inner = handle.inner();
         let mut deadline = None;
         loop {
@@ -148,14 +160,13 @@ pub unsafe extern "C-unwind" fn pcap_next_ex(
             if let Some(frame) = active.next(true) {
                 *data = active.keep(&frame);
                 *header = &raw mut active.header;
+                // The program has the frame until its next read.
+                std::mem::forget(end);
                 return 1;
             }
             match active.wait(&handle.breaker, &mut deadline) {
                 Woken::Ready => {}
-                Woken::Timeout => {
-                    active.end_read();
-                    return 0;
-                }
+                Woken::Timeout => return 0,
                 Woken::Ended(why) => return inner.fail(PCAP_ERROR, &why),
             }
         }
@@ -259,10 +270,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_compile(p, program, filter, optimise, mask) };
-        handle.inner().with_active(|active| match real::pcap_compile(active.dead, program, filter, optimise, mask) {
-            0 => Ok(0),
-            _ => Err(active.dead_error()),
-        })
+        handle.inner().with_active(|active| active.compile(program, filter, optimise, mask).map(|()| 0))
     }
 }
 

@@ -9,7 +9,7 @@
 //! | any other | libpcap itself, which `find` finds and `real` calls |
 //!
 //! A handle of ours begins with a mark (`handle`): each exported function looks at it, and hands handles of libpcap's on. Filters
-//! are compiled and run by libpcap, and dump files are libpcap's.
+//! are compiled and run by libpcap (`filter`), and dump files are libpcap's.
 //!
 //! Frames stay in the ring while a callback has them, and while the program has the frame of `pcap_next_ex`. Time stamps are taken
 //! when the library looks at the ring, one for the frames of a look (64 at most); those of mirrors are the capture's.
@@ -26,6 +26,7 @@ mod device;
 mod devices;
 mod exports_open;
 mod exports_use;
+mod filter;
 mod find;
 mod forward;
 #[cfg(fuzzing)]

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::frame::{Frame, Way};
+use crate::abi::MAXIMUM_SNAPLEN;
 use crate::http::{self, Body, Failure};
 use crate::pcapng::{self, Block};
 use crate::sockets;
@@ -26,14 +27,14 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Starts a capture of `port`. `buffer` is the size that the program asks for, in bytes; 0: the daemon's default.
-    pub fn start(port: &str, snaplen: usize, buffer: usize) -> Result<Mirror, Failure> {
-        let snaplen = snaplen.clamp(14, 262_144);
+    /// Starts a capture of `port`. `buffer` is the size that the program asks for, in bytes; 0: the daemon's default. Frames come
+    /// whole: the program's filter judges them before they are cut.
+    pub fn start(port: &str, buffer: usize) -> Result<Mirror, Failure> {
         let buffer = match buffer {
             0 => String::new(),
             bytes => format!("&buffer={}KiB", (bytes >> 10).clamp(256, 1 << 20)),
         };
-        let path = format!("/v1/ports/{port}/capture?direction=both&snaplen={snaplen}{buffer}");
+        let path = format!("/v1/ports/{port}/capture?direction=both&snaplen={MAXIMUM_SNAPLEN}{buffer}");
         Ok(Mirror::of(http::get(&sockets::control(), &path)?))
     }
 

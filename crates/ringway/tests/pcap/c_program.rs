@@ -133,6 +133,21 @@ fn loops_are_broken_by_signals_threads_and_callbacks() {
 }
 
 #[test]
+fn the_descriptor_tells_of_frames_after_a_wait_was_broken() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let (mut a, _m) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:m").unwrap());
+    for device in ["lan0:p", "mirror:m"] {
+        let mut probe = Probe::start(&daemon, &["wait-after-break", device]);
+        send(&mut a, &frame(ALL, A, 1));
+        let mut line = String::new();
+        probe.out.read_line(&mut line).unwrap();
+        assert_eq!(line, "open\n", "{device}");
+        send(&mut a, &frame(ALL, A, 2));
+        assert_eq!(probe.succeed(), "told twice\n");
+    }
+}
+
+#[test]
 fn a_waiting_thread_can_be_cancelled() {
     let daemon = Daemon::start("[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\n");
     for device in ["lan0:p", "mirror:m"] {

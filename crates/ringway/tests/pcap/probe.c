@@ -145,6 +145,29 @@ static void break_loops(void)
     puts("broken three times");
 }
 
+/* The descriptor tells of frames that come after a loop or a read was broken. */
+static void wait_after_break(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct itimerval timer = {.it_value = {.tv_usec = 100000}};
+    struct pollfd wanted = {.fd = pcap_get_selectable_fd(p), .events = POLLIN};
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    sigaction(SIGALRM, &action, NULL);
+    for (int round = 0; round < 2; round++) {
+        int seen = 0;
+        setitimer(ITIMER_REAL, &timer, NULL);
+        if (round == 0)
+            CHECK(pcap_loop(p, -1, count, (u_char *)&seen) == PCAP_ERROR_BREAK && seen == 0);
+        else
+            CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR_BREAK);
+        say_open();
+        CHECK(poll(&wanted, 1, 10000) == 1);
+        CHECK(pcap_dispatch(p, 1, count, (u_char *)&seen) == 1);
+    }
+    puts("told twice");
+}
+
 static void break_in_callback(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
 {
     count(user, header, data);
@@ -467,6 +490,8 @@ int main(int argc, char **argv)
             inject(number);
         } else if (strcmp(mode, "break") == 0) {
             break_loops();
+        } else if (strcmp(mode, "wait-after-break") == 0) {
+            wait_after_break();
         } else if (strcmp(mode, "break-in-callback") == 0) {
             break_by_callback(number);
         } else if (strcmp(mode, "timeouts") == 0) {

@@ -104,6 +104,64 @@ fn tcpdump_taps_a_port_in_each_direction() {
 }
 
 #[test]
+fn filters_know_the_direction_of_a_frame_and_no_interface() {
+    is_there("tcpdump");
+    let daemon = Daemon::start("");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let tcpdump = |device: &str, filter: &str, count: &str| {
+        let filter = format!("ether proto 0x88b5 and {filter}");
+        let args = ["tcpdump", "-Z", "root", "-n", "-t", "-e", "-i", device, "-c", count, &filter];
+        ringway_testing::child::Ended(exec(&daemon, &args).spawn().unwrap())
+    };
+    let taps = [
+        tcpdump("mirror:a", "inbound", "3"),
+        tcpdump("mirror:a", "not outbound", "3"),
+        tcpdump("mirror:a", "outbound", "2"),
+        tcpdump("lan0:t", "inbound", "5"),
+    ];
+    until("the captures run", || daemon.status()["captures"].as_array().unwrap().len() == 3);
+    until("the port is up", || daemon.port("t")["state"] == "up");
+    for number in 0..3 {
+        send(&mut a, &frame(ALL, A, number));
+        assert!(receive(&mut b, PATIENCE).is_some());
+    }
+    for number in 0..2 {
+        send(&mut b, &frame(ALL, B, number));
+        assert!(receive(&mut a, PATIENCE).is_some());
+    }
+    let from = |out: &str, mac: &str| out.lines().filter(|line| line.starts_with(mac)).count();
+    let counts = taps.map(|tap| {
+        let out = succeed(tap).out;
+        [from(&out, "02:00:00:00:00:0a"), from(&out, "02:00:00:00:00:0b")]
+    });
+    assert_eq!(counts, [[3, 0], [3, 0], [0, 2], [3, 2]]);
+    let said = run(&daemon, &["tcpdump", "-i", "mirror:a", "ifindex 1"]);
+    assert!(said.code == Some(1) && said.err.contains("only the kernel knows"), "{}", said.err);
+}
+
+#[test]
+fn a_filter_sees_the_whole_of_a_frame_that_is_cut() {
+    is_there("tcpdump");
+    let daemon = Daemon::start("");
+    let mut a = daemon.attach("lan0:a").unwrap();
+    let mut b = daemon.attach("lan0:b").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let written = file(&dir, "cut.pcap");
+    let args =
+        ["tcpdump", "-Z", "root", "-s", "20", "-i", "mirror:a", "-w", text(&written), "-c", "1", "ether[50] = 7"];
+    let tcpdump = ringway_testing::child::Ended(exec(&daemon, &args).spawn().unwrap());
+    until("the capture runs", || daemon.status()["captures"].as_array().unwrap().len() == 1);
+    for number in [6, 7] {
+        let mut sent = frame(ALL, A, number);
+        sent[50] = number;
+        send(&mut a, &sent);
+        assert!(receive(&mut b, PATIENCE).is_some());
+    }
+    succeed(tcpdump);
+    assert_eq!(frames(&written), [frame(ALL, A, 7)[..20].to_vec()]);
+}
+
+#[test]
 fn dumpcap_and_tshark_list_and_capture_ports() {
     is_there("tshark");
     let (daemon, dir) = (Daemon::start(""), tempfile::tempdir().unwrap());
