@@ -129,7 +129,8 @@ impl Poller {
                 break;
             }
             visit.more = passed.more || passed.frames >= batch;
-            if !visit.more || passed.until.is_some() {
+            // Another thread may hold what the input needs: the other ports go on meanwhile.
+            if !visit.more || passed.frames == 0 || passed.until.is_some() {
                 break;
             }
         }
