@@ -91,7 +91,7 @@ pub(crate) struct Ready {
 const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX };
 
 impl Ready {
-    /// Adds the rings of a direction, of which the program wants to know these events.
+    /// Adds what the rings of one direction report. `wanted` are the events that the program asks for in that direction.
     fn add(&mut self, sum: &Sum, wanted: c_short) {
         self.events |= if sum.ready { wanted } else { 0 } | if sum.bad { POLLERR } else { 0 };
         self.bad |= sum.bad;

@@ -161,7 +161,7 @@ impl Active {
         }
         // The descriptor tells of frames in the ring: this one must not be there any more.
         self.copied.clear();
-        // SAFETY: the source keeps `present` bytes, of which `caplen` are at most all, until its frame is released.
+        // SAFETY: the source keeps `present` bytes until its frame is released, and `caplen` is at most `present`.
         self.copied.extend_from_slice(unsafe { std::slice::from_raw_parts(frame.data, self.header.caplen as usize) });
         self.end_read();
         self.copied.as_ptr()

@@ -38,9 +38,9 @@ pub(super) struct Watch {
     pub(super) fd: c_int,
     pub(super) events: u32,
     data: u64,
-    /// Edge-triggered: the moves of the tails when it was reported last, unless it is to be reported anew.
+    /// Edge-triggered: the moves of the tails at the last report. `None`: the next look reports the descriptor again.
     reported: Option<u64>,
-    /// A look found a ring with bad positions, and reset it: to be reported.
+    /// A look found a ring with bad positions and reset it, and no wait has reported it yet.
     is_bad: bool,
     /// `EPOLLONESHOT`, and reported.
     pub(super) is_spent: bool,

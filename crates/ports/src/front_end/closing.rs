@@ -17,8 +17,9 @@ use super::files::receive;
 /// The number of the process that has sent a file, if it has one in this process's PID namespace.
 type Process = Option<NonZeroU32>;
 
-/// Most closes that may wait for one process before it has to wait itself, and for all.
+/// Most closes of one process that have not ended while it may still send files.
 const MOST_OF_PROCESS: usize = 16;
+/// Most closes of all processes that have not ended while anyone may still send files.
 const MOST_OF_ALL: usize = 256;
 /// Time between two looks at a file that other threads have.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
