@@ -36,7 +36,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   python3 python3-venv \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 
-.PHONY: all build install uninstall demo deps test check unit loom asan tsan oracle deny repeats fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
 
 all: build
 
@@ -111,13 +111,21 @@ check:
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
 
-# Unit, property, integration and end-to-end tests, against real programs.
+# Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile
+# builds the parts of `make test` that follow, which repeat what fails here, with its messages.
 unit:
-	CARGO=$(CARGO) packaging/run-tests --profile tests --workspace
+	$(CARGO) test --profile tests --workspace --no-run
+	nice -n 19 $(MAKE) --no-print-directory --keep-going build-loom build-fuzz python >target/builds.log 2>&1 & \
+	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
+
+LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
+	  -p ringway-abi -p ringway-engine -p ringway-switch --test 'loom_*'
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
-	  -p ringway-abi -p ringway-engine -p ringway-switch --test 'loom_*'
+	$(LOOM)
+
+build-loom:
+	$(LOOM) --no-run
 
 # Guest memory is mapped twice in the tests, once for each side, so that what is reported is never the races with it that
 # are intended. --target keeps the flags from build scripts.
@@ -137,6 +145,9 @@ tsan:
 
 fuzz:
 	fuzz/run all $(FUZZ_SECONDS)
+
+build-fuzz:
+	fuzz/run all build
 
 # The Python package. Its tools are in a virtual environment of Debian's Python, of these versions.
 PYTHON_FOLDER := target/python
