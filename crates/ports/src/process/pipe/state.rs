@@ -14,7 +14,7 @@ use ringway_switch::{Moved, PortFault};
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError};
 use super::super::ring::{Own, PortMemory, Ring};
-use super::lane::{Lane, Transfer, copy_slots};
+use super::lane::{Allowance, Lane, Transfer, copy_slots};
 
 /// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub(super) struct Seen {
     pub(super) rx: Vec<u32>,
     /// The number of the other end, as of [`Pipe::peer`].
     pub(super) peer: u32,
-    /// The transmit ring that the next look begins with.
-    first: usize,
+    /// Number of visits: each begins with another ring.
+    turn: usize,
 }
 
 impl End {
@@ -106,6 +106,8 @@ impl State {
 impl Pipe {
     /// Most slots of a ring, as in netmap.
     pub const MOST_SLOTS: u32 = 4096;
+    /// Most bytes that one visit copies. The poller serves nobody else meanwhile.
+    pub(super) const MOST_BYTES: u32 = 2 << 20;
 
     /// A pipe whose first end, of this role, is opened with this wish.
     #[must_use]
@@ -164,7 +166,7 @@ impl Pipe {
             tx: state.lanes[role as usize].iter().map(|lane| lane.next).collect(),
             rx: state.lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
             peer: 0,
-            first: 0,
+            turn: 0,
         };
         if other.is_some_and(|other| other.is_active) {
             state.set_peer(&self.peers[role as usize]);
@@ -197,14 +199,14 @@ impl Pipe {
             // The caller serves other clients, too. A swap is two words.
             let most = if transfer == Transfer::Swap { u32::MAX } else { Self::MOST_SLOTS / rings };
             // A `head` that is none of its slots publishes nothing.
-            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, most);
+            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut Allowance::new(most, u32::MAX));
             if transfer == Transfer::Swap {
                 lane.leave_buffers(&end.tx[ring], &other.rx[ring]);
             }
         }
         for (ring, lane) in state.lanes[role.other() as usize].iter_mut().enumerate() {
             let from = partner.map(|(other, transfer)| (&other.tx[ring], transfer));
-            let _ = lane.give_back(&end.rx[ring], from);
+            let _ = lane.give_back(&end.rx[ring], from, u32::MAX);
             lane.take_back(&end.rx[ring], from);
         }
         if let Some((other, Transfer::Swap)) = partner {
@@ -219,8 +221,8 @@ impl Pipe {
         self.peers[role as usize].load(Ordering::Acquire)
     }
 
-    /// Moves frames from an end to the other one, and gives slots back that its client has returned. Stops after about `most`
-    /// slots. Does nothing while an end is opened or closed: a poller does not wait.
+    /// Moves frames from an end to the other one, and gives slots back that its client has returned. Moves `most` slots and copies
+    /// [`Pipe::MOST_BYTES`] at most, or one frame. Does nothing while an end is opened or closed: a poller does not wait.
     ///
     /// # Errors
     /// The end's client broke the rules.
@@ -237,23 +239,23 @@ impl Pipe {
             return Ok(Moved::default());
         };
         let other = other.as_ref().map(|other| (other, end.transfer(other)));
-        let mut moved = Moved::default();
-        for (ring, lane) in lanes[role.other() as usize].iter_mut().enumerate() {
+        let (rings, mut moved) = ([end.tx.len(), end.rx.len()], Moved::default());
+        seen.turn = seen.turn.wrapping_add(1);
+        let mut left = most;
+        for ring in in_turn(rings[1], seen.turn) {
+            let lane = &mut lanes[role.other() as usize][ring];
             let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
-            moved.room |= lane.give_back(&end.rx[ring], from)? && from.is_some();
+            let count = lane.give_back(&end.rx[ring], from, left)?;
+            left -= count;
+            moved.room |= count > 0 && from.is_some();
             seen.rx[ring] = lane.returned;
         }
+        moved.more = left == 0;
         let active = other.filter(|(other, _)| other.is_active);
-        let rings = end.tx.len();
-        seen.first = (seen.first + 1) % rings;
-        for ring in (seen.first..rings).chain(0..seen.first) {
+        let mut allowance = Allowance::new(most, Self::MOST_BYTES);
+        for ring in in_turn(rings[0], seen.turn) {
             let (Some((other, transfer)), lane) = (active, &mut lanes[role as usize][ring]) else { break };
-            let left = most.saturating_sub(u32::try_from(moved.frames).unwrap_or(u32::MAX));
-            if left == 0 {
-                moved.more = true;
-                break;
-            }
-            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, left)?;
+            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut allowance)?;
             moved.frames += taken.frames;
             moved.bytes += taken.bytes;
             moved.bad_here += taken.bad_here;
@@ -268,6 +270,11 @@ impl Pipe {
         }
         if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(moved) }
     }
+}
+
+/// Returns the numbers of `rings` rings, in the order of this turn.
+fn in_turn(rings: usize, turn: usize) -> impl Iterator<Item = usize> {
+    (0..rings).map(move |ring| (ring + turn) % rings)
 }
 
 fn swapped(wish: &Wish) -> Wish {
