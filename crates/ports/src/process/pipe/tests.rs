@@ -1,7 +1,7 @@
 //! Ends that are opened and closed in any order, in one region and in two.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
@@ -9,8 +9,9 @@ use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
 use ringway_switch::{Moved, PortFault};
+use ringway_testing::PATIENCE;
 
-use super::super::region::{Region, RegionPort};
+use super::super::region::{Region, RegionError, RegionPort};
 use super::{Pipe, open_end};
 use crate::PortIo;
 
@@ -121,9 +122,16 @@ impl End {
         Ok(())
     }
 
+    /// Closes the end, and waits until it has left.
     fn close(self) {
-        self.pipe.close(self.role);
+        close(&self.pipe, self.role);
     }
+}
+
+fn close(pipe: &Arc<Pipe>, role: PipeRole) {
+    let (say, hear) = mpsc::channel();
+    pipe.close(role, move || say.send(()).expect("a receiver"));
+    hear.recv_timeout(PATIENCE).expect("the end leaves");
 }
 
 fn pipe() -> Arc<Pipe> {
@@ -229,7 +237,7 @@ fn every_buffer_goes_back_once_whichever_end_closes_first() {
         a.set_slot(ring, head, Slot { buffer: strange, ..own });
         a.close();
         drop(b);
-        pipe.close(roles[1]);
+        close(&pipe, roles[1]);
         assert_eq!(region.free_buffers(), free - 1, "all but the one that another port has");
     }
 }
@@ -311,4 +319,44 @@ fn a_visit_gives_a_bounded_number_of_slots_back() {
         assert!(!b.sides.input.pending());
         assert_eq!(a.word(TX_SWITCH + INDEX), 126);
     });
+}
+
+#[test]
+fn an_end_that_closes_copies_nothing_on_the_callers_thread_and_all_its_frames_arrive() {
+    let wish = Wish { tx_rings: 3, rx_rings: 3, tx_slots: 128, rx_slots: 128, buffer_size: 65_472, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let mut b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    (0..3).for_each(|ring| _ = a.fill(ring, 8, 65_472));
+    let held = pipe.hold();
+    let (say, hear) = mpsc::channel();
+    // Returns although the pipe is in use.
+    pipe.close(PipeRole::Master, move || say.send(()).expect("a receiver"));
+    assert!(hear.try_recv().is_err());
+    assert!(!b.sides.input.pending(), "the other end waits for the next program");
+    drop(held);
+    hear.recv_timeout(PATIENCE).expect("the end leaves");
+    for ring in 0..3 {
+        assert_eq!(b.words(ring, |words| words[RX_SWITCH + INDEX].load(Ordering::SeqCst)), 15 * 8, "ring {ring}");
+    }
+    b.serve().expect("no fault");
+}
+
+#[test]
+fn an_end_that_opens_moves_a_bounded_part_of_its_predecessors_frames() {
+    let wish = Wish { tx_slots: 128, rx_slots: 128, buffer_size: 65_472, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    a.fill(0, 8, 65_472);
+    pipe.mark_closing(PipeRole::Master);
+    let mut refused = 0;
+    while matches!(open_end(&pipe, PipeRole::Master, &regions[0], 0).map(|_| ()), Err(RegionError::Closing)) {
+        refused += 1;
+        assert_eq!(b.word(RX_SWITCH + INDEX), refused * 32, "2 MiB are four frames of 8 slots");
+    }
+    assert_eq!(refused, 3, "the last three frames are moved by the open that succeeds");
+    assert_eq!(b.word(RX_SWITCH + INDEX), 15 * 8);
 }
