@@ -264,7 +264,9 @@ impl Pipe {
         let State { ends, lanes, .. } = &mut *guard;
         let left = if let Some(mut end) = ends[role as usize].take() {
             let other = ends[role.other() as usize].as_ref().map(|other| (other, end.transfer(other)));
+            // Nobody receives the last frames of an end whose peer closes, too.
             if let Some((other, transfer)) = other
+                && !self.is_closing(role.other())
                 && !end.move_last(&mut lanes[role as usize], other, transfer)
             {
                 ends[role as usize] = Some(end);

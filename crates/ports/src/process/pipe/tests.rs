@@ -243,6 +243,21 @@ fn every_buffer_goes_back_once_whichever_end_closes_first() {
 }
 
 #[test]
+fn every_buffer_goes_back_once_if_both_ends_close_together() {
+    let region = region(1);
+    let free = region.free_buffers();
+    let pipe = pipe();
+    let [mut a, mut b] = [PipeRole::Master, PipeRole::Slave].map(|role| End::open(&pipe, role, &region));
+    (0..5).for_each(|number| a.send(number, 0));
+    a.serve().and(b.serve()).expect("no fault");
+    (0..4).for_each(|number| a.send(number, 0));
+    [PipeRole::Master, PipeRole::Slave].map(|role| pipe.mark_closing(role));
+    a.close();
+    b.close();
+    assert_eq!(region.free_buffers(), free);
+}
+
+#[test]
 fn a_head_that_is_none_of_its_slots_is_a_fault() {
     let region = region(1);
     let pipe = pipe();
