@@ -251,7 +251,7 @@ fn every_buffer_goes_back_once_if_both_ends_close_together() {
     (0..5).for_each(|number| a.send(number, 0));
     a.serve().and(b.serve()).expect("no fault");
     (0..4).for_each(|number| a.send(number, 0));
-    [PipeRole::Master, PipeRole::Slave].map(|role| pipe.mark_closing(role));
+    [PipeRole::Master, PipeRole::Slave].into_iter().for_each(|role| pipe.mark_closing(role));
     a.close();
     b.close();
     assert_eq!(region.free_buffers(), free);
