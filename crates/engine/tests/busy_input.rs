@@ -21,6 +21,9 @@ struct Client {
     /// The input has a frame.
     has_frame: AtomicBool,
     looks: AtomicU64,
+    /// Each collect moves a frame, and the input has more.
+    moves: AtomicBool,
+    collects: AtomicU64,
 }
 
 #[derive(Clone, Default)]
@@ -30,11 +33,13 @@ impl Drop for Side {
     fn drop(&mut self) {
         // A poller in an endless visit would keep the test from ending.
         self.0.is_held.store(false, Ordering::Relaxed);
+        self.0.moves.store(false, Ordering::Relaxed);
     }
 }
 
 impl Input for Side {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        self.0.collects.fetch_add(1, Ordering::Relaxed);
         if self.0.has_frame.swap(false, Ordering::AcqRel) {
             batch.refuse(DropReason::Runt);
         }
@@ -49,7 +54,9 @@ impl Input for Side {
 
     fn pending(&mut self) -> bool {
         self.0.looks.fetch_add(1, Ordering::Relaxed);
-        self.0.is_held.load(Ordering::Relaxed) || self.0.has_frame.load(Ordering::Acquire)
+        self.0.is_held.load(Ordering::Relaxed)
+            || self.0.moves.load(Ordering::Relaxed)
+            || self.0.has_frame.load(Ordering::Acquire)
     }
 
     fn arm(&mut self, _: WakeOn) -> Armed {
@@ -59,7 +66,8 @@ impl Input for Side {
     fn disarm(&mut self) {}
 
     fn take_moved(&mut self) -> Moved {
-        Moved { more: self.0.is_held.load(Ordering::Relaxed), ..Moved::default() }
+        let moves = self.0.moves.load(Ordering::Relaxed);
+        Moved { more: moves || self.0.is_held.load(Ordering::Relaxed), frames: moves.into(), ..Moved::default() }
     }
 }
 
@@ -75,8 +83,8 @@ impl Bell for Side {
     }
 }
 
-#[test]
-fn a_visit_that_moves_nothing_ends_although_the_input_has_more() {
+/// Two ports of a switch that one poller serves.
+fn start() -> (Engine, [Side; 2], Vec<Arc<Port>>) {
     let engine = Engine::start(&EngineSettings { idle: Idle::Spin, ..EngineSettings::default() }).expect("a poller");
     let table = Arc::new(MacTable::new(64, 64, [1, 2]));
     let sides = [Side::default(), Side::default()];
@@ -90,6 +98,12 @@ fn a_visit_that_moves_nothing_ends_although_the_input_has_more() {
         Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
     });
     engine.publish(Topology { ports: attached.collect() });
+    (engine, sides, ports)
+}
+
+#[test]
+fn a_visit_that_moves_nothing_ends_although_the_input_has_more() {
+    let (_engine, sides, ports) = start();
     sides[0].0.is_held.store(true, Ordering::Relaxed);
     let looks = sides[0].0.looks.load(Ordering::Relaxed);
     support::wait_until("the poller finds the held input", || sides[0].0.looks.load(Ordering::Relaxed) > looks + 2);
@@ -98,4 +112,17 @@ fn a_visit_that_moves_nothing_ends_although_the_input_has_more() {
         support::wait_until("the other port has its turn", || ports[1].counters().read().in_frames == taken);
     }
     sides[0].0.is_held.store(false, Ordering::Relaxed);
+}
+
+#[test]
+fn a_visit_ends_when_the_input_has_moved_what_one_visit_may() {
+    let (_engine, sides, _ports) = start();
+    // Between two looks at the other port the poller visits this one once, and the other port is looked at in every round.
+    let counts = || (sides[1].0.looks.load(Ordering::Acquire), sides[0].0.collects.load(Ordering::Acquire));
+    sides[0].0.moves.store(true, Ordering::Relaxed);
+    let before = counts();
+    support::wait_until("many visits", || counts().1 > before.1 + 10_000);
+    let after = counts();
+    let (looks, collects) = (after.0 - before.0, after.1 - before.1);
+    assert!(collects < 16 * looks, "{collects} passes of one port, {looks} looks at the other one");
 }

@@ -59,7 +59,7 @@ impl AttachHost {
         let opened = self.open_in_region(|| open_end(&pipe, role, &region, colour));
         let (sides, shared) = opened.map_err(|error| refusal(name, &error))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
-            pipe.close(role);
+            pipe.close(role, || ());
             refusal(name, &error)
         })?;
         let other = {

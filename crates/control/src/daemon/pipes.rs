@@ -127,12 +127,14 @@ impl Pipes {
     pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
-        pipe.pipe.close(end.role);
+        let other = pipe.ends[end.role.other() as usize].as_ref().map(|other| Arc::clone(&other.shared));
+        pipe.pipe.close(end.role, move || {
+            if let Some(other) = other {
+                // It may have got frames, or slots to send from.
+                other.call_all();
+            }
+        });
         pipe.built = None;
-        if let Some(other) = &pipe.ends[end.role.other() as usize] {
-            // It may have got frames, or slots to send from.
-            other.shared.call_all();
-        }
         if pipe.ends.iter().all(Option::is_none) {
             self.pipes.remove(&end.pipe);
         }

@@ -130,7 +130,7 @@ impl Poller {
             }
             visit.more = passed.more || passed.frames >= batch;
             // Another thread may hold what the input needs: the other ports go on meanwhile.
-            if !visit.more || passed.frames == 0 || passed.until.is_some() {
+            if !visit.more || passed.is_exhausted || passed.frames == 0 || passed.until.is_some() {
                 break;
             }
         }

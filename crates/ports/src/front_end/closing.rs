@@ -29,17 +29,22 @@ static OF_CLIENTS: Queue = Queue::new(16, 2);
 /// The switch's own files. They do not wait for those of clients: otherwise one client could keep all of them open.
 static OWN: Queue = Queue::new(1, 1);
 
+/// Ends of pipes, whose last frames are moved first. A close lasts as long as the copies.
+static PIPES: Queue = Queue::new(4, 4);
+
 /// What waits to be closed.
 enum Closing {
     Files(Vec<OwnedFd>),
     Socket(OwnedFd),
     Shared(Arc<OwnedFd>),
+    Work(Box<dyn FnOnce() + Send>),
 }
 
 impl Closing {
     fn close(self) {
         let socket = match self {
             Self::Files(files) => return drop(files),
+            Self::Work(work) => return work(),
             Self::Shared(file) => {
                 // The others only borrow it for the time of a call.
                 while Arc::strong_count(&file) > 1 {
@@ -139,6 +144,11 @@ pub(crate) fn close_in_background(sender: Process, files: Vec<OwnedFd>) {
 /// Closes a file of the switch on a separate thread, when no other thread has it any more: none of them closes it.
 pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
     OWN.push(None, Closing::Shared(file));
+}
+
+/// Closes an end of a pipe on a separate thread, by this function.
+pub(crate) fn run_in_background(close: impl FnOnce() + Send + 'static) {
+    PIPES.push(None, Closing::Work(Box::new(close)));
 }
 
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to

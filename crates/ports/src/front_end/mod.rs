@@ -41,7 +41,9 @@ pub(crate) mod testing;
 mod thread;
 mod unread;
 
-pub(crate) use closing::{check_unclosed, close_in_background, close_socket_in_background, close_when_unshared};
+pub(crate) use closing::{
+    check_unclosed, close_in_background, close_socket_in_background, close_when_unshared, run_in_background,
+};
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};

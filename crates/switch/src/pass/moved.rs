@@ -22,7 +22,7 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
     from.port.counters().drop_in(DropReason::BadBuffer, moved.bad_here);
     // All stores to clients' memory are before the loads of their wishes.
     fence(Ordering::SeqCst);
-    let mut passed = Passed { frames: moved.frames, more: moved.more, ..Passed::default() };
+    let mut passed = Passed { frames: moved.frames, more: moved.more, is_exhausted: moved.more, ..Passed::default() };
     for to in switch.members().filter(|to| to.owner != from.owner) {
         count_given(to, moved);
         if let Some(fault) = moved.other_fault {

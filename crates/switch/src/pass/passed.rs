@@ -9,6 +9,8 @@ pub struct Passed {
     pub frames: u64,
     /// The source may have more frames, although the batch was not full.
     pub more: bool,
+    /// The source has moved as much as one visit may: it goes on at the next one.
+    pub is_exhausted: bool,
     /// Do not serve the source before this time, in nanoseconds: its frames wait for a limit.
     pub until: Option<u64>,
     /// The source broke the rules and must end.

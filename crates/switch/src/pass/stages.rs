@@ -60,6 +60,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         until: forwarded.held.map(|held| held.until),
         fault: collected.fault,
         receiver_fault: delivered.fault,
+        is_exhausted: false,
     };
     if forwarded.is_used_up
         && let (None, None) = (passed.fault, passed.until)

@@ -166,7 +166,7 @@ pub struct Moved {
     pub bad_here: u64,
     /// Frames among them for which the receiver's slots name no buffer: dropped at the receiver.
     pub bad_there: u64,
-    /// The client may have more frames.
+    /// The client may have more frames. They are moved at the next visit.
     pub more: bool,
     /// The other port's client was given slots to send from.
     pub room: bool,

@@ -28,7 +28,7 @@ pub(super) fn refusal(label: &PortName, error: &RegionError) -> Refusal {
         RegionError::TooLarge { .. } | RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => Errno::NOMEM,
         RegionError::Registrations(_) => Errno::NOMEM,
         RegionError::BufferSize { .. } | RegionError::NoRings | RegionError::Shape(_) => Errno::INVAL,
-        RegionError::Busy => Errno::BUSY,
+        RegionError::Busy | RegionError::Closing => Errno::BUSY,
         RegionError::Kernel(error) => Errno::from_io_error(error).unwrap_or(Errno::NOMEM),
     };
     Refusal::new(errno, format!("{label}: {error}"))

@@ -40,6 +40,33 @@ pub(super) struct Lane {
     pub(super) returned: u32,
 }
 
+/// What one visit may still move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    pub(super) slots: u32,
+    /// Copied bytes: exchanged buffers cost none.
+    pub(super) bytes: u32,
+    /// Nothing was moved. The first frame is moved whatever its size, so that every frame gets through.
+    pub(super) is_whole: bool,
+}
+
+impl Allowance {
+    pub(super) fn new(slots: u32, bytes: u32) -> Self {
+        Self { slots, bytes, is_whole: true }
+    }
+
+    /// Takes a frame's part of the allowance. Returns false, without effect, if less is left.
+    fn take(&mut self, slots: u32, bytes: u32) -> bool {
+        let has_room = slots <= self.slots && bytes <= self.bytes;
+        if !has_room && !self.is_whole {
+            return false;
+        }
+        let (slots, bytes) = (self.slots.saturating_sub(slots), self.bytes.saturating_sub(bytes));
+        *self = Self { slots, bytes, is_whole: false };
+        true
+    }
+}
+
 /// What [`Lane::take`] has moved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
@@ -71,85 +98,102 @@ impl Lane {
         if self.returned == 0 { slots - 1 } else { self.returned - 1 }
     }
 
-    /// Moves published frames from the sender's ring to the receiver's, and stops after `most` slots. A frame is moved when all its
+    /// Moves published frames from the sender's ring to the receiver's, as far as they are allowed. A frame is moved when all its
     /// slots are published.
     ///
     /// # Errors
     /// The sender's `head` is not one of its own slots, or a frame has too many slots. Complete frames before such a frame are
     /// moved first.
-    pub(super) fn take(&mut self, from: &Ring, to: &Ring, transfer: Transfer, most: u32) -> Result<Taken, PortFault> {
+    pub(super) fn take(
+        &mut self,
+        from: &Ring,
+        to: &Ring,
+        transfer: Transfer,
+        allowance: &mut Allowance,
+    ) -> Result<Taken, PortFault> {
         let head = from.doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire);
         let owned = from.slots - 1 - self.received(from);
         if head >= from.slots || from.distance(self.next, head) > owned {
             return Err(PortFault::TxHeadOutOfRange(head));
         }
-        let published = from.distance(self.next, head);
         let (sources, targets) = (from.memory(), to.memory());
-        let (mut done, mut whole, mut at) = (Taken::default(), Taken::default(), self.next);
-        let (mut seen, mut complete) = (0, 0);
-        let (mut bad_here, mut bad_there) = (false, false);
-        // An incomplete frame is looked at again with every slot that follows, so its length is bounded.
-        let is_endless = |seen: u32, complete: u32| (seen - complete) as usize >= MAX_SLOTS_PER_FRAME;
-        while seen < published && (seen < most || complete < seen) && !is_endless(seen, complete) {
-            let source = &sources.slots(at, at + 1)[0];
-            // Read once.
-            let slot = Slot::from_word(source[0].load(Ordering::Relaxed));
-            let target = &targets.slots(at, at + 1)[0];
-            match transfer {
-                Transfer::Swap => {
-                    let flags = slot.flags & !NS_INDIRECT;
-                    target[0].store(Slot { flags, ..slot }.to_word(), Ordering::Relaxed);
-                    target[1].store(source[1].load(Ordering::Relaxed), Ordering::Relaxed);
-                    done.bytes += u64::from(slot.len);
+        let (mut done, mut slots) = (
+            Taken { head: Some(head), ..Taken::default() },
+            [Slot { buffer: 0, len: 0, flags: 0 }; MAX_SLOTS_PER_FRAME],
+        );
+        let first = self.next;
+        while self.next != head {
+            let published = from.distance(self.next, head);
+            let Some(frame) = read_frame(from, &sources, self.next, published, &mut slots) else {
+                if published as usize >= MAX_SLOTS_PER_FRAME {
+                    if done.frames == 0 {
+                        return Err(PortFault::EndlessFrame);
+                    }
+                    done.head = None;
                 }
-                Transfer::Copy => match copy(&sources, slot, &targets, target) {
-                    Moved::Bytes(bytes) => done.bytes += bytes,
-                    Moved::BadHere => bad_here = true,
-                    Moved::BadThere => bad_there = true,
-                },
+                break;
+            };
+            let copied =
+                if transfer == Transfer::Copy { frame.iter().map(|slot| u32::from(slot.len)).sum() } else { 0 };
+            if !allowance.take(frame.len() as u32, copied) {
+                done.head = None;
+                break;
             }
-            at = from.after(at, 1);
-            seen += 1;
-            if !slot.more() {
-                complete = seen;
-                done.frames += 1;
-                done.bad_here += u64::from(bad_here);
-                done.bad_there += u64::from(bad_there && !bad_here);
-                (bad_here, bad_there, whole) = (false, false, done);
+            let (mut bad_here, mut bad_there) = (false, false);
+            for &slot in frame {
+                let (source, target) =
+                    (&sources.slots(self.next, self.next + 1)[0], &targets.slots(self.next, self.next + 1)[0]);
+                match transfer {
+                    Transfer::Swap => {
+                        let flags = slot.flags & !NS_INDIRECT;
+                        target[0].store(Slot { flags, ..slot }.to_word(), Ordering::Relaxed);
+                        target[1].store(source[1].load(Ordering::Relaxed), Ordering::Relaxed);
+                        done.bytes += u64::from(slot.len);
+                    }
+                    Transfer::Copy => match copy(&sources, slot, &targets, target) {
+                        Moved::Bytes(bytes) => done.bytes += bytes,
+                        Moved::BadHere => bad_here = true,
+                        Moved::BadThere => bad_there = true,
+                    },
+                }
+                self.next = from.after(self.next, 1);
             }
+            done.frames += 1;
+            done.bad_here += u64::from(bad_here);
+            done.bad_there += u64::from(bad_there && !bad_here);
         }
-        if complete == 0 && is_endless(seen, complete) {
-            return Err(PortFault::EndlessFrame);
-        }
-        if complete > 0 {
-            self.next = from.after(self.next, complete);
+        if self.next != first {
             to.doorbell[RX_SWITCH + INDEX].store(self.next, Ordering::Release);
         }
-        let is_done = seen == published && !is_endless(seen, complete);
-        Ok(Taken { head: is_done.then_some(head), ..whole })
+        Ok(done)
     }
 
-    /// Gives the slots that the receiver has returned back to the sender, if there is one. Returns true if there were any.
+    /// Gives the slots that the receiver has returned back to the sender, if there is one: `most` of them. Returns their number.
     ///
     /// # Errors
     /// The receiver's `head` is not one of its own slots.
-    pub(super) fn give_back(&mut self, to: &Ring, from: Option<(&Ring, Transfer)>) -> Result<bool, PortFault> {
+    pub(super) fn give_back(
+        &mut self,
+        to: &Ring,
+        from: Option<(&Ring, Transfer)>,
+        most: u32,
+    ) -> Result<u32, PortFault> {
         let head = to.doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
         if head >= to.slots || to.distance(self.returned, head) > self.received(to) {
             return Err(PortFault::RxHeadOutOfRange(head));
         }
-        if head == self.returned {
-            return Ok(false);
+        let count = to.distance(self.returned, head).min(most);
+        if count == 0 {
+            return Ok(0);
         }
-        let count = to.distance(self.returned, head);
         if let Some((from, Transfer::Swap)) = from {
             copy_slots(to, from, self.returned, count);
         }
-        self.returned = head;
+        self.returned = to.after(self.returned, count);
         if let Some((from, _)) = from {
             from.doorbell[TX_SWITCH + INDEX].store(self.tail(from.slots), Ordering::Release);
         }
-        Ok(true)
+        Ok(count)
     }
 
     /// The receiver goes: the frames that it has not returned are the sender's next ones again.
@@ -164,6 +208,25 @@ impl Lane {
     pub(super) fn leave_buffers(&self, from: &Ring, to: &Ring) {
         copy_slots(from, to, self.next, from.slots - self.received(from));
     }
+}
+
+/// Reads the slots of the frame at `at`, each once. `None`: the frame's last slot is not among those that are published, or the frame
+/// has too many.
+fn read_frame<'s>(
+    ring: &Ring,
+    memory: &RingMemory<'_>,
+    mut at: u32,
+    published: u32,
+    slots: &'s mut [Slot; MAX_SLOTS_PER_FRAME],
+) -> Option<&'s [Slot]> {
+    for count in 0..MAX_SLOTS_PER_FRAME.min(published as usize) {
+        slots[count] = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
+        if !slots[count].more() {
+            return Some(&slots[..=count]);
+        }
+        at = ring.after(at, 1);
+    }
+    None
 }
 
 /// Copies whole slots between rings of the same size.

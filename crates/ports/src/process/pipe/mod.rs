@@ -28,7 +28,8 @@ pub use state::Pipe;
 /// Opens an end of a pipe, which is not open, in a region. [`Pipe::close`] closes it, also after an error of the caller's own.
 ///
 /// # Errors
-/// The region has no room, its buffers have another size than those of the other end, or the kernel has no descriptors left.
+/// The region has no room, its buffers have another size than those of the other end, the end is still being closed, or the kernel
+/// has no descriptors left.
 pub fn open_end(
     pipe: &Arc<Pipe>,
     role: PipeRole,
@@ -42,5 +43,5 @@ pub fn open_end(
         let sides = PortIo { input: Box::new(input), output: Box::new(PipeOutput), bell, signal };
         Ok((sides, Arc::new(port)))
     };
-    sides().inspect_err(|_| pipe.close(role))
+    sides().inspect_err(|_| pipe.close(role, || ()))
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use ringway_abi::Shape;
@@ -14,7 +14,8 @@ use ringway_switch::{Moved, PortFault};
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError};
 use super::super::ring::{Own, PortMemory, Ring};
-use super::lane::{Lane, Transfer, copy_slots};
+use super::lane::{Allowance, Lane, Transfer, copy_slots};
+use crate::front_end::run_in_background;
 
 /// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Pipe {
     wish: Wish,
     /// By role: 0, or a number that is new each time that the *other* end begins to take part.
     peers: [AtomicU32; 2],
+    /// By role: the end is closed, and has not left yet. It leaves when its last frames are moved.
+    is_closing: [AtomicBool; 2],
     state: Mutex<State>,
 }
 
@@ -42,6 +45,8 @@ struct End {
     rx: Vec<Ring>,
     /// Its registration was granted: it receives.
     is_active: bool,
+    /// Most slots that are still moved after it was closed: its client may go on publishing.
+    rest: u32,
 }
 
 /// What an end's input has looked at.
@@ -52,8 +57,8 @@ pub(super) struct Seen {
     pub(super) rx: Vec<u32>,
     /// The number of the other end, as of [`Pipe::peer`].
     pub(super) peer: u32,
-    /// The transmit ring that the next look begins with.
-    first: usize,
+    /// Number of visits: each begins with another ring.
+    turn: usize,
 }
 
 impl End {
@@ -61,10 +66,11 @@ impl End {
         let (layout, mapping) = (part.layout(), part.region().mapping());
         let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
         let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(&memory, layout, ring));
-        let tx = tx.collect::<io::Result<_>>()?;
+        let tx = tx.collect::<io::Result<Vec<_>>>()?;
         let rx = (0..layout.shape.rx_rings).map(|ring| Ring::receive(&memory, layout, ring));
         let rx = rx.collect::<io::Result<_>>()?;
-        Ok(Self { part, tx, rx, is_active: false })
+        let rest = tx.iter().map(|ring| ring.slots).sum();
+        Ok(Self { part, tx, rx, is_active: false, rest })
     }
 
     fn is_lost(&self) -> bool {
@@ -74,6 +80,37 @@ impl End {
     /// Returns how frames get from this end to another one.
     fn transfer(&self, other: &End) -> Transfer {
         if Arc::ptr_eq(self.part.region(), other.part.region()) { Transfer::Swap } else { Transfer::Copy }
+    }
+
+    /// Moves as many of the last frames as one visit may. Returns true if none is left.
+    fn move_last(&mut self, lanes: &mut [Lane], other: &End, transfer: Transfer) -> bool {
+        let mut allowance = Allowance::new(self.rest, Pipe::MOST_BYTES);
+        let mut is_done = true;
+        for (ring, lane) in lanes.iter_mut().enumerate() {
+            // A `head` that is none of its slots publishes nothing.
+            let taken = lane.take(&self.tx[ring], &other.rx[ring], transfer, &mut allowance);
+            is_done &= taken.is_err() || taken.is_ok_and(|taken| taken.head.is_some());
+        }
+        self.rest = allowance.slots;
+        is_done || self.rest == 0
+    }
+
+    /// Gives what the end has to the other end, if there is one: between them the slots change hands for the last time.
+    fn leave(&self, other: Option<(&End, Transfer)>, lanes: &mut [Box<[Lane]>; 2], role: PipeRole) {
+        if let Some((other, Transfer::Swap)) = other {
+            for (ring, lane) in lanes[role as usize].iter().enumerate() {
+                lane.leave_buffers(&self.tx[ring], &other.rx[ring]);
+            }
+        }
+        for (ring, lane) in lanes[role.other() as usize].iter_mut().enumerate() {
+            let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
+            let _ = lane.give_back(&self.rx[ring], from, u32::MAX);
+            lane.take_back(&self.rx[ring], from);
+        }
+        if let Some((other, Transfer::Swap)) = other {
+            self.part.set_has_buffers(false);
+            other.part.set_has_buffers(true);
+        }
     }
 
     /// Writes the positions of a ring that begins in the middle, before its client has it.
@@ -106,6 +143,8 @@ impl State {
 impl Pipe {
     /// Most slots of a ring, as in netmap.
     pub const MOST_SLOTS: u32 = 4096;
+    /// Most bytes that one visit copies. The poller serves nobody else meanwhile.
+    pub(super) const MOST_BYTES: u32 = 2 << 20;
 
     /// A pipe whose first end, of this role, is opened with this wish.
     #[must_use]
@@ -115,7 +154,7 @@ impl Pipe {
         let shape = wish.shape(0);
         let lanes = [shape.tx_rings, shape.rx_rings].map(|rings| vec![Lane::default(); rings.into()].into());
         let state = Mutex::new(State { ends: [None, None], lanes, last_peer: 0 });
-        Arc::new(Self { wish, peers: Default::default(), state })
+        Arc::new(Self { wish, peers: Default::default(), is_closing: Default::default(), state })
     }
 
     /// Returns the numbers of an end's rings and slots.
@@ -131,7 +170,8 @@ impl Pipe {
     /// Opens an end, which is not open, in a region. It takes part when [`Pipe::activate`] is called. Returns its part of the region.
     ///
     /// # Errors
-    /// The region has no room, or its buffers have another size than those of the other end.
+    /// The region has no room, its buffers have another size than those of the other end, or the end was closed and still has many
+    /// frames to move.
     pub(super) fn open(
         &self,
         role: PipeRole,
@@ -139,6 +179,9 @@ impl Pipe {
         colour: u32,
     ) -> Result<(Arc<Part>, Seen), RegionError> {
         let shape = self.shape(role, region)?;
+        if !self.finish_close(role) {
+            return Err(RegionError::Closing);
+        }
         let mut state = self.state.lock();
         let other = state.ends[role.other() as usize].as_ref();
         if let Some(other) = other
@@ -164,9 +207,9 @@ impl Pipe {
             tx: state.lanes[role as usize].iter().map(|lane| lane.next).collect(),
             rx: state.lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
             peer: 0,
-            first: 0,
+            turn: 0,
         };
-        if other.is_some_and(|other| other.is_active) {
+        if other.is_some_and(|other| other.is_active) && !self.is_closing(role.other()) {
             state.set_peer(&self.peers[role as usize]);
         }
         state.ends[role as usize] = Some(end);
@@ -176,41 +219,70 @@ impl Pipe {
     /// An end receives from now on. Its client has the rings.
     pub fn activate(&self, role: PipeRole) {
         let mut state = self.state.lock();
-        if let Some(end) = &mut state.ends[role as usize] {
+        if let Some(end) = &mut state.ends[role as usize]
+            && !self.is_closing(role)
+        {
             end.is_active = true;
             state.set_peer(&self.peers[role.other() as usize]);
         }
     }
 
-    /// Closes an end. What it has sent stays for the other end, as far as whole frames are published: between two regions 4,096
-    /// slots at most, in equal parts of its rings. The frames that it has not returned go to the next one that opens it.
-    pub fn close(&self, role: PipeRole) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
+    /// Closes an end, and returns at once. A thread of its own moves the frames that the end has published to the other end, and calls
+    /// `then` when they are there and the end has left. The frames that it has not returned go to the next one that opens it.
+    pub fn close(self: &Arc<Self>, role: PipeRole, then: impl FnOnce() + Send + 'static) {
+        self.is_closing[role as usize].store(true, Ordering::SeqCst);
         self.peers.iter().for_each(|peer| peer.store(0, Ordering::Release));
-        let Some(end) = state.ends[role as usize].take() else { return };
-        let other = state.ends[role.other() as usize].as_ref();
-        let partner = other.map(|other| (other, end.transfer(other)));
-        let rings = (end.tx.len() as u32).max(1);
-        for (ring, lane) in state.lanes[role as usize].iter_mut().enumerate() {
-            let Some((other, transfer)) = partner else { continue };
-            // The caller serves other clients, too. A swap is two words.
-            let most = if transfer == Transfer::Swap { u32::MAX } else { Self::MOST_SLOTS / rings };
-            // A `head` that is none of its slots publishes nothing.
-            let _ = lane.take(&end.tx[ring], &other.rx[ring], transfer, most);
-            if transfer == Transfer::Swap {
-                lane.leave_buffers(&end.tx[ring], &other.rx[ring]);
+        let pipe = Arc::clone(self);
+        run_in_background(move || {
+            while !pipe.finish_close(role) {}
+            then();
+        });
+    }
+
+    /// For tests: keeps everybody else from the pipe.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
+    /// For tests: closes an end whose thread does not come.
+    #[cfg(test)]
+    pub(super) fn mark_closing(&self, role: PipeRole) {
+        self.is_closing[role as usize].store(true, Ordering::SeqCst);
+    }
+
+    fn is_closing(&self, role: PipeRole) -> bool {
+        self.is_closing[role as usize].load(Ordering::SeqCst)
+    }
+
+    /// Moves what one visit may of the last frames of an end that was closed. Returns true if the end has left.
+    fn finish_close(&self, role: PipeRole) -> bool {
+        let mut guard = self.state.lock();
+        if !self.is_closing(role) {
+            return true;
+        }
+        let State { ends, lanes, .. } = &mut *guard;
+        let left = if let Some(mut end) = ends[role as usize].take() {
+            let other = ends[role.other() as usize].as_ref().map(|other| (other, end.transfer(other)));
+            // Nobody receives the last frames of an end whose peer closes, too.
+            if let Some((other, transfer)) = other
+                && !self.is_closing(role.other())
+                && !end.move_last(&mut lanes[role as usize], other, transfer)
+            {
+                ends[role as usize] = Some(end);
+                return false;
             }
-        }
-        for (ring, lane) in state.lanes[role.other() as usize].iter_mut().enumerate() {
-            let from = partner.map(|(other, transfer)| (&other.tx[ring], transfer));
-            let _ = lane.give_back(&end.rx[ring], from);
-            lane.take_back(&end.rx[ring], from);
-        }
-        if let Some((other, Transfer::Swap)) = partner {
-            end.part.set_has_buffers(false);
-            other.part.set_has_buffers(true);
-        }
+            end.leave(other, lanes, role);
+            Some(end)
+        } else {
+            None
+        };
+        self.peers.iter().for_each(|peer| peer.store(0, Ordering::Release));
+        self.is_closing[role as usize].store(false, Ordering::SeqCst);
+        drop(guard);
+        // Its memory may go with it.
+        drop(left);
+        true
     }
 
     /// Returns the number of the other end, or 0 if it does not take part.
@@ -219,8 +291,8 @@ impl Pipe {
         self.peers[role as usize].load(Ordering::Acquire)
     }
 
-    /// Moves frames from an end to the other one, and gives slots back that its client has returned. Stops after about `most`
-    /// slots. Does nothing while an end is opened or closed: a poller does not wait.
+    /// Moves frames from an end to the other one, and gives slots back that its client has returned. Moves `most` slots and copies
+    /// [`Pipe::MOST_BYTES`] at most, or one frame. Does nothing while an end is opened or closed: a poller does not wait.
     ///
     /// # Errors
     /// The end's client broke the rules.
@@ -233,27 +305,28 @@ impl Pipe {
             seen.tx.fill(u32::MAX);
         }
         let State { ends, lanes, .. } = &mut *guard;
-        let (Some(end), other) = (&ends[role as usize], &ends[role.other() as usize]) else {
+        let (Some(end), other, false) = (&ends[role as usize], &ends[role.other() as usize], self.is_closing(role))
+        else {
             return Ok(Moved::default());
         };
         let other = other.as_ref().map(|other| (other, end.transfer(other)));
-        let mut moved = Moved::default();
-        for (ring, lane) in lanes[role.other() as usize].iter_mut().enumerate() {
+        let (rings, mut moved) = ([end.tx.len(), end.rx.len()], Moved::default());
+        seen.turn = seen.turn.wrapping_add(1);
+        let mut left = most;
+        for ring in in_turn(rings[1], seen.turn) {
+            let lane = &mut lanes[role.other() as usize][ring];
             let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
-            moved.room |= lane.give_back(&end.rx[ring], from)? && from.is_some();
+            let count = lane.give_back(&end.rx[ring], from, left)?;
+            left -= count;
+            moved.room |= count > 0 && from.is_some();
             seen.rx[ring] = lane.returned;
         }
-        let active = other.filter(|(other, _)| other.is_active);
-        let rings = end.tx.len();
-        seen.first = (seen.first + 1) % rings;
-        for ring in (seen.first..rings).chain(0..seen.first) {
+        moved.more = left == 0;
+        let active = other.filter(|(other, _)| other.is_active && !self.is_closing(role.other()));
+        let mut allowance = Allowance::new(most, Self::MOST_BYTES);
+        for ring in in_turn(rings[0], seen.turn) {
             let (Some((other, transfer)), lane) = (active, &mut lanes[role as usize][ring]) else { break };
-            let left = most.saturating_sub(u32::try_from(moved.frames).unwrap_or(u32::MAX));
-            if left == 0 {
-                moved.more = true;
-                break;
-            }
-            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, left)?;
+            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut allowance)?;
             moved.frames += taken.frames;
             moved.bytes += taken.bytes;
             moved.bad_here += taken.bad_here;
@@ -268,6 +341,11 @@ impl Pipe {
         }
         if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(moved) }
     }
+}
+
+/// Returns the numbers of `rings` rings, in the order of this turn.
+fn in_turn(rings: usize, turn: usize) -> impl Iterator<Item = usize> {
+    (0..rings).map(move |ring| (ring + turn) % rings)
 }
 
 fn swapped(wish: &Wish) -> Wish {

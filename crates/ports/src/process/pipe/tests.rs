@@ -1,16 +1,17 @@
 //! Ends that are opened and closed in any order, in one region and in two.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
-use ringway_switch::PortFault;
+use ringway_switch::{Moved, PortFault};
+use ringway_testing::PATIENCE;
 
-use super::super::region::{Region, RegionPort};
+use super::super::region::{Region, RegionError, RegionPort};
 use super::{Pipe, open_end};
 use crate::PortIo;
 
@@ -40,14 +41,18 @@ impl End {
         self.shared.layout()
     }
 
+    /// The words of a ring pair's doorbell.
+    fn words<T>(&self, pair: u16, take: impl Fn(&[AtomicU32]) -> T) -> T {
+        let bell = self.shared.region().mapping().view(self.layout().doorbell(pair), PAIR_BYTES).expect("the doorbell");
+        take(bell.words32().expect("words"))
+    }
+
     fn word(&self, word: usize) -> u32 {
-        let bell = self.shared.region().mapping().view(self.layout().doorbell(0), PAIR_BYTES).expect("the doorbell");
-        bell.words32().expect("words")[word].load(Ordering::SeqCst)
+        self.words(0, |words| words[word].load(Ordering::SeqCst))
     }
 
     fn set_word(&self, word: usize, value: u32) {
-        let bell = self.shared.region().mapping().view(self.layout().doorbell(0), PAIR_BYTES).expect("the doorbell");
-        bell.words32().expect("words")[word].store(value, Ordering::SeqCst);
+        self.words(0, |words| words[word].store(value, Ordering::SeqCst));
     }
 
     fn slot(&self, ring: usize, at: u32) -> Slot {
@@ -90,24 +95,43 @@ impl End {
         all
     }
 
+    /// Publishes frames of this many slots, with `len` bytes in each slot, in all free slots of a transmit ring. Returns their number.
+    fn fill(&self, ring: u16, slots: u32, len: u16) -> u64 {
+        let at = self.layout().tx_ring(ring);
+        let frames = (self.layout().shape.tx_slots - 1) / slots;
+        for number in 0..frames * slots {
+            let flags = if number % slots == slots - 1 { 0 } else { NS_MOREFRAG };
+            self.set_slot(at, number, Slot { len, flags, ..self.slot(at, number) });
+        }
+        self.words(ring, |words| words[TX_CLIENT + INDEX].store(frames * slots, Ordering::SeqCst));
+        frames.into()
+    }
+
+    /// Visits the end once.
+    fn visit(&mut self, batch: usize) -> Result<Moved, PortFault> {
+        let mut batch = ringway_switch::BatchStorage::new(batch).into_batch();
+        self.sides.input.collect(&mut batch)?;
+        drop(batch);
+        self.sides.input.release();
+        Ok(self.sides.input.take_moved())
+    }
+
     /// Serves the end as a poller does.
     fn serve(&mut self) -> Result<(), PortFault> {
-        let mut storage = ringway_switch::BatchStorage::new(4);
-        while self.sides.input.pending() {
-            let mut batch = storage.into_batch();
-            self.sides.input.collect(&mut batch)?;
-            storage = batch.into_storage();
-            self.sides.input.release();
-            if !self.sides.input.take_moved().more {
-                break;
-            }
-        }
+        while self.sides.input.pending() && self.visit(4)?.more {}
         Ok(())
     }
 
+    /// Closes the end, and waits until it has left.
     fn close(self) {
-        self.pipe.close(self.role);
+        close(&self.pipe, self.role);
     }
+}
+
+fn close(pipe: &Arc<Pipe>, role: PipeRole) {
+    let (say, hear) = mpsc::channel();
+    pipe.close(role, move || say.send(()).expect("a receiver"));
+    hear.recv_timeout(PATIENCE).expect("the end leaves");
 }
 
 fn pipe() -> Arc<Pipe> {
@@ -213,9 +237,24 @@ fn every_buffer_goes_back_once_whichever_end_closes_first() {
         a.set_slot(ring, head, Slot { buffer: strange, ..own });
         a.close();
         drop(b);
-        pipe.close(roles[1]);
+        close(&pipe, roles[1]);
         assert_eq!(region.free_buffers(), free - 1, "all but the one that another port has");
     }
+}
+
+#[test]
+fn every_buffer_goes_back_once_if_both_ends_close_together() {
+    let region = region(1);
+    let free = region.free_buffers();
+    let pipe = pipe();
+    let [mut a, mut b] = [PipeRole::Master, PipeRole::Slave].map(|role| End::open(&pipe, role, &region));
+    (0..5).for_each(|number| a.send(number, 0));
+    a.serve().and(b.serve()).expect("no fault");
+    (0..4).for_each(|number| a.send(number, 0));
+    [PipeRole::Master, PipeRole::Slave].into_iter().for_each(|role| pipe.mark_closing(role));
+    a.close();
+    b.close();
+    assert_eq!(region.free_buffers(), free);
 }
 
 #[test]
@@ -233,4 +272,106 @@ fn a_head_that_is_none_of_its_slots_is_a_fault() {
     assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(0)));
     a.set_word(TX_CLIENT + INDEX, SLOTS);
     assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(SLOTS)));
+}
+
+/// The visits that move all frames of this kind in these rings. Each is as large as `check` allows.
+fn visits(rings: u16, slots_of_frame: u32, len: u16, check: impl Fn(&Moved)) -> u64 {
+    let wish = Wish {
+        tx_rings: rings,
+        rx_rings: rings,
+        tx_slots: 128,
+        rx_slots: 128,
+        buffer_size: u32::from(len).max(2112),
+        ..Wish::default()
+    };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let mut a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let _b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    let mut left: u64 = (0..rings).map(|ring| a.fill(ring, slots_of_frame, len)).sum();
+    for visit in 1.. {
+        assert!(a.sides.input.pending(), "a visit that leaves frames finds them the next time");
+        let moved = a.visit(256).expect("no fault");
+        assert!(moved.frames > 0, "each visit moves frames");
+        check(&moved);
+        left -= moved.frames;
+        assert_eq!(moved.more, left > 0, "an unfinished visit says so");
+        if left == 0 {
+            return visit;
+        }
+    }
+    unreachable!("visits have an end")
+}
+
+#[test]
+fn a_visit_copies_2_mib_at_most_or_one_frame() {
+    let check = |moved: &Moved| assert!(moved.bytes <= 2 << 20, "{} bytes in one visit", moved.bytes);
+    // 15 frames of 523,776 bytes in each ring.
+    assert_eq!(visits(3, 8, 65_472, check), 12, "four frames a visit");
+    assert_eq!(visits(2, 64, 65_472, |moved| assert_eq!(moved.frames, 1)), 2);
+}
+
+#[test]
+fn a_visit_counts_slots_not_frames() {
+    assert_eq!(visits(16, 32, 64, |moved| assert!(moved.frames <= 256 / 32, "{} frames of 32 slots", moved.frames)), 6);
+}
+
+#[test]
+fn a_visit_gives_a_bounded_number_of_slots_back() {
+    let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
+    both(&regions, |first, second| {
+        let pipe = Pipe::new(PipeRole::Master, &wish);
+        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        a.fill(0, 1, 1);
+        a.serve().expect("no fault");
+        b.set_word(RX_CLIENT + INDEX, b.word(RX_SWITCH + INDEX));
+        for returned in [49, 99] {
+            assert!(b.sides.input.pending() && b.visit(50).expect("no fault").more);
+            assert_eq!(a.word(TX_SWITCH + INDEX), returned);
+        }
+        b.serve().expect("no fault");
+        assert!(!b.sides.input.pending());
+        assert_eq!(a.word(TX_SWITCH + INDEX), 126);
+    });
+}
+
+#[test]
+fn an_end_that_closes_copies_nothing_on_the_callers_thread_and_all_its_frames_arrive() {
+    let wish = Wish { tx_rings: 3, rx_rings: 3, tx_slots: 128, rx_slots: 128, buffer_size: 65_472, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let mut b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    (0..3).for_each(|ring| _ = a.fill(ring, 8, 65_472));
+    let held = pipe.hold();
+    let (say, hear) = mpsc::channel();
+    // Returns although the pipe is in use.
+    pipe.close(PipeRole::Master, move || say.send(()).expect("a receiver"));
+    assert!(hear.try_recv().is_err());
+    assert!(!b.sides.input.pending(), "the other end waits for the next program");
+    drop(held);
+    hear.recv_timeout(PATIENCE).expect("the end leaves");
+    for ring in 0..3 {
+        assert_eq!(b.words(ring, |words| words[RX_SWITCH + INDEX].load(Ordering::SeqCst)), 15 * 8, "ring {ring}");
+    }
+    b.serve().expect("no fault");
+}
+
+#[test]
+fn an_end_that_opens_moves_a_bounded_part_of_its_predecessors_frames() {
+    let wish = Wish { tx_slots: 128, rx_slots: 128, buffer_size: 65_472, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    a.fill(0, 8, 65_472);
+    pipe.mark_closing(PipeRole::Master);
+    let mut refused = 0;
+    while matches!(open_end(&pipe, PipeRole::Master, &regions[0], 0).map(|_| ()), Err(RegionError::Closing)) {
+        refused += 1;
+        assert_eq!(b.word(RX_SWITCH + INDEX), refused * 32, "2 MiB are four frames of 8 slots");
+    }
+    assert_eq!(refused, 3, "the last three frames are moved by the open that succeeds");
+    assert_eq!(b.word(RX_SWITCH + INDEX), 15 * 8);
 }

@@ -26,6 +26,8 @@ pub(super) struct Calls {
     /// The places before this number may be in use.
     high: AtomicUsize,
     used: Mutex<u64>,
+    /// A call blocked, or a kick of the switch: nobody signals the port's eventfds any more.
+    is_blocked: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +57,7 @@ impl Default for Calls {
             places: [const { Call { rings: AtomicU32::new(0), eventfd: RwLock::new(None) } }; MOST],
             high: AtomicUsize::new(0),
             used: Mutex::new(0),
+            is_blocked: AtomicBool::new(false),
         }
     }
 }
@@ -97,11 +100,32 @@ impl Calls {
         self.places[place].eventfd.read().clone()
     }
 
+    /// Signals the registrations that have one of these rings, until one of the calls blocks.
+    fn call(&self, rings: u32) {
+        for call in &self.places[..self.high.load(Ordering::SeqCst)] {
+            if !self.is_blocked()
+                && let Some(called) = call.signal(rings)
+            {
+                self.note(called);
+            }
+        }
+    }
+
     /// Signals the eventfds of all registrations.
     pub(super) fn call_all(&self) {
-        for call in &self.places[..self.high.load(Ordering::SeqCst)] {
-            let _ = call.signal(u32::MAX);
+        self.call(u32::MAX);
+    }
+
+    /// Notes the result of signalling an eventfd that the port's clients share.
+    pub(super) fn note(&self, called: Called) {
+        if called == Called::Blocked {
+            self.is_blocked.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns true if a call blocked. The port's bell says so at the next call that a client asks for, and the port ends.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
     }
 }
 
@@ -109,7 +133,6 @@ impl Calls {
 pub(super) struct RegionBell {
     pairs: Box<[Pair]>,
     calls: Arc<Calls>,
-    blocked: AtomicBool,
 }
 
 /// The wake-up requests of a ring pair.
@@ -122,7 +145,7 @@ struct Pair {
 impl RegionBell {
     pub(super) fn new(doorbells: Vec<Doorbell>, calls: Arc<Calls>) -> Self {
         let pairs = doorbells.into_iter().map(|doorbell| Pair { doorbell, granted: Default::default() }).collect();
-        Self { pairs, calls, blocked: AtomicBool::new(false) }
+        Self { pairs, calls }
     }
 }
 
@@ -138,19 +161,15 @@ impl Bell for RegionBell {
             let wish = &pair.doorbell[line + doorbell::WISH];
             wanted |= u32::from(doorbell::granted(wish, &pair.granted[reason as usize])) << (number + shift);
         }
-        if wanted == 0 || self.is_blocked() {
+        if wanted == 0 {
             return CallResult::Unwanted;
         }
-        for call in &self.calls.places[..self.calls.high.load(Ordering::SeqCst)] {
-            if call.signal(wanted) == Some(Called::Blocked) {
-                self.blocked.store(true, Ordering::Relaxed);
-            }
-        }
+        self.calls.call(wanted);
         CallResult::Called
     }
 
     fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed)
+        self.calls.is_blocked()
     }
 }
 
@@ -158,6 +177,7 @@ impl Bell for RegionBell {
 mod tests {
     use std::sync::mpsc;
 
+    use ringway_memory::{Kept, Mapping};
     use ringway_testing::PATIENCE;
     use ringway_testing::file::take_count;
 
@@ -181,5 +201,30 @@ mod tests {
         assert_eq!(take_count(&eventfd), 0);
         calls.call_all();
         assert_eq!(take_count(&eventfd), 1);
+    }
+
+    #[test]
+    fn a_call_that_blocks_is_the_ports_last_and_its_bell_says_so() {
+        let calls = Arc::new(Calls::default());
+        let (first, _eventfd) = calls.add(&(0..1), &(0..1)).expect("a place");
+        let (_, eventfd) = calls.add(&(0..1), &(0..1)).expect("a place");
+        // A full pipe takes no signal, and the kernel waits for its reader.
+        let (_read, write) = rustix::pipe::pipe().expect("a pipe");
+        rustix::io::ioctl_fionbio(&write, true).expect("non-blocking");
+        while rustix::io::write(&write, &[0; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&write, false).expect("blocking");
+        *calls.places[first].eventfd.write() = Some(Arc::new(write));
+        calls.call_all();
+        assert_eq!(take_count(&eventfd), 0, "no call after the one that blocked");
+        calls.call_all();
+        assert_eq!(take_count(&eventfd), 0);
+        let memory = Arc::new(Mapping::private(4096).expect("memory"));
+        let doorbell = Kept::new(&memory, |memory| memory.view(0, doorbell::PAIR_BYTES)?.words32()?.first_chunk())
+            .expect("a doorbell");
+        doorbell[doorbell::RX_CLIENT + doorbell::WISH].store(1, Ordering::SeqCst);
+        let bell = RegionBell::new(vec![doorbell], Arc::clone(&calls));
+        assert_eq!(bell.ring(CallReason::Frames), CallResult::Called);
+        assert!(bell.is_blocked(), "the poller ends the port");
+        assert_eq!(take_count(&eventfd), 0);
     }
 }

@@ -34,6 +34,8 @@ pub enum RegionError {
     NoRings,
     /// Another registration has one of the rings, and one of the two is exclusive.
     Busy,
+    /// The end of a pipe was closed, and its last frames are still moved.
+    Closing,
     /// The port has the most registrations that it can have: this number.
     Registrations(usize),
     /// A number is out of range.
@@ -55,6 +57,7 @@ impl std::fmt::Display for RegionError {
             Self::BufferSize { asked, has } => write!(f, "buffers of {asked} bytes: the program's ports have {has}"),
             Self::NoRings => f.write_str("the port does not have these rings"),
             Self::Busy => f.write_str("another registration has one of these rings, and one of the two is exclusive"),
+            Self::Closing => f.write_str("the last frames of the program before are still moved: try again"),
             Self::Registrations(most) => write!(f, "the port has {most} registrations: it can have no more"),
             Self::Shape(error) => error.fmt(f),
             Self::Kernel(error) => error.fmt(f),

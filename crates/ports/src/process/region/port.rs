@@ -73,10 +73,12 @@ impl RegionPort {
         Ok((Self { part, kick, calls, colour, header, claims }, Box::new(bell), signal))
     }
 
-    /// Wakes the port's poller, as a client does.
+    /// Wakes the port's poller, as a client does. The clients share the eventfd, so that the signal can last: after it lasted too
+    /// often, the port's next call ends the port.
     pub fn kick(&self) {
-        // A client that makes the call block has not slept.
-        let _ = ringway_engine::call(self.kick.as_fd());
+        if !self.calls.is_blocked() {
+            self.calls.note(ringway_engine::call(self.kick.as_fd()));
+        }
     }
 
     /// Wakes all clients, whether they have asked for it or not: something has moved outside of a poller.
