@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -314,6 +315,104 @@ static void signal_close_case(void) {
     expect(&b, 0, 1);
 }
 
+static sigjmp_buf back;
+static volatile int leaving, is_set;
+static struct port *left_port;
+static int left_set;
+
+static void leaves(int number) {
+    (void)number;
+    if (!leaving)
+        return;
+    leaving = 0;
+    siglongjmp(back, 1);
+}
+
+/* A signal for each call that the main thread wants to leave. */
+static void *interrupts(void *argument) {
+    while (!stop) {
+        for (volatile int i = 0; leaving && i < 2000; i++)
+            ;
+        if (leaving)
+            CHECK(pthread_kill(waiting, SIGUSR1) == 0);
+        sched_yield();
+    }
+    return argument;
+}
+
+static void one_call(void) {
+    struct epoll_event event;
+    if (is_set)
+        epoll_wait(left_set, &event, 1, 0);
+    else
+        ioctl(left_port->fd, NM_TXSYNC, NULL);
+}
+
+/* Leaves a call by a jump out of a signal handler, somewhere. */
+static void leave_a_call(void) {
+    if (sigsetjmp(back, 1) == 0) {
+        leaving = 1;
+        for (;;)
+            one_call();
+    }
+}
+
+static void *drains(void *argument) {
+    drain(argument, 0);
+    return argument;
+}
+
+/* Synchronises with a deeper stack than that of the call that was left. */
+static __attribute__((noinline)) void drain_deep(struct port *port) {
+    char deep[1 << 16];
+    memset(deep, 0, sizeof(deep));
+    drain(port, 0);
+    CHECK(memchr(deep, 1, sizeof(deep)) == NULL);
+}
+
+static void left_call_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    struct epoll_event event;
+    left_port = &a;
+    left_set = epoll_create1(0);
+    event = (struct epoll_event){.events = EPOLLIN, .data.u64 = 1};
+    CHECK(epoll_ctl(left_set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    waiting = pthread_self();
+    /* A handler on a stack of its own, every other time. */
+    stack_t other = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    CHECK(sigaltstack(&other, NULL) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, interrupts, NULL) == 0);
+    uint32_t at = 0;
+    for (; at < 300; at++) {
+        struct sigaction action = {.sa_handler = leaves, .sa_flags = at % 2 ? SA_ONSTACK : 0};
+        CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+        leave_a_call();
+        CHECK(put(a.tx[0], 1, at, 1) == 1);
+        /* The frame goes with one synchronisation of the thread that left, or soon with those of a deeper call, or of another thread. */
+        if (at % 100 == 98) {
+            drain_deep(&a);
+        } else if (at % 100 == 99) {
+            pthread_t helper;
+            CHECK(pthread_create(&helper, NULL, drains, &a) == 0 && pthread_join(helper, NULL) == 0);
+        } else {
+            one_call();
+        }
+        expect(&b, at, 1);
+    }
+    is_set = 1;
+    for (; at < 400; at++) {
+        leave_a_call();
+        send_frames(&a, 1, at, 1);
+        double end = now() + 20;
+        while (epoll_wait(left_set, &event, 1, 0) == 0)
+            CHECK(now() < end);
+        expect(&b, at, 1);
+    }
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void nothing(int number) {
     (void)number;
 }
@@ -368,7 +467,7 @@ static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
-    {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
+    {"left-call", left_call_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case},
 };
 

@@ -83,6 +83,11 @@ fn a_signal_handler_may_close_a_descriptor_that_its_thread_waits_for() {
     alone("signal-close");
 }
 
+#[test]
+fn a_call_that_a_signal_handler_leaves_by_a_jump_stops_nobody() {
+    alone("left-call");
+}
+
 /// A daemon that answers as `reply` says to each request, or accepts no connection at all.
 fn fake(path: &Path, reply: Option<fn(Request) -> Option<Reply>>) {
     let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
