@@ -384,7 +384,7 @@ static void left_call_case(void) {
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, interrupts, NULL) == 0);
     uint32_t at = 0;
-    for (; at < 300; at++) {
+    for (; at < 200; at++) {
         struct sigaction action = {.sa_handler = leaves, .sa_flags = at % 2 ? SA_ONSTACK : 0};
         CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
         leave_a_call();
@@ -401,7 +401,7 @@ static void left_call_case(void) {
         expect(&b, at, 1);
     }
     is_set = 1;
-    for (; at < 400; at++) {
+    for (; at < 260; at++) {
         leave_a_call();
         send_frames(&a, 1, at, 1);
         double end = now() + 20;
