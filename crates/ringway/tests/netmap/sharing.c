@@ -62,6 +62,67 @@ static void threads_sync_case(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+struct turns {
+    volatile int stop, parked;
+};
+
+/* Returns the child that runs `work` as the first process of a PID namespace of its own. */
+static pid_t alone_in_namespace(void (*work)(struct turns *, struct port *, struct port *), struct turns *turns, struct port *a, struct port *b) {
+    pid_t helper = fork();
+    if (helper == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        CHECK(unshare(CLONE_NEWPID) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getpid() == 1);
+            work(turns, a, b);
+            _exit(0);
+        }
+        reap(child);
+        _exit(0);
+    }
+    return helper;
+}
+
+static void parks(struct turns *turns, struct port *a, struct port *b) {
+    (void)b;
+    while (turns->stop >= 0) {
+        CHECK(ioctl(a->fd, NM_TXSYNC, NULL) == 0);
+        if (turns->stop == 1) {
+            turns->parked = 1;
+            while (turns->stop == 1)
+                sched_yield();
+            turns->parked = 0;
+        }
+    }
+}
+
+static void sends_meanwhile(struct turns *turns, struct port *a, struct port *b) {
+    for (uint32_t at = 0; at < 2000; at++) {
+        double end = now() + 20;
+        CHECK(put(a->tx[0], 1, at, 1) == 1);
+        turns->stop = 1;
+        CHECK(ioctl(a->fd, NM_TXSYNC, NULL) == 0);
+        while (!turns->parked)
+            CHECK(now() < end);
+        expect(b, at, 1);
+        turns->stop = 0;
+        while (turns->parked)
+            CHECK(now() < end);
+    }
+    turns->stop = -1;
+}
+
+/* Threads with equal numbers, in different PID namespaces, synchronise one ring. */
+static void namespaces_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    struct turns *turns = mmap(NULL, sizeof(*turns), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(turns != MAP_FAILED);
+    pid_t parker = alone_in_namespace(parks, turns, &a, &b), sender = alone_in_namespace(sends_meanwhile, turns, &a, &b);
+    reap(sender);
+    reap(parker);
+}
+
 struct pair {
     int tx, rx;
 };
@@ -454,6 +515,26 @@ static void late_answer_case(void) {
     in_time(control(fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
 }
 
+static int asked, handlers_errno;
+
+static void asks_in_handler(int number) {
+    (void)number;
+    struct nm_port_info info = {0};
+    handlers_errno = control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL);
+}
+
+/* A signal handler asks the daemon while its own thread waits for an answer. */
+static void handler_asks_case(void) {
+    asked = open("/dev/netmap", O_RDWR);
+    CHECK(asked >= 0);
+    on(SIGALRM, asks_in_handler);
+    begun = now();
+    alarm(1);
+    struct nm_port_info info = {0};
+    in_time(control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
+    CHECK(handlers_errno == EBUSY);
+}
+
 /* The list of ports never ends. */
 static void late_list_case(void) {
     int fd = open("/dev/netmap", O_RDWR);
@@ -467,7 +548,7 @@ static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
-    {"left-call", left_call_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
+    {"left-call", left_call_case}, {"namespaces", namespaces_case}, {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case},
 };
 
