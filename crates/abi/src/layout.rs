@@ -349,7 +349,7 @@ impl Layout {
         self.doorbell + usize::from(pair) * PAIR_BYTES
     }
 
-    /// Returns the offset of a u32 by which the clients of a transmit ring take turns: behind `netmap_if`, in a cache line of its own.
+    /// Returns the offset of a u64 by which the clients of a transmit ring take turns: behind `netmap_if`, in a cache line of its own.
     #[must_use]
     pub fn tx_lock(&self, ring: u16) -> usize {
         self.base + LOCKS + usize::from(ring) * 2 * CACHE_LINE

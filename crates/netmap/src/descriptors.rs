@@ -34,6 +34,15 @@ pub(crate) fn closing(fd: c_int) -> bool {
     true
 }
 
+/// Notes that the kernel has opened a descriptor, and returns it. It is not ours, even if one of this number was closed behind this library's
+/// back.
+pub(crate) fn opened(fd: c_int) -> c_int {
+    if fd >= 0 && !is_other(fd) {
+        crate::errno::kept(|| closing(fd));
+    }
+    fd
+}
+
 /// Notes that `new` is a duplicate of `old`. What `new` was before is forgotten.
 pub(crate) fn duplicated(old: c_int, new: c_int) {
     if old == new || !process::owns_tables() {

@@ -346,7 +346,7 @@ impl Registration {
         Some(Ring {
             header: self.region.place(at, netmap_ring::SLOTS + slots as usize * SLOT_BYTES)?,
             bell: self.region.place(self.layout.doorbell(ring), PAIR_BYTES)?,
-            turn: self.region.place(turn, size_of::<u32>())?,
+            turn: self.region.place(turn, size_of::<u64>())?,
             buffers: self.region.place(self.layout.buffers, buffers)?,
             slots,
             buffer_count: self.layout.buffer_count,

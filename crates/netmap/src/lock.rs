@@ -1,7 +1,8 @@
-//! A lock for short sections, which waits without libc and survives forks, signal handlers and the death of its holder.
+//! A lock for short sections, which waits without libc and survives forks, signal handlers, jumps out of them, and the death of its holder.
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::thread::{Timespec, gettid, nanosleep};
 
@@ -11,12 +12,26 @@ const TURNS: u32 = 200;
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Looks, about a second, after which a lock in shared memory is taken from its holder: it may be stopped, or no thread at all.
 const MOST_LOOKS: u32 = 20_000;
+/// Looks, about half a minute, after which a lock of this process is taken from its holder. No call holds one for so long.
+const MOST_OWN_LOOKS: u32 = 30 * MOST_LOOKS;
+/// Time after which a thread takes its own lock again, in nanoseconds, if its stack does not tell whether it still works with it.
+const OWN_AFTER: i64 = 1_000_000_000;
 
-/// The lock: the number of the thread that holds it, or 0. Nothing is held over a call that can wait, but for a request to the daemon,
-/// which has a time limit.
+/// The lock: its holder, or 0. Nothing is held over a call that can wait, but for a request to the daemon, which has a time limit.
+///
+/// | bits | hold |
+/// |---|---|
+/// | 0 to 21 | the number of the thread |
+/// | 22 to 35 | the lower bits of the number of its PID namespace: threads of different ones may have equal numbers |
+/// | 36 to 63 | the place of the section on the thread's stack, in units of 16 bytes, modulo 4 GiB |
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Lock(AtomicU32);
+pub(crate) struct Lock(AtomicU64);
+
+const THREAD_BITS: u32 = 22;
+const PLACE_SHIFT: u32 = 36;
+/// Thread and namespace.
+const WHO: u64 = (1 << PLACE_SHIFT) - 1;
 
 /// A value and its lock.
 pub(crate) struct Guarded<T> {
@@ -46,32 +61,81 @@ impl<T> Guarded<T> {
 }
 
 /// Holds the lock.
-pub(crate) struct Held<'a>(&'a Lock);
-
-thread_local! {
-    /// This thread's number, once it is known.
-    static OWN: Cell<u32> = const { Cell::new(0) };
+pub(crate) struct Held<'a> {
+    lock: &'a Lock,
+    holder: u64,
 }
 
-/// Returns this thread's number.
+/// A lock that this thread found itself to hold: its address, its word, and the time of the first look, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Met {
+    lock: usize,
+    holder: u64,
+    since: i64,
+}
+
+const NONE_MET: Met = Met { lock: 0, holder: 0, since: 0 };
+
+/// What a thread knows about itself.
+struct Own {
+    /// Thread and namespace as in a lock, once they are known.
+    who: Cell<u64>,
+    met: Cell<Met>,
+}
+
+thread_local! {
+    static OWN: Own = const { Own { who: Cell::new(0), met: Cell::new(NONE_MET) } };
+}
+
+/// Returns this thread as in a lock.
 #[inline]
-fn own() -> u32 {
-    match OWN.get() {
+fn own() -> u64 {
+    match OWN.with(|own| own.who.get()) {
         0 => look_up_own(),
         own => own,
     }
 }
 
-/// Asks the kernel for this thread's number. The only thread of a fork's child has another number than the thread that forked.
+/// Asks the kernel for this thread's number and namespace. The only thread of a fork's child has another number than the thread that
+/// forked, and may be in another namespace.
 #[cold]
-pub(crate) fn look_up_own() -> u32 {
-    let own = gettid().as_raw_pid().cast_unsigned();
-    OWN.set(own);
-    own
+pub(crate) fn look_up_own() -> u64 {
+    let thread = u64::from(gettid().as_raw_pid().cast_unsigned());
+    let who = (thread | namespace() << THREAD_BITS) & WHO;
+    OWN.with(|own| own.who.set(who));
+    who
 }
 
-/// Returns false if there is no thread of this number.
-fn is_alive(thread: u32) -> bool {
+/// Returns the number of this process's PID namespace. Without `/proc` it is a random one, and nobody asks the kernel for the thread.
+fn namespace() -> u64 {
+    crate::errno::kept(|| match rustix::fs::stat(c"/proc/self/ns/pid") {
+        Ok(stat) => stat.st_ino,
+        Err(_) => {
+            let mut bytes = [0; 8];
+            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+            u64::from_ne_bytes(bytes)
+        }
+    })
+}
+
+/// Returns the place on this thread's stack as in a lock.
+#[inline(always)]
+fn place() -> u64 {
+    let here = MaybeUninit::<u64>::uninit();
+    (here.as_ptr().addr() as u64 >> 4) << PLACE_SHIFT
+}
+
+/// Returns true if a place of the thread's stack is that of the thread or above it: a function whose section begins there has been left.
+const fn is_left_behind(holder: u64, here: u64) -> bool {
+    ((here >> PLACE_SHIFT << PLACE_SHIFT).wrapping_sub(holder >> PLACE_SHIFT << PLACE_SHIFT)).cast_signed() >= 0
+}
+
+/// Returns false if there is no such thread in this thread's namespace.
+fn is_alive(holder: u64, own: u64) -> bool {
+    if (holder ^ own) & WHO >> THREAD_BITS << THREAD_BITS != 0 {
+        return true;
+    }
+    let thread = holder & ((1 << THREAD_BITS) - 1);
     // SAFETY: signal 0 is none: the kernel only looks for the thread.
     let found = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
     found == 0 || crate::errno::get() != libc::ESRCH
@@ -79,43 +143,65 @@ fn is_alive(thread: u32) -> bool {
 
 impl Lock {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self(AtomicU64::new(0))
     }
 
     /// The lock in a word of shared memory, which any program of the family can write.
-    pub(crate) const fn in_word(word: &AtomicU32) -> &Self {
+    pub(crate) const fn in_word(word: &AtomicU64) -> &Self {
         // SAFETY: a lock is such a word.
         unsafe { &*std::ptr::from_ref(word).cast::<Self>() }
     }
 
     #[inline]
-    fn try_replace(&self, holder: u32, own: u32) -> bool {
+    fn try_replace(&self, holder: u64, own: u64) -> bool {
         self.0.compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits for the lock. `None`: this thread holds it itself. That happens in a signal handler, which has to do without.
+    /// Waits for the lock. `None`: this thread works with it itself. That happens in a signal handler, which has to do without.
     #[inline]
     pub(crate) fn take(&self) -> Option<Held<'_>> {
-        let own = own();
-        (self.try_replace(0, own) || self.wait(own, u32::MAX)).then(|| Held(self))
+        self.take_after(TURNS + MOST_OWN_LOOKS)
     }
 
     /// As [`Lock::take`], for a lock that processes share. Takes it from a holder that has kept it for a second.
     #[inline]
     pub(crate) fn take_shared(&self) -> Option<Held<'_>> {
-        let own = own();
-        (self.try_replace(0, own) || self.wait(own, TURNS + MOST_LOOKS)).then(|| Held(self))
+        self.take_after(TURNS + MOST_LOOKS)
     }
 
-    /// Waits for the lock, and takes it. Takes it from a thread that has ended without releasing it, and from any after `most` turns.
-    /// Returns false if this thread has it.
+    #[inline(always)]
+    fn take_after(&self, most: u32) -> Option<Held<'_>> {
+        let holder = own() | place();
+        if !self.try_replace(0, holder) && !self.wait(holder, most) {
+            return None;
+        }
+        // What a handler has met in an earlier section is over.
+        OWN.with(|own| {
+            if own.met.get().lock == self.address() {
+                own.met.set(NONE_MET);
+            }
+        });
+        Some(Held { lock: self, holder })
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Waits for the lock, and takes it. Takes it from a thread that has ended or left without releasing it, and from any after `most` turns.
+    /// Returns false if this thread works with it.
     #[cold]
-    fn wait(&self, own: u32, most: u32) -> bool {
+    fn wait(&self, own: u64, most: u32) -> bool {
         let (mut turns, mut last) = (0u32, 0);
         loop {
             let holder = self.0.load(Ordering::Relaxed);
-            if holder == own {
-                return false;
+            if (holder ^ own) & WHO == 0 {
+                if !self.has_left(holder, own) {
+                    return false;
+                }
+                if self.try_replace(holder, own) {
+                    return true;
+                }
             }
             if holder == 0 && self.try_replace(0, own) {
                 return true;
@@ -128,7 +214,7 @@ impl Lock {
                 std::hint::spin_loop();
             } else {
                 crate::errno::kept(|| {
-                    if holder != 0 && (turns >= most || !is_alive(holder)) {
+                    if holder != 0 && (turns >= most || !is_alive(holder, own)) {
                         // If another thread has done the same, it holds the lock now.
                         let _ = self.0.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
                     } else {
@@ -139,6 +225,44 @@ impl Lock {
         }
     }
 
+    /// Returns true if this thread, which holds the lock, has left the section without its end: a signal handler has jumped out of it
+    /// (`siglongjmp`).
+    ///
+    /// A handler within the section runs below it on the stack, or on the alternate stack. A thread that has left the section and is at a
+    /// deeper place of its stack looks the same: it takes the lock after a second in which it could not have it.
+    fn has_left(&self, holder: u64, own: u64) -> bool {
+        let mut other = MaybeUninit::<libc::stack_t>::zeroed();
+        // SAFETY: the call writes the alternate stack, and changes nothing.
+        let (result, other) = unsafe {
+            let result = crate::errno::kept(|| libc::sigaltstack(std::ptr::null(), other.as_mut_ptr()));
+            (result, other.assume_init())
+        };
+        let has_other = result == 0 && other.ss_flags & libc::SS_DISABLE == 0;
+        let is_there = has_other && other.ss_flags & libc::SS_ONSTACK != 0;
+        let start = (other.ss_sp.addr() as u64 >> 4) << PLACE_SHIFT;
+        let was_there = has_other && (holder.wrapping_sub(start)) >> PLACE_SHIFT <= other.ss_size as u64 >> 4;
+        match (was_there, is_there) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => is_left_behind(holder, own) || self.is_met_for_long(holder),
+        }
+    }
+
+    /// Notes that this thread has met its own lock. Returns true if it has done so for a second, and could not take the lock meanwhile.
+    fn is_met_for_long(&self, holder: u64) -> bool {
+        let time = crate::clock::now(libc::CLOCK_MONOTONIC);
+        let now = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+        let met = OWN.with(|own| own.met.get());
+        if (met.lock, met.holder) == (self.address(), holder) {
+            return now - met.since >= OWN_AFTER;
+        }
+        // One lock at a time: another one that is met over and over is taken first.
+        if met.lock == 0 || now - met.since > 2 * OWN_AFTER {
+            OWN.with(|own| own.met.set(Met { lock: self.address(), holder, since: now }));
+        }
+        false
+    }
+
     /// Frees the lock in the child of a fork, where the thread that held it does not exist.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -147,6 +271,9 @@ impl Lock {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.0.store(0, Ordering::Release);
+        // It may have been taken from this thread.
+        if self.lock.0.load(Ordering::Relaxed) == self.holder {
+            self.lock.0.store(0, Ordering::Release);
+        }
     }
 }

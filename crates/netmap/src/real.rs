@@ -62,6 +62,8 @@ functions! {
     PPOLL_CHK = c"__ppoll_chk";
     SELECT = c"select";
     PSELECT = c"pselect";
+    EPOLL_CREATE = c"epoll_create";
+    EPOLL_CREATE1 = c"epoll_create1";
     EPOLL_CTL = c"epoll_ctl";
     EPOLL_WAIT = c"epoll_wait";
     EPOLL_PWAIT = c"epoll_pwait";

@@ -107,8 +107,8 @@ impl Ring {
 
     /// The lock of those who synchronise the ring. The switch does not use its cache line, and no structure of netmap's names it.
     pub(crate) fn lock(&self) -> &Lock {
-        // SAFETY: inside the port's own part, which is mapped as long as the file is pinned.
-        Lock::in_word(unsafe { self.turn.cast::<AtomicU32>().as_ref() })
+        // SAFETY: inside the port's own part, at the beginning of a cache line, which is mapped as long as the file is pinned.
+        Lock::in_word(unsafe { self.turn.cast::<AtomicU64>().as_ref() })
     }
 
     fn slot(&self, index: u32) -> &[AtomicU64; 2] {

@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int};
 
 use libc::{O_CLOEXEC, O_CREAT, O_NONBLOCK, mode_t};
 
-use crate::errno::{self, answer, kept};
+use crate::descriptors::opened;
+use crate::errno::{self, answer};
 use crate::real::call_real;
-use crate::{descriptors, process, user};
+use crate::{process, user};
 
 /// Returns true if the path is that of `/dev/netmap`.
 ///
@@ -33,14 +34,6 @@ fn asks_first(flags: c_int) -> bool {
     flags & O_CREAT == 0
 }
 
-/// A new descriptor is no netmap descriptor, even if one of this number was closed behind this library's back.
-fn new(fd: c_int) -> c_int {
-    if fd >= 0 && !descriptors::is_other(fd) {
-        kept(|| descriptors::closing(fd));
-    }
-    fd
-}
-
 macro_rules! open_functions {
     ($($name:ident = $real:ident($($argument:ident: $type:ty),*), $path:ident, $flags:ident;)*) => {$(
         /// See open(2).
@@ -56,7 +49,7 @@ macro_rules! open_functions {
                 }
             }
             let before = errno::get();
-            let fd = new(call_real!($real as fn($($type),*) -> c_int, $($argument),*));
+            let fd = opened(call_real!($real as fn($($type),*) -> c_int, $($argument),*));
             // SAFETY: the kernel has read the path.
             if asks_first($flags) && (fd >= 0 || errno::get() != libc::EFAULT) && unsafe { is_netmap($path) } {
                 errno::set(before);

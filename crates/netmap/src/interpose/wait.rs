@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use libc::{EPOLL_CTL_DEL, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
+use crate::descriptors::opened;
 use crate::errno::{self, answer, kept};
 use crate::real::call_real;
 use crate::table::{self, Entry};
@@ -217,6 +218,24 @@ pub unsafe extern "C-unwind" fn pselect(
         timeout,
         mask
     )
+}
+
+/// See epoll_create(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    opened(call_real!(EPOLL_CREATE as fn(c_int) -> c_int, size))
+}
+
+/// See epoll_create1(2).
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    opened(call_real!(EPOLL_CREATE1 as fn(c_int) -> c_int, flags))
 }
 
 /// See epoll_ctl(2).

@@ -15,17 +15,25 @@ use crate::table::{self, Entry};
 /// Waits for the descriptors of a set that has netmap descriptors.
 ///
 /// # Errors
-/// As `epoll_pwait2`.
+/// As `epoll_pwait2`. EBADF: another thread has closed the set's last descriptor, which ends the wait.
 pub(crate) fn wait(set_fd: c_int, events: &mut [epoll_event], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
     let Entry::Set(set) = table::entry(set_fd) else { return Err(libc::EBADF) };
     if events.is_empty() {
         return Err(libc::EINVAL);
+    }
+    let generation = set::generation(set);
+    if table::entry(set_fd) != Entry::Set(set) {
+        return Err(libc::EBADF);
     }
     loop {
         let mut has_own = true;
         if limit != Limit::Now && set::look(set).events == 0 {
             limit.begin();
             has_own = sleep(set, set_fd, limit, mask)?;
+        }
+        // The number and the place may be another set's by now.
+        if set::generation(set) != generation {
+            return Err(libc::EBADF);
         }
         let mask = if limit == Limit::Now { mask } else { Mask(null()) };
         let saw_token = Cell::new(false);

@@ -61,6 +61,8 @@ const EMPTY: Contents = Contents { watches: [UNUSED; WATCHES], next: 0, looks: 0
 struct Set {
     /// Descriptors of the set.
     users: AtomicU32,
+    /// How many sets were in this place before.
+    generation: AtomicU32,
     lock: Lock,
     /// A signal handler has closed a descriptor while its own thread held the lock.
     is_stale: AtomicBool,
@@ -78,6 +80,7 @@ unsafe impl Sync for Set {}
 static SET: [Set; SETS] = [const {
     Set {
         users: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
         lock: Lock::new(),
         is_stale: AtomicBool::new(false),
         changed: Private::none(),
@@ -88,6 +91,11 @@ static SET: [Set; SETS] = [const {
 }; SETS];
 /// Held while a set becomes known.
 static MAKE: Lock = Lock::new();
+
+/// Returns what no other set of the same place has, before or after this one.
+pub(super) fn generation(set: u16) -> u32 {
+    SET[usize::from(set)].generation.load(Ordering::SeqCst)
+}
 
 /// `None`: this is a signal handler, and its own thread works with the set.
 fn with<T>(set: u16, work: impl FnOnce(&mut Contents) -> T) -> Option<T> {
@@ -226,6 +234,9 @@ fn make(set_fd: c_int) -> Result<u16, c_int> {
 fn end(set: &Set) {
     set.waiters.close();
     set.changed.close();
+    // Its sleepers find that it has ended.
+    set.generation.fetch_add(1, Ordering::SeqCst);
+    set.sleepers.store(0, Ordering::Relaxed);
     set.users.store(0, Ordering::Release);
 }
 
@@ -414,9 +425,13 @@ pub(super) fn begin_wait(set: u16) -> c_int {
     set.changed.get().and_then(|changed| set.waiters.begin(changed)).unwrap_or(set.changed.raw())
 }
 
-/// Ends a wait for the descriptor of this number. `is_called`: it has become readable.
-pub(super) fn end_wait(set: u16, number: c_int, is_called: bool) {
+/// Ends a wait for the descriptor of this number, in the set of this generation. `is_called`: it has become readable.
+pub(super) fn end_wait(set: u16, generation: u32, number: c_int, is_called: bool) {
     let set = &SET[usize::from(set)];
+    // What the wait has taken went with its set.
+    if set.generation.load(Ordering::SeqCst) != generation {
+        return;
+    }
     set.waiters.end(number, is_called);
     let _ = set.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
 }

@@ -37,8 +37,8 @@ enum Why {
     Calls { fd: c_int, events: c_short, file: Identity },
     /// The connection of a netmap descriptor, and which file it was.
     Connection(Identity),
-    /// The changes of a set.
-    Changes(u16),
+    /// The changes of a set, of this generation.
+    Changes(u16, u32),
 }
 
 /// An array on the stack, or on the heap if it is too long.
@@ -108,7 +108,8 @@ impl Sleep {
 
     /// Adds the netmap descriptors of a set.
     pub(super) fn add_set(&mut self, set: u16) {
-        self.add(set::begin_wait(set), POLLIN, Why::Changes(set));
+        let generation = set::generation(set);
+        self.add(set::begin_wait(set), POLLIN, Why::Changes(set, generation));
         set::each_watch(set, |watch| match table::entry(watch.fd) {
             Entry::File(_) => self.add_file(watch.fd, watch.events as c_short),
             Entry::Set(inner) => self.add_set(inner),
@@ -184,7 +185,7 @@ impl Sleep {
                         sync::withdraw(&file, events);
                     }
                 }
-                Why::Changes(set) => set::end_wait(set, found.fd, found.revents != 0),
+                Why::Changes(set, generation) => set::end_wait(set, generation, found.fd, found.revents != 0),
                 Why::Program(_) | Why::Connection(_) => {}
             }
         }

@@ -1,8 +1,10 @@
 /* Cases of epoll sets: edges, errors and ends, sets of several processes and sets within sets: `epoll NAME`. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "port.h"
@@ -144,9 +146,53 @@ static void later_case(void) {
     CHECK(epoll_wait(plain, &event, 1, 20000) == 1 && event.data.u64 == 7);
 }
 
+static int old_set;
+
+static void *waits_in_old_set(void *argument) {
+    struct epoll_event event;
+    epoll_wait(old_set, &event, 1, -1);
+    __atomic_store_n((int *)argument, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Sets that take the number and the place of one that was closed: behind the library's back, or while a thread sleeps in it. */
+static void reopened_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    struct epoll_event event;
+    int set = epoll_create1(0);
+    add(set, b.fd, EPOLLIN, 7);
+    CHECK(syscall(SYS_close, set) == 0 && epoll_create1(0) == set);
+    send_frames(&a, 1, 0, 1);
+    has_frame(&b);
+    CHECK(epoll_wait(set, &event, 1, 20) == 0);
+    add(set, b.fd, EPOLLIN, 8);
+    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 8);
+    CHECK(syscall(SYS_close, set) == 0 && epoll_create(1) == set);
+    CHECK(epoll_wait(set, &event, 1, 20) == 0 && close(set) == 0);
+    expect(&b, 0, 1);
+
+    int woken = 0;
+    pthread_t thread;
+    old_set = epoll_create1(0);
+    add(old_set, b.fd, EPOLLIN, 9);
+    CHECK(pthread_create(&thread, NULL, waits_in_old_set, &woken) == 0);
+    usleep(100000);
+    CHECK(close(old_set) == 0);
+    set = epoll_create1(0);
+    CHECK(set == old_set);
+    add(set, b.fd, EPOLLIN | EPOLLONESHOT, 10);
+    send_frames(&a, 1, 1, 1);
+    /* The thread takes no event of the new set. */
+    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 10);
+    double end = now() + 20;
+    while (!__atomic_load_n(&woken, __ATOMIC_ACQUIRE))
+        CHECK(now() < end && usleep(1000) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static const struct test_case cases[] = {
     {"lap", lap_case}, {"bad-ring", bad_ring_case}, {"killed-busy", killed_busy_case}, {"forked", forked_case},
-    {"later", later_case},
+    {"later", later_case}, {"reopened", reopened_case},
 };
 
 int main(int argc, char **argv) {

@@ -42,3 +42,8 @@ fn a_netmap_descriptor_that_a_child_adds_to_its_parents_set_is_no_event_of_the_p
 fn a_set_that_got_netmap_descriptors_within_another_can_be_modified_and_taken_out() {
     case("later");
 }
+
+#[test]
+fn a_set_that_gets_the_number_of_a_closed_one_has_none_of_its_descriptors() {
+    case("reopened");
+}

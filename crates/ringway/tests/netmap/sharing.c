@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -59,6 +60,67 @@ static void threads_sync_case(void) {
     }
     stop = -1;
     CHECK(pthread_join(thread, NULL) == 0);
+}
+
+struct turns {
+    volatile int stop, parked;
+};
+
+/* Returns the child that runs `work` as the first process of a PID namespace of its own. */
+static pid_t alone_in_namespace(void (*work)(struct turns *, struct port *, struct port *), struct turns *turns, struct port *a, struct port *b) {
+    pid_t helper = fork();
+    if (helper == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        CHECK(unshare(CLONE_NEWPID) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getpid() == 1);
+            work(turns, a, b);
+            _exit(0);
+        }
+        reap(child);
+        _exit(0);
+    }
+    return helper;
+}
+
+static void parks(struct turns *turns, struct port *a, struct port *b) {
+    (void)b;
+    while (turns->stop >= 0) {
+        CHECK(ioctl(a->fd, NM_TXSYNC, NULL) == 0);
+        if (turns->stop == 1) {
+            turns->parked = 1;
+            while (turns->stop == 1)
+                sched_yield();
+            turns->parked = 0;
+        }
+    }
+}
+
+static void sends_meanwhile(struct turns *turns, struct port *a, struct port *b) {
+    for (uint32_t at = 0; at < 2000; at++) {
+        double end = now() + 20;
+        CHECK(put(a->tx[0], 1, at, 1) == 1);
+        turns->stop = 1;
+        CHECK(ioctl(a->fd, NM_TXSYNC, NULL) == 0);
+        while (!turns->parked)
+            CHECK(now() < end);
+        expect(b, at, 1);
+        turns->stop = 0;
+        while (turns->parked)
+            CHECK(now() < end);
+    }
+    turns->stop = -1;
+}
+
+/* Threads with equal numbers, in different PID namespaces, synchronise one ring. */
+static void namespaces_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    struct turns *turns = mmap(NULL, sizeof(*turns), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(turns != MAP_FAILED);
+    pid_t parker = alone_in_namespace(parks, turns, &a, &b), sender = alone_in_namespace(sends_meanwhile, turns, &a, &b);
+    reap(sender);
+    reap(parker);
 }
 
 struct pair {
@@ -314,6 +376,104 @@ static void signal_close_case(void) {
     expect(&b, 0, 1);
 }
 
+static sigjmp_buf back;
+static volatile int leaving, is_set;
+static struct port *left_port;
+static int left_set;
+
+static void leaves(int number) {
+    (void)number;
+    if (!leaving)
+        return;
+    leaving = 0;
+    siglongjmp(back, 1);
+}
+
+/* A signal for each call that the main thread wants to leave. */
+static void *interrupts(void *argument) {
+    while (!stop) {
+        for (volatile int i = 0; leaving && i < 2000; i++)
+            ;
+        if (leaving)
+            CHECK(pthread_kill(waiting, SIGUSR1) == 0);
+        sched_yield();
+    }
+    return argument;
+}
+
+static void one_call(void) {
+    struct epoll_event event;
+    if (is_set)
+        epoll_wait(left_set, &event, 1, 0);
+    else
+        ioctl(left_port->fd, NM_TXSYNC, NULL);
+}
+
+/* Leaves a call by a jump out of a signal handler, somewhere. */
+static void leave_a_call(void) {
+    if (sigsetjmp(back, 1) == 0) {
+        leaving = 1;
+        for (;;)
+            one_call();
+    }
+}
+
+static void *drains(void *argument) {
+    drain(argument, 0);
+    return argument;
+}
+
+/* Synchronises with a deeper stack than that of the call that was left. */
+static __attribute__((noinline)) void drain_deep(struct port *port) {
+    char deep[1 << 16];
+    memset(deep, 0, sizeof(deep));
+    drain(port, 0);
+    CHECK(memchr(deep, 1, sizeof(deep)) == NULL);
+}
+
+static void left_call_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b");
+    struct epoll_event event;
+    left_port = &a;
+    left_set = epoll_create1(0);
+    event = (struct epoll_event){.events = EPOLLIN, .data.u64 = 1};
+    CHECK(epoll_ctl(left_set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    waiting = pthread_self();
+    /* A handler on a stack of its own, every other time. */
+    stack_t other = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    CHECK(sigaltstack(&other, NULL) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, interrupts, NULL) == 0);
+    uint32_t at = 0;
+    for (; at < 200; at++) {
+        struct sigaction action = {.sa_handler = leaves, .sa_flags = at % 2 ? SA_ONSTACK : 0};
+        CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+        leave_a_call();
+        CHECK(put(a.tx[0], 1, at, 1) == 1);
+        /* The frame goes with one synchronisation of the thread that left, or soon with those of a deeper call, or of another thread. */
+        if (at % 100 == 98) {
+            drain_deep(&a);
+        } else if (at % 100 == 99) {
+            pthread_t helper;
+            CHECK(pthread_create(&helper, NULL, drains, &a) == 0 && pthread_join(helper, NULL) == 0);
+        } else {
+            one_call();
+        }
+        expect(&b, at, 1);
+    }
+    is_set = 1;
+    for (; at < 260; at++) {
+        leave_a_call();
+        send_frames(&a, 1, at, 1);
+        double end = now() + 20;
+        while (epoll_wait(left_set, &event, 1, 0) == 0)
+            CHECK(now() < end);
+        expect(&b, at, 1);
+    }
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void nothing(int number) {
     (void)number;
 }
@@ -355,6 +515,26 @@ static void late_answer_case(void) {
     in_time(control(fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
 }
 
+static int asked, handlers_errno;
+
+static void asks_in_handler(int number) {
+    (void)number;
+    struct nm_port_info info = {0};
+    handlers_errno = control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL);
+}
+
+/* A signal handler asks the daemon while its own thread waits for an answer. */
+static void handler_asks_case(void) {
+    asked = open("/dev/netmap", O_RDWR);
+    CHECK(asked >= 0);
+    on(SIGALRM, asks_in_handler);
+    begun = now();
+    alarm(1);
+    struct nm_port_info info = {0};
+    in_time(control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
+    CHECK(handlers_errno == EBUSY);
+}
+
 /* The list of ports never ends. */
 static void late_list_case(void) {
     int fd = open("/dev/netmap", O_RDWR);
@@ -368,7 +548,7 @@ static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
-    {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
+    {"left-call", left_call_case}, {"namespaces", namespaces_case}, {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case},
 };
 

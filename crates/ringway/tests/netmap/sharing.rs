@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use ringway_abi::attach::{REPLY_BYTES, REQUEST_BYTES};
 use ringway_abi::netmap::{Reply, Request, tag_of, tagged};
 use ringway_scenes::{Daemon, Said};
+use ringway_testing::skip;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
     listen, recv, sendmsg, socket_with,
@@ -83,6 +84,19 @@ fn a_signal_handler_may_close_a_descriptor_that_its_thread_waits_for() {
     alone("signal-close");
 }
 
+#[test]
+fn a_call_that_a_signal_handler_leaves_by_a_jump_stops_nobody() {
+    alone("left-call");
+}
+
+#[test]
+fn threads_with_equal_numbers_in_two_pid_namespaces_take_turns() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root for PID namespaces");
+    }
+    alone("namespaces");
+}
+
 /// A daemon that answers as `reply` says to each request, or accepts no connection at all.
 fn fake(path: &Path, reply: Option<fn(Request) -> Option<Reply>>) {
     let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -119,7 +133,12 @@ fn every_call_ends_in_time_whatever_the_daemon_does_and_however_many_signals_com
         _ => Some(Reply::Done),
     };
     let mut programs = Vec::new();
-    for (name, reply) in [("late-open", None), ("late-answer", Some(silent)), ("late-list", Some(endless))] {
+    for (name, reply) in [
+        ("late-open", None),
+        ("late-answer", Some(silent)),
+        ("handler-asks", Some(silent)),
+        ("late-list", Some(endless)),
+    ] {
         let socket = folder.path().join(name);
         fake(&socket, reply);
         let output = move || Said::from(command(&socket, name).output().unwrap());
