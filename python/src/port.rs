@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
+use ringway_abi::layout::MAX_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_client::{NotExchanged, Offload, Port as Client, Shape};
 
@@ -29,6 +29,8 @@ pub(crate) struct Port {
     name: String,
     mac: [u8; 6],
     shape: Shape,
+    /// Bytes of the longest frame that can be sent, with or without an offload.
+    longest: usize,
     pool: Arc<Pool>,
     owner: Process,
     state: Mutex<State>,
@@ -290,7 +292,7 @@ impl Port {
 
     fn push_frame(&self, frame: &Bound<'_, PyAny>, offload: Option<&Offload>, ring: usize) -> PyResult<bool> {
         with_bytes(frame, |bytes| {
-            let longest = self.longest();
+            let longest = self.longest;
             if bytes.len() > longest {
                 let (len, name) = (bytes.len(), &self.name);
                 let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
@@ -305,12 +307,6 @@ impl Port {
             };
             Ok(if self.shape.offload { tx.push_offloaded(bytes, offload) } else { tx.push(bytes) })
         })?
-    }
-
-    /// Bytes of the longest frame that can be sent.
-    fn longest(&self) -> usize {
-        let slots = MAX_SLOTS_PER_FRAME.min(self.shape.tx_slots as usize - 1);
-        (slots * self.shape.buffer_size as usize - self.prefix()).min(MAX_FRAME)
     }
 
     /// Publishes what is queued.
@@ -558,6 +554,6 @@ impl Port {
 
     #[getter]
     fn max_frame(&self) -> usize {
-        self.longest()
+        self.longest
     }
 }

@@ -13,6 +13,8 @@ pub const FIRST_BUFFER: u32 = 2;
 pub const MAX_SLOTS_PER_FRAME: usize = 64;
 /// Longest frame in bytes, without FCS.
 pub const MAX_FRAME: usize = 65_535;
+/// Longest frame with an offload request: an Ethernet header, an IPv6 header and 65,535 bytes (virtio 1.3, 5.1.6.3).
+pub const MAX_OFFLOADED_FRAME: usize = 65_589;
 
 /// Offsets in `netmap_if`.
 pub mod netmap_if {

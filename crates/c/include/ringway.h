@@ -379,8 +379,15 @@ int ringway_ended(struct ringway_port *port,
 int ringway_room(struct ringway_port *port, uint32_t ring);
 
 /*
- Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots, at most
- 64.
+ Returns the bytes of the longest frame that can be queued: 65535, or fewer if they do not fit into 64 slots or the ring. On a port
+ with an offload header it is 65601: the header, and a frame with an offload.
+ */
+int ringway_longest(struct ringway_port *port,
+                    uint32_t ring);
+
+/*
+ Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots. If it is
+ longer than ringway_longest(), returns RINGWAY_E_LENGTH.
  */
 int ringway_push(struct ringway_port *port,
                  uint32_t ring,
@@ -398,7 +405,7 @@ int ringway_push_batch(struct ringway_port *port,
 
 /*
  Queues a copy of a frame after its offload header, on a port with an offload header. `offload` may be NULL: then nothing is left
- to be done. Returns as ringway_push().
+ to be done, and the frame has at most 65535 bytes. Returns as ringway_push().
  */
 int ringway_push_offloaded(struct ringway_port *port,
                            uint32_t ring,
@@ -551,7 +558,8 @@ void ringway_area_free(struct ringway_area *area);
 
 /*
  Attaches like ringway_attach(), with the port's buffers in `memory` instead of in memory of the switch. The port takes a part of the
- memory for the buffers of its slots; RINGWAY_E_MEMORY if there is no room for them. Ports of one process may share a memory.
+ memory for the buffers of its slots; RINGWAY_E_MEMORY if there is no room for them. After RINGWAY_E_REFUSED and
+ RINGWAY_E_UNREACHABLE the memory is as before. Ports of one process may share a memory.
  */
 int ringway_attach_with_memory(const char *socket,
                                const char *name,

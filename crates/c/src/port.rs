@@ -166,7 +166,8 @@ impl Port {
             return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
         }
         let socket = if socket.is_null() {
-            std::env::var_os("RINGWAY_ATTACH_SOCKET").unwrap_or_else(|| DEFAULT_SOCKET.into())
+            let named = std::env::var_os("RINGWAY_ATTACH_SOCKET").filter(|path| !path.is_empty());
+            named.unwrap_or_else(|| DEFAULT_SOCKET.into())
         } else {
             // SAFETY: a string of the caller.
             OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()).to_owned()

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_abi::layout::MAX_FRAME;
 use ringway_client::{MAX_SLOTS, TxRing, prefetch_write};
 
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
@@ -11,7 +11,7 @@ use crate::offload::Offload;
 use crate::port::Port;
 use crate::ring::{Frame, MORE_BIT, RINGWAY_MORE, Run, Slot};
 
-/// Returns the number of frames as a result. No ring has more than 32,768 slots.
+/// Returns the number of frames or bytes as a result. No ring has more than 32,768 slots, and no frame more than 65,601 bytes.
 #[inline]
 pub(crate) fn number(count: usize) -> c_int {
     count as c_int
@@ -30,12 +30,19 @@ pub unsafe extern "C" fn ringway_room(port: *mut Port, ring: u32) -> c_int {
 /// Returns the result for a frame that was not queued: no room now, or never.
 #[cold]
 pub(crate) fn not_queued(tx: &TxRing, length: usize) -> c_int {
-    let longest = tx.buffer_size() * MAX_SLOTS_PER_FRAME.min(tx.slots() - 1);
-    if length > longest { RINGWAY_E_LENGTH } else { 0 }
+    if length > tx.longest() { RINGWAY_E_LENGTH } else { 0 }
 }
 
-/// Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots, at most
-/// 64.
+/// Returns the bytes of the longest frame that can be queued: 65535, or fewer if they do not fit into 64 slots or the ring. On a port
+/// with an offload header it is 65601: the header, and a frame with an offload.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_longest(port: *mut Port, ring: u32) -> c_int {
+    // SAFETY: the caller's port.
+    unsafe { Port::tx(port, ring) }.map_or(RINGWAY_E_ARGUMENT, |tx| number(tx.longest()))
+}
+
+/// Queues a copy of a frame. Returns 1, or 0 if there is no room. A frame that is longer than a buffer takes several slots. If it is
+/// longer than ringway_longest(), returns RINGWAY_E_LENGTH.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push(port: *mut Port, ring: u32, frame: *const c_void, length: usize) -> c_int {
     // SAFETY: the caller's port, and `length` bytes of the caller.
@@ -117,7 +124,7 @@ unsafe fn push_short(tx: &mut TxRing, frames: &[Frame]) -> usize {
 }
 
 /// Queues a copy of a frame after its offload header, on a port with an offload header. `offload` may be NULL: then nothing is left
-/// to be done. Returns as ringway_push().
+/// to be done, and the frame has at most 65535 bytes. Returns as ringway_push().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push_offloaded(
     port: *mut Port,
@@ -135,7 +142,11 @@ pub unsafe extern "C" fn ringway_push_offloaded(
         };
         let pushed =
             length <= LONGEST && tx.push_offloaded(slice::from_raw_parts(frame.cast(), length), offload.as_ref());
-        if pushed { 1 } else { not_queued(tx, length.saturating_add(crate::offload::RINGWAY_OFFLOAD_BYTES)) }
+        match pushed {
+            true => 1,
+            false if offload.is_none() && length > MAX_FRAME => RINGWAY_E_LENGTH,
+            false => not_queued(tx, length.saturating_add(crate::offload::RINGWAY_OFFLOAD_BYTES)),
+        }
     }
 }
 

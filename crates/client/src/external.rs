@@ -83,9 +83,16 @@ impl ExternalMemory {
     /// Takes the part for the buffers of a port's slots.
     pub(crate) fn take_for(&mut self, shape: &Shape) -> Option<External> {
         let buffers = (shape.slots() + shape.extra_buffers) as usize;
-        let part = self.take(buffers * shape.buffer_size as usize)?;
-        let first = u32::try_from(part.offset / self.unit as usize).ok()?;
+        let range = self.find(buffers * shape.buffer_size as usize)?;
+        let first = u32::try_from(range.start / self.unit as usize).ok()?;
+        self.take_at(range)?;
         Some(External { bytes: self.mapping.bytes() as u64, unit: self.unit, first })
+    }
+
+    /// Gives back the part of a port that was not attached. The switch has never used it.
+    pub(crate) fn give_back(&mut self, part: External) {
+        let start = part.first as usize * self.unit as usize;
+        self.taken.retain(|taken| taken.start != start);
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {

@@ -50,6 +50,7 @@ impl Port {
     ///
     /// # Errors
     /// See [`AttachError`]. The memory has no room for the slots' buffers, its unit is out of range, or the switch refuses it.
+    /// If the switch refuses or is not there, the memory is as before. After [`AttachError::Dialogue`] the part stays taken.
     pub fn attach_with_memory(
         socket: impl AsRef<Path>,
         name: &str,
@@ -65,20 +66,30 @@ impl Port {
         socket: &Path,
         name: &str,
         shape: Shape,
-        external: Option<&mut ExternalMemory>,
+        mut external: Option<&mut ExternalMemory>,
     ) -> Result<Port, AttachError> {
         let (switch, port) = split_name(name)?;
         Layout::new(shape, 0).map_err(MessageError::Shape)?;
-        let (part, brought) = match external {
+        let part = match &mut external {
             Some(memory) => {
                 let full = || AttachError::Memory(io::Error::other("the memory has no room for the slots' buffers"));
-                (Some(memory.take_for(&shape).ok_or_else(full)?), Some(&*memory))
+                Some(memory.take_for(&shape).ok_or_else(full)?)
             }
-            None => (None, None),
+            None => None,
         };
         let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape, external: part };
-        request.layout(0).map_err(MessageError::Shape)?;
-        let granted = request_port(socket, &request, brought.map(ExternalMemory::file))?;
+        let asked = match request.layout(0) {
+            Ok(_) => request_port(socket, &request, external.as_deref().map(ExternalMemory::file)),
+            Err(error) => Err(MessageError::Shape(error).into()),
+        };
+        if let (Some(memory), Some(part), Err(error)) = (&mut external, part, &asked) {
+            // After a dialogue that broke off, the switch may have a port that uses the part.
+            if !matches!(error, AttachError::Dialogue(_)) {
+                memory.give_back(part);
+            }
+        }
+        let granted = asked?;
+        let brought = external.as_deref();
         let layout = request.layout(granted.colour).map_err(MessageError::Shape)?;
         if granted.bytes != layout.bytes as u64 {
             let message = format!("{} bytes were promised, the layout has {}", granted.bytes, layout.bytes);

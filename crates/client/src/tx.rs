@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, WakeRequest};
-use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_abi::layout::{MAX_FRAME, MAX_OFFLOADED_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
@@ -38,12 +38,17 @@ pub struct TxRing {
     ring: u16,
     /// A slot may name a part of an [`Area`] in place of its own buffer.
     names_areas: bool,
+    /// See [`TxRing::longest`].
+    longest: usize,
 }
 
 impl TxRing {
     pub(crate) fn new(port: PortMemory<'_>, ring: u16, kick: &Arc<OwnedFd>) -> io::Result<TxRing> {
         let layout = *port.layout;
         let memory = Memory::new(port, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
+        let most_slots = MAX_SLOTS_PER_FRAME.min(memory.slots as usize - 1);
+        let longest = if layout.shape.offload { PREFIX_BYTES + MAX_OFFLOADED_FRAME } else { MAX_FRAME };
+        let longest = longest.min(most_slots * memory.buffer_size as usize);
         Ok(TxRing {
             memory,
             head: 0,
@@ -55,6 +60,7 @@ impl TxRing {
             layout,
             ring,
             names_areas: false,
+            longest,
         })
     }
 
@@ -76,15 +82,22 @@ impl TxRing {
         self.known_room() >= slots || self.room() >= slots
     }
 
+    /// Returns the bytes of the longest frame that can be queued: 65,535, or fewer if they do not fit into 64 slots or the ring. On a
+    /// port with offload headers it is 65,601: the header, and a frame with an offload request.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// Queues a copy of `frame`. Returns false when there is no room. A frame longer than a buffer takes several slots.
-    /// There is never room for a frame that takes more than 64 slots, or more than the ring has.
+    /// There is never room for a frame that is longer than [`TxRing::longest`].
     #[inline]
     pub fn push(&mut self, frame: &[u8]) -> bool {
         if frame.len() <= self.memory.buffer_size as usize {
             return self.push_with(frame.len(), |buffer| buffer.copy_from_slice(frame));
         }
         let slots = frame.len().div_ceil(self.memory.buffer_size as usize);
-        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+        if frame.len() > self.longest || !self.has_room(slots) {
             return false;
         }
         let last = slots - 1;
@@ -97,13 +110,15 @@ impl TxRing {
 
     /// Queues a copy of `frame` after its header, on a port attached with [`ringway_abi::Shape::offload`]. On such a
     /// port the other methods expect bytes that begin with the header. Returns false when there is no room, like
-    /// [`TxRing::push`].
+    /// [`TxRing::push`]. Without an offload request a frame has at most 65,535 bytes.
     pub fn push_offloaded(&mut self, frame: &[u8], offload: Option<&Offload>) -> bool {
         let mut prefix = [0; PREFIX_BYTES];
         prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(offload));
         let buffer_size = self.memory.buffer_size as usize;
-        let slots = (PREFIX_BYTES + frame.len()).div_ceil(buffer_size);
-        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+        let bytes = PREFIX_BYTES + frame.len();
+        let slots = bytes.div_ceil(buffer_size);
+        let is_oversize = bytes > self.longest || (offload.is_none() && frame.len() > MAX_FRAME);
+        if is_oversize || !self.has_room(slots) {
             return false;
         }
         let (first, others) = frame.split_at(frame.len().min(buffer_size - PREFIX_BYTES));
@@ -195,7 +210,7 @@ impl TxRing {
     fn push_long_from(&mut self, first: u32, len: usize) -> bool {
         let size = self.memory.buffer_size as usize;
         let slots = len.div_ceil(size);
-        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+        if len > self.longest || !self.has_room(slots) {
             return false;
         }
         // The size of a buffer is a multiple of the unit.

@@ -183,3 +183,25 @@ fn a_memory_that_a_port_of_another_process_has_is_refused() {
     // The port is gone a moment before its memory is.
     until("the memory can be brought by another", || attach_in_child().contains("Ok("));
 }
+
+#[test]
+fn a_refused_attach_leaves_the_memory_for_another_try() {
+    let daemon = Daemon::start("");
+    let peer = daemon.attach("lan0:taken").unwrap();
+    // Room for one port: two would need 2 x 128 buffers.
+    let mut memory = ExternalMemory::new(200 * SIZE as usize, 64).unwrap();
+    let mut try_at = |socket, name| Port::attach_with_memory(daemon.socket(socket), name, SHAPE, &mut memory);
+    for _ in 0..3 {
+        assert!(matches!(try_at("attach.sock", "lan0:taken"), Err(AttachError::Refused(_))));
+        assert!(matches!(try_at("no.sock", "lan0:own"), Err(AttachError::Unreachable { .. })));
+        assert!(matches!(try_at("attach.sock", "lan0"), Err(AttachError::Name(_))));
+    }
+    let (mut port, _) = try_at("attach.sock", "lan0:own").expect("the memory is as before");
+    assert!(matches!(try_at("attach.sock", "lan0:second"), Err(AttachError::Memory(_))), "one port uses it");
+    drop(peer);
+    let mut frame = [0; 60];
+    write(&mut frame, 1);
+    assert!(port.tx().push(&frame));
+    port.flush();
+    await_sent(&mut port);
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use ringway_abi::attach::REPLY_FDS;
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::stat;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
 use rustix::thread::nanosleep;
@@ -66,7 +67,7 @@ impl<T: Sync> Kept<T> {
 fn address() -> Option<&'static SocketAddrUnix> {
     static ADDRESS: Kept<Option<SocketAddrUnix>> = Kept::none();
     let find = || {
-        let path = variable(SOCKET).unwrap_or(DEFAULT_SOCKET);
+        let path = variable(SOCKET).filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET);
         SocketAddrUnix::new(OsStr::from_bytes(path.to_bytes())).ok()
     };
     ADDRESS.get(find).0.as_ref()
@@ -150,10 +151,18 @@ pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<OwnedFd, c_int> {
 
 /// Returns true if the descriptor is a connection to the daemon that a netmap open made.
 pub(crate) fn is_connection(fd: BorrowedFd<'_>) -> bool {
-    let Some(address) = address() else { return false };
+    let Some(own) = address().and_then(SocketAddrUnix::path) else { return false };
+    if rustix::net::sockopt::socket_type(fd) != Ok(SocketType::SEQPACKET) {
+        return false;
+    }
     let peer = getpeername(fd).ok().flatten().and_then(|peer| SocketAddrUnix::try_from(peer).ok());
-    peer.is_some_and(|peer| peer.path() == address.path())
-        && rustix::net::sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+    // The daemon may have bound the socket by another path, if there are symbolic links.
+    peer.as_ref().and_then(SocketAddrUnix::path).is_some_and(|peer| peer == own || is_one_file(&peer, &own))
+}
+
+fn is_one_file(one: &CStr, other: &CStr) -> bool {
+    let file = |path: &CStr| stat(path).ok().map(|about| (about.st_dev, about.st_ino));
+    file(one).is_some_and(|one| file(other) == Some(one))
 }
 
 /// A file's dialogue with the daemon. Only the holder of the file's request lock uses it.

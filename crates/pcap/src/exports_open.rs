@@ -69,10 +69,6 @@ unsafe fn activate(handle: &Handle) -> c_int {
     match Active::open(&inner.device, &inner.settings) {
         Ok(active) => {
             inner.active = Some(active);
-            if inner.settings.foreign_time {
-                let text = "time stamps of ports are the host's: other types are not supported";
-                return inner.fail(PCAP_WARNING_TSTAMP_TYPE_NOTSUP, text);
-            }
             0
         }
         Err((status, text)) => inner.fail(status, &text),
@@ -158,7 +154,23 @@ setters! {
     // A frame can be read as soon as it is in the ring.
     fn pcap_set_immediate_mode(_value: c_int) = |_settings| {};
     fn pcap_set_protocol_linux(_value: c_int) = |_settings| {};
-    fn pcap_set_tstamp_type(value: c_int) = |settings| settings.foreign_time = value != PCAP_TSTAMP_HOST;
+}
+
+/// See libpcap's manual page. Time stamps of ports are the host's.
+///
+/// # Safety
+/// As libpcap's manual page requires.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pcap_set_tstamp_type(p: *mut pcap_t, kind: c_int) -> c_int {
+    // SAFETY: the program's handle is open, and nothing else of it is borrowed.
+    unsafe {
+        let Some(handle) = Handle::ours(p) else { return real::pcap_set_tstamp_type(p, kind) };
+        match (handle.inner().set(|_| {}), kind) {
+            (0, PCAP_TSTAMP_HOST) => 0,
+            (0, _) => PCAP_WARNING_TSTAMP_TYPE_NOTSUP,
+            (status, _) => status,
+        }
+    }
 }
 
 /// See libpcap's manual page.

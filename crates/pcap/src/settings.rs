@@ -17,8 +17,6 @@ pub struct Settings {
     pub nanoseconds: bool,
     /// Monitor mode, which no port has.
     pub rfmon: bool,
-    /// The time stamp type is one that ports do not have.
-    pub foreign_time: bool,
     /// Reads do not wait.
     pub nonblocking: bool,
 }
@@ -31,7 +29,6 @@ impl Default for Settings {
             buffer_size: 0,
             nanoseconds: false,
             rfmon: false,
-            foreign_time: false,
             nonblocking: false,
         }
     }

@@ -81,7 +81,14 @@ static void by_copy(void) {
         CHECK(is(got, length, lengths[number], 1, number));
     }
     CHECK(ringway_pop(b, 0, got, sizeof got, &length) == 0);
-    CHECK(ringway_push(a, 0, frame, 64 * 2112 + 1) == RINGWAY_E_LENGTH);
+    static uint8_t longest[65536];
+    CHECK(ringway_longest(a, 0) == 65535 && ringway_longest(a, 1) == RINGWAY_E_ARGUMENT);
+    make(longest, sizeof longest, 1, 7);
+    CHECK(ringway_push(a, 0, longest, 65536) == RINGWAY_E_LENGTH);
+    CHECK(ringway_push(a, 0, longest, 65535) == 1 && ringway_flush(a) == 0);
+    await(b, 0, 32);
+    static uint8_t received[65536];
+    CHECK(ringway_pop(b, 0, received, sizeof received, &length) == 1 && is(received, length, 65535, 1, 7));
     CHECK(ringway_push(a, 0, frame, (size_t)-1) == RINGWAY_E_LENGTH);
     /* Until there is no room. */
     int queued = 0;
@@ -411,6 +418,12 @@ static void refused(const char *socket, const char *name, const ringway_shape *s
 static void errors(void) {
     refused("/nonexistent/attach.sock", "lan0:a", NULL, RINGWAY_E_UNREACHABLE, "no switch at /nonexistent/attach.sock");
     refused(NULL, "lan0:a", NULL, RINGWAY_E_UNREACHABLE, "no switch at /from/the/environment");
+    /* Empty is as unset. Where a switch is at the default path, it refuses a port of no switch of its own. */
+    CHECK(setenv("RINGWAY_ATTACH_SOCKET", "", 1) == 0);
+    char why[512] = "";
+    ringway_port *none;
+    int code = ringway_attach(NULL, "no-such-switch:a", NULL, &none, why, sizeof why);
+    CHECK(code == RINGWAY_E_REFUSED || (code == RINGWAY_E_UNREACHABLE && strstr(why, "no switch at /run/ringway/attach.sock")));
     refused(attach_socket, "lan0", NULL, RINGWAY_E_NAME, "SWITCH:PORT");
     refused(attach_socket, "lan0:\xff", NULL, RINGWAY_E_NAME, "UTF-8");
     refused(attach_socket, "lan0:a/b", NULL, RINGWAY_E_NAME, "a/b");

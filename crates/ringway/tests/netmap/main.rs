@@ -118,6 +118,13 @@ fn a_descriptor_that_was_passed_over_a_socket_serves_its_receiver() {
 #[test]
 fn a_program_goes_on_with_a_descriptor_that_it_inherited() {
     alone("exec");
+    // The daemon has bound the socket by another path.
+    let (daemon, dir) = (Daemon::start(CONFIG), tempfile::tempdir().unwrap());
+    let link = dir.path().join("link.sock");
+    std::os::unix::fs::symlink(daemon.socket("attach.sock"), &link).unwrap();
+    let mut command = preloaded(cases(), &daemon);
+    let said = Said::from(command.arg("exec").env("RINGWAY_ATTACH_SOCKET", link).output().unwrap());
+    assert_eq!(said.code, Some(0), "{}", said.err);
 }
 
 #[test]

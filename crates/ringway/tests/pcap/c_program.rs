@@ -157,9 +157,9 @@ fn a_waiting_thread_can_be_cancelled() {
 
 #[test]
 fn exceptions_of_a_callback_pass_through_a_loop() {
-    let (daemon, dir) = (Daemon::start(""), tempfile::tempdir().unwrap());
-    let (source, program) = (dir.path().join("throws.cpp"), dir.path().join("throws"));
-    let code = r#"
+    let daemon = Daemon::start("");
+    let (_dir, program) = compile_cpp(
+        r#"
         #include <pcap/pcap.h>
         #include <cstdio>
         static void throws(u_char *, const struct pcap_pkthdr *, const u_char *data) { throw int(data[14]); }
@@ -172,16 +172,67 @@ fn exceptions_of_a_callback_pass_through_a_loop() {
                 try { pcap_loop(p, -1, throws, nullptr); } catch (int number) { sum += number; }
             pcap_close(p);
             std::printf("%d\n", sum);
-        }"#;
-    std::fs::write(&source, code).unwrap();
-    let said: Said = Command::new("c++").arg("-o").arg(&program).arg(&source).arg("-lpcap").output().unwrap().into();
-    assert_eq!(said.code, Some(0), "{}", said.err);
+        }"#,
+    );
     let mut a = daemon.attach("lan0:a").unwrap();
     let throws = super::start(&daemon, "p", &[text(&program)]);
     for number in [3, 4] {
         send(&mut a, &frame(ALL, A, number));
     }
     assert_eq!(super::succeed(throws).out, "7\n");
+}
+
+#[test]
+fn the_descriptor_is_true_after_exceptions_of_a_callback() {
+    let daemon = Daemon::start("");
+    let (_dir, program) = compile_cpp(
+        r#"
+        #include <pcap/pcap.h>
+        #include <cstdio>
+        #include <poll.h>
+        static void throws(u_char *, const struct pcap_pkthdr *, const u_char *data) { throw int(data[14]); }
+        static int dispatch(pcap_t *p) {
+            try { return pcap_dispatch(p, -1, throws, nullptr); } catch (int number) { return number; }
+        }
+        int main() {
+            char errbuf[PCAP_ERRBUF_SIZE];
+            pcap_t *p = pcap_open_live("lan0:p", 100, 1, 0, errbuf);
+            if (p == nullptr || pcap_setnonblock(p, 1, errbuf) != 0) return 1;
+            struct pollfd wanted = {pcap_get_selectable_fd(p), POLLIN, 0};
+            std::puts("open");
+            std::fflush(stdout);
+            // All four frames are in the ring before the first one is read.
+            if (std::getchar() == EOF) return 2;
+            int sum = 0;
+            for (int frame = 0; frame < 4; frame++) {
+                if (poll(&wanted, 1, 10000) != 1) return 3;
+                sum += dispatch(p);
+            }
+            // A wake-up may come late, once.
+            for (int late = 0; poll(&wanted, 1, 100) != 0; late++)
+                if (late == 5 || dispatch(p) != 0) return 4;
+            pcap_close(p);
+            std::printf("%d\n", sum);
+        }"#,
+    );
+    let mut probe = Probe::run(exec(&daemon, &[text(&program)]));
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    for number in [3, 4, 5, 6] {
+        send(&mut a, &frame(ALL, A, number));
+        assert!(receive(&mut b, PATIENCE).is_some());
+    }
+    probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(probe.succeed(), "18\n");
+}
+
+/// Compiles a program in C++.
+fn compile_cpp(code: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("program.cpp"), dir.path().join("program"));
+    std::fs::write(&source, code).unwrap();
+    let said: Said = Command::new("c++").arg("-o").arg(&program).arg(&source).arg("-lpcap").output().unwrap().into();
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    (dir, program)
 }
 
 #[test]

@@ -436,8 +436,11 @@ static void mistakes(const char *device)
     CHECK(pcap_can_set_rfmon(p) == 0 && pcap_set_rfmon(p, 1) == 0 && pcap_activate(p) == PCAP_ERROR_RFMON_NOTSUP);
     CHECK(pcap_set_rfmon(p, 0) == 0 && pcap_list_tstamp_types(p, &list) == 1 && list[0] == PCAP_TSTAMP_HOST);
     pcap_free_tstamp_types(list);
+    CHECK(pcap_set_tstamp_type(p, PCAP_TSTAMP_ADAPTER) == PCAP_WARNING_TSTAMP_TYPE_NOTSUP);
+    CHECK(pcap_set_tstamp_type(p, -1) == PCAP_WARNING_TSTAMP_TYPE_NOTSUP && pcap_set_tstamp_type(p, PCAP_TSTAMP_HOST) == 0);
     CHECK(pcap_set_buffer_size(p, 1 << 20) == 0 && pcap_activate(p) == 0);
     CHECK(pcap_activate(p) == PCAP_ERROR_ACTIVATED && pcap_set_snaplen(p, 5) == PCAP_ERROR_ACTIVATED);
+    CHECK(pcap_set_tstamp_type(p, PCAP_TSTAMP_ADAPTER) == PCAP_ERROR_ACTIVATED);
     CHECK(pcap_snapshot(p) == 262144 && pcap_datalink(p) == DLT_EN10MB && pcap_is_swapped(p) == 0 && pcap_file(p) == NULL);
     CHECK(pcap_list_datalinks(p, &list) == 1 && list[0] == DLT_EN10MB);
     pcap_free_datalinks(list);

@@ -1,13 +1,12 @@
 //! Reads a frame's headers, and checks the frame against its offload.
 
+pub use ringway_abi::layout::MAX_OFFLOADED_FRAME as MAX_FRAME;
 use ringway_abi::offload::{Gso, Offload};
 use ringway_memory::HEAD_BYTES;
 
 use super::class::is_tag;
 use super::drop_reason::DropReason;
 
-/// Longest frame with an offload: an Ethernet header, an IPv6 header and 65,535 bytes (virtio 1.3, 5.1.6.3).
-pub const MAX_FRAME: usize = 65_589;
 /// Most segments of one frame: 64 bytes each make 64 KiB. With smaller segments one frame would cost more than a batch.
 pub(crate) const MAX_SEGMENTS: usize = 1024;
 
