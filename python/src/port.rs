@@ -292,7 +292,7 @@ impl Port {
 
     fn push_frame(&self, frame: &Bound<'_, PyAny>, offload: Option<&Offload>, ring: usize) -> PyResult<bool> {
         with_bytes(frame, |bytes| {
-            let longest = self.longest;
+            let longest = if offload.is_some() { self.longest } else { self.longest.min(MAX_FRAME) };
             if bytes.len() > longest {
                 let (len, name) = (bytes.len(), &self.name);
                 let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
@@ -351,8 +351,10 @@ impl Port {
         let shape =
             Shape { tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, extra_buffers: spare_buffers, offload };
         let attached = py.detach(|| Client::attach_with_buffers(socket, &name, shape));
-        let (client, spares) = attached.map_err(|error| attach_error(&error))?;
+        let (mut client, spares) = attached.map_err(|error| attach_error(&error))?;
         let mac = client.mac();
+        let prefix = if offload { PREFIX_BYTES } else { 0 };
+        let longest = client.tx_rings().first().map_or(0, |ring| ring.longest() - prefix);
         let state = State {
             client: Some(client),
             ended: None,
@@ -362,7 +364,7 @@ impl Port {
             readable: None,
             writable: None,
         };
-        Ok(Port { name, mac, shape, pool: Pool::new(spares), owner: Process::this(), state: Mutex::new(state) })
+        Ok(Port { name, mac, shape, longest, pool: Pool::new(spares), owner: Process::this(), state: Mutex::new(state) })
     }
 
     /// Sends a frame or a list of frames from `start` on, and returns the number that was sent.
