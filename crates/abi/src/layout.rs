@@ -76,7 +76,7 @@ pub struct Shape {
     /// Bytes of a buffer: 128 to 65,472, a multiple of 64. An odd multiple spreads the buffers over the sets of the
     /// caches.
     pub buffer_size: u32,
-    /// Buffers in addition to one for each slot, linked from `ni_bufs_head`: up to 65,536.
+    /// Buffers in addition to one for each slot: up to 65,536. [`Layout::extra_buffers`] numbers them; `ni_bufs_head` is 0.
     pub extra_buffers: u32,
     /// Frames may request offloads in both directions, and every frame begins with a header: see [`crate::offload`].
     pub offload: bool,
@@ -394,23 +394,14 @@ impl Layout {
     }
 
     /// Calls `write` with the initial contents, as offsets and little-endian bytes, to be written to zeroed memory: the
-    /// words of `netmap_if`, of each `netmap_ring` and of every slot. The client can overwrite them. External memory stays
-    /// as it is: its extra buffers are not linked.
+    /// words of `netmap_if`, of each `netmap_ring` and of every slot. The client can overwrite them. No buffer is written:
+    /// each would be a page to fault in.
     pub fn initial_words(&self, name: &str, mut write: impl FnMut(usize, &[u8])) {
         let ifname: Vec<u8> = name.bytes().take(15).collect();
         write(netmap_if::NAME, &ifname);
         write(netmap_if::VERSION, &NETMAP_API.to_le_bytes());
         write(netmap_if::TX_RINGS, &u32::from(self.shape.tx_rings).to_le_bytes());
         write(netmap_if::RX_RINGS, &u32::from(self.shape.rx_rings).to_le_bytes());
-        let mut extra = self.extra_buffers().filter(|_| !self.is_external()).peekable();
-        if let Some(first) = extra.peek() {
-            write(netmap_if::BUFS_HEAD, &first.to_le_bytes());
-        }
-        while let Some(buffer) = extra.next() {
-            if let Some(next) = extra.peek() {
-                write(self.buffer(buffer), &next.to_le_bytes());
-            }
-        }
         // `ring_ofs[]`: transmit rings, one host transmit ring, receive rings, one host receive ring. The host rings
         // are not bound (0).
         let offset_at = |index: usize| netmap_if::RING_OFS + 8 * index;

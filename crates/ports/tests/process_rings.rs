@@ -34,6 +34,16 @@ fn frames_of_any_length_cross_buffers_of_any_size() {
 }
 
 #[test]
+fn a_port_is_opened_without_a_write_to_its_buffers() {
+    let shape = Shape { extra_buffers: 16_000, ..Shape::default() };
+    let (_io, handles) = ringway_ports::process::open("spares", shape, 0).unwrap();
+    let blocks = rustix::fs::fstat(handles.memory.file()).unwrap().st_blocks * 512;
+    let first = handles.layout.first_tx_buffer(0, 0);
+    // The last page of the rings can reach into the buffers.
+    assert!(blocks as usize <= handles.layout.buffer(first).next_multiple_of(4096), "{blocks} bytes are allocated");
+}
+
+#[test]
 fn frames_in_pieces_of_odd_lengths_arrive_whole() {
     let mut lan = Lan::of(2, shape(128, 2112));
     for piece in [1, 2, 13, 14, 63, 64, 65, 127, 128, 129, 700, 1999] {
