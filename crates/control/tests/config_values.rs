@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ringway_control::config::e1000::{Cable, Model, Registers};
 use ringway_control::config::{Config, E1000, Host, Memory, Placement, Role, Settings, Socket, VhostUser, parse};
+use ringway_control::kinds::device::Device;
 use ringway_control::kinds::socket::SocketPath;
 use ringway_control::kinds::stream::Stream;
 use ringway_control::kinds::tap::Tap;
@@ -65,7 +66,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     "#;
     let config = parse("r.toml", text, &host()).unwrap();
     let vm1 = &config.ports[&"vm1".parse().unwrap()];
-    let device = Settings::Tap(Tap { device: "vm1".to_owned(), netns: None });
+    let device = Settings::Tap(Tap { device: Device { name: "vm1".to_owned(), netns: None } });
     assert_eq!((&vm1.settings, vm1.weight, vm1.isolated), (&device, 64, true));
     let vm2 = &config.ports[&"vm2".parse().unwrap()];
     let given = VhostUser::default().memory;

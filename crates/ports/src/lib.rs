@@ -41,6 +41,7 @@ mod gather;
 // may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 pub mod guest;
+mod netdevice;
 mod port_io;
 pub mod process;
 mod steer;
@@ -49,6 +50,7 @@ pub mod tap;
 pub mod vfio_user;
 pub mod vhost_user;
 pub mod virtqueue;
+pub mod xdp;
 
 pub use front_end::{Observer, Role, State, refuse_files};
 pub use port_io::PortIo;

@@ -2,10 +2,11 @@
 //! `mod` register it. Its data path is a folder of ringway-ports.
 //!
 //! - [`contract`]: the interface of a kind for the configuration and the daemon.
-//! - [`socket`], [`memory`]: keys that several kinds have.
+//! - [`device`], [`socket`], [`memory`]: keys that several kinds have.
 //! - `netns`: work inside a network namespace.
 
 pub mod contract;
+pub mod device;
 pub mod e1000;
 pub mod memory;
 mod netns;
@@ -15,6 +16,7 @@ pub mod socket;
 pub mod stream;
 pub mod tap;
 pub mod vhost_user;
+pub mod xdp;
 
 pub use contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, Setter, State};
 use register::kinds;
@@ -25,10 +27,11 @@ kinds! {
     VhostUser = vhost_user::VhostUser,
     E1000 = e1000::E1000,
     Stream = stream::Stream,
+    Xdp = xdp::Xdp,
 }
 
 /// Values of `kind` that are reserved for later versions.
-pub const RESERVED_KINDS: [&str; 2] = ["xdp", "vxlan"];
+pub const RESERVED_KINDS: [&str; 2] = ["packet", "vxlan"];
 
 impl Kind {
     /// Returns the indefinite article of the kind's name.

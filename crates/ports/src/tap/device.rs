@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringway_switch::{Accepts, Offload};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::netdevice::{bring_up, ioctl, request, socket};
 
 const CONTROL: &str = "/dev/net/tun";
 /// Length of the kernel's queue of frames for the switch. The kernel drops frames that do not fit. With its default of
@@ -41,11 +42,11 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket()?;
     if !persistent {
         lengthen_queue(name, socket.as_fd())?;
     }
-    bring_up(name, socket.as_fd())?;
+    bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
     Ok((tap, accepts))
 }
 
@@ -70,50 +71,6 @@ fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     // The kernel's `ifr_qlen` is the same member of the union.
     request.ifr_ifru.ifru_metric = QUEUE_FRAMES;
     ioctl(socket, libc::SIOCSIFTXQLEN, &mut request).map_err(|error| failed(name, "set its queue's length", &error))
-}
-
-fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut request = request(name)?;
-    ioctl(socket, libc::SIOCGIFFLAGS, &mut request).map_err(|error| failed(name, "look at it", &error))?;
-    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    if i32::from(flags) & libc::IFF_UP != 0 {
-        return Ok(());
-    }
-    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
-    match ioctl(socket, libc::SIOCSIFFLAGS, &mut request) {
-        // The owner of a persistent device may use it without the right to bring it up. An administrator has to do so.
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
-        other => other.map_err(|error| failed(name, "bring it up", &error)),
-    }
-}
-
-/// Returns a request about the device `name`.
-fn request(name: &str) -> io::Result<libc::ifreq> {
-    // With `%d` in a name, the kernel would choose a number.
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', '\0']) {
-        let what = format!("{name:?} is not a network device's name: write 1 to 15 bytes without \"/\" and \"%\"");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
-    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that the kernel does not follow.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    Ok(request)
-}
-
-fn ioctl<N>(fd: BorrowedFd<'_>, number: N, request: &mut libc::ifreq) -> io::Result<()>
-where
-    libc::Ioctl: TryFrom<N>,
-{
-    let number = libc::Ioctl::try_from(number).map_err(|_| io::Error::other("not a number of an ioctl"))?;
-    // SAFETY: every request number used in this file (TUNSETIFF, TUNGETIFF and those of netdevice(7)) takes one ifreq,
-    // and `request` outlives the call.
-    match unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }
 
 fn no_control(name: &str, error: io::Error) -> io::Error {
@@ -148,15 +105,6 @@ fn failed(name: &str, what: &str, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_the_kernel_would_change_or_cut_off_are_refused() {
-        for name in ["", "tap%d", "a/b", "a\0b", "sixteen-letters!"] {
-            let Err(error) = request(name) else { panic!("{name:?} should be refused") };
-            assert!(error.to_string().contains("write 1 to 15 bytes"), "{error}");
-        }
-        assert!(request("fifteen-letters").is_ok());
-    }
 
     #[test]
     fn who_may_not_make_a_device_is_told_how_to_get_one() {

@@ -1,0 +1,61 @@
+//! `kind = "xdp"`: a network device of the host, by AF_XDP.
+
+use std::collections::BTreeSet;
+
+use ringway_ports::xdp;
+
+use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
+use super::device::Device;
+use super::netns;
+use crate::api::types::PortStatus;
+use crate::keys::form::{Boolean, Choice};
+use crate::keys::{Keys, Mac, Name, keys};
+
+/// The words of `mode`.
+const MODES: [(&str, xdp::Mode); 4] = [
+    ("auto", xdp::Mode::Auto),
+    ("zero-copy", xdp::Mode::ZeroCopy),
+    ("copy", xdp::Mode::Copy),
+    ("generic", xdp::Mode::Generic),
+];
+
+keys! {
+    /// Settings of an XDP port.
+    pub struct Xdp {
+        mode: xdp::Mode = xdp::Mode::Auto, Choice(&MODES), Fixed, "How frames get from the device to the port: what the device has (auto), by the device itself (zero-copy), copied below the stack (copy) or in it (generic).";
+        host: bool = true, Boolean, Fixed, "Whether the host's stack keeps frames to the device's own address, and group frames.";
+    }
+    groups {
+        /// The device.
+        device: Device,
+    }
+}
+
+impl Named for Xdp {
+    const NAME: &'static str = "xdp";
+    const ABOUT: &'static str = "A network device of the host, physical or virtual, by AF_XDP.";
+}
+
+impl PortKind for Xdp {
+    fn named(&mut self, name: &Name) {
+        self.device.name = name.to_string();
+    }
+
+    fn validate(&mut self, name: &Name, keys: &Keys<'_>) {
+        Device::check_default(name, keys);
+    }
+
+    fn end(&self) -> End<'_> {
+        self.device.end()
+    }
+
+    fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
+        let wanted = xdp::Settings { device: self.device.name.clone(), mode: self.mode, host: self.host };
+        let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
+        netns::inside(self.device.netns.as_deref(), open).map(|port| Opened { sides: port.sides, link: None })
+    }
+
+    fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {
+        status.device = Some(self.device.name.clone());
+    }
+}

@@ -1,0 +1,92 @@
+//! Requests to network devices (netdevice(7)), in the network namespace of the calling thread.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// Returns a socket for requests.
+pub(crate) fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Returns the number of a device.
+pub(crate) fn index(name: &str, socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut request = request(name)?;
+    ioctl(socket, libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+/// Returns the Ethernet address of a device, or `None` if it has another kind of address.
+pub(crate) fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[u8; 6]>> {
+    let mut request = request(name)?;
+    ioctl(socket, libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is valid numbers.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let bytes = std::array::from_fn(|at| address.sa_data[at].cast_unsigned());
+    Ok((address.sa_family == libc::ARPHRD_ETHER).then_some(bytes))
+}
+
+/// Brings a device up. Leaves it down if this user may not.
+pub(crate) fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut request = request(name)?;
+    ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    if i32::from(flags) & libc::IFF_UP != 0 {
+        return Ok(());
+    }
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    match ioctl(socket, libc::SIOCSIFFLAGS, &mut request) {
+        // The owner of a persistent device may use it without the right to bring it up. An administrator has to do so.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        other => other,
+    }
+}
+
+/// Returns a request about the device `name`.
+///
+/// # Errors
+/// No device can have this name.
+pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
+    // With `%d` in a name, the kernel would choose a number.
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', '\0']) {
+        let what = format!("{name:?} is not a network device's name: write 1 to 15 bytes without \"/\" and \"%\"");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that the kernel does not follow.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// Makes a request by any socket, or by a TAP device.
+pub(crate) fn ioctl<N>(fd: BorrowedFd<'_>, number: N, request: &mut libc::ifreq) -> io::Result<()>
+where
+    libc::Ioctl: TryFrom<N>,
+{
+    let number = libc::Ioctl::try_from(number).map_err(|_| io::Error::other("not a number of an ioctl"))?;
+    // SAFETY: every request number used in this crate (TUNSETIFF, TUNGETIFF and those of netdevice(7)) takes one ifreq,
+    // and `request` outlives the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_would_change_or_cut_off_are_refused() {
+        for name in ["", "tap%d", "a/b", "a\0b", "sixteen-letters!"] {
+            let Err(error) = request(name) else { panic!("{name:?} should be refused") };
+            assert!(error.to_string().contains("write 1 to 15 bytes"), "{error}");
+        }
+        assert!(request("fifteen-letters").is_ok());
+    }
+}

@@ -1,0 +1,179 @@
+//! Frames from a device.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ringway_memory::Mapping;
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, PortFault, WakeOn};
+use rustix::net::sockopt::socket_error;
+use rustix::net::xdp::XdpDescOptions;
+use rustix::net::{RecvFlags, recv};
+
+use super::events::DeviceEvents;
+use super::program::Attached;
+use super::queue::{CHUNK, piece};
+use super::ring::{Consumer, Producer};
+
+/// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
+const MAX_PIECES: usize = 64;
+
+/// The receiving half of a queue.
+pub(super) struct Receiver {
+    pub(super) socket: Arc<OwnedFd>,
+    pub(super) memory: Arc<Mapping>,
+    pub(super) ring: Consumer<2>,
+    pub(super) fill: Producer<1>,
+    /// Entries that were taken, and whose chunks the kernel does not have yet.
+    taken: usize,
+}
+
+/// An entry of the receive ring: `struct xdp_desc`.
+struct Entry {
+    address: u64,
+    len: u32,
+    continues: bool,
+}
+
+impl Entry {
+    #[inline]
+    fn of([address, rest]: [u64; 2]) -> Entry {
+        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
+        Entry { address, len: rest as u32, continues: options.contains(XdpDescOptions::XDP_PKT_CONTD) }
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(socket: Arc<OwnedFd>, memory: Arc<Mapping>, ring: Consumer<2>, fill: Producer<1>) -> Receiver {
+        Receiver { socket, memory, ring, fill, taken: 0 }
+    }
+
+    /// Returns the number of entries of the frame that begins `ahead` entries behind the next one, if its last one is there.
+    #[inline]
+    fn pieces(&self, ahead: usize, available: usize) -> Option<usize> {
+        let last = (ahead..available).find(|&entry| !Entry::of(self.ring.peek(entry)).continues)?;
+        Some(last + 1 - ahead)
+    }
+
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
+        let available = self.ring.available();
+        let mut ahead = 0;
+        while batch.room() > 0
+            && let Some(pieces) = self.pieces(ahead, available)
+        {
+            let entry = |index| Entry::of(self.ring.peek(index));
+            let view = |index| {
+                let Entry { address, len, .. } = entry(index);
+                piece(&self.memory, address, len)
+            };
+            let frame = ahead..ahead + pieces;
+            ahead += pieces;
+            if pieces == 1 {
+                match view(frame.start) {
+                    Some(whole) => batch.push(whole, whole.len()),
+                    None => batch.refuse(DropReason::BadBuffer),
+                }
+            } else if pieces > MAX_PIECES {
+                batch.refuse(DropReason::Oversize);
+            } else if frame.clone().any(|index| view(index).is_none()) {
+                batch.refuse(DropReason::BadBuffer);
+            } else {
+                batch.push_pieces(frame.filter_map(view));
+            }
+        }
+        self.taken = ahead;
+    }
+
+    /// Gives the chunks of the taken entries back to the kernel.
+    fn release(&mut self) {
+        let chunks = std::mem::take(&mut self.taken);
+        if chunks == 0 {
+            return;
+        }
+        let free = self.fill.free();
+        for entry in 0..chunks.min(free) {
+            let Entry { address, .. } = Entry::of(self.ring.peek(entry));
+            self.fill.put([address - address % CHUNK as u64]);
+        }
+        self.ring.advance(chunks);
+        self.ring.release();
+        if self.fill.publish() && self.fill.needs_wakeup() {
+            // The driver waits for chunks. An error shows at the next look at the socket.
+            let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// Returns true if the device is gone.
+    fn is_lost(&self) -> bool {
+        !matches!(socket_error(&self.socket), Ok(Ok(())))
+    }
+}
+
+/// The input of an XDP port: a round takes frames of each queue in turn.
+pub(super) struct XdpInput {
+    queues: Vec<Receiver>,
+    /// The queue that comes first.
+    turn: usize,
+    /// The device is gone.
+    is_lost: bool,
+    events: DeviceEvents,
+    _attached: Attached,
+}
+
+impl XdpInput {
+    pub(super) fn new(queues: Vec<Receiver>, events: DeviceEvents, attached: Attached) -> XdpInput {
+        XdpInput { queues, turn: 0, is_lost: false, events, _attached: attached }
+    }
+}
+
+impl Input for XdpInput {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        if self.is_lost {
+            return Err(PortFault::DeviceLost);
+        }
+        let turn = self.turn;
+        self.turn = (turn + 1) % self.queues.len();
+        let (first, last) = self.queues.split_at_mut(turn);
+        for queue in last.iter_mut().chain(first) {
+            queue.collect(batch);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.queues.iter_mut().for_each(Receiver::release);
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        for queue in &mut self.queues {
+            let available = queue.ring.available();
+            let mut ahead = 0;
+            while discarded.frames < most as u64
+                && let Some(pieces) = queue.pieces(ahead, available)
+            {
+                let lens = (ahead..ahead + pieces).map(|entry| u64::from(Entry::of(queue.ring.peek(entry)).len));
+                discarded.bytes += lens.sum::<u64>();
+                discarded.frames += 1;
+                ahead += pieces;
+            }
+            queue.taken = ahead;
+            queue.release();
+        }
+        Ok(discarded)
+    }
+
+    #[inline]
+    fn pending(&mut self) -> bool {
+        self.is_lost || self.queues.iter().any(|queue| queue.ring.has_entries())
+    }
+
+    /// The kernel reports frames by the sockets' readiness, and devices that go by events.
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        if self.events.take() {
+            self.is_lost = self.is_lost || self.queues.iter().any(Receiver::is_lost);
+        }
+        Armed::with_kick(self.pending())
+    }
+
+    fn disarm(&mut self) {}
+}

@@ -1,0 +1,185 @@
+//! XDP ports: a network device as a port of the switch, by AF_XDP (Linux, Documentation/networking/af_xdp.rst).
+//!
+//! Each receive queue of the device has a socket with memory that the kernel shares. Frames from the device are forwarded from there,
+//! and frames to the device are copied there, once. A poller reads the receive rings in memory, as the Virtualization Polling Engine
+//! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
+//!
+//! - `program`: which frames come to the sockets, and which the host keeps. `queue`: a socket. `ring`: its rings. `events`: the
+//!   device goes.
+
+mod events;
+mod input;
+mod output;
+mod program;
+mod queue;
+mod ring;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringway_engine::Signal;
+use ringway_switch::{Bell, CallReason, CallResult};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+
+use crate::netdevice;
+use crate::port_io::PortIo;
+use events::DeviceEvents;
+use input::{Receiver, XdpInput};
+use output::XdpOutput;
+use program::{Attached, Host, Place, Sockets};
+use queue::{Queue, Transfer};
+
+/// Most queues of a device that have sockets.
+const MAX_QUEUES: u32 = 64;
+
+/// Settings of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Name of the device.
+    pub device: String,
+    /// How frames get from the device to the port.
+    pub mode: Mode,
+    /// The host's stack keeps frames to the device's own address and group frames.
+    pub host: bool,
+}
+
+/// How frames get from the device to the port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The first of the following that the device has.
+    #[default]
+    Auto,
+    /// The device reads and writes the port's memory.
+    ZeroCopy,
+    /// The driver gives frames early, and the kernel copies them.
+    Copy,
+    /// The kernel's stack gives frames, and the kernel copies them: every device has this.
+    Generic,
+}
+
+impl Mode {
+    /// The modes that are tried.
+    fn tries(self) -> &'static [(Mode, Place, Transfer)] {
+        const ALL: [(Mode, Place, Transfer); 3] = [
+            (Mode::ZeroCopy, Place::Driver, Transfer::ZeroCopy),
+            (Mode::Copy, Place::Driver, Transfer::Copy),
+            (Mode::Generic, Place::Stack, Transfer::Copy),
+        ];
+        match self {
+            Mode::Auto => &ALL,
+            Mode::ZeroCopy => &ALL[..1],
+            Mode::Copy => &ALL[1..2],
+            Mode::Generic => &ALL[2..],
+        }
+    }
+}
+
+/// An open port.
+pub struct XdpPort {
+    /// The parts that the switch and the engine take.
+    pub sides: PortIo,
+    /// The mode that the device has.
+    pub mode: Mode,
+    /// Number of queues.
+    pub queues: usize,
+}
+
+/// Makes a port of a device in the network namespace of the calling thread.
+///
+/// # Errors
+/// The device cannot be used. The error says why, and what would help.
+pub fn open(settings: &Settings) -> io::Result<XdpPort> {
+    let name = settings.device.as_str();
+    let failed = |what: &str, error: &io::Error| {
+        io::Error::new(error.kind(), format!("network device \"{name}\": cannot {what}: {}", help(error)))
+    };
+    let socket = netdevice::socket()?;
+    let device = netdevice::index(name, socket.as_fd()).map_err(|error| failed("find it", &error))?;
+    let address = netdevice::address(name, socket.as_fd()).map_err(|error| failed("look at it", &error))?;
+    let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
+    netdevice::bring_up(name, socket.as_fd()).map_err(|error| failed("bring it up", &error))?;
+    let host = if settings.host { Host::Keeps(address) } else { Host::Nothing };
+    let mut last = io::Error::from(io::ErrorKind::Unsupported);
+    for &(mode, place, transfer) in settings.mode.tries() {
+        match open_mode(device, host, place, transfer) {
+            Ok(sides) => return Ok(XdpPort { mode, queues: sides.1, sides: sides.0 }),
+            Err(error) => last = error,
+        }
+        // Another mode would be refused, too.
+        if matches!(Errno::from_io_error(&last), Some(Errno::BUSY | Errno::PERM | Errno::NOBUFS)) {
+            break;
+        }
+    }
+    Err(failed("attach to it", &last))
+}
+
+/// Opens sockets for all queues of a device, and attaches the program that gives them frames.
+fn open_mode(device: u32, host: Host, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
+    let mut queues = Vec::new();
+    for queue in 0..MAX_QUEUES {
+        match Queue::open(device, queue, transfer) {
+            Ok(opened) => queues.push(opened),
+            // The device has no more queues.
+            Err(error) if queue > 0 && Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let sockets = Sockets::new(queues.len() as u32)?;
+    let ready = epoll::create(CreateFlags::CLOEXEC)?;
+    for (queue, opened) in (0..).zip(&queues) {
+        sockets.set(queue, opened.socket.as_fd())?;
+        epoll::add(&ready, &opened.socket, EventData::new_u64(queue.into()), EventFlags::IN)?;
+    }
+    let events = DeviceEvents::new()?;
+    epoll::add(&ready, &events, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
+    let attached = Attached::new(device, &sockets, host, place)?;
+    Ok(sides(queues, ready, events, attached))
+}
+
+fn sides(queues: Vec<Queue>, ready: OwnedFd, events: DeviceEvents, attached: Attached) -> (PortIo, usize) {
+    let count = queues.len();
+    let mut receivers = Vec::new();
+    let mut output = None;
+    for queue in queues {
+        let Queue { socket, memory, receive, fill, transmit, completion, takes_pieces } = queue;
+        output
+            .get_or_insert_with(|| XdpOutput::new(socket.clone(), memory.clone(), transmit, completion, takes_pieces));
+        receivers.push(Receiver::new(socket, memory, receive, fill));
+    }
+    let output = output.expect("a device has a queue");
+    let input = XdpInput::new(receivers, events, attached);
+    (
+        PortIo {
+            input: Box::new(input),
+            output: Box::new(output),
+            bell: Box::new(NoBell),
+            signal: Signal::Kick(ready),
+        },
+        count,
+    )
+}
+
+/// Says what to do about an error of the kernel.
+fn help(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "this user may not: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned()
+        }
+        Some(Errno::BUSY) => {
+            "it has another XDP program, or another socket has one of its queues: end that program (ip link set DEVICE xdp off)".to_owned()
+        }
+        Some(Errno::NOBUFS) => "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned(),
+        Some(Errno::AFNOSUPPORT) => "this kernel has no XDP sockets (CONFIG_XDP_SOCKETS)".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// A bell without effect: `deliver` has the kernel send.
+struct NoBell;
+
+impl Bell for NoBell {
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
+    }
+}

@@ -1,0 +1,110 @@
+//! A queue of a device: an XDP socket with its four rings, and the memory of its frames (UMEM).
+//!
+//! The memory is cut into chunks of [`CHUNK`] bytes. The first [`RECEIVE`] of them are for frames from the device: the kernel has
+//! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_memory::{Mapping, View};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+    XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with};
+
+use super::ring::{Consumer, Producer};
+
+/// Bytes of a chunk. The kernel leaves 256 bytes before a received frame, so that a chunk takes 1,792.
+pub(super) const CHUNK: usize = 2048;
+/// Chunks for frames from the device. They and those of the other direction take 6 MiB.
+pub(super) const RECEIVE: u32 = 2048;
+/// Chunks for frames to the device.
+pub(super) const TRANSMIT: u32 = 1024;
+
+/// How frames get between the device and the socket's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// The device writes and reads the socket's memory.
+    ZeroCopy,
+    /// The kernel copies each frame.
+    Copy,
+}
+
+/// The parts of one queue.
+pub(super) struct Queue {
+    pub(super) socket: Arc<OwnedFd>,
+    pub(super) memory: Arc<Mapping>,
+    pub(super) receive: Consumer<2>,
+    pub(super) fill: Producer<1>,
+    pub(super) transmit: Producer<2>,
+    pub(super) completion: Consumer<1>,
+    /// Frames may have several pieces (Linux 6.6).
+    pub(super) takes_pieces: bool,
+}
+
+impl Queue {
+    /// Opens a socket for this queue of a device.
+    ///
+    /// # Errors
+    /// `EINVAL`: the device has no such queue. `EBUSY`: another socket has it. `EOPNOTSUPP`: no transfer of this kind.
+    pub(super) fn open(device: u32, queue: u32, transfer: Transfer) -> io::Result<Queue> {
+        match Self::bound(device, queue, transfer, true) {
+            // Before Linux 6.6, or a driver without them.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
+                Self::bound(device, queue, transfer, false)
+            }
+            other => other,
+        }
+    }
+
+    fn bound(device: u32, queue: u32, transfer: Transfer, takes_pieces: bool) -> io::Result<Queue> {
+        let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let bytes = (RECEIVE + TRANSMIT) as usize * CHUNK;
+        let memory = Arc::new(Mapping::private(bytes)?);
+        let registration = XdpUmemReg {
+            addr: memory.whole().as_ptr() as u64,
+            len: bytes as u64,
+            chunk_size: CHUNK as u32,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(&socket, registration)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, RECEIVE)?;
+        sockopt::set_xdp_umem_completion_ring_size(&socket, TRANSMIT)?;
+        sockopt::set_xdp_rx_ring_size(&socket, RECEIVE)?;
+        sockopt::set_xdp_tx_ring_size(&socket, TRANSMIT)?;
+        let at = sockopt::xdp_mmap_offsets(&socket)?;
+        let fd = socket.as_fd();
+        let receive = Consumer::map(fd, XDP_PGOFF_RX_RING, &at.rx, RECEIVE)?;
+        let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RECEIVE)?;
+        let transmit = Producer::map(fd, XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
+        let completion = Consumer::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, TRANSMIT)?;
+        (0..RECEIVE).for_each(|chunk| fill.put([u64::from(chunk) * CHUNK as u64]));
+        fill.publish();
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        flags |= match transfer {
+            Transfer::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Transfer::Copy => SocketAddrXdpFlags::XDP_COPY,
+        };
+        flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
+        bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
+        Ok(Queue { socket: Arc::new(socket), memory, receive, fill, transmit, completion, takes_pieces })
+    }
+}
+
+/// Returns the bytes at an address that the kernel has named, if they are in the memory.
+#[inline]
+pub(super) fn piece(memory: &Mapping, address: u64, len: u32) -> Option<View<'_>> {
+    memory.view(usize::try_from(address).ok()?, len as usize)
+}
+
+/// Has the kernel look at the transmit ring. In copy mode it sends some of the frames, and only in this call.
+#[inline]
+pub(super) fn kick(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    send(socket, &[], SendFlags::DONTWAIT).map(|_| ())
+}

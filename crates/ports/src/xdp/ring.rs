@@ -1,0 +1,146 @@
+//! The rings that a socket shares with the kernel (Linux, Documentation/networking/af_xdp.rst, "Rings"): one side produces, the
+//! other consumes, and each publishes its free-running index.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ringway_memory::{Kept, Mapping};
+use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+
+/// What both sides of a ring have: its words, with `WORDS` words of 64 bits for an entry.
+struct Ring<const WORDS: usize> {
+    producer: Kept<AtomicU32>,
+    consumer: Kept<AtomicU32>,
+    flags: Kept<AtomicU32>,
+    words: Kept<[AtomicU64]>,
+    slots: u32,
+    /// The index of this side: entries up to it are published.
+    published: u32,
+    /// The other side's index, as it was last read.
+    seen: u32,
+}
+
+impl<const WORDS: usize> Ring<WORDS> {
+    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket.
+    fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
+        let flags = at.flags.ok_or_else(|| io::Error::other("this kernel has no wake-up flags: Linux 5.4 has them"))?;
+        let bytes = at.desc as usize + slots as usize * WORDS * 8;
+        let mapping = Arc::new(Mapping::shared_at(socket, page, bytes)?);
+        let word = |offset: u64| Kept::new(&mapping, |all| all.view(offset as usize, 4)?.words32()?.first());
+        let words = Kept::new(&mapping, |all| all.view(at.desc as usize, slots as usize * WORDS * 8)?.words64());
+        let found = || Some((word(at.producer)?, word(at.consumer)?, word(flags)?, words?));
+        let (producer, consumer, flags, words) =
+            found().ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
+        Ok(Ring { producer, consumer, flags, words, slots, published: 0, seen: 0 })
+    }
+
+    /// Returns the words of the entry with this index.
+    #[inline]
+    fn entry(&self, index: u32) -> &[AtomicU64; WORDS] {
+        let at = (index & (self.slots - 1)) as usize * WORDS;
+        self.words[at..].first_chunk().expect("the index is within the ring")
+    }
+}
+
+/// A ring that this process fills: the fill ring (`WORDS` is 1) or the transmit ring (2).
+pub(super) struct Producer<const WORDS: usize> {
+    ring: Ring<WORDS>,
+    /// The next entry to be written.
+    next: u32,
+}
+
+impl<const WORDS: usize> Producer<WORDS> {
+    pub(super) fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
+        Ok(Producer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
+    }
+
+    /// Returns how many entries can be written.
+    #[inline]
+    pub(super) fn free(&mut self) -> usize {
+        self.ring.seen = self.ring.consumer.load(Ordering::Acquire);
+        self.ring.slots.saturating_sub(self.next.wrapping_sub(self.ring.seen)) as usize
+    }
+
+    /// Returns how many published entries the kernel has not taken.
+    #[inline]
+    pub(super) fn queued(&self) -> u32 {
+        self.ring.published.wrapping_sub(self.ring.consumer.load(Ordering::Acquire)).min(self.ring.slots)
+    }
+
+    /// Writes the next entry. The caller has asked [`Producer::free`].
+    #[inline]
+    pub(super) fn put(&mut self, words: [u64; WORDS]) {
+        for (to, from) in self.ring.entry(self.next).iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Gives the kernel the entries that were written. Returns false if there were none.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        if self.next == self.ring.published {
+            return false;
+        }
+        self.ring.published = self.next;
+        self.ring.producer.store(self.next, Ordering::Release);
+        true
+    }
+
+    /// Returns true if the kernel takes the entries only after a system call.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        let flags = XdpRingFlags::from_bits_retain(self.ring.flags.load(Ordering::Relaxed));
+        flags.contains(XdpRingFlags::XDP_RING_NEED_WAKEUP)
+    }
+}
+
+/// A ring that the kernel fills: the receive ring (`WORDS` is 2) or the completion ring (1).
+pub(super) struct Consumer<const WORDS: usize> {
+    ring: Ring<WORDS>,
+    /// The next entry to be read.
+    next: u32,
+}
+
+impl<const WORDS: usize> Consumer<WORDS> {
+    pub(super) fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
+        Ok(Consumer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
+    }
+
+    /// Returns true if there are entries.
+    #[inline]
+    pub(super) fn has_entries(&self) -> bool {
+        self.ring.producer.load(Ordering::Relaxed) != self.next
+    }
+
+    /// Returns how many entries can be read.
+    #[inline]
+    pub(super) fn available(&mut self) -> usize {
+        self.ring.seen = self.ring.producer.load(Ordering::Acquire);
+        self.ring.seen.wrapping_sub(self.next).min(self.ring.slots) as usize
+    }
+
+    /// Reads the entry that is `ahead` entries behind the next one, and leaves it. The caller has asked [`Consumer::available`].
+    #[inline]
+    pub(super) fn peek(&self, ahead: usize) -> [u64; WORDS] {
+        let entry = self.ring.entry(self.next.wrapping_add(ahead as u32));
+        std::array::from_fn(|word| entry[word].load(Ordering::Relaxed))
+    }
+
+    /// Takes entries that were read. The kernel may write them again after [`Consumer::release`].
+    #[inline]
+    pub(super) fn advance(&mut self, entries: usize) {
+        self.next = self.next.wrapping_add(entries as u32);
+    }
+
+    /// Gives the kernel the entries that were taken.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.next != self.ring.published {
+            self.ring.published = self.next;
+            self.ring.consumer.store(self.next, Ordering::Release);
+        }
+    }
+}
