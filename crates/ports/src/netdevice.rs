@@ -28,6 +28,25 @@ pub(crate) fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[
     Ok((address.sa_family == libc::ARPHRD_ETHER).then_some(bytes))
 }
 
+/// Returns the name of a device's driver.
+pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
+    /// `struct ethtool_drvinfo` (`include/uapi/linux/ethtool.h`).
+    #[repr(C)]
+    struct DriverInfo {
+        command: u32,
+        driver: [u8; 32],
+        others: [u8; 160],
+    }
+    const GET_DRIVER_INFO: u32 = 3;
+    let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], others: [0; 160] };
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // `info` has the bytes that this command writes, and outlives the call.
+    ioctl(socket, libc::SIOCETHTOOL, &mut request)?;
+    let name = info.driver.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
 /// Brings a device up. Leaves it down if this user may not.
 pub(crate) fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;

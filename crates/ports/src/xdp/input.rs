@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringway_memory::Mapping;
-use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, PortFault, WakeOn};
+use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::socket_error;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
 use super::events::DeviceEvents;
+use super::partial::partial_checksum;
 use super::program::Attached;
 use super::queue::{CHUNK, piece};
 use super::ring::{Consumer, Producer};
@@ -23,6 +24,8 @@ pub(super) struct Receiver {
     pub(super) memory: Arc<Mapping>,
     pub(super) ring: Consumer<2>,
     pub(super) fill: Producer<1>,
+    /// Frames may come from the local kernel, with incomplete checksums.
+    is_local: bool,
     /// Entries that were taken, and whose chunks the kernel does not have yet.
     taken: usize,
 }
@@ -43,8 +46,25 @@ impl Entry {
 }
 
 impl Receiver {
-    pub(super) fn new(socket: Arc<OwnedFd>, memory: Arc<Mapping>, ring: Consumer<2>, fill: Producer<1>) -> Receiver {
-        Receiver { socket, memory, ring, fill, taken: 0 }
+    pub(super) fn new(
+        socket: Arc<OwnedFd>,
+        memory: Arc<Mapping>,
+        ring: Consumer<2>,
+        fill: Producer<1>,
+        is_local: bool,
+    ) -> Receiver {
+        Receiver { socket, memory, ring, fill, is_local, taken: 0 }
+    }
+
+    /// Returns what is left to do for a frame that begins with these bytes.
+    #[inline]
+    fn offload(&self, first: View<'_>) -> Option<Offload> {
+        if !self.is_local {
+            return None;
+        }
+        let mut head = Head([0; HEAD_BYTES]);
+        let len = first.read_head(first.len(), &mut head);
+        partial_checksum(&head.0[..len])
     }
 
     /// Returns the number of entries of the frame that begins `ahead` entries behind the next one, if its last one is there.
@@ -68,14 +88,17 @@ impl Receiver {
             let frame = ahead..ahead + pieces;
             ahead += pieces;
             if pieces == 1 {
-                match view(frame.start) {
-                    Some(whole) => batch.push(whole, whole.len()),
+                match view(frame.start).map(|whole| (whole, self.offload(whole))) {
+                    Some((whole, None)) => batch.push(whole, whole.len()),
+                    Some((whole, Some(offload))) => batch.push_offloaded(whole, whole.len(), offload),
                     None => batch.refuse(DropReason::BadBuffer),
                 }
             } else if pieces > MAX_PIECES {
                 batch.refuse(DropReason::Oversize);
             } else if frame.clone().any(|index| view(index).is_none()) {
                 batch.refuse(DropReason::BadBuffer);
+            } else if let Some(offload) = view(frame.start).and_then(|first| self.offload(first)) {
+                batch.push_pieces_offloaded(frame.filter_map(view), offload);
             } else {
                 batch.push_pieces(frame.filter_map(view));
             }

@@ -5,11 +5,12 @@
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. `queue`: a socket. `ring`: its rings. `events`: the
-//!   device goes.
+//!   device goes. `partial`: frames of the local kernel without a checksum.
 
 mod events;
 mod input;
 mod output;
+mod partial;
 mod program;
 mod queue;
 mod ring;
@@ -99,10 +100,12 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let address = netdevice::address(name, socket.as_fd()).map_err(|error| failed("look at it", &error))?;
     let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
     netdevice::bring_up(name, socket.as_fd()).map_err(|error| failed("bring it up", &error))?;
+    // Physical devices give complete frames.
+    let is_local = netdevice::driver(name, socket.as_fd()).is_ok_and(|driver| driver == "veth");
     let host = if settings.host { Host::Keeps(address) } else { Host::Nothing };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
-        match open_mode(device, host, place, transfer) {
+        match open_mode(&Target { device, host, is_local }, place, transfer) {
             Ok(sides) => return Ok(XdpPort { mode, queues: sides.1, sides: sides.0 }),
             Err(error) => last = error,
         }
@@ -114,8 +117,18 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     Err(failed("attach to it", &last))
 }
 
+/// What a port is attached to.
+struct Target {
+    /// The device's number.
+    device: u32,
+    host: Host,
+    /// Frames may come from the local kernel, with incomplete checksums.
+    is_local: bool,
+}
+
 /// Opens sockets for all queues of a device, and attaches the program that gives them frames.
-fn open_mode(device: u32, host: Host, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
+fn open_mode(target: &Target, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
+    let &Target { device, host, is_local } = target;
     let mut queues = Vec::new();
     for queue in 0..MAX_QUEUES {
         match Queue::open(device, queue, transfer) {
@@ -134,10 +147,16 @@ fn open_mode(device: u32, host: Host, place: Place, transfer: Transfer) -> io::R
     let events = DeviceEvents::new()?;
     epoll::add(&ready, &events, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
     let attached = Attached::new(device, &sockets, host, place)?;
-    Ok(sides(queues, ready, events, attached))
+    let input = |receivers| XdpInput::new(receivers, events, attached);
+    Ok(sides(queues, is_local, ready, input))
 }
 
-fn sides(queues: Vec<Queue>, ready: OwnedFd, events: DeviceEvents, attached: Attached) -> (PortIo, usize) {
+fn sides(
+    queues: Vec<Queue>,
+    is_local: bool,
+    ready: OwnedFd,
+    input: impl FnOnce(Vec<Receiver>) -> XdpInput,
+) -> (PortIo, usize) {
     let count = queues.len();
     let mut receivers = Vec::new();
     let mut output = None;
@@ -145,13 +164,12 @@ fn sides(queues: Vec<Queue>, ready: OwnedFd, events: DeviceEvents, attached: Att
         let Queue { socket, memory, receive, fill, transmit, completion, takes_pieces } = queue;
         output
             .get_or_insert_with(|| XdpOutput::new(socket.clone(), memory.clone(), transmit, completion, takes_pieces));
-        receivers.push(Receiver::new(socket, memory, receive, fill));
+        receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
     }
     let output = output.expect("a device has a queue");
-    let input = XdpInput::new(receivers, events, attached);
     (
         PortIo {
-            input: Box::new(input),
+            input: Box::new(input(receivers)),
             output: Box::new(output),
             bell: Box::new(NoBell),
             signal: Signal::Kick(ready),
