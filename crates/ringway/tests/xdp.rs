@@ -1,0 +1,97 @@
+//! A network device as a port of the switch, by AF_XDP. The device is one end of a veth pair; the other end is "the wire".
+
+use ringway_scenes::namespace::Namespace;
+use ringway_scenes::{Daemon, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The device `x0` in a namespace of its own, the wire's station 10.78.0.1 behind it, and the namespace of a TAP port with 10.78.0.2.
+struct Wire {
+    // Dropped first, so that its TAP device goes before its namespace.
+    daemon: Daemon,
+    nic: Namespace,
+    wire: Namespace,
+    vm: Namespace,
+}
+
+impl Wire {
+    fn new(keys: &str) -> Self {
+        let (nic, wire, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
+        join(&nic, &wire);
+        let daemon = Daemon::start(&format!(
+            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nkind = \"xdp\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
+             [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
+            nic.name, vm.name
+        ));
+        vm.ok("ip", &["addr", "add", "10.78.0.2/24", "dev", "t0"]);
+        Self { daemon, nic, wire, vm }
+    }
+
+    fn drops(&self, port: &str) -> Value {
+        self.daemon.port(port)["drops"].clone()
+    }
+}
+
+/// Makes the veth pair.
+fn join(nic: &Namespace, wire: &Namespace) {
+    nic.ok("ip", &["link", "add", "x0", "type", "veth", "peer", "name", "w0", "netns", &wire.name]);
+    wire.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "w0"]);
+    wire.ok("ip", &["link", "set", "w0", "up"]);
+    nic.ok("ip", &["link", "set", "x0", "up"]);
+}
+
+/// Sends a stream from `from` to the wire's station, or in the other direction, and returns the bytes that arrived.
+fn stream(wire: &Wire, more: &[&str]) -> u64 {
+    let server = wire.wire.start("iperf3", &["-s", "-1", "--forceflush"], "Server listening");
+    let said = wire.vm.ok("iperf3", &[&["-c", "10.78.0.1", "-J", "-n", "16M"], more].concat());
+    server.finish();
+    let report: Value = serde_json::from_str(&said).unwrap();
+    report["end"]["sum_received"]["bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
+    for mode in ["auto", "copy", "generic"] {
+        let wire = Wire::new(&format!("host = false\nmode = \"{mode}\""));
+        wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
+        assert_eq!(wire.drops("nic"), serde_json::json!({}), "{mode}");
+        // The kernel of the wire's station leaves checksums to its device, and the switch completes them.
+        for more in [&[][..], &["-R"]] {
+            assert!(stream(&wire, more) > 8_000_000, "{mode} {more:?}");
+        }
+    }
+}
+
+#[test]
+fn a_device_without_zero_copy_refuses_it() {
+    let (nic, wire) = (Namespace::new(), Namespace::new());
+    join(&nic, &wire);
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let netns = format!("netns={}", nic.name);
+    let said =
+        daemon.ringway(&["port", "add", "nic", "switch=lan0", "kind=xdp", "device=x0", &netns, "mode=zero-copy"]);
+    assert!(said.code != Some(0) && said.err.contains("\"x0\": cannot attach to it"), "{} {}", said.out, said.err);
+}
+
+#[test]
+fn a_port_fails_with_its_device_and_is_back_with_it() {
+    let wire = Wire::new("host = false");
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+    wire.nic.ok("ip", &["link", "del", "x0"]);
+    wire.daemon.until_state("nic", "failed");
+    join(&wire.nic, &wire.wire);
+    wire.daemon.until_state("nic", "up");
+    wire.vm.ok("ip", &["neigh", "flush", "all"]);
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+}
+
+#[test]
+fn the_host_has_its_device_back_when_the_switch_is_killed() {
+    let wire = Wire::new("host = false");
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+    wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
+    assert_ne!(wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code, Some(0), "the switch has all frames");
+    wire.daemon.signal(Signal::KILL);
+    let reached = || wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code == Some(0);
+    until("the host has its device back", reached);
+}
