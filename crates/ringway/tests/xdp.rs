@@ -95,3 +95,28 @@ fn the_host_has_its_device_back_when_the_switch_is_killed() {
     let reached = || wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code == Some(0);
     until("the host has its device back", reached);
 }
+
+#[test]
+fn the_host_keeps_its_own_frames_and_shares_group_frames() {
+    let wire = Wire::new("");
+    wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
+    // Each asks for the address of the others by broadcast: the requests come to the host and to the switch.
+    wire.wire.ping(20, &["-i", "0.002", "10.78.0.3"]);
+    wire.vm.ping(20, &["-i", "0.002", "10.78.0.1"]);
+    wire.wire.ok("ip", &["neigh", "flush", "all"]);
+    wire.wire.ping(20, &["-i", "0.002", "10.78.0.2"]);
+    wire.nic.ping(20, &["-i", "0.002", "10.78.0.1"]);
+    assert_eq!(wire.drops("nic"), serde_json::json!({}));
+    // What the host keeps does not reach the switch: the requests and answers for the host, and frames for other stations alone.
+    let seen = wire.daemon.port("nic")["in"]["frames"].as_u64().unwrap();
+    assert!(seen < 50, "{seen} frames, 40 of them echo requests and answers");
+}
+
+#[test]
+fn the_device_is_promiscuous_while_it_is_a_port() {
+    let wire = Wire::new("");
+    let promiscuous = || wire.nic.ok("ip", &["-d", "link", "show", "x0"]).contains("promiscuity 1");
+    assert!(promiscuous());
+    wire.daemon.ok(&["port", "del", "nic"]);
+    until("the device is as before", || !promiscuous());
+}

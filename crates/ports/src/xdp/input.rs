@@ -10,6 +10,7 @@ use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
 use super::events::DeviceEvents;
+use super::packet::PacketSocket;
 use super::partial::partial_checksum;
 use super::program::Attached;
 use super::queue::{CHUNK, piece};
@@ -139,12 +140,18 @@ pub(super) struct XdpInput {
     /// The device is gone.
     is_lost: bool,
     events: DeviceEvents,
+    packets: PacketSocket,
     _attached: Attached,
 }
 
 impl XdpInput {
-    pub(super) fn new(queues: Vec<Receiver>, events: DeviceEvents, attached: Attached) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, events, _attached: attached }
+    pub(super) fn new(
+        queues: Vec<Receiver>,
+        events: DeviceEvents,
+        packets: PacketSocket,
+        attached: Attached,
+    ) -> XdpInput {
+        XdpInput { queues, turn: 0, is_lost: false, events, packets, _attached: attached }
     }
 }
 
@@ -159,11 +166,13 @@ impl Input for XdpInput {
         for queue in last.iter_mut().chain(first) {
             queue.collect(batch);
         }
+        self.packets.collect(batch);
         Ok(())
     }
 
     fn release(&mut self) {
         self.queues.iter_mut().for_each(Receiver::release);
+        self.packets.release();
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -182,12 +191,13 @@ impl Input for XdpInput {
             queue.taken = ahead;
             queue.release();
         }
+        self.packets.discard(most as u64, &mut discarded);
         Ok(discarded)
     }
 
     #[inline]
     fn pending(&mut self) -> bool {
-        self.is_lost || self.queues.iter().any(|queue| queue.ring.has_entries())
+        self.is_lost || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
     }
 
     /// The kernel reports frames by the sockets' readiness, and devices that go by events.

@@ -5,11 +5,13 @@
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. `queue`: a socket. `ring`: its rings. `events`: the
-//!   device goes. `partial`: frames of the local kernel without a checksum.
+//!   device goes. `packet`: group frames, which the host keeps, and promiscuity. `partial`: frames of
+//!   the local kernel without a checksum.
 
 mod events;
 mod input;
 mod output;
+mod packet;
 mod partial;
 mod program;
 mod queue;
@@ -28,6 +30,7 @@ use crate::port_io::PortIo;
 use events::DeviceEvents;
 use input::{Receiver, XdpInput};
 use output::XdpOutput;
+use packet::PacketSocket;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 
@@ -146,8 +149,10 @@ fn open_mode(target: &Target, place: Place, transfer: Transfer) -> io::Result<(P
     }
     let events = DeviceEvents::new()?;
     epoll::add(&ready, &events, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
+    let packets = PacketSocket::open(device, host != Host::Nothing)?;
+    epoll::add(&ready, &packets, EventData::new_u64(u64::from(MAX_QUEUES) + 1), EventFlags::IN)?;
     let attached = Attached::new(device, &sockets, host, place)?;
-    let input = |receivers| XdpInput::new(receivers, events, attached);
+    let input = |receivers| XdpInput::new(receivers, events, packets, attached);
     Ok(sides(queues, is_local, ready, input))
 }
 
