@@ -64,6 +64,15 @@ impl<T> Guarded<T> {
 pub(crate) struct Held<'a> {
     lock: &'a Lock,
     holder: u64,
+    is_taken_over: bool,
+}
+
+impl Held<'_> {
+    /// Returns true if the holder before has not reached the end of its section.
+    #[inline]
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
 }
 
 /// A lock that this thread found itself to hold: its address, its word, and the time of the first look, in nanoseconds.
@@ -137,8 +146,9 @@ fn is_alive(holder: u64, own: u64) -> bool {
     }
     let thread = holder & ((1 << THREAD_BITS) - 1);
     // SAFETY: signal 0 is none: the kernel only looks for the thread.
-    let found = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
-    found == 0 || crate::errno::get() != libc::ESRCH
+    crate::errno::kept(
+        || unsafe { libc::syscall(libc::SYS_tkill, thread, 0) } == 0 || crate::errno::get() != libc::ESRCH,
+    )
 }
 
 impl Lock {
@@ -172,39 +182,37 @@ impl Lock {
     #[inline(always)]
     fn take_after(&self, most: u32) -> Option<Held<'_>> {
         let holder = own() | place();
-        if !self.try_replace(0, holder) && !self.wait(holder, most) {
-            return None;
-        }
+        let is_taken_over = !self.try_replace(0, holder) && self.wait(holder, most)?;
         // What a handler has met in an earlier section is over.
         OWN.with(|own| {
             if own.met.get().lock == self.address() {
                 own.met.set(NONE_MET);
             }
         });
-        Some(Held { lock: self, holder })
+        Some(Held { lock: self, holder, is_taken_over })
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits for the lock, and takes it. Takes it from a thread that has ended or left without releasing it, and from any after `most` turns.
-    /// Returns false if this thread works with it.
+    /// Waits for the lock, and takes it. Takes it over from a thread that has ended or left without releasing it, and from any after `most`
+    /// turns. Returns whether it is taken over. `None`: this thread works with it.
     #[cold]
-    fn wait(&self, own: u64, most: u32) -> bool {
+    fn wait(&self, own: u64, most: u32) -> Option<bool> {
         let (mut turns, mut last) = (0u32, 0);
         loop {
             let holder = self.0.load(Ordering::Relaxed);
             if (holder ^ own) & WHO == 0 {
                 if !self.has_left(holder, own) {
-                    return false;
+                    return None;
                 }
                 if self.try_replace(holder, own) {
-                    return true;
+                    return Some(true);
                 }
             }
             if holder == 0 && self.try_replace(0, own) {
-                return true;
+                return Some(false);
             }
             if holder != std::mem::replace(&mut last, holder) {
                 turns = 0;
@@ -212,15 +220,13 @@ impl Lock {
             turns = turns.saturating_add(1);
             if turns < TURNS {
                 std::hint::spin_loop();
+            } else if holder != 0 && (turns >= most || !is_alive(holder, own)) {
+                // If another thread has done the same, it holds the lock now.
+                if self.try_replace(holder, own) {
+                    return Some(true);
+                }
             } else {
-                crate::errno::kept(|| {
-                    if holder != 0 && (turns >= most || !is_alive(holder, own)) {
-                        // If another thread has done the same, it holds the lock now.
-                        let _ = self.0.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
-                    } else {
-                        let _ = nanosleep(&LOOK_EVERY);
-                    }
-                });
+                let _ = crate::errno::kept(|| nanosleep(&LOOK_EVERY));
             }
         }
     }

@@ -189,6 +189,12 @@ impl Ring {
         self.word(netmap_ring::HEAD).load(Ordering::Relaxed) != self.bell(self.client() + INDEX).load(Ordering::Relaxed)
     }
 
+    /// Returns true if the switch may sleep until `head` moves.
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.dir == Dir::Tx || self.is_pipe
+    }
+
     /// Synchronises the ring.
     pub(crate) fn sync(&self) -> Synced {
         let mut synced = Synced::default();
@@ -214,7 +220,7 @@ impl Ring {
             }
             self.replace(self.bell(self.client() + INDEX), at.index, at.head)?;
             synced.moved = true;
-            if self.dir == Dir::Tx || self.is_pipe {
+            if self.is_waited_for() {
                 publish_fence();
                 synced.kick |= granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
             }

@@ -32,17 +32,17 @@ impl Sum {
 /// program moved `head`, or before the switch moved `tail`. A signal handler leaves a ring alone that its own thread synchronises.
 #[inline]
 fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
-    let (mut sum, mut kick) = (Sum::default(), false);
+    let mut sum = Sum::default();
     for ring in registration.rings(dir) {
-        if let Some(_held) = ring.lock().take_shared() {
+        if let Some(held) = ring.lock().take_shared() {
             let synced = ring.sync();
-            kick |= synced.kick;
+            // Within the turn: who takes the ring over from a thread that has granted the switch's wish, and has not kicked, kicks.
+            if synced.kick || held.is_taken_over() && ring.is_waited_for() {
+                file.kick_switch();
+            }
             sum.add(synced);
         }
         sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
-    }
-    if kick {
-        file.kick_switch();
     }
     sum
 }
