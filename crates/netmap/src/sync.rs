@@ -18,6 +18,7 @@ struct Sum {
     bad: bool,
     ready: bool,
     moves: u64,
+    is_partial: bool,
 }
 
 impl Sum {
@@ -41,6 +42,8 @@ fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
                 file.kick_switch();
             }
             sum.add(synced);
+        } else {
+            sum.is_partial = true;
         }
         sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
     }
@@ -85,16 +88,19 @@ pub(crate) struct Ready {
     pub(crate) bad: bool,
     /// The slots by which the `tail`s of the rings have moved that the events are about, from the first registration on. It repeats no number.
     pub(crate) moves: u64,
+    /// Something was left out: the thread itself seems to work with it. After a jump out of a signal handler it can be had in a second.
+    pub(crate) is_partial: bool,
 }
 
 /// A registration that has ended is another state than each that the file was in before.
-const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX };
+const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX, is_partial: false };
 
 impl Ready {
     /// Adds what the rings of one direction report. `wanted` are the events that the program asks for in that direction.
     fn add(&mut self, sum: &Sum, wanted: c_short) {
         self.events |= if sum.ready { wanted } else { 0 } | if sum.bad { POLLERR } else { 0 };
         self.bad |= sum.bad;
+        self.is_partial |= sum.is_partial;
         if wanted != 0 {
             self.moves = self.moves.wrapping_add(sum.moves);
         }

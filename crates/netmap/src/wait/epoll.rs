@@ -57,7 +57,9 @@ fn sleep(set: u16, set_fd: c_int, limit: Limit, mask: Mask) -> Result<bool, c_in
     sleep.add_program(0, set_fd, POLLIN);
     sleep.add_set(set);
     // A frame may have come before the switch could see the request.
-    let is_ready = set::look(set).events != 0;
+    let found = set::look(set);
+    let is_ready = found.events != 0;
+    sleep.is_partial |= found.is_partial;
     let slept = if is_ready { Ok(()) } else { sleep.run(limit, mask) };
     let mut has_own = is_ready;
     if slept.is_ok() {

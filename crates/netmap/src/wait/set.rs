@@ -300,7 +300,7 @@ impl Watch {
                 .map_or_else(Ready::default, |file| sync::poll_once(&file, self.fd, self.events as c_short)),
             Entry::Set(inner) => {
                 let ready = look(inner);
-                Ready { events: ready.events & self.events as c_short, bad: false, ..ready }
+                Ready { events: ready.events & self.events as c_short, ..ready }
             }
             Entry::Other | Entry::Private => return Ready::default(),
         };
@@ -329,19 +329,22 @@ impl Watch {
 /// Synchronises all watches of a set. The events are `POLLIN` and `POLLRDNORM` if there is something to report.
 pub(super) fn look(set: u16) -> Ready {
     let mut all = Ready::default();
-    with(set, |contents| {
+    let looked = with(set, |contents| {
         for ready in contents.watches.iter_mut().map(Watch::look) {
             all.events |= if ready.events != 0 { POLLIN | POLLRDNORM } else { 0 };
             all.moves = all.moves.wrapping_add(ready.moves);
+            all.is_partial |= ready.is_partial;
         }
     });
+    all.is_partial |= looked.is_none();
     all
 }
 
-/// Calls `act` with each watch that is not spent.
-pub(super) fn each_watch(set: u16, mut act: impl FnMut(Watch)) {
-    let Some(watches) = with(set, |contents| contents.watches) else { return };
+/// Calls `act` with each watch that is not spent. Returns false if this is a signal handler, and its own thread works with the set.
+pub(super) fn each_watch(set: u16, mut act: impl FnMut(Watch)) -> bool {
+    let Some(watches) = with(set, |contents| contents.watches) else { return false };
     watches.into_iter().filter(|watch| watch.fd >= 0 && !watch.is_spent).for_each(&mut act);
+    true
 }
 
 /// Looks now and then for ends of registrations, for a program that does not sleep. Returns true if it finds one.

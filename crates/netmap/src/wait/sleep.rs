@@ -23,6 +23,8 @@ use crate::table::{self, Entry};
 
 /// Descriptors for which no memory has to be made.
 const ON_STACK: usize = 128;
+/// Limit of a sleep that may miss something, in nanoseconds.
+const LOOK_AGAIN: i64 = 1_000_000_000;
 const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 
 /// A file, as `Pinned::identity` names it.
@@ -74,11 +76,13 @@ impl<T: Copy> Array<T> {
 pub(super) struct Sleep {
     descriptors: Array<pollfd>,
     whys: Array<Why>,
+    /// The thread could not look at, or ask for, all that it sleeps for: it looks again after a second.
+    pub(super) is_partial: bool,
 }
 
 impl Sleep {
     pub(super) const fn new() -> Self {
-        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Connection((0, 0))) }
+        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Connection((0, 0))), is_partial: false }
     }
 
     fn add(&mut self, fd: c_int, events: c_short, why: Why) {
@@ -110,11 +114,12 @@ impl Sleep {
     pub(super) fn add_set(&mut self, set: u16) {
         let generation = set::generation(set);
         self.add(set::begin_wait(set), POLLIN, Why::Changes(set, generation));
-        set::each_watch(set, |watch| match table::entry(watch.fd) {
+        let is_whole = set::each_watch(set, |watch| match table::entry(watch.fd) {
             Entry::File(_) => self.add_file(watch.fd, watch.events as c_short),
             Entry::Set(inner) => self.add_set(inner),
             Entry::Other | Entry::Private => {}
         });
+        self.is_partial |= !is_whole;
     }
 
     /// Sleeps in the kernel. The program's signal mask and `pthread_cancel` have their effect.
@@ -122,7 +127,7 @@ impl Sleep {
     /// # Errors
     /// As `ppoll`.
     pub(super) fn run(&mut self, limit: Limit, mask: Mask) -> Result<(), c_int> {
-        let left = limit.left();
+        let left = if self.is_partial { limit.at_most(LOOK_AGAIN) } else { limit }.left();
         let time = left.as_ref().map_or(null(), std::ptr::from_ref);
         let mut handler = Handler { routine: cancelled, argument: null_mut(), kind: 0, previous: null_mut() };
         // SAFETY: the handler stays where it is until it is popped, and its argument is borrowed as long.

@@ -3,6 +3,7 @@
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
 mod epoll;
+mod jumps;
 mod sharing;
 mod slots;
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,11 @@ static inline double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static inline void on(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(number, &action, NULL) == 0);
 }
 
 /* The result of a control request: 0 or the errno. */

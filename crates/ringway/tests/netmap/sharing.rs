@@ -90,11 +90,6 @@ fn a_call_that_a_signal_handler_leaves_by_a_jump_stops_nobody() {
 }
 
 #[test]
-fn a_synchronisation_that_is_left_before_its_kick_is_made_up_for_by_the_next_one() {
-    alone("left-kick");
-}
-
-#[test]
 fn threads_with_equal_numbers_in_two_pid_namespaces_take_turns() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root for PID namespaces");
