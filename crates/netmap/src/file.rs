@@ -115,10 +115,14 @@ impl Deref for Pinned {
     }
 }
 
+/// What no other file of the process has, before or after one: its place, and how many were there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u16, u32);
+
 impl Pinned {
-    /// Returns what no other file of the process has, before or after this one.
-    pub(crate) fn identity(&self) -> (u16, u32) {
-        (self.index, self.generation.load(Ordering::Relaxed))
+    /// Returns the file's identity.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity(self.index, self.generation.load(Ordering::Relaxed))
     }
 }
 
@@ -136,6 +140,11 @@ pub(crate) fn of(fd: c_int) -> Option<Pinned> {
     let pinned = file.use_once().then_some(Pinned { file, index })?;
     // The number may have become another file's meanwhile.
     (table::entry(fd) == Entry::File(index)).then_some(pinned)
+}
+
+/// As [`of`], if it is the file with this identity.
+pub(crate) fn same(fd: c_int, identity: Identity) -> Option<Pinned> {
+    of(fd).filter(|file| file.identity() == identity)
 }
 
 /// Makes a file in this state for a descriptor.
@@ -242,9 +251,14 @@ impl File {
         self.state.store(State::Ended as u32, Ordering::Release);
     }
 
+    /// Returns true if this process would have to ask the daemon for a registration.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.state(), State::Open | State::Unknown)
+    }
+
     /// Returns the registration, if this process knows one.
     #[inline]
-    fn known(&self) -> Option<&Registration> {
+    pub(crate) fn known(&self) -> Option<&Registration> {
         // SAFETY: published before the state, and not changed after it.
         (self.state() == State::Registered).then(|| unsafe { (*self.registration.get()).as_ref() })?
     }
@@ -253,7 +267,7 @@ impl File {
     /// descriptor may have made one.
     ///
     /// # Errors
-    /// ENXIO: there is none.
+    /// ENXIO: there is none. EBUSY: this is a signal handler, and its own thread asks the daemon.
     #[inline]
     pub(crate) fn registration(&self, fd: c_int) -> Result<&Registration, c_int> {
         match self.known() {

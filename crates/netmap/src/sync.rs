@@ -107,9 +107,28 @@ impl Ready {
     }
 }
 
+/// A registration that cannot be asked for at this time.
+const BUSY: Ready = Ready { events: 0, bad: false, moves: 0, is_partial: true };
+
 /// Synchronises a file as `poll` does, and returns which of the events are ready.
 pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
-    let Ok(registration) = file.registration(fd) else { return ENDED };
+    match file.registration(fd) {
+        Ok(registration) => poll_rings(file, registration, events),
+        Err(libc::EBUSY) => BUSY,
+        Err(_) => ENDED,
+    }
+}
+
+/// As [`poll_once`], without asking the daemon for the registration.
+pub(crate) fn poll_known(file: &File, events: c_short) -> Ready {
+    match file.known() {
+        Some(registration) => poll_rings(file, registration, events),
+        None if file.state() == State::Unknown && file.request.is_taken() => BUSY,
+        None => ENDED,
+    }
+}
+
+fn poll_rings(file: &File, registration: &Registration, events: c_short) -> Ready {
     let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
     let mut ready = Ready::default();
     let is_pending = || registration.rings(Dir::Tx).any(|ring| ring.is_pending());

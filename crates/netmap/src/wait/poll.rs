@@ -51,10 +51,10 @@ fn look(fds: &mut [pollfd]) -> Found {
     for entry in fds {
         let ready = match table::entry(entry.fd) {
             Entry::File(_) => file::of(entry.fd).map_or(closed, |file| sync::poll_once(&file, entry.fd, entry.events)),
-            Entry::Set(set) => {
-                let ready = set::look(set);
+            Entry::Set(_) => set::of(entry.fd).map_or(closed, |id| {
+                let ready = set::look(id);
                 Ready { events: ready.events & entry.events, ..ready }
-            }
+            }),
             // The library's own descriptors are closed ones to the program.
             Entry::Private => closed,
             Entry::Other => continue,
@@ -72,7 +72,11 @@ fn add_others(sleep: &mut Sleep, fds: &[pollfd]) -> usize {
     for (place, entry) in fds.iter().enumerate() {
         match table::entry(entry.fd) {
             Entry::File(_) | Entry::Private => continue,
-            Entry::Set(set) => set::lose_token(set, entry.fd),
+            Entry::Set(_) => {
+                if let Some(id) = set::of(entry.fd) {
+                    set::lose_token(id, entry.fd);
+                }
+            }
             Entry::Other if entry.fd < 0 => continue,
             Entry::Other => {}
         }
@@ -105,8 +109,12 @@ fn sleep(fds: &mut [pollfd], limit: Limit, mask: Mask) -> Result<(), c_int> {
     add_others(&mut sleep, fds);
     for entry in &*fds {
         match table::entry(entry.fd) {
-            Entry::File(_) => sleep.add_file(entry.fd, entry.events),
-            Entry::Set(set) => sleep.add_set(set),
+            Entry::File(_) => sleep.add_file(file::of(entry.fd), entry.fd, entry.events),
+            Entry::Set(_) => {
+                if let Some(id) = set::of(entry.fd) {
+                    sleep.add_set(id);
+                }
+            }
             Entry::Other | Entry::Private => {}
         }
     }

@@ -19,8 +19,10 @@
 
 #if defined(__x86_64__)
 #define FIRST_ARGUMENT(context) ((context)->uc_mcontext.gregs[REG_RDI])
+#define RESULT(context) ((context)->uc_mcontext.gregs[REG_RAX])
 #elif defined(__aarch64__)
 #define FIRST_ARGUMENT(context) ((context)->uc_mcontext.regs[0])
+#define RESULT(context) ((context)->uc_mcontext.regs[0])
 #endif
 
 typedef void handler(int, siginfo_t *, void *);
@@ -30,13 +32,13 @@ static void catch(int number, handler *handler, int flags) {
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
-/* From now on this thread's writes to an eventfd, as the library's kicks are, raise SIGSYS instead. */
-static void trap_kicks(handler *handler) {
+/* From now on this thread's system calls of this number and third argument raise SIGSYS instead. */
+static void trap(unsigned number, unsigned third, handler *handler) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 3),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(uint64_t), 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -44,6 +46,11 @@ static void trap_kicks(handler *handler) {
     catch(SIGSYS, handler, SA_NODEFER);
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+}
+
+/* The library wakes the switch by eight bytes. */
+static void trap_kicks(handler *handler) {
+    trap(SYS_write, 8, handler);
 }
 
 static struct port a, b;
@@ -233,6 +240,65 @@ static void raw_clone_case(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* Room for events that no other call has. */
+#define ROOM 77
+static int set, ctl_errno;
+static struct port c;
+
+static void epoll_add(int fd, uint64_t data) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+    ctl_errno = epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+static int epoll_look(struct epoll_event *events) {
+    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+        CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
+    return epoll_wait(set, events, 1, 0);
+}
+
+/* While its own thread works with the set: another set takes the place. */
+static void makes_another(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    CHECK(close(set) == 0 && (set = epoll_create1(0)) >= 0);
+    epoll_add(b.fd, 9);
+    RESULT((ucontext_t *)context) = 0;
+}
+
+static void made_in_handler_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    trap(SYS_epoll_pwait, ROOM, makes_another);
+    epoll_wait(set, events, ROOM, 0);
+    CHECK(ctl_errno == EBUSY);
+    send_frames(&a, 1, 0, 1);
+    CHECK(epoll_look(events) == 0);
+    epoll_add(b.fd, 9);
+    CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 9);
+}
+
+/* While its own thread works with the set: a descriptor in it becomes another file's. */
+static void renumbers(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    CHECK(close(c.fd) == 0 && dup2(b.fd, c.fd) == c.fd);
+    RESULT((ucontext_t *)context) = 0;
+}
+
+static void renumbered_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    c = port_open("lan0:c");
+    set = epoll_create1(0);
+    epoll_add(c.fd, 7);
+    trap(SYS_epoll_pwait, ROOM, renumbers);
+    CHECK(epoll_wait(set, events, ROOM, 0) == 0);
+    send_frames(&a, 1, 0, 1);
+    CHECK(epoll_look(events) == 0);
+    epoll_add(c.fd, 8);
+    CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 8);
+}
+
 #if defined(__x86_64__)
 static volatile int steps, last_step;
 static volatile uint64_t lost;
@@ -287,6 +353,7 @@ static void lost_lock_case(void) {
 static const struct test_case cases[] = {
     {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case},
     {"other-stack", other_stack_case}, {"own-stack", own_stack_case}, {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case},
+    {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
 };
 
 int main(int argc, char **argv) {

@@ -48,3 +48,13 @@ fn a_thread_that_has_lost_its_lock_does_not_release_it_for_the_next_holder() {
 fn a_child_of_a_raw_clone_waits_for_the_lock_of_its_parents_thread() {
     case("raw-clone");
 }
+
+#[test]
+fn a_set_that_a_handler_makes_while_its_thread_works_with_the_place_is_ebusy_and_has_no_old_descriptors() {
+    case("made-in-handler");
+}
+
+#[test]
+fn a_descriptor_that_a_handler_closes_while_its_thread_works_with_the_set_is_not_the_next_file_of_its_number() {
+    case("renumbered");
+}

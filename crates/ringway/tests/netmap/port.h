@@ -171,6 +171,23 @@ static inline void drain(struct port *port, int ring) {
     }
 }
 
+/* Waits until a thread of this process sleeps in a system call. */
+static inline void sleeps(volatile pid_t *tid) {
+    double end = now() + 20;
+    for (char state = 0; state != 'S'; usleep(1000)) {
+        char path[64], text[256] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
+        FILE *file = fopen(path, "r");
+        if (file) {
+            CHECK(fgets(text, sizeof(text), file) != NULL);
+            fclose(file);
+            state = strrchr(text, ')')[2];
+        }
+        if (now() > end)
+            FAIL("the thread does not sleep");
+    }
+}
+
 /* A case of a program: `PROGRAM NAME` runs it. */
 struct test_case {
     const char *name;

@@ -535,6 +535,33 @@ static void handler_asks_case(void) {
     CHECK(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL) == 0);
 }
 
+static int unknown_set;
+static volatile pid_t waiter_tid;
+
+static void *waits_for_the_unknown(void *argument) {
+    struct epoll_event event;
+    waiter_tid = gettid();
+    CHECK(epoll_wait(unknown_set, &event, 1, 0) == 1 && event.events == EPOLLERR);
+    return argument;
+}
+
+/* A thread asks the daemon for the registration of a descriptor in a set. Another thread changes the set meanwhile. */
+static void late_recall_case(void) {
+    int fd = open("/dev/netmap", O_RDWR);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(fd >= 0 && (unknown_set = epoll_create1(0)) >= 0);
+    CHECK(epoll_ctl(unknown_set, EPOLL_CTL_ADD, fd, &event) == 0);
+    begun = now();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, waits_for_the_unknown, NULL) == 0);
+    while (waiter_tid == 0)
+        sched_yield();
+    sleeps(&waiter_tid);
+    CHECK(epoll_ctl(unknown_set, EPOLL_CTL_MOD, fd, &event) == 0 && now() - begun < 5);
+    CHECK(pthread_join(thread, NULL) == 0);
+    in_time(ENXIO, ENXIO);
+}
+
 /* The list of ports never ends. */
 static void late_list_case(void) {
     int fd = open("/dev/netmap", O_RDWR);
@@ -550,7 +577,7 @@ static const struct test_case cases[] = {
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
     {"left-call", left_call_case}, {"namespaces", namespaces_case},
     {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
-    {"late-answer", late_answer_case}, {"late-list", late_list_case},
+    {"late-answer", late_answer_case}, {"late-list", late_list_case}, {"late-recall", late_recall_case},
 };
 
 int main(int argc, char **argv) {
