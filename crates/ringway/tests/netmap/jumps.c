@@ -345,7 +345,40 @@ static void lost_lock_case(void) {
     last_step = 0;
     CHECK(losses > 0);
 }
+
+static volatile int is_through;
+
+static void steps_and_jumps(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (is_through)
+        single_step(context, 0);
+    else if (++steps >= last_step)
+        siglongjmp(back, 1);
+}
+
+/* Leaves a synchronisation that finds a frame, at each instruction in turn: an edge-triggered set reports the frame. */
+static void left_arrival_case(void) {
+    open_both();
+    set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = 7};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_jumps, 0);
+    for (last_step = 1; !is_through; last_step++) {
+        send_frames(&a, 1, sent, 1);
+        drain(&a, 0);
+        int is_left = sigsetjmp(back, 1);
+        /* The synchronisation after a jump is at the same place of the stack. */
+        CHECK((is_left || raise(SIGUSR1) == 0) && ioctl(b.fd, NM_RXSYNC, NULL) == 0);
+        is_through = !is_left;
+        CHECK(epoll_wait(set, &event, 1, 5000) == 1 && take(b.rx[0], sent++) == 1);
+    }
+    CHECK(last_step > 100);
+}
 #else
+static void left_arrival_case(void) {
+}
+
 static void lost_lock_case(void) {
 }
 #endif
@@ -353,7 +386,7 @@ static void lost_lock_case(void) {
 static const struct test_case cases[] = {
     {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case},
     {"other-stack", other_stack_case}, {"own-stack", own_stack_case}, {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case},
-    {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
+    {"left-arrival", left_arrival_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
 };
 
 int main(int argc, char **argv) {

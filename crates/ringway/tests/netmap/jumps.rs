@@ -58,3 +58,8 @@ fn a_set_that_a_handler_makes_while_its_thread_works_with_the_place_is_ebusy_and
 fn a_descriptor_that_a_handler_closes_while_its_thread_works_with_the_set_is_not_the_next_file_of_its_number() {
     case("renumbered");
 }
+
+#[test]
+fn an_edge_triggered_set_reports_a_frame_whose_arrival_was_noted_by_a_synchronisation_that_was_left() {
+    case("left-arrival");
+}
