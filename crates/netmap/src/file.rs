@@ -7,12 +7,12 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use ringway_abi::Layout;
 use ringway_abi::doorbell::PAIR_BYTES;
 use ringway_abi::layout::netmap_ring;
-use ringway_abi::netmap::{Granted, Request};
+use ringway_abi::netmap::{Granted, Polling, Request};
 use ringway_abi::slot::SLOT_BYTES;
 
 use crate::daemon::{self, Dialogue, Given};
@@ -52,6 +52,7 @@ pub(crate) struct Registration {
     pub(crate) rx: Range<u16>,
     /// It is an end of a pipe.
     pub(crate) is_pipe: bool,
+    pub(crate) polling: Polling,
 }
 
 /// An open file.
@@ -71,9 +72,6 @@ pub(crate) struct File {
     tags: Tags,
     /// Threads that sleep for a call.
     pub(crate) waiters: Waiters,
-    /// `NR_NO_TX_POLL` and `NR_DO_RX_POLL`.
-    pub(crate) no_tx_poll: AtomicBool,
-    pub(crate) do_rx_poll: AtomicBool,
     /// Synchronisations in a row that moved nothing, and when the connection was looked at last, in seconds.
     pub(crate) idle: AtomicU32,
     pub(crate) looked: AtomicI64,
@@ -94,8 +92,6 @@ static FILE: [File; FILES] = [const {
         request: Lock::new(),
         tags: Tags::none(),
         waiters: Waiters::none(),
-        no_tx_poll: AtomicBool::new(false),
-        do_rx_poll: AtomicBool::new(false),
         idle: AtomicU32::new(0),
         looked: AtomicI64::new(0),
     }
@@ -156,8 +152,6 @@ pub(crate) fn make(fd: c_int, state: State) -> Result<Pinned, c_int> {
     let index = FILE.iter().position(is_free).ok_or(libc::EMFILE)?;
     let file = &FILE[index];
     file.state.store(state as u32, Ordering::Release);
-    file.no_tx_poll.store(false, Ordering::Relaxed);
-    file.do_rx_poll.store(false, Ordering::Relaxed);
     file.tags.reset();
     let pinned = Pinned { file, index: index as u16 };
     if table::set(fd, Entry::File(pinned.index)) {
@@ -311,7 +305,7 @@ impl File {
         // SAFETY: the state says that there is no registration, and the request lock keeps other writers away.
         let slot = unsafe { &mut *self.registration.get() };
         let (tx, rx, is_pipe) = (granted.tx.clone(), granted.rx.clone(), granted.numbers.name.pipe.is_some());
-        if let Some(old) = slot.replace(Registration { region, layout, tx, rx, is_pipe }) {
+        if let Some(old) = slot.replace(Registration { region, layout, tx, rx, is_pipe, polling: granted.polling }) {
             old.region.end();
         }
         self.state.store(State::Registered as u32, Ordering::Release);

@@ -132,11 +132,11 @@ fn poll_rings(file: &File, registration: &Registration, events: c_short) -> Read
     let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
     let mut ready = Ready::default();
     let is_pending = || registration.rings(Dir::Tx).any(|ring| ring.is_pending());
-    if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
+    if want_tx != 0 || (!registration.polling.no_tx && is_pending()) {
         let sum = sync_rings(file, registration, Dir::Tx);
         ready.add(&sum, want_tx);
     }
-    if want_rx != 0 || file.do_rx_poll.load(Ordering::Relaxed) {
+    if want_rx != 0 || registration.polling.do_rx {
         let sum = sync_rings(file, registration, Dir::Rx);
         ready.add(&sum, want_rx);
     }

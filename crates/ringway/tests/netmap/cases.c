@@ -341,6 +341,22 @@ static void flags_case(void) {
     fd = (struct pollfd){.fd = c.fd, .events = POLLIN};
     poll(&fd, 1, 0);
     expect(&b, 3, 3);
+    /* They are those of the registration: a descriptor that was passed has them, too. */
+    struct port d = port_make("lan0:d", (struct nm_register){.flags = REG_DO_RX_POLL});
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    pass(pair[0], a.fd);
+    fd = (struct pollfd){.fd = passed(pair[1]), .events = POLLIN};
+    put(a.tx[0], 1, 6, 3);
+    CHECK(poll(&fd, 1, 10) == 0);
+    CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && ring_space(b.rx[0]) == 0);
+    fd.events = POLLOUT;
+    CHECK(poll(&fd, 1, 10) == 1);
+    expect(&b, 6, 3);
+    pass(pair[0], d.fd);
+    fd = (struct pollfd){.fd = passed(pair[1]), .events = POLLOUT};
+    for (double end = now() + 20; ring_space(d.rx[0]) != 3;)
+        CHECK(poll(&fd, 1, 0) == 1 && now() < end);
 }
 
 /* The second program gets EBUSY; when the first is killed, the port is free. */
