@@ -55,7 +55,7 @@ impl Call<'_> {
             _ => self.port_or_end()?,
         };
         let mut wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
-        wish.header = super::vale::wanted_header(&name)?;
+        wish.header = super::headers::wanted(&name)?;
         if wish.header != 0 && body.flags & flag::ACCEPT_VNET_HDR == 0 {
             return Err(libc::EIO);
         }
