@@ -188,6 +188,21 @@ static inline void sleeps(volatile pid_t *tid) {
     }
 }
 
+/* The result of a registration, or of another control request, on a descriptor of its own. */
+static inline int refused(const char *name, struct nm_register reg) {
+    int fd = open("/dev/netmap", O_RDWR);
+    int error = control(fd, name, REQ_REGISTER, &reg, NULL);
+    close(fd);
+    return error;
+}
+
+static inline int asked(const char *name, int kind, void *body, void *options) {
+    int fd = open("/dev/netmap", O_RDWR);
+    int error = control(fd, name, kind, body, options);
+    close(fd);
+    return error;
+}
+
 /* A case of a program: `PROGRAM NAME` runs it. */
 struct test_case {
     const char *name;

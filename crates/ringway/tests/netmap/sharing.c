@@ -510,12 +510,12 @@ static void late_answer_case(void) {
     in_time(control(fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
 }
 
-static int asked, answered;
+static int asked_fd, answered;
 
 static void asks_in_handler(int number) {
     (void)number;
     struct nm_port_info info = {0};
-    int error = control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    int error = control(asked_fd, "lan0:a", REQ_PORT_INFO, &info, NULL);
     if (error != EBUSY)
         FAIL("errno %d", error);
     answered++;
@@ -523,14 +523,14 @@ static void asks_in_handler(int number) {
 
 /* Signal handlers ask the daemon again and again while their own thread waits for an answer. */
 static void handler_asks_case(void) {
-    asked = open("/dev/netmap", O_RDWR);
-    CHECK(asked >= 0);
+    asked_fd = open("/dev/netmap", O_RDWR);
+    CHECK(asked_fd >= 0);
     on(SIGALRM, asks_in_handler);
     begun = now();
     struct itimerval each = {{0, 300000}, {0, 300000}};
     CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
     struct nm_port_info info = {0};
-    in_time(control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
+    in_time(control(asked_fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
     CHECK(answered > 5);
     CHECK(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL) == 0);
 }
