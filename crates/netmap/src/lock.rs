@@ -43,6 +43,7 @@ pub(crate) struct Lock(AtomicU64);
 
 const THREAD_BITS: u32 = 22;
 const PLACE_SHIFT: u32 = 36;
+const NUMBER: u64 = (1 << THREAD_BITS) - 1;
 /// Thread and namespace.
 const WHO: u64 = (1 << PLACE_SHIFT) - 1;
 
@@ -122,10 +123,14 @@ fn own() -> u64 {
 /// forked, and may be in another namespace.
 #[cold]
 pub(crate) fn look_up_own() -> u64 {
-    let thread = u64::from(gettid().as_raw_pid().cast_unsigned());
-    let who = (thread | namespace() << THREAD_BITS) & WHO;
+    let who = number() | namespace() << THREAD_BITS & WHO;
     OWN.with(|own| own.who.set(who));
     who
+}
+
+/// Asks the kernel for this thread's number.
+fn number() -> u64 {
+    u64::from(gettid().as_raw_pid().cast_unsigned()) & NUMBER
 }
 
 /// Returns the number of this process's PID namespace. Without `/proc` it is a random one, and nobody asks the kernel for the thread.
@@ -160,7 +165,7 @@ fn is_alive(holder: u64, own: u64) -> bool {
     if (holder ^ own) & WHO >> THREAD_BITS << THREAD_BITS != 0 {
         return true;
     }
-    let thread = holder & ((1 << THREAD_BITS) - 1);
+    let thread = holder & NUMBER;
     // SAFETY: signal 0 is none: the kernel only looks for the thread.
     crate::errno::kept(
         || unsafe { libc::syscall(libc::SYS_tkill, thread, 0) } == 0 || crate::errno::get() != libc::ESRCH,
@@ -222,8 +227,8 @@ impl Lock {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits for the lock, and takes it. Takes it over from a thread that has ended or left without releasing it, and from any that has kept
-    /// it for too long. Returns whether it is taken over. `None`: this thread works with it.
+    /// Waits for the lock, and takes it. Takes it over from a thread that has ended or left without releasing it, and from any that has
+    /// kept it for too long. Returns whether it is taken over. `None`: this thread works with it.
     #[cold]
     fn wait(&self, own: &mut u64, patience: Patience) -> Option<bool> {
         let (mut turns, mut last, mut waited, mut before) = (0u32, 0, 0, 0);
@@ -231,7 +236,9 @@ impl Lock {
             let holder = self.0.load(Ordering::Relaxed);
             if (holder ^ *own) & WHO == 0 {
                 // In the child of a fork that libc has not made, the number that is known is the parent's.
-                *own = *own >> PLACE_SHIFT << PLACE_SHIFT | look_up_own();
+                if number() != *own & NUMBER {
+                    *own = *own >> PLACE_SHIFT << PLACE_SHIFT | look_up_own();
+                }
                 if (holder ^ *own) & WHO == 0 {
                     if !self.has_left(holder, *own, patience.own) {
                         return None;

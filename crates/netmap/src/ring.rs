@@ -12,7 +12,7 @@
 //! | 3 | the `tail` that the program was told, counted from the first one |
 //! | 4 | the switch's last wish that was granted |
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
-//! | 6, 7 | at least the slots by which the `tail` that the program was told has moved, a 64-bit count: `tail` repeats, the count does not |
+//! | 6, 7 | at least the slots by which the told `tail` has moved, a 64-bit count: `tail` repeats, the count does not |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};

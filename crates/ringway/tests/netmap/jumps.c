@@ -53,6 +53,9 @@ static void trap_kicks(handler *handler) {
     trap(SYS_write, 8, handler);
 }
 
+/* Room for events that no other call has. */
+#define ROOM 77
+
 static struct port a, b;
 /* The next frame's number. */
 static uint32_t sent;
@@ -180,6 +183,34 @@ static void left_epoll_case(void) {
     CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == 7 && take(b.rx[0], sent) == 1);
 }
 
+static int set;
+
+static __attribute__((noinline)) void wait_deep(struct epoll_event *event) {
+    char deep[1 << 16];
+    memset(deep, 0, sizeof(deep));
+    CHECK(epoll_wait(set, event, 1, -1) == 1 && memchr(deep, 1, sizeof(deep)) == NULL);
+}
+
+/* A wait is left while it works with the set, and the next one is deeper on the stack. */
+static void left_set_case(void) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7}, events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    /* Until the library has nothing of its own in the kernel's set. */
+    for (int i = 0; i < 50; i++)
+        CHECK(epoll_wait(set, events, 1, 1) == 0);
+    trap(SYS_epoll_pwait, ROOM, jumps);
+    if (sigsetjmp(back, 1) == 0) {
+        epoll_wait(set, events, ROOM, 0);
+        FAIL("not left");
+    }
+    send_frames(&a, 1, 0, 1);
+    drain(&a, 0);
+    wait_deep(&event);
+    CHECK(event.data.u64 == 7 && take(b.rx[0], 0) == 1);
+}
+
 /* The thread may still work with a lock that it has taken on another stack. */
 static void other_stack_case(void) {
     leave_locked(here() - (64 << 20));
@@ -240,9 +271,7 @@ static void raw_clone_case(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Room for events that no other call has. */
-#define ROOM 77
-static int set, ctl_errno;
+static int ctl_errno;
 static struct port c;
 
 static void epoll_add(int fd, uint64_t data) {
@@ -384,7 +413,7 @@ static void lost_lock_case(void) {
 #endif
 
 static const struct test_case cases[] = {
-    {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case},
+    {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case}, {"left-set", left_set_case},
     {"other-stack", other_stack_case}, {"own-stack", own_stack_case}, {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case},
     {"left-arrival", left_arrival_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
 };

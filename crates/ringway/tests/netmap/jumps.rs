@@ -30,6 +30,11 @@ fn an_epoll_wait_without_a_limit_sees_the_frame_in_a_ring_that_its_thread_has_le
 }
 
 #[test]
+fn an_epoll_wait_without_a_limit_sees_the_frame_in_a_set_that_its_thread_has_left_locked() {
+    case("left-set");
+}
+
+#[test]
 fn a_lock_of_another_stack_is_not_taken_for_one_that_was_left() {
     case("other-stack");
 }
