@@ -375,6 +375,42 @@ static void lost_lock_case(void) {
     CHECK(losses > 0);
 }
 
+static void steps_and_replaces(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (++steps < last_step)
+        return;
+    single_step(context, 0);
+    CHECK(close(set) == 0 && epoll_create1(0) == set);
+    epoll_add(b.fd, 9);
+}
+
+/* After each instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
+ * set, it reports nothing of the other one. */
+static void replaced_case(void) {
+    struct epoll_event event;
+    int knows = 0, replaced = 0;
+    open_both();
+    send_frames(&a, 1, 0, 1);
+    set = epoll_create1(0);
+    CHECK(epoll_look(&event) == 0);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_replaces, 0);
+    for (last_step = 1;; last_step += 4) {
+        epoll_add(b.fd, 7);
+        CHECK(ctl_errno == 0 && raise(SIGUSR1) == 0);
+        int found = epoll_wait(set, &event, 1, 0);
+        if (steps < last_step)
+            break;
+        int is_new = found == 1 && event.data.u64 == 9;
+        CHECK(!is_new || !knows);
+        if (ctl_errno == 0 && !is_new)
+            knows = 1, replaced++;
+        CHECK(close(set) == 0 && epoll_create1(0) == set);
+    }
+    last_step = 0;
+    CHECK(replaced > 100);
+}
+
 static volatile int is_through;
 
 static void steps_and_jumps(int number, siginfo_t *info, void *context) {
@@ -408,6 +444,9 @@ static void left_arrival_case(void) {
 static void left_arrival_case(void) {
 }
 
+static void replaced_case(void) {
+}
+
 static void lost_lock_case(void) {
 }
 #endif
@@ -415,7 +454,7 @@ static void lost_lock_case(void) {
 static const struct test_case cases[] = {
     {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case}, {"left-set", left_set_case},
     {"other-stack", other_stack_case}, {"own-stack", own_stack_case}, {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case},
-    {"left-arrival", left_arrival_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
+    {"left-arrival", left_arrival_case}, {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
 };
 
 int main(int argc, char **argv) {

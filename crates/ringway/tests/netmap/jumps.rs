@@ -68,3 +68,8 @@ fn a_descriptor_that_a_handler_closes_while_its_thread_works_with_the_set_is_not
 fn an_edge_triggered_set_reports_a_frame_whose_arrival_was_noted_by_a_synchronisation_that_was_left() {
     case("left-arrival");
 }
+
+#[test]
+fn a_wait_reports_nothing_of_a_set_that_takes_the_place_of_its_own_at_any_instruction() {
+    case("replaced");
+}
