@@ -452,9 +452,10 @@ static void lost_lock_case(void) {
 #endif
 
 static const struct test_case cases[] = {
-    {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case}, {"left-set", left_set_case},
-    {"other-stack", other_stack_case}, {"own-stack", own_stack_case}, {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case},
-    {"left-arrival", left_arrival_case}, {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
+    {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case},
+    {"left-set", left_set_case}, {"other-stack", other_stack_case}, {"own-stack", own_stack_case},
+    {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case}, {"left-arrival", left_arrival_case},
+    {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
 };
 
 int main(int argc, char **argv) {
