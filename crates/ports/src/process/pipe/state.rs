@@ -333,7 +333,11 @@ impl Pipe {
             moved.bad_there += taken.bad_there;
             match taken.head {
                 Some(head) => seen.tx[ring] = head,
-                None => moved.more = true,
+                None => {
+                    // No slot has this number: whatever the client publishes meanwhile, something is left to do.
+                    seen.tx[ring] = u32::MAX;
+                    moved.more = true;
+                }
             }
         }
         if let Some((other, _)) = active {

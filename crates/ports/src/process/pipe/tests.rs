@@ -317,6 +317,27 @@ fn a_visit_counts_slots_not_frames() {
 }
 
 #[test]
+fn a_visit_that_leaves_frames_finds_them_when_the_head_comes_round_to_where_it_was() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        a.send(0, 0);
+        a.serve().expect("no fault");
+        assert_eq!(b.received(true), [0]);
+        b.serve().expect("no fault");
+        (1..16).for_each(|number| a.send(number, 0));
+        assert!(a.visit(4).expect("no fault").more);
+        // The head is 0. One slot more comes back, and the head is 1 again: as it was when everything had been seen.
+        assert_eq!(b.received(true), [1, 2, 3, 4]);
+        b.serve().expect("no fault");
+        a.send(16, 0);
+        assert!(a.sides.input.pending());
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), (5..17).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn a_visit_gives_a_bounded_number_of_slots_back() {
     let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
     let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
