@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ringway_abi::Layout;
 use ringway_abi::layout::MAX_RINGS;
-use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PipeEnd, PortName, Register, Wish};
+use ringway_abi::netmap::{Family, Numbers, PipeEnd, PortName, Register, Wish};
 use ringway_engine::Source;
 use ringway_ports::process::{
     ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, has_unclosed_pipes,
@@ -60,7 +60,8 @@ impl AttachHost {
                 format!("{name}: the program has closed too many pipes whose last frames are still moved: try again");
             return Err(Refusal { is_transient: true, ..Refusal::new(Errno::BUSY, text) });
         }
-        let Opening { end, pipe, poller, colour, most } = self.lock().check_end(name, end, &register.wish)?;
+        let Opening { end, pipe, poller, colour, most } =
+            self.lock().check_end(name, end, &self.sized(&family, &register.wish))?;
         let role = end.role;
         let wish = Wish { buffer_size: register.wish.buffer_size, ..pipe.wish(role) };
         let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
@@ -115,12 +116,13 @@ impl AttachHost {
         end: &PipeEnd,
     ) -> Result<Numbers, Refusal> {
         let end = end_name(name, end)?;
+        let sized = self.sized(&family, wish);
         let Opening { pipe, most, end, .. } = {
             let mut daemon = self.lock();
             if let Some(live) = daemon.pipes.end(&end) {
                 return Ok(live.shared.numbers(name.clone(), [0; 6]));
             }
-            daemon.check_end(name, end, wish)?
+            daemon.check_end(name, end, &sized)?
         };
         let wish = Wish { buffer_size: wish.buffer_size, ..pipe.wish(end.role) };
         let error = |error: RegionError| refusal(name, &error);
@@ -147,7 +149,8 @@ impl Daemon {
         Ok(Some(Arc::clone(&live.shared)))
     }
 
-    /// Checks that an end that is not in use may be opened. A new pipe gets the numbers of the wish; its slots are by default as
+    /// Checks that an end that is not in use may be opened, by a wish that [`AttachHost::sized`] has returned. A new pipe gets the
+    /// numbers of the wish; its slots are by default as
     /// many as those of its port.
     fn check_end(&mut self, name: &PortName, end: EndName, wish: &Wish) -> Result<Opening, Refusal> {
         let PipeName { switch, port, .. } = &end.pipe;
@@ -171,8 +174,7 @@ impl Daemon {
                 (Pipe::new(end.role, &wish), poller)
             }
         };
-        let buffer_size = if wish.buffer_size == 0 { DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
-        let layout = Layout::new(pipe.wish(end.role).shape(buffer_size), 0);
+        let layout = Layout::new(pipe.wish(end.role).shape(wish.buffer_size), 0);
         let bytes = layout.map_err(|error| Refusal::new(Errno::INVAL, format!("{name}: {error}")))?.bytes as u64;
         let wanted = Wanted { switch: switch.clone(), name: port.clone(), bytes, any_source: false, monitor: None };
         self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;

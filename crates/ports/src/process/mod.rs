@@ -129,7 +129,7 @@ impl Bell for ProcessBell {
         if !wanted || self.is_blocked() {
             return CallResult::Unwanted;
         }
-        if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
+        if ringway_engine::call(self.call.as_fd()) != Called::Done {
             self.blocked.store(true, Ordering::Relaxed);
         }
         CallResult::Called

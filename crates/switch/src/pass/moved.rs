@@ -22,7 +22,9 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
     from.port.counters().drop_in(DropReason::BadBuffer, moved.bad_here);
     // All stores to clients' memory are before the loads of their wishes.
     fence(Ordering::SeqCst);
-    let mut passed = Passed { frames: moved.frames, more: moved.more, is_exhausted: moved.more, ..Passed::default() };
+    // Slots that went back are work as well: a receiver that returns slots all the time is not idle.
+    let frames = moved.frames + moved.returned;
+    let mut passed = Passed { frames, more: moved.more, is_exhausted: moved.more, ..Passed::default() };
     for to in switch.members().filter(|to| to.owner != from.owner) {
         count_given(to, moved);
         if let Some(fault) = moved.other_fault {
@@ -33,7 +35,7 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
         if moved.frames > 0 {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
         }
-        if moved.room {
+        if moved.returned > 0 {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
         }
         work.calling = NO_PORT;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use ringway_abi::Layout;
-use ringway_abi::netmap::{Family, Numbers, PortName, Register, Wish};
+use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
 use ringway_ports::process::{
     Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
     pipes_are_closed,
@@ -94,13 +94,14 @@ impl NetmapHost for AttachHost {
         if let Some(end) = &name.pipe {
             return self.info_of_end(family, name, wish, end);
         }
+        let sized = self.sized(&family, wish);
         let (reserved, most) = {
             let mut daemon = self.lock();
             if let Some((group, mac)) = daemon.group_of(name)? {
                 return Ok(group.port.numbers(name.clone(), mac));
             }
             let most = daemon.running.config.attach.max_region;
-            (daemon.check_netmap(name, wish)?, most)
+            (daemon.check_netmap(name, &sized)?, most)
         };
         let error = |error: RegionError| refusal(name, &error);
         let (region, region_bytes, shape) = match self.regions.of(&family) {
@@ -136,6 +137,12 @@ impl AttachHost {
             return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: the program has no ports in it")));
         }
         Ok(())
+    }
+
+    /// Returns a wish with the size of the buffers that the family's next port has.
+    pub(super) fn sized(&self, family: &Family, wish: &Wish) -> Wish {
+        let has = || self.regions.of(family).map_or(DEFAULT_BUFFER_SIZE, |region| region.buffer_size());
+        Wish { buffer_size: if wish.buffer_size == 0 { has() } else { wish.buffer_size }, ..*wish }
     }
 
     /// Opens a port or an end in a region. An error may pass while ports and ends that were closed still have memory.
@@ -185,7 +192,8 @@ impl AttachHost {
     ) -> Result<Registration, Refusal> {
         let wanted = |error: &RegionError| refusal(&register.name, error);
         self.check_region(&family, register)?;
-        let (reservation, most) = self.lock().reserve_netmap(register)?;
+        let wish = self.sized(&family, &register.wish);
+        let (reservation, most) = self.lock().reserve_netmap(&register.name, &wish)?;
         let Reservation { wanted: mut port, colour, existed, mac } = reservation;
         port.monitor = monitored;
         let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
@@ -269,16 +277,15 @@ impl Daemon {
         Ok(Some((Arc::clone(&group.port), mac)))
     }
 
-    /// Checks that a port of this name may be made.
+    /// Checks that a port of this name and this wish, which [`AttachHost::sized`] has returned, may be made.
     fn check_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<Reservation, Refusal> {
         let (switch, port) = names(name)?;
         let elsewhere = self.netmap.persistent.get(&port).and_then(Option::as_ref).filter(|&has| *has != switch);
         if let Some(elsewhere) = elsewhere {
             return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {elsewhere}")));
         }
-        let buffer_size =
-            if wish.buffer_size == 0 { ringway_abi::netmap::DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
-        let layout = Layout::new(wish.shape(buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
+        let layout =
+            Layout::new(wish.shape(wish.buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
         // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
         let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true, monitor: None };
         self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
@@ -286,9 +293,9 @@ impl Daemon {
         self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))
     }
 
-    /// Checks that a client may register a port that does not exist. Also returns the most bytes of a region.
-    fn reserve_netmap(&mut self, register: &Register) -> Result<(Reservation, u64), Refusal> {
-        let reservation = self.check_netmap(&register.name, &register.wish)?;
+    /// Checks that a client may register a port that does not exist, of this wish. Also returns the most bytes of a region.
+    fn reserve_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<(Reservation, u64), Refusal> {
+        let reservation = self.check_netmap(name, wish)?;
         Ok((reservation, self.running.config.attach.max_region))
     }
 

@@ -411,7 +411,7 @@ impl Pipe {
             let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
             let count = lane.give_back(&end.rx[ring], from, left)?;
             left -= count;
-            moved.room |= count > 0 && from.is_some();
+            moved.returned += if from.is_some() { count.into() } else { 0 };
             seen.rx[ring] = lane.returned;
         }
         moved.more = left == 0;
