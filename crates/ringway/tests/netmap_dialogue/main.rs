@@ -418,7 +418,7 @@ fn ports_beyond_the_pool_and_the_limits_are_refused_and_room_comes_back() {
 
 #[test]
 fn ends_of_pipes_that_are_closed_give_their_room_to_ends_that_are_opened_at_once() {
-    let daemon = Daemon::start("[attach]\nmax_region = \"2MiB\"\n[switch.lan0]\n");
+    let daemon = Daemon::start("[attach]\nmax_region = \"4MiB\"\n[switch.lan0]\n");
     let keeper = open(&daemon, OURS);
     keeper.register(all_of("lan0:keeps-the-memory"));
     let end = |round: usize, number: usize| {

@@ -51,3 +51,49 @@ fn count_given(to: &Member, moved: &Moved) {
     to.port.counters().add_out(given, moved.bytes);
     to.port.counters().drop_out(DropReason::BadBuffer, moved.bad_there);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Armed, Discarded, PortFault, WakeOn};
+    use crate::testing::Plan;
+    use crate::{Batch, Time, pass};
+
+    /// An end of a pipe whose client has returned slots and sent nothing.
+    struct Returns(u64);
+
+    impl Input for Returns {
+        fn collect<'m>(&'m mut self, _: &mut Batch<'m>) -> Result<(), PortFault> {
+            Ok(())
+        }
+
+        fn release(&mut self) {}
+
+        fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
+            Ok(Discarded::default())
+        }
+
+        fn pending(&mut self) -> bool {
+            true
+        }
+
+        fn arm(&mut self, _: WakeOn) -> Armed {
+            Armed::Kick
+        }
+
+        fn disarm(&mut self) {}
+
+        fn take_moved(&mut self) -> Moved {
+            Moved { returned: self.0, ..Moved::default() }
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_returns_slots_is_not_idle_and_counts_no_frames() {
+        let mut lan = Plan::new(2).learning();
+        let from = lan.switch.member(0).expect("a port");
+        let passed = pass(&lan.switch, from, &mut Returns(7), &mut lan.work, &Time::at_second(1));
+        assert_eq!((passed.frames, passed.more), (7, false));
+        assert_eq!((lan.counters(0).in_frames, lan.counters(1).out_frames), (0, 0));
+    }
+}

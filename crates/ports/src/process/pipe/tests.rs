@@ -444,6 +444,25 @@ fn each_step_of_a_close_moves_256_slots_at_most_and_calls_the_other_end() {
 }
 
 #[test]
+fn a_client_that_goes_on_publishing_after_its_end_was_closed_ends_with_the_slots_of_its_rings() {
+    let wish = Wish { tx_slots: 512, rx_slots: 512, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let mut b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    a.fill(0, 1, 1);
+    pipe.mark_closing(PipeRole::Master);
+    for step in 1..=2 {
+        assert_eq!(pipe.step_close(PipeRole::Master), step == 2, "512 slots are two steps");
+        // The receiver returns everything, and the sender fills its ring again.
+        b.set_word(RX_CLIENT + INDEX, b.word(RX_SWITCH + INDEX));
+        b.serve().expect("no fault");
+        a.set_word(TX_CLIENT + INDEX, (b.word(RX_SWITCH + INDEX) + 511) % 512);
+    }
+    assert!(pipe.is_closed(PipeRole::Master));
+}
+
+#[test]
 fn who_opens_an_end_does_not_wait_for_a_thread_that_has_the_pipe() {
     let region = region(1);
     let pipe = pipe();
