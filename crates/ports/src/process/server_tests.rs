@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ringway_abi::attach::{Reply, Request};
@@ -78,16 +79,20 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
 }
 
 /// Refuses registrations for the moment until another client has asked for numbers, and then for good.
-struct NotYet(bool);
+struct NotYet {
+    has_asked: bool,
+    tries: Arc<AtomicU32>,
+}
 
 impl NetmapHost for NotYet {
     fn register(&mut self, _: ClientId, _: Process, _: Family, _: &Register) -> Result<Registration, Refusal> {
-        let text = if self.0 { "for good" } else { "for the moment" };
-        Err(Refusal { is_transient: !self.0, ..Refusal::new(Errno::BUSY, text) })
+        self.tries.fetch_add(1, Ordering::SeqCst);
+        let text = if self.has_asked { "for good" } else { "for the moment" };
+        Err(Refusal { is_transient: !self.has_asked, ..Refusal::new(Errno::BUSY, text) })
     }
 
     fn info(&mut self, _: Family, _: &PortName, _: &Wish) -> Result<Numbers, Refusal> {
-        self.0 = true;
+        self.has_asked = true;
         Err(Refusal::new(Errno::NXIO, "no numbers"))
     }
 }
@@ -108,7 +113,9 @@ impl Host for NotYet {
 fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_served_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
-    let server = AttachServer::start_with(&path, Box::new(NotYet(false)), Duration::from_secs(60)).unwrap();
+    let tries = Arc::new(AtomicU32::new(0));
+    let host = NotYet { has_asked: false, tries: Arc::clone(&tries) };
+    let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
     let next = |client: &OwnedFd| {
         let mut message = [0; 4096];
         let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
@@ -135,6 +142,7 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
     say(&waits, &netmap::Request::Register(register.clone()).encode());
     // The next request waits for the answer to the first one.
     say(&waits, &netmap::Request::Register(register).encode());
+    ringway_testing::until("it was refused for the moment", || tries.load(Ordering::SeqCst) > 0);
     say(&other, &netmap::Request::Info(name, Wish::default()).encode());
     let text = |reply| match reply {
         netmap::Reply::Refused { text, .. } => text,
