@@ -151,6 +151,13 @@ impl Port {
         &mut self.rx
     }
 
+    /// Takes the rings out of the port: one thread can send while another receives, each with rings of its own. What asks the switch
+    /// for calls is [`TxRing::want_call`] and [`RxRing::want_call`] then, and [`TxRing::flush`] publishes. The port must be kept as
+    /// long as its rings; it has none any more, and [`Port::tx`] and [`Port::rx`] panic.
+    pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
+        (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
+    }
+
     /// Publishes the frames queued on all transmit rings, and wakes the switch if it has asked for a kick.
     #[inline]
     pub fn flush(&mut self) {

@@ -407,8 +407,9 @@ impl TxRing {
         doorbell::granted(&self.memory.doorbell[TX_SWITCH + WISH], &self.kicked)
     }
 
-    /// Requests a call. Returns true when there is room already.
-    pub(crate) fn want_call(&mut self) -> bool {
+    /// Requests a call when there is room to send. Returns true when there is room already: then the caller must not sleep. To
+    /// sleep, wait for a write to [`crate::Port::call_fd`], and end with [`TxRing::want_no_call`].
+    pub fn want_call(&mut self) -> bool {
         if self.room() > 0 {
             return true;
         }
@@ -416,7 +417,8 @@ impl TxRing {
         self.room() > 0
     }
 
-    pub(crate) fn want_no_call(&mut self) {
+    /// Withdraws the request for a call.
+    pub fn want_no_call(&mut self) {
         self.wish.withdraw(&self.memory.doorbell[TX_CLIENT + WISH]);
     }
 }

@@ -86,6 +86,46 @@ fn a_program_sends_by_inject_and_sendpacket_in_order() {
 }
 
 #[test]
+fn one_thread_receives_while_another_sends_on_the_same_handle() {
+    const FRAMES: u32 = 200_000;
+    // Fewer than the program's ring has room for: none of these is lost.
+    const UNDER_WAY: u32 = 256;
+    for how in ["loop", "next", "poll"] {
+        let daemon = Daemon::start("");
+        let mut a = daemon.attach("lan0:a").unwrap();
+        let mut probe = Probe::start(&daemon, &["both-ways", "lan0:p", &FRAMES.to_string(), how]);
+        probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (mut sent, mut received, mut next, mut acknowledged) = (0, 0u32, 0, 0);
+        let mut take = |a: &mut ringway_client::Port| {
+            a.rx().drain(usize::MAX, |frame| {
+                let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
+                assert!(word(14) >= next, "{how}: {} after {next}", word(14));
+                (next, acknowledged, received) = (word(14) + 1, word(18), received + 1);
+            });
+            (acknowledged, received)
+        };
+        let mut one = frame([2, 0, 0, 0, 0, 0xc], A, 0);
+        let within = std::time::Instant::now() + PATIENCE;
+        while probe.child.try_wait().unwrap().is_none() {
+            let (acknowledged, _) = take(&mut a);
+            while sent < FRAMES.min(acknowledged + UNDER_WAY) {
+                one[14..18].copy_from_slice(&sent.to_le_bytes());
+                if !a.tx().push(&one) {
+                    break;
+                }
+                sent += 1;
+            }
+            a.flush();
+            assert!(std::time::Instant::now() < within, "{how}: stuck after {acknowledged} received of {sent}");
+        }
+        let said = probe.succeed();
+        let (_, received) = take(&mut a);
+        let lost: u64 = daemon.port("a")["drops"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+        assert_eq!(said, format!("{} sent\n", u64::from(received) + lost), "{how}: {lost} counted as lost");
+    }
+}
+
+#[test]
 fn a_program_answers_frames_from_its_callback() {
     let daemon = Daemon::start("");
     let mut a = daemon.attach("lan0:a").unwrap();
@@ -276,7 +316,7 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
         skip!("needs strace");
     }
     let daemon = Daemon::start("");
-    let taker = Counted::start(&daemon, "read,eventfd2", &["take", "lan0:p", "500"]);
+    let taker = Counted::start(&daemon, "read,epoll_wait,epoll_pwait,eventfd2", &["take", "lan0:p", "500"]);
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     for number in 0..500u32 {
         send(&mut a, &frame(ALL, A, number as u8));
@@ -286,7 +326,7 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
     assert_eq!(said, "500 taken\n");
     assert!(calls < 200, "{calls} system calls");
 
-    let sender = Counted::start(&daemon, "poll,ppoll", &["drop", "lan0:p", "6400"]);
+    let sender = Counted::start(&daemon, "poll,ppoll,epoll_wait,epoll_pwait", &["drop", "lan0:p", "6400"]);
     daemon.signal(Signal::STOP);
     let (said, calls) = sender.go();
     daemon.signal(Signal::CONT);
