@@ -226,6 +226,16 @@ impl Port {
         ready
     }
 
+    /// Requests a call when the switch takes frames. Returns true when it has taken all that were published, on all transmit rings.
+    pub fn want_sent(&mut self) -> bool {
+        self.rx.iter_mut().for_each(RxRing::give_back);
+        let mut sent = true;
+        for ring in &mut self.tx {
+            sent &= ring.want_sent();
+        }
+        sent
+    }
+
     /// Withdraws all requests for calls.
     pub fn want_nothing(&mut self) {
         for ring in &mut self.rx {
@@ -250,6 +260,15 @@ impl Port {
     /// The switch has ended the port, with its reason.
     pub fn wait_tx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
         self.wait(timeout, Port::want_tx, false)
+    }
+
+    /// Sleeps until the switch has taken all frames that were published: what [`TxRing::push_from`] named may be changed then. Returns
+    /// false when `timeout` has passed first. Signals do not end the sleep.
+    ///
+    /// # Errors
+    /// The switch has ended the port, with its reason.
+    pub fn wait_sent(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_sent, false)
     }
 
     /// Sleeps like [`Port::wait_rx`], until a signal comes.
