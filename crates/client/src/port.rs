@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
+use ringway_abi::doorbell::{LOST, PAIR_BYTES, RX_SWITCH};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -180,6 +182,14 @@ impl Port {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Returns how many frames for this port were dropped because this side did not take them in time or has no buffers for them
+    /// (drop reasons `receiver_*`), since the port was attached. Modulo 2^32.
+    #[must_use]
+    pub fn lost(&self) -> u32 {
+        let words = self.memory.mapping().view(self.layout.doorbell(0), PAIR_BYTES).and_then(|view| view.words32());
+        words.and_then(|words| words.get(RX_SWITCH + LOST)).map_or(0, |lost| lost.load(Ordering::Relaxed))
     }
 
     /// Returns the shared memory.

@@ -69,7 +69,7 @@ impl Receiver {
             Device::Port(name) => {
                 let attached = Ring::attach(name, buffer).map_err(|error| (status_of(&error), error.to_string()))?;
                 let (ring, port, tx) = attached;
-                (Source::Port(Box::new(ring)), Losses::of_port(name), Some(Sender::new(port, tx)))
+                (Source::Port(Box::new(ring)), Losses::Port(Arc::clone(&port)), Some(Sender::new(port, tx)))
             }
             Device::Mirror(name) => {
                 let mirror = Mirror::start(name, buffer).map_err(|failure| refusal(&failure))?;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{c_char, c_int, c_uint};
+use ringway_client::Port;
 
 use crate::abi::*;
 use crate::breaker::Breaker;
 use crate::sender::Sender;
-use crate::{devices, filter, real, text};
+use crate::{filter, real, text};
 
 /// Whose failure a text tells. Two threads may fail at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl Activated {
     /// Returns the counters.
     pub fn stats(&self, shared: &Shared) -> pcap_stat {
         let received = shared.received.load(Ordering::Relaxed);
-        pcap_stat { ps_recv: received as c_uint, ps_drop: self.losses.lost() as c_uint, ps_ifdrop: 0 }
+        pcap_stat { ps_recv: received as c_uint, ps_drop: self.losses.lost(), ps_ifdrop: 0 }
     }
 
     /// Compiles a filter.
@@ -182,25 +183,17 @@ impl Drop for Dead {
 /// Frames that were lost because the program did not read them fast enough.
 #[derive(Debug)]
 pub enum Losses {
-    /// As the daemon counts them for a port: its name, and what it had lost before the handle was opened, if the daemon told.
-    Port { name: String, before: Option<u64> },
+    /// As the switch counts them in the port's memory: a program that has given its rights up can read it.
+    Port(Arc<Port>),
     /// As a mirror has read them.
     Mirror(Arc<AtomicU64>),
 }
 
 impl Losses {
-    /// Begins to count for a port.
-    pub fn of_port(name: &str) -> Losses {
-        Losses::Port { name: name.to_owned(), before: devices::lost(name) }
-    }
-
-    fn lost(&self) -> u64 {
+    fn lost(&self) -> c_uint {
         match self {
-            Losses::Port { before: None, .. } => 0,
-            Losses::Port { name, before: Some(before) } => {
-                devices::lost(name).map_or(0, |now| now.saturating_sub(*before))
-            }
-            Losses::Mirror(lost) => lost.load(Ordering::Relaxed),
+            Losses::Port(port) => port.lost(),
+            Losses::Mirror(lost) => lost.load(Ordering::Relaxed) as c_uint,
         }
     }
 }

@@ -9,10 +9,10 @@ use ringway_scenes::namespace::frames;
 use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send};
 use ringway_testing::child::Ended;
 use ringway_testing::skip;
-use ringway_testing::skip::is_installed;
+use ringway_testing::skip::{is_installed, is_root};
 use rustix::process::Signal;
 
-use super::{A, ALL, exec, run, text};
+use super::{A, ALL, exec, run, text, until};
 
 /// The compiled program.
 fn probe() -> &'static Path {
@@ -123,6 +123,29 @@ fn one_thread_receives_while_another_sends_on_the_same_handle() {
         let (_, received) = take(&mut a);
         let lost: u64 = daemon.port("a")["drops"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
         assert_eq!(said, format!("{} sent\n", u64::from(received) + lost), "{how}: {lost} counted as lost");
+    }
+}
+
+#[test]
+fn lost_frames_are_counted_also_for_a_program_that_has_given_root_up() {
+    // A port that stays: the second program's losses are its own.
+    let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let mut a = daemon.attach("lan0:a").unwrap();
+    let users: &[&str] = if is_root() { &["nobody", "root"] } else { &["the same"] };
+    let mut before = 0;
+    for user in users {
+        let mut probe = Probe::start(&daemon, &["lost", "lan0:p", user]);
+        for number in 0..3000u32 {
+            until("there is room", || a.tx().push(&frame(ALL, A, number as u8)));
+            a.flush();
+        }
+        assert!(a.wait_sent(PATIENCE).unwrap());
+        let drops = daemon.port("p")["drops"].clone();
+        let lost: u64 = drops.as_object().unwrap().values().filter_map(|frames| frames.as_u64()).sum();
+        probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(lost >= before + 3000 - 1024, "{drops}");
+        assert_eq!(probe.succeed(), format!("{} lost\n", lost - before), "{user}: {drops}");
+        before = lost;
     }
 }
 
