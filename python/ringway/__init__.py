@@ -1,7 +1,8 @@
 """Send and receive Ethernet frames on ports of a Ringway switch, and administer it.
 
 `Port` is a port of a switch in this process: frames are views of memory that it shares with the switch. `Client` adds,
-changes and removes ports. A `Memory` is the program's own, from which it sends without copies. `ringway.scapy` lets scapy send and receive on a port.
+changes and removes ports. A `Memory` is the program's own, from which it sends without copies. `ringway.scapy` lets scapy
+send and receive on a port.
 """
 
 from . import api

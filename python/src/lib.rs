@@ -3,7 +3,8 @@
 //! Python programs use the package (`python/ringway`), which documents and types all this; names here are its internals.
 //!
 //! Locks: a thread that holds a lock of this crate neither runs Python code nor releases the GIL, and a thread that
-//! sleeps holds neither; the lock of a `Memory` is the exception: an attach keeps it, and it is locked without the GIL. Making a Python object runs Python code: the collector may free other frames.
+//! sleeps holds neither. The lock of a `Memory` is the exception: an attach keeps it, and it is locked without the GIL.
+//! Making a Python object runs Python code: the collector may free other frames.
 
 #![allow(unsafe_code)]
 

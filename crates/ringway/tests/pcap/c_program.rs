@@ -310,6 +310,17 @@ fn a_sender_is_not_stuck_when_the_daemon_hangs() {
     assert_eq!(said, "not stuck\n");
 }
 
+#[test]
+fn a_thread_that_receives_and_one_that_sends_are_both_told_to_end() {
+    let daemon = Daemon::start("");
+    let mut probe = Probe::start(&daemon, &["break-both", "lan0:p"]);
+    daemon.pause();
+    probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = probe.succeed();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "both broken\n");
+}
+
 /// A probe under strace, which counts these system calls.
 struct Counted {
     probe: Probe,

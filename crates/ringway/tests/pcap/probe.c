@@ -399,6 +399,41 @@ static void both_ways(const char *how, int frames)
     printf("%d sent\n", sent);
 }
 
+static void *break_until_over(void *over)
+{
+    while (!*(_Atomic int *)over) {
+        usleep(20000);
+        pcap_breakloop(p);
+    }
+    return NULL;
+}
+
+static void *loop_until_broken(void *nothing)
+{
+    int seen = 0;
+    CHECK(pcap_loop(p, -1, count, (u_char *)&seen) == PCAP_ERROR_BREAK && seen == 0);
+    return nothing;
+}
+
+/* One thread waits for frames and another one for room: both are told to end. */
+static void break_both(void)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    _Atomic int over = 0;
+    pthread_t receiver, breaker;
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        ;
+    CHECK(pcap_setnonblock(p, 0, errbuf) == 0 && pthread_create(&receiver, NULL, loop_until_broken, NULL) == 0);
+    CHECK(pthread_create(&breaker, NULL, break_until_over, &over) == 0);
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    CHECK(pthread_join(receiver, NULL) == 0);
+    over = 1;
+    CHECK(pthread_join(breaker, NULL) == 0);
+    puts("both broken");
+}
+
 /* As tcpdump: gives root up after the device is open. */
 static void count_lost_as(const char *user)
 {
@@ -582,6 +617,8 @@ int main(int argc, char **argv)
             in_child(number);
         } else if (strcmp(mode, "both-ways") == 0) {
             both_ways(argv[4], number);
+        } else if (strcmp(mode, "break-both") == 0) {
+            break_both();
         } else if (strcmp(mode, "lost") == 0) {
             count_lost_as(argv[3]);
         } else if (strcmp(mode, "perror") == 0) {
