@@ -13,6 +13,8 @@
 
 mod client_handles;
 mod external;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod input;
 mod output;
 mod pipe;
