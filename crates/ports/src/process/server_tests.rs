@@ -138,6 +138,7 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
         extra_buffers: 0,
         region: 0,
         monitor: netmap::Monitor::default(),
+        polling: netmap::Polling::default(),
     };
     say(&waits, &netmap::Request::Register(register.clone()).encode());
     // The next request waits for the answer to the first one.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
-use ringway_abi::netmap::{Monitor, PipeRole, Register, Rings, Wish};
+use ringway_abi::netmap::{Monitor, PipeRole, Polling, Register, Rings, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
 use ringway_switch::contain;
@@ -424,6 +424,7 @@ fn each_step_of_a_close_moves_256_slots_at_most_and_calls_the_other_end() {
             extra_buffers: 0,
             region: 0,
             monitor: Monitor::default(),
+            polling: Polling::default(),
         };
         let called = Registration::new(&b.shared, &all, [0; 6]).expect("a registration");
         (0..3).for_each(|ring| _ = a.fill(ring, 1, 1));
