@@ -22,10 +22,10 @@ fn ending<const N: usize>(valid: [u8; N], data: &[u8]) -> [u8; N] {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let request = Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external: None }.encode();
+    let request =
+        Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external: None }.encode();
     let external = Some(External { bytes: 8 << 20, unit: 4, first: 2 });
-    let with_memory =
-        Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external }.encode();
+    let with_memory = Request { switch: "lan0".into(), port: "a".into(), shape: Default::default(), external }.encode();
     for message in [data, &framed::<REQUEST_BYTES>(request, data), &ending(with_memory, data)] {
         match Request::decode(message) {
             Ok(request) => {

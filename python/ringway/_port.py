@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsIndex, TypeAlias
 
 from . import _native
+from ._native import Area, Memory
 from ._offload import Offload
 from ._paths import attach_socket
 from ._readiness import Readiness
@@ -37,6 +38,14 @@ def _batch(frames: Frame | Iterable[Frame]) -> Buffer | tuple[Buffer, Offload | 
     return frames  # type: ignore[return-value]
 
 
+def _pair(part: tuple[SupportsIndex, SupportsIndex]) -> tuple[int, int]:
+    """The start and the end of a frame."""
+    start, end = (place.__index__() for place in part)
+    if min(start, end) < 0:
+        raise ValueError(f"the part ({start}, {end}) is not in the area: places are counted from its start")
+    return start, end
+
+
 class Port(Iterator[memoryview], AsyncIterator[memoryview]):
     """A port of a switch, attached by this process. It is a context manager: at the end it detaches.
 
@@ -58,6 +67,9 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
 
     With `offload`, frames may leave checksums and segmentation to their receiver, in both directions.
 
+    With `memory`, the port's buffers are in a `Memory` of this program: `send_from` sends from it without a copy, and received frames
+    are in it. A port that is refused leaves the memory as it was.
+
     Raises `AttachError` when the port cannot be had.
 
     Several threads may use a port. A port belongs to the process that made it: in a child made by ``os.fork`` it raises
@@ -76,10 +88,11 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
         buffer_size: int = 2112,
         spare_buffers: int = 1024,
         offload: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         self._port = _native.Port(
             name, attach_socket() if socket is None else socket,
-            tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, spare_buffers, offload,
+            tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, spare_buffers, offload, memory,
         )
         self._readable: Readiness | None = None
         self._writable: Readiness | None = None
@@ -127,6 +140,49 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
                 # There is room, but too little for a frame of several buffers; or another ring has it.
                 await asyncio.sleep(0.0001)
             await writable.wait()
+
+    def send_from(
+        self,
+        area: Area,
+        parts: tuple[SupportsIndex, SupportsIndex] | Iterable[tuple[SupportsIndex, SupportsIndex]] | None = None,
+        *,
+        timeout: float | None = 0,
+        ring: SupportsIndex = 0,
+    ) -> int:
+        """Sends parts of an `Area` of the port's `Memory` as frames, without a copy. Returns the number that fitted.
+
+        `parts` is a pair of a frame's start and end in the area, as in a slice, or an iterable of such pairs, which are published at
+        once; without it the whole area is a frame. A frame begins at a multiple of the memory's unit. On a port with `offload` a part
+        begins with the frame's header: the ten bytes of `Offload.header`, or zeroes, and two zeroes.
+
+        The switch reads the bytes when it takes the frame: `wait_sent` tells when they may be changed. Waits for room like `send`.
+
+        >>> memory = ringway.Memory(8 << 20, unit=64)
+        >>> area = memory.take(4096)
+        >>> with ringway.Port("lan0:writer", memory=memory) as port, ringway.Port("lan0:reader") as reader:
+        ...     for at in range(0, 256, 64):
+        ...         memoryview(area)[at : at + 60] = b"\\xff" * 6 + b"\\2" * 53 + bytes([at])
+        ...     print(port.send_from(area, [(at, at + 60) for at in range(0, 256, 64)]), port.wait_sent(timeout=5))
+        ...     print([frame[59] for frame in reader.recv_bytes(timeout=5)])
+        4 True
+        [0, 64, 128, 192]
+        """
+        if parts is None:
+            pairs = [(0, len(area))]
+        elif isinstance(parts, tuple) and len(parts) == 2 and not isinstance(parts[0], tuple):
+            pairs = [_pair(parts)]
+        else:
+            pairs = [_pair(part) for part in parts]
+        return self._port.send_from(area, pairs, timeout, ring.__index__())
+
+    def wait_sent(self, timeout: float | None = None) -> bool:
+        """Waits until the switch has taken all frames that were sent: what `send_from` named may be changed then.
+
+        Returns false when `timeout` seconds have passed first; ``None`` is without limit, and 0 does not wait.
+
+        Raises `PortEnded` when the switch has ended the port first.
+        """
+        return self._port.wait_sent(timeout)
 
     @property
     def max_frame(self) -> int:

@@ -3,13 +3,15 @@
 //! Python programs use the package (`python/ringway`), which documents and types all this; names here are its internals.
 //!
 //! Locks: a thread that holds a lock of this crate neither runs Python code nor releases the GIL, and a thread that
-//! sleeps holds neither. Making a Python object runs Python code: the collector may free other frames.
+//! sleeps holds neither. The lock of a `Memory` is the exception: an attach keeps it, and it is locked without the GIL.
+//! Making a Python object runs Python code: the collector may free other frames.
 
 #![allow(unsafe_code)]
 
 mod bytes;
 mod fork;
 mod frame;
+mod memory;
 mod port;
 mod wait;
 
@@ -34,5 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", py.get_type::<Error>())?;
     module.add("AttachError", py.get_type::<AttachError>())?;
     module.add("PortEnded", py.get_type::<PortEnded>())?;
+    module.add_class::<memory::Memory>()?;
+    module.add_class::<memory::Area>()?;
     module.add_class::<port::Port>()
 }

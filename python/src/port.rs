@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use ringway_abi::layout::MAX_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
-use ringway_client::{NotExchanged, Offload, Port as Client, Shape};
+use ringway_client::{NotExchanged, Offload, Port as Client, Shape, TxRing};
 
 use crate::bytes::{has_bytes, with_bytes};
 use crate::fork::Process;
 use crate::frame::{Frame, Pool, Received};
+use crate::memory::{Area, Memory};
 use crate::wait::{Flag, Sleeper, Watch};
 use crate::{PortEnded, attach_error};
 
@@ -56,6 +57,8 @@ struct State {
 enum Wanted {
     Frames,
     Room,
+    /// The switch has taken all frames that were sent.
+    Sent,
 }
 
 /// When to stop waiting.
@@ -113,6 +116,7 @@ impl State {
         self.client.as_mut().is_none_or(|client| match wanted {
             Wanted::Frames => client.want_rx(),
             Wanted::Room => client.want_tx(),
+            Wanted::Sent => client.want_sent(),
         })
     }
 
@@ -244,6 +248,7 @@ impl Port {
         state.client.as_mut().is_none_or(|client| match wanted {
             Wanted::Frames => client.rx_rings().iter_mut().any(|ring| ring.available() > 0),
             Wanted::Room => client.tx_rings().iter_mut().any(|ring| ring.room() > 0),
+            Wanted::Sent => client.tx_rings().iter_mut().all(|ring| ring.is_sent()),
         })
     }
 
@@ -293,20 +298,83 @@ impl Port {
     fn push_frame(&self, frame: &Bound<'_, PyAny>, offload: Option<&Offload>, ring: usize) -> PyResult<bool> {
         with_bytes(frame, |bytes| {
             let longest = if offload.is_some() { self.longest } else { self.longest.min(MAX_FRAME) };
-            if bytes.len() > longest {
-                let (len, name) = (bytes.len(), &self.name);
-                let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
-                return Err(PyValueError::new_err(text));
-            }
+            self.check_length(bytes.len(), longest)?;
             let mut state = self.own_state()?;
-            let client = state.client(&self.name)?;
-            let Some(tx) = client.tx_rings().get_mut(ring) else {
-                let (name, rings) = (&self.name, self.shape.tx_rings);
-                let text = format!("ring {ring} is not possible: {name} has {rings} transmit rings, from 0");
-                return Err(PyIndexError::new_err(text));
-            };
+            let tx = self.ring(&mut state, ring)?;
             Ok(if self.shape.offload { tx.push_offloaded(bytes, offload) } else { tx.push(bytes) })
         })?
+    }
+
+    fn check_length(&self, len: usize, longest: usize) -> PyResult<()> {
+        if len <= longest {
+            return Ok(());
+        }
+        let name = &self.name;
+        let text = format!("a frame of {len} bytes does not fit into the rings of {name}: at most {longest}");
+        Err(PyValueError::new_err(text))
+    }
+
+    fn ring<'a>(&self, state: &'a mut State, ring: usize) -> PyResult<&'a mut TxRing> {
+        state.client(&self.name)?.tx_rings().get_mut(ring).ok_or_else(|| {
+            let (name, rings) = (&self.name, self.shape.tx_rings);
+            PyIndexError::new_err(format!("ring {ring} is not possible: {name} has {rings} transmit rings, from 0"))
+        })
+    }
+
+    /// Queues parts of `area` from the one with the number `from` on, like `push_batch`.
+    fn push_parts(&self, area: &Area, parts: &Bound<'_, PyList>, from: usize, ring: usize) -> PyResult<usize> {
+        // Of an offload port, a part begins with the header.
+        let longest = if self.shape.offload { self.longest + PREFIX_BYTES } else { self.longest.min(MAX_FRAME) };
+        let mut next = from;
+        while let Ok(item) = parts.get_item(next) {
+            let (start, end) = item.extract::<(usize, usize)>()?;
+            self.check_length(end.saturating_sub(start), longest)?;
+            let mut state = self.own_state()?;
+            if !area.push_to(self.ring(&mut state, ring)?, start..end)? {
+                break;
+            }
+            next += 1;
+        }
+        Ok(next)
+    }
+
+    /// Sends what `push` queues of `batch`, from `start` on: `push` gets the number of the next one, and returns that of the next one
+    /// then. Returns how many were sent.
+    fn send_all(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyList>,
+        start: usize,
+        timeout: Option<f64>,
+        push: impl Fn(usize) -> PyResult<usize>,
+    ) -> PyResult<usize> {
+        let mut deadline = None;
+        let mut next = start;
+        loop {
+            let before = next;
+            let pushed = push(next);
+            // Also what was queued before an error.
+            self.flush()?;
+            next = pushed?;
+            if next >= batch.len() {
+                return Ok(next - start);
+            }
+            let deadline = match deadline {
+                Some(deadline) => deadline,
+                None => *deadline.insert(Deadline::after(timeout)?),
+            };
+            if next == before && deadline.left().is_some() {
+                // A frame of several slots finds room, but too little; or another ring has the room.
+                py.detach(|| std::thread::sleep(TOO_LITTLE));
+                py.check_signals()?;
+            }
+            if deadline.left().is_none() || !self.wait(py, Wanted::Room, deadline)? {
+                if let Some(reason) = self.own_state()?.ended() {
+                    return Err(PortEnded::new_err(reason));
+                }
+                return Ok(next - start);
+            }
+        }
     }
 
     /// Publishes what is queued.
@@ -334,7 +402,7 @@ impl Port {
 #[pymethods]
 impl Port {
     #[new]
-    #[pyo3(signature = (name, socket, tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, spare_buffers, offload))]
+    #[pyo3(signature = (name, socket, tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, spare_buffers, offload, memory))]
     #[expect(clippy::too_many_arguments, reason = "the constructor that `ringway.Port` calls")]
     fn new(
         py: Python<'_>,
@@ -347,10 +415,15 @@ impl Port {
         buffer_size: u32,
         spare_buffers: u32,
         offload: bool,
+        memory: Option<&Bound<'_, Memory>>,
     ) -> PyResult<Port> {
         let shape =
             Shape { tx_rings, rx_rings, tx_slots, rx_slots, buffer_size, extra_buffers: spare_buffers, offload };
-        let attached = py.detach(|| Client::attach_with_buffers(socket, &name, shape));
+        let memory = memory.map(|memory| memory.get().own()).transpose()?;
+        let attached = py.detach(|| match memory {
+            Some(memory) => Client::attach_with_memory(socket, &name, shape, &mut memory.lock()),
+            None => Client::attach_with_buffers(socket, &name, shape),
+        });
         let (mut client, spares) = attached.map_err(|error| attach_error(&error))?;
         let mac = client.mac();
         let prefix = if offload { PREFIX_BYTES } else { 0 };
@@ -364,7 +437,15 @@ impl Port {
             readable: None,
             writable: None,
         };
-        Ok(Port { name, mac, shape, longest, pool: Pool::new(spares), owner: Process::this(), state: Mutex::new(state) })
+        Ok(Port {
+            name,
+            mac,
+            shape,
+            longest,
+            pool: Pool::new(spares),
+            owner: Process::this(),
+            state: Mutex::new(state),
+        })
     }
 
     /// Sends a frame or a list of frames from `start` on, and returns the number that was sent.
@@ -378,33 +459,24 @@ impl Port {
     ) -> PyResult<usize> {
         let single = has_bytes(frames) || frames.is_instance_of::<PyTuple>();
         let batch = if single { PyList::new(py, [frames])? } else { frames.cast::<PyList>()?.clone() };
-        let mut deadline = None;
-        let mut next = start;
-        loop {
-            let before = next;
-            let pushed = self.push_batch(&batch, next, ring);
-            // Also what was queued before an error.
-            self.flush()?;
-            next = pushed?;
-            if next >= batch.len() {
-                return Ok(next - start);
-            }
-            let deadline = match deadline {
-                Some(deadline) => deadline,
-                None => *deadline.insert(Deadline::after(timeout)?),
-            };
-            if next == before && deadline.left().is_some() {
-                // A frame of several slots finds room, but too little; or another ring has the room.
-                py.detach(|| std::thread::sleep(TOO_LITTLE));
-                py.check_signals()?;
-            }
-            if deadline.left().is_none() || !self.wait(py, Wanted::Room, deadline)? {
-                if let Some(reason) = self.own_state()?.ended() {
-                    return Err(PortEnded::new_err(reason));
-                }
-                return Ok(next - start);
-            }
-        }
+        self.send_all(py, &batch, start, timeout, |next| self.push_batch(&batch, next, ring))
+    }
+
+    /// Sends parts of an area, pairs of their start and end, as frames. Returns the number that was sent.
+    fn send_from(
+        &self,
+        py: Python<'_>,
+        area: &Bound<'_, Area>,
+        parts: &Bound<'_, PyList>,
+        timeout: Option<f64>,
+        ring: usize,
+    ) -> PyResult<usize> {
+        self.send_all(py, parts, 0, timeout, |next| self.push_parts(area.get(), parts, next, ring))
+    }
+
+    /// Waits until the switch has taken all frames that were sent. Returns false when `timeout` has passed first.
+    fn wait_sent(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.wait(py, Wanted::Sent, Deadline::after(timeout)?)
     }
 
     /// Receives frames as views.

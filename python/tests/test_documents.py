@@ -92,8 +92,9 @@ class Types(Scene):
         assert stub is not None and stub.origin is not None
         with open(os.path.join(os.path.dirname(stub.origin), "_native.pyi")) as file:
             text = file.read()
-        for name in (one for one in dir(_native.Port) if not one.startswith("_")):
-            self.assertIn(f"def {name}(", text)
+        for kind in (_native.Port, _native.Memory, _native.Area):
+            for name in (one for one in dir(kind) if not one.startswith("_")):
+                self.assertIn(f"def {name}(", text)
 
     def test_a_program_that_uses_a_wrong_type_does_not_pass(self) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:

@@ -7,7 +7,7 @@
 //! | 0 | client | `tx.head`, `tx.wish` |
 //! | 1 | switch | `tx.tail`, `tx.wish` |
 //! | 2 | client | `rx.head`, `rx.wish` |
-//! | 3 | switch | `rx.tail`, `rx.wish` |
+//! | 3 | switch | `rx.tail`, `rx.wish`; of ring pair 0: the port's `lost` |
 //!
 //! `head` and `tail` are slot numbers with netmap's meaning: on transmit the client fills slots from `head` up to `tail`, on
 //! receive the client reads them from `head` up to `tail`; the client moves `head`, the switch moves `tail`.
@@ -15,6 +15,9 @@
 //! A *wish* is VPE's flag: "wake me when you move your index". It is a number: 0 means that its writer is awake and watches
 //! the memory; any other value asks for one wake-up, and a new value asks for another. The waker remembers the last wish that
 //! it granted, so that it neither writes to the other side's line nor wakes twice.
+//!
+//! `lost` is the number of frames for the port that were dropped because of its client (drop reasons `receiver_*`) since it was
+//! attached, modulo 2^32. The switch writes it when it has changed, after the deliveries that changed it.
 //!
 //! Both sides settle the race between "no work, I sleep" and "here is work, are you asleep?" by store, full fence, load, as
 //! [`WakeRequest::make`] and [`granted`] do: at least one of the two sees the other. loom checks this handshake
@@ -43,6 +46,8 @@ pub const PAIR_WORDS: usize = PAIR_BYTES / 4;
 pub const INDEX: usize = 0;
 /// Offset of the wake-up request word in a cache line.
 pub const WISH: usize = 1;
+/// Offset, in the switch's line for reception of ring pair 0, of the number of lost frames.
+pub const LOST: usize = 2;
 /// Offset, in a client's line, of the word in which a client of the netmap API keeps the `tail` that its program was told, counted
 /// from the first `tail` of a new ring. The switch writes it once, for a ring that does not begin there: of a pipe's end.
 pub const TOLD: usize = 3;

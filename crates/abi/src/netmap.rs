@@ -158,6 +158,27 @@ pub struct Register {
     pub region: u16,
     /// If not empty: the name is that of a port to monitor, and the registration is of a new port that hears its frames.
     pub monitor: Monitor,
+    /// For the processes of the client: the switch keeps it with the registration.
+    pub polling: Polling,
+}
+
+/// What a client's `poll` synchronises beyond the events that it is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polling {
+    /// Not the transmit rings (`NR_NO_TX_POLL`).
+    pub no_tx: bool,
+    /// The receive rings (`NR_DO_RX_POLL`).
+    pub do_rx: bool,
+}
+
+impl Polling {
+    const fn bits(self) -> u8 {
+        self.no_tx as u8 | (self.do_rx as u8) << 1
+    }
+
+    const fn from_bits(bits: u8) -> Self {
+        Self { no_tx: bits & 1 != 0, do_rx: bits & 2 != 0 }
+    }
 }
 
 /// The frames of another port that a monitor hears.
@@ -221,7 +242,7 @@ const DELETE: u16 = 9;
 // Layout of a request: 0 magic, 4 version, 6 kind, then
 // Open: 8 family[16].
 // Register, Info: 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size, 24 extra_buffers, 28 region, 30 header u8,
-// 31 u8: bit 0 exclusive, 1 monitor sent, 2 monitor received, 32 tx first, 34 tx end, 36 rx first, 38 rx end, 40 name[66].
+// 31 u8: bit 0 exclusive, 1 monitor sent, 2 monitor received, 3 polling no_tx, 4 polling do_rx, 32 tx first, 34 tx end, 36 rx first, 38 rx end, 40 name[66].
 // List: 8 number. Attach, Detach, New, Delete: 40 name[66].
 // The rest, up to the tag at 120, is zero.
 const NAME_AT: usize = 40;
@@ -325,7 +346,8 @@ impl Request {
                 put_wish(&mut message, &register.wish);
                 put(&mut message, 24, register.extra_buffers.to_le_bytes());
                 put(&mut message, 28, register.region.to_le_bytes());
-                message[31] = u8::from(register.exclusive) | register.monitor.bits() << 1;
+                message[31] =
+                    u8::from(register.exclusive) | register.monitor.bits() << 1 | register.polling.bits() << 3;
                 for (at, rings) in [(32, register.tx), (36, register.rx)] {
                     let (first, end) = rings.numbers();
                     put(&mut message, at, first.to_le_bytes());
@@ -385,6 +407,7 @@ impl Request {
                 extra_buffers: u32_at(message, 24),
                 region: u16_at(message, 28),
                 monitor: Monitor::from_bits(message[31] >> 1),
+                polling: Polling::from_bits(message[31] >> 3),
             }),
             RECALL => Self::Recall,
             INFO => Self::Info(name()?.parse()?, wish_in(message)?),
@@ -442,6 +465,8 @@ pub struct Granted {
     pub rx: Range<u16>,
     /// No other registration can have these rings.
     pub exclusive: bool,
+    /// As the client has asked.
+    pub polling: Polling,
 }
 
 impl Granted {
@@ -492,7 +517,7 @@ pub enum Reply {
 
 // Layout of a reply: 0 magic, 4 version, 6 kind, then
 // Refused: 8 errno, 72 text[176].
-// Granted, Info: 8 region, 10 header u8, 11 exclusive u8, 12 colour, 16 region_bytes u64, 24 base u64, 32 interface u64,
+// Granted, Info: 8 region, 10 header u8, 11 u8: bit 0 exclusive, 1 polling no_tx, 2 polling do_rx, 12 colour, 16 region_bytes u64, 24 base u64, 32 interface u64,
 // 40 buffers u64, 48 buffer_count, 52 buffer_size, 56 extra_buffers, 60 extra_head, 64 tx_rings, 66 rx_rings, 68 tx_slots,
 // 72 rx_slots, 76 mac[6], 82 tx first, 84 tx end, 86 rx first, 88 rx end, 90 name[66].
 // Listed: 8 switch_index, 12 port_index, 90 name[66].
@@ -599,7 +624,7 @@ fn numbers_in(message: &[u8], name: PortName) -> Numbers {
 }
 
 fn put_granted(message: &mut [u8], granted: &Granted) {
-    message[11] = granted.exclusive.into();
+    message[11] = u8::from(granted.exclusive) | granted.polling.bits() << 1;
     put(message, 12, granted.colour.to_le_bytes());
     put(message, 24, granted.base.to_le_bytes());
     put(message, 32, granted.interface.to_le_bytes());
@@ -625,7 +650,8 @@ fn granted_in(message: &[u8], numbers: Numbers) -> Granted {
         extra_head: u32_at(message, 60),
         tx: u16_at(message, 82)..u16_at(message, 84),
         rx: u16_at(message, 86)..u16_at(message, 88),
-        exclusive: message[11] != 0,
+        exclusive: message[11] & 1 != 0,
+        polling: Polling::from_bits(message[11] >> 1),
     }
 }
 

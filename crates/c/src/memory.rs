@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ringway_area_take_at(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_area_data(area: *mut Area) -> *mut c_void {
     // SAFETY: the caller's area.
-    unsafe { area.as_mut() }.map_or(ptr::null_mut(), |area| area.0.as_mut_ptr().cast())
+    unsafe { area.as_ref() }.map_or(ptr::null_mut(), |area| area.0.start().as_ptr().cast())
 }
 
 /// Ends an area. Its bytes stay taken. Frames that were queued from it have to be sent before. `area` may be NULL.

@@ -112,10 +112,10 @@ fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError
     }
 }
 
-/// Returns why the switch ended the connection, if it sent a reason.
+/// Returns why the switch ended the connection, if it sent a reason. The reason stays: each thread that asks is told.
 pub(crate) fn end_reason(connection: &OwnedFd) -> Option<String> {
     let mut message = [0; REPLY_BYTES];
-    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT).ok()?;
+    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
     match Reply::decode(message.get(..len)?) {
         Ok(Reply::Refused(reason)) => Some(reason),
         _ => None,

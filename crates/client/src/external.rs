@@ -80,6 +80,18 @@ impl ExternalMemory {
         free.into_iter().find(|free| free.len() >= bytes).map(|free| free.start..free.start + bytes)
     }
 
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
+
+    /// Returns the unit: frames are sent from its multiples.
+    #[must_use]
+    pub fn unit(&self) -> u32 {
+        self.unit
+    }
+
     /// Takes the part for the buffers of a port's slots.
     pub(crate) fn take_for(&mut self, shape: &Shape) -> Option<External> {
         let buffers = (shape.slots() + shape.extra_buffers) as usize;
@@ -125,8 +137,22 @@ impl Area {
         self.offset
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// Returns the first byte, for bindings to other languages: their programs write by it, so no reference to the bytes is made.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns true if the area has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 }
 

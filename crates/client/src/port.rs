@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
+use ringway_abi::doorbell::{LOST, PAIR_BYTES, RX_SWITCH};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -151,6 +153,13 @@ impl Port {
         &mut self.rx
     }
 
+    /// Takes the rings out of the port: one thread can send while another receives, each with rings of its own. What asks the switch
+    /// for calls is [`TxRing::want_call`] and [`RxRing::want_call`] then, and [`TxRing::flush`] publishes. The port must be kept as
+    /// long as its rings; it has none any more, and [`Port::tx`] and [`Port::rx`] panic.
+    pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
+        (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
+    }
+
     /// Publishes the frames queued on all transmit rings, and wakes the switch if it has asked for a kick.
     #[inline]
     pub fn flush(&mut self) {
@@ -173,6 +182,14 @@ impl Port {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Returns how many frames for this port were dropped because this side did not take them in time or has no buffers for them
+    /// (drop reasons `receiver_*`), since the port was attached. Modulo 2^32.
+    #[must_use]
+    pub fn lost(&self) -> u32 {
+        let words = self.memory.mapping().view(self.layout.doorbell(0), PAIR_BYTES).and_then(|view| view.words32());
+        words.and_then(|words| words.get(RX_SWITCH + LOST)).map_or(0, |lost| lost.load(Ordering::Relaxed))
     }
 
     /// Returns the shared memory.
@@ -219,6 +236,16 @@ impl Port {
         ready
     }
 
+    /// Requests a call when the switch takes frames. Returns true when it has taken all that were published, on all transmit rings.
+    pub fn want_sent(&mut self) -> bool {
+        self.rx.iter_mut().for_each(RxRing::give_back);
+        let mut sent = true;
+        for ring in &mut self.tx {
+            sent &= ring.want_sent();
+        }
+        sent
+    }
+
     /// Withdraws all requests for calls.
     pub fn want_nothing(&mut self) {
         for ring in &mut self.rx {
@@ -243,6 +270,15 @@ impl Port {
     /// The switch has ended the port, with its reason.
     pub fn wait_tx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
         self.wait(timeout, Port::want_tx, false)
+    }
+
+    /// Sleeps until the switch has taken all frames that were published: what [`TxRing::push_from`] named may be changed then. Returns
+    /// false when `timeout` has passed first. Signals do not end the sleep.
+    ///
+    /// # Errors
+    /// The switch has ended the port, with its reason.
+    pub fn wait_sent(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_sent, false)
     }
 
     /// Sleeps like [`Port::wait_rx`], until a signal comes.

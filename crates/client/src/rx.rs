@@ -214,8 +214,9 @@ impl RxRing {
         }
     }
 
-    /// Requests a call. Returns true when there are frames already.
-    pub(crate) fn want_call(&mut self) -> bool {
+    /// Requests a call when frames arrive. Returns true when there are frames already: then the caller must not sleep. To sleep,
+    /// wait for a write to [`crate::Port::call_fd`], and end with [`RxRing::want_no_call`].
+    pub fn want_call(&mut self) -> bool {
         if self.available() > 0 {
             return true;
         }
@@ -224,7 +225,8 @@ impl RxRing {
         self.available() > 0
     }
 
-    pub(crate) fn want_no_call(&mut self) {
+    /// Withdraws the request for a call.
+    pub fn want_no_call(&mut self) {
         self.wish.withdraw(&self.memory.doorbell[RX_CLIENT + WISH]);
     }
 }

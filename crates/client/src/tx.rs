@@ -171,7 +171,7 @@ impl TxRing {
     }
 
     /// Queues a part of an area as a frame, without a copy: the switch reads the bytes when it takes the frame. That is done
-    /// when [`TxRing::room`] is `slots() - 1`. Changes before it are sent, or not. Returns false when there is no room, like
+    /// when [`TxRing::is_sent`] says so. Changes before it are sent, or not. Returns false when there is no room, like
     /// [`TxRing::push`].
     ///
     /// # Panics
@@ -407,8 +407,9 @@ impl TxRing {
         doorbell::granted(&self.memory.doorbell[TX_SWITCH + WISH], &self.kicked)
     }
 
-    /// Requests a call. Returns true when there is room already.
-    pub(crate) fn want_call(&mut self) -> bool {
+    /// Requests a call when there is room to send. Returns true when there is room already: then the caller must not sleep. To
+    /// sleep, wait for a write to [`crate::Port::call_fd`], and end with [`TxRing::want_no_call`].
+    pub fn want_call(&mut self) -> bool {
         if self.room() > 0 {
             return true;
         }
@@ -416,7 +417,24 @@ impl TxRing {
         self.room() > 0
     }
 
-    pub(crate) fn want_no_call(&mut self) {
+    /// Requests a call when the switch takes frames. Returns true when it has taken all that were published: then what
+    /// [`TxRing::push_from`] named may be changed, and the caller must not sleep.
+    pub fn want_sent(&mut self) -> bool {
+        if self.is_sent() {
+            return true;
+        }
+        self.wish.make(&self.memory.doorbell[TX_CLIENT + WISH]);
+        self.is_sent()
+    }
+
+    /// Returns true when the switch has taken all frames that were published.
+    pub fn is_sent(&mut self) -> bool {
+        self.room();
+        self.memory.distance(self.published, self.tail) == self.memory.slots - 1
+    }
+
+    /// Withdraws the request for a call.
+    pub fn want_no_call(&mut self) {
         self.wish.withdraw(&self.memory.doorbell[TX_CLIENT + WISH]);
     }
 }

@@ -31,10 +31,8 @@ fn write(frame: &mut [u8], seed: u8) {
 }
 
 fn await_sent(port: &mut Port) {
-    while port.tx().room() < port.tx().slots() - 1 {
-        assert!(port.wait_tx(PATIENCE).unwrap());
-        std::thread::yield_now();
-    }
+    assert!(port.wait_sent(PATIENCE).unwrap());
+    assert_eq!(port.tx().room(), port.tx().slots() - 1);
 }
 
 #[test]

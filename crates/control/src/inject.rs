@@ -174,6 +174,10 @@ mod with {
             self.inner.deliver(frames, counters)
         }
 
+        fn note_losses(&mut self, counters: &Counters) {
+            self.inner.note_losses(counters);
+        }
+
         fn count_late(&mut self, counters: &Counters) {
             self.inner.count_late(counters);
         }

@@ -21,7 +21,8 @@ pub(crate) fn now(clock: clockid_t) -> timespec {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(i64);
 
-fn monotonic() -> i64 {
+/// Returns the time of the monotonic clock, in nanoseconds.
+pub(crate) fn monotonic() -> i64 {
     let now = now(libc::CLOCK_MONOTONIC);
     now.tv_sec.saturating_mul(SECOND).saturating_add(now.tv_nsec)
 }

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use ringway_abi::attach::REPLY_FDS;
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::stat;
@@ -15,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::thread::nanosleep;
 
 use crate::clock::Deadline;
-use crate::dialogue::{self, Tags};
+use crate::dialogue::{self, Descriptors, Tags};
 
 /// Where the daemon listens unless `RINGWAY_ATTACH_SOCKET` says otherwise.
 const DEFAULT_SOCKET: &CStr = c"/run/ringway/attach.sock";
@@ -181,7 +180,7 @@ pub(crate) fn deadline() -> Deadline {
 ///
 /// # Errors
 /// The daemon's refusal; ENXIO if the daemon has gone, or does not answer in time.
-pub(crate) fn ask(with: Dialogue<'_>, request: &Request) -> Result<(Reply, Vec<OwnedFd>), c_int> {
+pub(crate) fn ask(with: Dialogue<'_>, request: &Request) -> Result<(Reply, Descriptors), c_int> {
     ask_until(with, request, deadline())
 }
 
@@ -193,7 +192,7 @@ pub(crate) fn ask_until(
     with: Dialogue<'_>,
     request: &Request,
     deadline: Deadline,
-) -> Result<(Reply, Vec<OwnedFd>), c_int> {
+) -> Result<(Reply, Descriptors), c_int> {
     dialogue::ask(with.socket, with.tags, request, deadline)
 }
 
@@ -204,7 +203,7 @@ pub(crate) fn ask_until(
 pub(crate) fn ask_for_registration(with: Dialogue<'_>, request: &Request) -> Result<(Granted, Given), c_int> {
     let (Reply::Granted(granted), descriptors) = ask(with, request)? else { return Err(libc::EPROTO) };
     // The daemon sends all. The kernel leaves out those for which the process has no number.
-    let [memory, kick, call] = <[OwnedFd; REPLY_FDS]>::try_from(descriptors).map_err(|_| libc::EMFILE)?;
+    let [Some(memory), Some(kick), Some(call)] = descriptors else { return Err(libc::EMFILE) };
     Ok((granted, Given { memory, kick, call }))
 }
 

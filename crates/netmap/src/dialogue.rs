@@ -25,8 +25,33 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Bits of a tag that count requests. Those above are random: they tell the files of processes that share a connection apart.
 const COUNT_BITS: u32 = 24;
 
-/// A message with its descriptors.
-type Message = (Vec<u8>, Vec<OwnedFd>);
+/// The descriptors of an answer.
+pub(crate) type Descriptors = [Option<OwnedFd>; REPLY_FDS];
+
+/// A message, without memory from the program's allocator: signal handlers ask, too.
+struct Message {
+    space: [u8; REPLY_BYTES],
+    length: usize,
+    descriptors: Descriptors,
+}
+
+impl Message {
+    const fn new() -> Self {
+        Self { space: [0; REPLY_BYTES], length: 0, descriptors: [const { None }; REPLY_FDS] }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.space[..self.length.min(REPLY_BYTES)]
+    }
+
+    fn answer(self) -> Result<(Reply, Descriptors), c_int> {
+        match Reply::decode(self.bytes()) {
+            Ok(Reply::Refused { errno, .. }) => Err(c_int::from(errno)),
+            Ok(reply) => Ok((reply, self.descriptors)),
+            Err(_) => Err(libc::ENXIO),
+        }
+    }
+}
 
 /// The tags of a file's requests: the last one, or 0.
 pub(crate) struct Tags(AtomicU64);
@@ -66,7 +91,7 @@ pub(crate) fn ask(
     tags: &Tags,
     request: &Request,
     deadline: Deadline,
-) -> Result<(Reply, Vec<OwnedFd>), c_int> {
+) -> Result<(Reply, Descriptors), c_int> {
     let tag = tags.next();
     let message = tagged(request.encode(), tag);
     loop {
@@ -82,8 +107,8 @@ pub(crate) fn ask(
     loop {
         wait(socket, PollFlags::IN, deadline)?;
         let Some(message) = peek(socket)? else { continue };
-        match tag_of(&message) {
-            0 => return answer(&message, Vec::new()),
+        match tag_of(message.bytes()) {
+            0 => return message.answer(),
             other if other != tag && !tags.has(other) => match front {
                 Some((seen, until)) if seen == other => {
                     if Deadline::left(until).is_some() {
@@ -98,18 +123,10 @@ pub(crate) fn ask(
             },
             _ => {}
         }
-        let Some((message, descriptors)) = take(socket)? else { continue };
-        if tag_of(&message) == tag {
-            return answer(&message, descriptors);
+        let Some(message) = take(socket)? else { continue };
+        if tag_of(message.bytes()) == tag {
+            return message.answer();
         }
-    }
-}
-
-fn answer(message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Reply, Vec<OwnedFd>), c_int> {
-    match Reply::decode(message) {
-        Ok(Reply::Refused { errno, .. }) => Err(c_int::from(errno)),
-        Ok(reply) => Ok((reply, descriptors)),
-        Err(_) => Err(libc::ENXIO),
     }
 }
 
@@ -126,12 +143,12 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Result<(
 }
 
 /// Returns the message at the front, and leaves it there. `None`: there is none any more.
-fn peek(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, c_int> {
-    let mut message = vec![0; REPLY_BYTES];
-    match recv(socket, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+fn peek(socket: BorrowedFd<'_>) -> Result<Option<Message>, c_int> {
+    let mut message = Message::new();
+    match recv(socket, &mut message.space[..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
         Ok((_, 0)) => Err(libc::ENXIO),
         Ok((_, bytes)) => {
-            message.truncate(bytes);
+            message.length = bytes;
             Ok(Some(message))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -141,22 +158,22 @@ fn peek(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, c_int> {
 
 /// Takes the message at the front. `None`: there is none any more.
 fn take(socket: BorrowedFd<'_>) -> Result<Option<Message>, c_int> {
-    let mut message = vec![0; REPLY_BYTES];
+    let mut message = Message::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut into = [std::io::IoSliceMut::new(&mut message)];
-    let bytes = match recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT) {
+    let mut into = [std::io::IoSliceMut::new(&mut message.space)];
+    message.length = match recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT) {
         Ok(received) if received.bytes == 0 => return Err(libc::ENXIO),
         Ok(received) => received.bytes,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(_) => return Err(libc::ENXIO),
     };
-    let mut descriptors = Vec::new();
+    let mut places = message.descriptors.iter_mut();
     for part in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
-            descriptors.extend(rights);
+            // The space is for no more than there are places.
+            rights.zip(places.by_ref()).for_each(|(descriptor, place)| *place = Some(descriptor));
         }
     }
-    message.truncate(bytes);
-    Ok(Some((message, descriptors)))
+    Ok(Some(message))
 }

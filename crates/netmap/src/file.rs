@@ -7,12 +7,12 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use ringway_abi::Layout;
 use ringway_abi::doorbell::PAIR_BYTES;
 use ringway_abi::layout::netmap_ring;
-use ringway_abi::netmap::{Granted, Request};
+use ringway_abi::netmap::{Granted, Polling, Request};
 use ringway_abi::slot::SLOT_BYTES;
 
 use crate::daemon::{self, Dialogue, Given};
@@ -52,6 +52,7 @@ pub(crate) struct Registration {
     pub(crate) rx: Range<u16>,
     /// It is an end of a pipe.
     pub(crate) is_pipe: bool,
+    pub(crate) polling: Polling,
 }
 
 /// An open file.
@@ -71,9 +72,6 @@ pub(crate) struct File {
     tags: Tags,
     /// Threads that sleep for a call.
     pub(crate) waiters: Waiters,
-    /// `NR_NO_TX_POLL` and `NR_DO_RX_POLL`.
-    pub(crate) no_tx_poll: AtomicBool,
-    pub(crate) do_rx_poll: AtomicBool,
     /// Synchronisations in a row that moved nothing, and when the connection was looked at last, in seconds.
     pub(crate) idle: AtomicU32,
     pub(crate) looked: AtomicI64,
@@ -94,8 +92,6 @@ static FILE: [File; FILES] = [const {
         request: Lock::new(),
         tags: Tags::none(),
         waiters: Waiters::none(),
-        no_tx_poll: AtomicBool::new(false),
-        do_rx_poll: AtomicBool::new(false),
         idle: AtomicU32::new(0),
         looked: AtomicI64::new(0),
     }
@@ -115,10 +111,14 @@ impl Deref for Pinned {
     }
 }
 
+/// What no other file of the process has, before or after one: its place, and how many were there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u16, u32);
+
 impl Pinned {
-    /// Returns what no other file of the process has, before or after this one.
-    pub(crate) fn identity(&self) -> (u16, u32) {
-        (self.index, self.generation.load(Ordering::Relaxed))
+    /// Returns the file's identity.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity(self.index, self.generation.load(Ordering::Relaxed))
     }
 }
 
@@ -138,6 +138,11 @@ pub(crate) fn of(fd: c_int) -> Option<Pinned> {
     (table::entry(fd) == Entry::File(index)).then_some(pinned)
 }
 
+/// As [`of`], if it is the file with this identity.
+pub(crate) fn same(fd: c_int, identity: Identity) -> Option<Pinned> {
+    of(fd).filter(|file| file.identity() == identity)
+}
+
 /// Makes a file in this state for a descriptor.
 ///
 /// # Errors
@@ -147,8 +152,6 @@ pub(crate) fn make(fd: c_int, state: State) -> Result<Pinned, c_int> {
     let index = FILE.iter().position(is_free).ok_or(libc::EMFILE)?;
     let file = &FILE[index];
     file.state.store(state as u32, Ordering::Release);
-    file.no_tx_poll.store(false, Ordering::Relaxed);
-    file.do_rx_poll.store(false, Ordering::Relaxed);
     file.tags.reset();
     let pinned = Pinned { file, index: index as u16 };
     if table::set(fd, Entry::File(pinned.index)) {
@@ -242,9 +245,14 @@ impl File {
         self.state.store(State::Ended as u32, Ordering::Release);
     }
 
+    /// Returns true if this process would have to ask the daemon for a registration.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.state(), State::Open | State::Unknown)
+    }
+
     /// Returns the registration, if this process knows one.
     #[inline]
-    fn known(&self) -> Option<&Registration> {
+    pub(crate) fn known(&self) -> Option<&Registration> {
         // SAFETY: published before the state, and not changed after it.
         (self.state() == State::Registered).then(|| unsafe { (*self.registration.get()).as_ref() })?
     }
@@ -253,7 +261,7 @@ impl File {
     /// descriptor may have made one.
     ///
     /// # Errors
-    /// ENXIO: there is none.
+    /// ENXIO: there is none. EBUSY: this is a signal handler, and its own thread asks the daemon.
     #[inline]
     pub(crate) fn registration(&self, fd: c_int) -> Result<&Registration, c_int> {
         match self.known() {
@@ -268,7 +276,7 @@ impl File {
             return Err(libc::ENXIO);
         }
         // In a signal handler, the thread's own request may be going on.
-        let held = self.request.take().ok_or(libc::EBUSY)?;
+        let held = self.request.take_for_requests().ok_or(libc::EBUSY)?;
         if self.known().is_none() {
             let answer = crate::errno::kept(|| daemon::ask_for_registration(self.dialogue(fd), &Request::Recall));
             let (granted, given) = answer.map_err(|_| {
@@ -297,7 +305,7 @@ impl File {
         // SAFETY: the state says that there is no registration, and the request lock keeps other writers away.
         let slot = unsafe { &mut *self.registration.get() };
         let (tx, rx, is_pipe) = (granted.tx.clone(), granted.rx.clone(), granted.numbers.name.pipe.is_some());
-        if let Some(old) = slot.replace(Registration { region, layout, tx, rx, is_pipe }) {
+        if let Some(old) = slot.replace(Registration { region, layout, tx, rx, is_pipe, polling: granted.polling }) {
             old.region.end();
         }
         self.state.store(State::Registered as u32, Ordering::Release);

@@ -10,12 +10,25 @@ use rustix::thread::{Timespec, gettid, nanosleep};
 const TURNS: u32 = 200;
 /// Time between two looks of a thread that sleeps. It sleeps, so that a holder of lower priority on the same processor can go on.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
-/// Looks, about a second, after which a lock in shared memory is taken from its holder: it may be stopped, or no thread at all.
-const MOST_LOOKS: u32 = 20_000;
-/// Looks, about half a minute, after which a lock of this process is taken from its holder. No call holds one for so long.
-const MOST_OWN_LOOKS: u32 = 30 * MOST_LOOKS;
-/// Time after which a thread takes its own lock again, in nanoseconds, if its stack does not tell whether it still works with it.
-const OWN_AFTER: i64 = 1_000_000_000;
+/// Most of a wait that counts for one look: a process that was stopped together with the holder lets it go on first.
+const LONGEST_LOOK: i64 = 10_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// Times after which a thread takes a lock over, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Its own, if its stack does not tell whether it still works with it.
+    own: i64,
+    /// Another thread's.
+    others: i64,
+}
+
+/// For a lock in shared memory: its holder may be stopped, or no thread at all.
+const SHARED: Patience = Patience { own: SECOND, others: SECOND };
+/// For a lock of this process. No call holds one for so long.
+const LOCAL: Patience = Patience { own: SECOND, others: 30 * SECOND };
+/// For a lock that is held over requests to the daemon. Their time limit is shorter.
+const REQUEST: Patience = Patience { own: 30 * SECOND, others: 30 * SECOND };
 
 /// The lock: its holder, or 0. Nothing is held over a call that can wait, but for a request to the daemon, which has a time limit.
 ///
@@ -30,6 +43,7 @@ pub(crate) struct Lock(AtomicU64);
 
 const THREAD_BITS: u32 = 22;
 const PLACE_SHIFT: u32 = 36;
+const NUMBER: u64 = (1 << THREAD_BITS) - 1;
 /// Thread and namespace.
 const WHO: u64 = (1 << PLACE_SHIFT) - 1;
 
@@ -64,6 +78,15 @@ impl<T> Guarded<T> {
 pub(crate) struct Held<'a> {
     lock: &'a Lock,
     holder: u64,
+    is_taken_over: bool,
+}
+
+impl Held<'_> {
+    /// Returns true if the holder before has not reached the end of its section.
+    #[inline]
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
 }
 
 /// A lock that this thread found itself to hold: its address, its word, and the time of the first look, in nanoseconds.
@@ -100,10 +123,14 @@ fn own() -> u64 {
 /// forked, and may be in another namespace.
 #[cold]
 pub(crate) fn look_up_own() -> u64 {
-    let thread = u64::from(gettid().as_raw_pid().cast_unsigned());
-    let who = (thread | namespace() << THREAD_BITS) & WHO;
+    let who = number() | namespace() << THREAD_BITS & WHO;
     OWN.with(|own| own.who.set(who));
     who
+}
+
+/// Asks the kernel for this thread's number.
+fn number() -> u64 {
+    u64::from(gettid().as_raw_pid().cast_unsigned()) & NUMBER
 }
 
 /// Returns the number of this process's PID namespace. Without `/proc` it is a random one, and nobody asks the kernel for the thread.
@@ -125,9 +152,12 @@ fn place() -> u64 {
     (here.as_ptr().addr() as u64 >> 4) << PLACE_SHIFT
 }
 
-/// Returns true if a place of the thread's stack is that of the thread or above it: a function whose section begins there has been left.
+/// Usual size of a stack, in units of places. Places that are farther apart may be of two stacks of a thread.
+const STACK: u64 = (8 << 20) >> 4;
+
+/// Returns true if the thread is at the section's place of the stack, or above it: the function with the section has been left.
 const fn is_left_behind(holder: u64, here: u64) -> bool {
-    ((here >> PLACE_SHIFT << PLACE_SHIFT).wrapping_sub(holder >> PLACE_SHIFT << PLACE_SHIFT)).cast_signed() >= 0
+    (here >> PLACE_SHIFT << PLACE_SHIFT).wrapping_sub(holder >> PLACE_SHIFT << PLACE_SHIFT) >> PLACE_SHIFT < STACK
 }
 
 /// Returns false if there is no such thread in this thread's namespace.
@@ -135,10 +165,11 @@ fn is_alive(holder: u64, own: u64) -> bool {
     if (holder ^ own) & WHO >> THREAD_BITS << THREAD_BITS != 0 {
         return true;
     }
-    let thread = holder & ((1 << THREAD_BITS) - 1);
+    let thread = holder & NUMBER;
     // SAFETY: signal 0 is none: the kernel only looks for the thread.
-    let found = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
-    found == 0 || crate::errno::get() != libc::ESRCH
+    crate::errno::kept(
+        || unsafe { libc::syscall(libc::SYS_tkill, thread, 0) } == 0 || crate::errno::get() != libc::ESRCH,
+    )
 }
 
 impl Lock {
@@ -160,67 +191,86 @@ impl Lock {
     /// Waits for the lock. `None`: this thread works with it itself. That happens in a signal handler, which has to do without.
     #[inline]
     pub(crate) fn take(&self) -> Option<Held<'_>> {
-        self.take_after(TURNS + MOST_OWN_LOOKS)
+        self.take_within(LOCAL)
+    }
+
+    /// As [`Lock::take`], for a lock that is held over requests to the daemon.
+    pub(crate) fn take_for_requests(&self) -> Option<Held<'_>> {
+        self.take_within(REQUEST)
     }
 
     /// As [`Lock::take`], for a lock that processes share. Takes it from a holder that has kept it for a second.
     #[inline]
     pub(crate) fn take_shared(&self) -> Option<Held<'_>> {
-        self.take_after(TURNS + MOST_LOOKS)
+        self.take_within(SHARED)
     }
 
     #[inline(always)]
-    fn take_after(&self, most: u32) -> Option<Held<'_>> {
-        let holder = own() | place();
-        if !self.try_replace(0, holder) && !self.wait(holder, most) {
-            return None;
-        }
+    fn take_within(&self, patience: Patience) -> Option<Held<'_>> {
+        let mut holder = own() | place();
+        let is_taken_over = !self.try_replace(0, holder) && self.wait(&mut holder, patience)?;
         // What a handler has met in an earlier section is over.
         OWN.with(|own| {
             if own.met.get().lock == self.address() {
                 own.met.set(NONE_MET);
             }
         });
-        Some(Held { lock: self, holder })
+        Some(Held { lock: self, holder, is_taken_over })
+    }
+
+    /// Returns true if a thread holds the lock, or has left without releasing it.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits for the lock, and takes it. Takes it from a thread that has ended or left without releasing it, and from any after `most` turns.
-    /// Returns false if this thread works with it.
+    /// Waits for the lock, and takes it. Takes it over from a thread that has ended or left without releasing it, and from any that has
+    /// kept it for too long. Returns whether it is taken over. `None`: this thread works with it.
     #[cold]
-    fn wait(&self, own: u64, most: u32) -> bool {
-        let (mut turns, mut last) = (0u32, 0);
+    fn wait(&self, own: &mut u64, patience: Patience) -> Option<bool> {
+        let (mut turns, mut last, mut waited, mut before) = (0u32, 0, 0, 0);
         loop {
             let holder = self.0.load(Ordering::Relaxed);
-            if (holder ^ own) & WHO == 0 {
-                if !self.has_left(holder, own) {
-                    return false;
+            if (holder ^ *own) & WHO == 0 {
+                // In the child of a fork that libc has not made, the number that is known is the parent's.
+                if number() != *own & NUMBER {
+                    *own = *own >> PLACE_SHIFT << PLACE_SHIFT | look_up_own();
                 }
-                if self.try_replace(holder, own) {
-                    return true;
+                if (holder ^ *own) & WHO == 0 {
+                    if !self.has_left(holder, *own, patience.own) {
+                        return None;
+                    }
+                    if self.try_replace(holder, *own) {
+                        return Some(true);
+                    }
                 }
             }
-            if holder == 0 && self.try_replace(0, own) {
-                return true;
+            if holder == 0 && self.try_replace(0, *own) {
+                return Some(false);
             }
             if holder != std::mem::replace(&mut last, holder) {
-                turns = 0;
+                (turns, waited) = (0, 0);
             }
             turns = turns.saturating_add(1);
             if turns < TURNS {
                 std::hint::spin_loop();
+                continue;
+            }
+            let now = crate::clock::monotonic();
+            if turns > TURNS {
+                waited += (now - before).min(LONGEST_LOOK);
+            }
+            before = now;
+            if holder != 0 && (waited >= patience.others || !is_alive(holder, *own)) {
+                // If another thread has done the same, it holds the lock now.
+                if self.try_replace(holder, *own) {
+                    return Some(true);
+                }
             } else {
-                crate::errno::kept(|| {
-                    if holder != 0 && (turns >= most || !is_alive(holder, own)) {
-                        // If another thread has done the same, it holds the lock now.
-                        let _ = self.0.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
-                    } else {
-                        let _ = nanosleep(&LOOK_EVERY);
-                    }
-                });
+                let _ = crate::errno::kept(|| nanosleep(&LOOK_EVERY));
             }
         }
     }
@@ -229,8 +279,8 @@ impl Lock {
     /// (`siglongjmp`).
     ///
     /// A handler within the section runs below it on the stack, or on the alternate stack. A thread that has left the section and is at a
-    /// deeper place of its stack looks the same: it takes the lock after a second in which it could not have it.
-    fn has_left(&self, holder: u64, own: u64) -> bool {
+    /// deeper place of its stack, or in a later handler, looks the same: it takes the lock after `own_after` in which it could not have it.
+    fn has_left(&self, holder: u64, own: u64, own_after: i64) -> bool {
         let mut other = MaybeUninit::<libc::stack_t>::zeroed();
         // SAFETY: the call writes the alternate stack, and changes nothing.
         let (result, other) = unsafe {
@@ -243,21 +293,20 @@ impl Lock {
         let was_there = has_other && (holder.wrapping_sub(start)) >> PLACE_SHIFT <= other.ss_size as u64 >> 4;
         match (was_there, is_there) {
             (true, false) => true,
-            (false, true) => false,
-            _ => is_left_behind(holder, own) || self.is_met_for_long(holder),
+            (false, true) => self.is_met_for(own_after, holder),
+            _ => is_left_behind(holder, own) || self.is_met_for(own_after, holder),
         }
     }
 
-    /// Notes that this thread has met its own lock. Returns true if it has done so for a second, and could not take the lock meanwhile.
-    fn is_met_for_long(&self, holder: u64) -> bool {
-        let time = crate::clock::now(libc::CLOCK_MONOTONIC);
-        let now = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    /// Notes that this thread has met its own lock. Returns true if it has done so for this time, and could not take the lock meanwhile.
+    fn is_met_for(&self, time: i64, holder: u64) -> bool {
+        let now = crate::clock::monotonic();
         let met = OWN.with(|own| own.met.get());
         if (met.lock, met.holder) == (self.address(), holder) {
-            return now - met.since >= OWN_AFTER;
+            return now - met.since >= time;
         }
         // One lock at a time: another one that is met over and over is taken first.
-        if met.lock == 0 || now - met.since > 2 * OWN_AFTER {
+        if met.lock == 0 || now - met.since > 2 * time {
             OWN.with(|own| own.met.set(Met { lock: self.address(), holder, since: now }));
         }
         false
@@ -272,8 +321,6 @@ impl Lock {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         // It may have been taken from this thread.
-        if self.lock.0.load(Ordering::Relaxed) == self.holder {
-            self.lock.0.store(0, Ordering::Release);
-        }
+        let _ = self.lock.0.compare_exchange(self.holder, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

@@ -12,7 +12,7 @@
 //! | 3 | the `tail` that the program was told, counted from the first one |
 //! | 4 | the switch's last wish that was granted |
 //! | 5 | the waiters of all processes; one that was killed stays counted, and costs calls that nobody wants |
-//! | 6, 7 | the slots by which the `tail` that the program was told has moved, a 64-bit count: `tail` repeats, the count does not |
+//! | 6, 7 | at least the slots by which the told `tail` has moved, a 64-bit count: `tail` repeats, the count does not |
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -189,6 +189,12 @@ impl Ring {
         self.word(netmap_ring::HEAD).load(Ordering::Relaxed) != self.bell(self.client() + INDEX).load(Ordering::Relaxed)
     }
 
+    /// Returns true if the switch may sleep until `head` moves.
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.dir == Dir::Tx || self.is_pipe
+    }
+
     /// Synchronises the ring.
     pub(crate) fn sync(&self) -> Synced {
         let mut synced = Synced::default();
@@ -214,7 +220,7 @@ impl Ring {
             }
             self.replace(self.bell(self.client() + INDEX), at.index, at.head)?;
             synced.moved = true;
-            if self.dir == Dir::Tx || self.is_pipe {
+            if self.is_waited_for() {
                 publish_fence();
                 synced.kick |= granted(self.bell(self.switch() + WISH), self.bell(self.client() + GRANTED));
             }
@@ -222,9 +228,10 @@ impl Ring {
         let tail = self.tail();
         let told = self.distance(self.first_tail(), tail);
         if told != at.told {
-            self.replace(self.bell(self.client() + TOLD), at.told, told)?;
+            // The count first: if the thread leaves in between, the next synchronisation counts more than it has to, and not less.
             let steps = self.distance(at.told % self.slots, told);
             self.moved().fetch_add(steps.into(), Ordering::Relaxed);
+            self.replace(self.bell(self.client() + TOLD), at.told, told)?;
             synced.moved = true;
         }
         // After the doorbell: the program moves `head` up to here, and another process checks that against the doorbell.

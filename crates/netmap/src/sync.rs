@@ -18,6 +18,7 @@ struct Sum {
     bad: bool,
     ready: bool,
     moves: u64,
+    is_partial: bool,
 }
 
 impl Sum {
@@ -32,17 +33,19 @@ impl Sum {
 /// program moved `head`, or before the switch moved `tail`. A signal handler leaves a ring alone that its own thread synchronises.
 #[inline]
 fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
-    let (mut sum, mut kick) = (Sum::default(), false);
+    let mut sum = Sum::default();
     for ring in registration.rings(dir) {
-        if let Some(_held) = ring.lock().take_shared() {
+        if let Some(held) = ring.lock().take_shared() {
             let synced = ring.sync();
-            kick |= synced.kick;
+            // Within the turn: who takes the ring over from a thread that has granted the switch's wish, and has not kicked, kicks.
+            if synced.kick || held.is_taken_over() && ring.is_waited_for() {
+                file.kick_switch();
+            }
             sum.add(synced);
+        } else {
+            sum.is_partial = true;
         }
         sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
-    }
-    if kick {
-        file.kick_switch();
     }
     sum
 }
@@ -85,33 +88,55 @@ pub(crate) struct Ready {
     pub(crate) bad: bool,
     /// The slots by which the `tail`s of the rings have moved that the events are about, from the first registration on. It repeats no number.
     pub(crate) moves: u64,
+    /// Something was left out: the thread itself seems to work with it. After a jump out of a signal handler it can be had in a second.
+    pub(crate) is_partial: bool,
 }
 
 /// A registration that has ended is another state than each that the file was in before.
-const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX };
+const ENDED: Ready = Ready { events: POLLERR, bad: false, moves: u64::MAX, is_partial: false };
 
 impl Ready {
     /// Adds what the rings of one direction report. `wanted` are the events that the program asks for in that direction.
     fn add(&mut self, sum: &Sum, wanted: c_short) {
         self.events |= if sum.ready { wanted } else { 0 } | if sum.bad { POLLERR } else { 0 };
         self.bad |= sum.bad;
+        self.is_partial |= sum.is_partial;
         if wanted != 0 {
             self.moves = self.moves.wrapping_add(sum.moves);
         }
     }
 }
 
+/// A registration that cannot be asked for at this time.
+const BUSY: Ready = Ready { events: 0, bad: false, moves: 0, is_partial: true };
+
 /// Synchronises a file as `poll` does, and returns which of the events are ready.
 pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
-    let Ok(registration) = file.registration(fd) else { return ENDED };
+    match file.registration(fd) {
+        Ok(registration) => poll_rings(file, registration, events),
+        Err(libc::EBUSY) => BUSY,
+        Err(_) => ENDED,
+    }
+}
+
+/// As [`poll_once`], without asking the daemon for the registration.
+pub(crate) fn poll_known(file: &File, events: c_short) -> Ready {
+    match file.known() {
+        Some(registration) => poll_rings(file, registration, events),
+        None if file.state() == State::Unknown && file.request.is_taken() => BUSY,
+        None => ENDED,
+    }
+}
+
+fn poll_rings(file: &File, registration: &Registration, events: c_short) -> Ready {
     let (want_tx, want_rx) = (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM));
     let mut ready = Ready::default();
     let is_pending = || registration.rings(Dir::Tx).any(|ring| ring.is_pending());
-    if want_tx != 0 || (!file.no_tx_poll.load(Ordering::Relaxed) && is_pending()) {
+    if want_tx != 0 || (!registration.polling.no_tx && is_pending()) {
         let sum = sync_rings(file, registration, Dir::Tx);
         ready.add(&sum, want_tx);
     }
-    if want_rx != 0 || file.do_rx_poll.load(Ordering::Relaxed) {
+    if want_rx != 0 || registration.polling.do_rx {
         let sum = sync_rings(file, registration, Dir::Rx);
         ready.add(&sum, want_rx);
     }

@@ -9,7 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 #[derive(Debug)]
 pub struct Breaker {
     asked: AtomicBool,
-    /// Ends a sleep. Absent if the process has no free descriptor: then only a signal ends a sleep.
+    /// Each request writes it, and nothing reads it: see [`crate::wait`]. Absent if the process has no free descriptor: then only a
+    /// signal ends a sleep.
     wake: Option<OwnedFd>,
 }
 
@@ -32,21 +33,10 @@ impl Breaker {
 
     /// Returns true, and forgets the request, if there is one.
     pub fn take(&self) -> bool {
-        if !self.is_asked() {
-            return false;
-        }
-        self.clear();
-        self.asked.swap(false, Ordering::AcqRel)
+        self.is_asked() && self.asked.swap(false, Ordering::AcqRel)
     }
 
-    /// Makes the descriptor unreadable. A request stays.
-    pub fn clear(&self) {
-        if let Some(wake) = &self.wake {
-            let _ = rustix::io::read(wake, &mut [0; 8]);
-        }
-    }
-
-    /// The descriptor that a request makes readable.
+    /// The descriptor that each request writes.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(AsFd::as_fd)
     }

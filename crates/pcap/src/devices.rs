@@ -25,21 +25,6 @@ fn text<'a>(port: &'a Value, key: &str) -> &'a str {
     port[key].as_str().unwrap_or_default()
 }
 
-/// Returns how many frames for a port were lost because its client did not make room, if the daemon tells.
-pub fn lost(name: &str) -> Option<u64> {
-    let (switch, port) = name.split_once(':')?;
-    let ports = ports();
-    let port = ports.iter().find(|found| text(found, "switch") == switch && text(found, "name") == port)?;
-    let drops = port["drops"].as_object()?;
-    Some(
-        drops
-            .iter()
-            .filter(|(reason, _)| reason.starts_with("receiver_"))
-            .filter_map(|(_, frames)| frames.as_u64())
-            .sum(),
-    )
-}
-
 /// An entry of a list. libpcap's structure comes first.
 #[repr(C)]
 struct Entry {

@@ -6,11 +6,11 @@ use std::io::Write;
 use libc::{c_char, c_int, c_uint};
 
 use crate::abi::*;
-use crate::active::Active;
 use crate::device::Device;
 use crate::devices;
 use crate::handle::Handle;
 use crate::real;
+use crate::receiver::Receiver;
 use crate::settings::Settings;
 use crate::text::to_errbuf;
 
@@ -59,19 +59,20 @@ pub unsafe extern "C-unwind" fn pcap_activate(p: *mut pcap_t) -> c_int {
 /// Nothing of the handle is borrowed.
 unsafe fn activate(handle: &Handle) -> c_int {
     // SAFETY: by the caller's promise.
-    let inner = unsafe { handle.inner() };
-    if inner.active.is_some() {
-        return inner.fail(PCAP_ERROR_ACTIVATED, "this handle has been activated already");
+    let receiving = unsafe { handle.receiving() };
+    if receiving.receiver.is_some() {
+        return handle.fail(PCAP_ERROR_ACTIVATED, "this handle has been activated already");
     }
-    if inner.settings.rfmon {
-        return inner.fail(PCAP_ERROR_RFMON_NOTSUP, "a port of a switch has no monitor mode");
+    if receiving.settings.rfmon {
+        return handle.fail(PCAP_ERROR_RFMON_NOTSUP, "a port of a switch has no monitor mode");
     }
-    match Active::open(&inner.device, &inner.settings) {
-        Ok(active) => {
-            inner.active = Some(active);
+    match Receiver::open(&receiving.device, &receiving.settings, &handle.shared.breaker) {
+        Ok((receiver, activated)) => {
+            receiving.receiver = Some(receiver);
+            handle.shared.activate(activated);
             0
         }
-        Err((status, text)) => inner.fail(status, &text),
+        Err((status, text)) => handle.fail(status, &text),
     }
 }
 
@@ -133,7 +134,7 @@ macro_rules! setters {
                 // SAFETY: the program's handle is open, and nothing else of it is borrowed.
                 unsafe {
                     match Handle::ours(p) {
-                        Some(handle) => handle.inner().set(|$settings: &mut Settings| $change),
+                        Some(handle) => handle.set(|$settings: &mut Settings| $change),
                         None => real::$name(p, $value),
                     }
                 }
@@ -165,7 +166,7 @@ pub unsafe extern "C-unwind" fn pcap_set_tstamp_type(p: *mut pcap_t, kind: c_int
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_set_tstamp_type(p, kind) };
-        match (handle.inner().set(|_| {}), kind) {
+        match (handle.set(|_| {}), kind) {
             (0, PCAP_TSTAMP_HOST) => 0,
             (0, _) => PCAP_WARNING_TSTAMP_TYPE_NOTSUP,
             (status, _) => status,
@@ -182,11 +183,10 @@ pub unsafe extern "C-unwind" fn pcap_set_tstamp_precision(p: *mut pcap_t, precis
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_set_tstamp_precision(p, precision) };
-        let inner = handle.inner();
         if !(0..=PCAP_TSTAMP_PRECISION_NANO).contains(&precision) {
-            return inner.fail(PCAP_ERROR_TSTAMP_PRECISION_NOTSUP, "a time stamp has micro- or nanoseconds");
+            return handle.fail(PCAP_ERROR_TSTAMP_PRECISION_NOTSUP, "a time stamp has micro- or nanoseconds");
         }
-        inner.set(|settings| settings.nanoseconds = precision == PCAP_TSTAMP_PRECISION_NANO)
+        handle.set(|settings| settings.nanoseconds = precision == PCAP_TSTAMP_PRECISION_NANO)
     }
 }
 
@@ -199,7 +199,7 @@ pub unsafe extern "C-unwind" fn pcap_get_tstamp_precision(p: *mut pcap_t) -> c_i
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         match Handle::ours(p) {
-            Some(handle) => c_int::from(handle.inner().settings.nanoseconds),
+            Some(handle) => c_int::from(handle.receiving().settings.nanoseconds),
             None => real::pcap_get_tstamp_precision(p),
         }
     }
@@ -257,7 +257,7 @@ pub unsafe extern "C-unwind" fn pcap_list_datalinks(p: *mut pcap_t, list: *mut *
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_list_datalinks(p, list) };
-        handle.inner().with_active(|_| Ok(give_list(list, &[DLT_EN10MB])))
+        handle.shared.with_activated(|_| Ok(give_list(list, &[DLT_EN10MB])))
     }
 }
 
@@ -341,7 +341,7 @@ pub unsafe extern "C-unwind" fn pcap_geterr(p: *mut pcap_t) -> *mut c_char {
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         match Handle::ours(p) {
-            Some(handle) => handle.inner().error(),
+            Some(handle) => handle.shared.error(),
             None => real::pcap_geterr(p),
         }
     }

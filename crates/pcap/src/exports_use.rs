@@ -1,14 +1,16 @@
 //! The exported functions of activated handles.
 
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::Ordering;
 
 use libc::{FILE, c_char, c_int, c_uchar, timeval};
 
 use crate::abi::*;
-use crate::active::{Active, Direction, Woken};
 use crate::handle::Handle;
 use crate::real;
+use crate::receiver::{Direction, Receiver, Woken};
 use crate::selectable::Selectable;
+use crate::shared::Side;
 
 /// What a read did.
 enum Read {
@@ -29,8 +31,8 @@ struct EndOfRead<'a>(&'a Handle);
 impl Drop for EndOfRead<'_> {
     fn drop(&mut self) {
         // SAFETY: the read has ended, and with it every borrow of the handle.
-        if let Some(active) = unsafe { &mut self.0.inner().active } {
-            active.end_read();
+        if let Some(receiver) = unsafe { &mut self.0.receiving().receiver } {
+            receiver.end_read();
         }
     }
 }
@@ -40,28 +42,29 @@ impl Drop for EndOfRead<'_> {
 /// # Safety
 /// The handle is open, nothing of it is borrowed, and the callback is one for `user`.
 unsafe fn read(handle: &Handle, most: c_int, callback: pcap_handler, user: *mut c_uchar) -> Read {
-    // SAFETY: by the caller's promise. Every borrow of `inner` ends before the callback runs.
+    // SAFETY: by the caller's promise. Every borrow of `receiving` ends before the callback runs.
     unsafe {
         let Some(callback) = callback else {
-            return Read::Failed(handle.inner().fail(PCAP_ERROR, "there is no callback"));
+            return Read::Failed(handle.fail(PCAP_ERROR, "there is no callback"));
         };
-        let Some(active) = &mut handle.inner().active else {
-            return Read::Failed(handle.inner().with_active(|_| Ok(0)));
+        let Some(receiver) = &mut handle.receiving().receiver else {
+            return Read::Failed(handle.shared.fail_not_activated(Side::Receiving));
         };
-        let most = if most > 0 { most as usize } else { active.source.room() };
+        let shared = &handle.shared;
+        let most = if most > 0 { most as usize } else { receiver.source.room() };
         let _end = EndOfRead(handle);
         let (mut given, mut deadline) = (0, None);
         loop {
-            if handle.breaker.is_asked() {
+            if shared.breaker.is_asked() {
                 if given == 0 {
-                    handle.breaker.take();
+                    shared.breaker.take();
                     return Read::Broken;
                 }
                 break;
             }
-            let Some(active) = &mut handle.inner().active else { return Read::Nothing };
-            if let Some(frame) = active.next(true) {
-                let header = active.header(&frame);
+            let Some(receiver) = &mut handle.receiving().receiver else { return Read::Nothing };
+            if let Some(frame) = receiver.next(shared) {
+                let header = receiver.header(&frame);
                 callback(user, &raw const header, frame.data);
                 given += 1;
                 if given == most {
@@ -72,10 +75,10 @@ unsafe fn read(handle: &Handle, most: c_int, callback: pcap_handler, user: *mut 
             if given > 0 {
                 break;
             }
-            match active.wait(&handle.breaker, &mut deadline) {
+            match receiver.wait(shared, &mut deadline) {
                 Woken::Ready => {}
                 Woken::Timeout => break,
-                Woken::Ended(why) => return Read::Failed(handle.inner().fail(PCAP_ERROR, &why)),
+                Woken::Ended(why) => return Read::Failed(handle.fail(PCAP_ERROR, &why)),
             }
         }
         if given == 0 { Read::Nothing } else { Read::Frames(given as c_int) }
@@ -150,24 +153,26 @@ pub unsafe extern "C-unwind" fn pcap_next_ex(
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_next_ex(p, header, data) };
         let end = EndOfRead(handle);
-        let inner = handle.inner();
+        let (shared, receiving) = (&handle.shared, handle.receiving());
         let mut deadline = None;
         loop {
-            if handle.breaker.take() {
+            if shared.breaker.take() {
                 return PCAP_ERROR_BREAK;
             }
-            let Some(active) = &mut inner.active else { return inner.with_active(|_| Ok(0)) };
-            if let Some(frame) = active.next(true) {
-                *data = active.keep(&frame);
-                *header = &raw mut active.header;
+            let Some(receiver) = &mut receiving.receiver else {
+                return shared.fail_not_activated(Side::Receiving);
+            };
+            if let Some(frame) = receiver.next(shared) {
+                *data = receiver.keep(&frame);
+                *header = &raw mut receiver.header;
                 // The program has the frame until its next read.
                 std::mem::forget(end);
                 return 1;
             }
-            match active.wait(&handle.breaker, &mut deadline) {
+            match receiver.wait(shared, &mut deadline) {
                 Woken::Ready => {}
                 Woken::Timeout => return 0,
-                Woken::Ended(why) => return inner.fail(PCAP_ERROR, &why),
+                Woken::Ended(why) => return handle.fail(PCAP_ERROR, &why),
             }
         }
     }
@@ -202,10 +207,24 @@ pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut pcap_t) {
     // SAFETY: the program's handle is open.
     unsafe {
         match Handle::ours(p) {
-            Some(handle) => handle.breaker.ask(),
+            Some(handle) => handle.shared.breaker.ask(),
             None => real::pcap_breakloop(p),
         }
     }
+}
+
+/// Sends a frame, by another thread than the one that receives or by its callback. Returns its length or a status.
+///
+/// # Safety
+/// There are `len` bytes at `data`, or `data` is null.
+#[inline]
+unsafe fn inject(handle: &Handle, data: *const c_void, len: usize) -> c_int {
+    if len > isize::MAX as usize || data.is_null() {
+        let text = format!("send: {len} bytes at {data:p} are no frame");
+        return handle.shared.fail(Side::Sending, PCAP_ERROR, &text);
+    }
+    // SAFETY: by the caller's promise.
+    handle.shared.send(unsafe { std::slice::from_raw_parts(data.cast(), len) })
 }
 
 /// See libpcap's manual page.
@@ -214,15 +233,10 @@ pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut pcap_t) {
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_inject(p: *mut pcap_t, data: *const c_void, len: usize) -> c_int {
-    // SAFETY: the program's frame has `len` bytes. A callback may have called: nothing of the handle is borrowed.
+    // SAFETY: the program's frame has `len` bytes.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_inject(p, data, len) };
-        handle.inner().with_active(|active| {
-            if len > isize::MAX as usize || data.is_null() {
-                return Err(format!("send: {len} bytes at {data:p} are no frame"));
-            }
-            active.send(std::slice::from_raw_parts(data.cast(), len), &handle.breaker).map(|()| len as c_int)
-        })
+        inject(handle, data, len)
     }
 }
 
@@ -234,10 +248,8 @@ pub unsafe extern "C-unwind" fn pcap_inject(p: *mut pcap_t, data: *const c_void,
 pub unsafe extern "C-unwind" fn pcap_sendpacket(p: *mut pcap_t, data: *const c_uchar, len: c_int) -> c_int {
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
-        if Handle::ours(p).is_none() {
-            return real::pcap_sendpacket(p, data, len);
-        }
-        let sent = pcap_inject(p, data.cast(), usize::try_from(len).unwrap_or(0));
+        let Some(handle) = Handle::ours(p) else { return real::pcap_sendpacket(p, data, len) };
+        let sent = inject(handle, data.cast(), usize::try_from(len).unwrap_or(0));
         if sent < 0 { PCAP_ERROR } else { 0 }
     }
 }
@@ -251,7 +263,7 @@ pub unsafe extern "C-unwind" fn pcap_setfilter(p: *mut pcap_t, program: *mut bpf
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setfilter(p, program) };
-        handle.inner().with_active(|active| active.set_filter(program).map(|()| 0))
+        handle.with_receiver(|receiver| receiver.set_filter(program).map(|()| 0))
     }
 }
 
@@ -270,7 +282,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_compile(p, program, filter, optimise, mask) };
-        handle.inner().with_active(|active| active.compile(program, filter, optimise, mask).map(|()| 0))
+        handle.shared.with_activated(|activated| activated.compile(program, filter, optimise, mask).map(|()| 0))
     }
 }
 
@@ -283,8 +295,8 @@ pub unsafe extern "C-unwind" fn pcap_setdirection(p: *mut pcap_t, direction: c_u
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setdirection(p, direction) };
-        handle.inner().with_active(|active| {
-            active.direction = match direction {
+        handle.with_receiver(|receiver| {
+            receiver.direction = match direction {
                 0 => Direction::Both,
                 1 => Direction::In,
                 2 => Direction::Out,
@@ -304,8 +316,8 @@ pub unsafe extern "C-unwind" fn pcap_stats(p: *mut pcap_t, stat: *mut pcap_stat)
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_stats(p, stat) };
-        handle.inner().with_active(|active| {
-            *stat = active.stats();
+        handle.shared.with_activated(|activated| {
+            *stat = activated.stats(&handle.shared);
             Ok(0)
         })
     }
@@ -320,11 +332,7 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setnonblock(p, nonblock, errbuf) };
-        let inner = handle.inner();
-        inner.settings.nonblocking = nonblock != 0;
-        if let Some(active) = &mut inner.active {
-            active.nonblocking = nonblock != 0;
-        }
+        handle.shared.nonblocking.store(nonblock != 0, Ordering::Relaxed);
         0
     }
 }
@@ -338,7 +346,7 @@ pub unsafe extern "C-unwind" fn pcap_getnonblock(p: *mut pcap_t, errbuf: *mut c_
     // SAFETY: the program's arguments are those that the manual page requires.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_getnonblock(p, errbuf) };
-        c_int::from(handle.inner().settings.nonblocking)
+        c_int::from(handle.shared.nonblocking.load(Ordering::Relaxed))
     }
 }
 
@@ -351,24 +359,23 @@ pub unsafe extern "C-unwind" fn pcap_get_selectable_fd(p: *mut pcap_t) -> c_int 
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_get_selectable_fd(p) };
-        let inner = handle.inner();
-        let Some(active) = &mut inner.active else { return PCAP_ERROR };
-        match selectable(active) {
+        let Some(receiver) = &mut handle.receiving().receiver else { return PCAP_ERROR };
+        match selectable(receiver) {
             Ok(descriptor) => descriptor,
-            Err(error) => inner.fail(PCAP_ERROR, &format!("cannot make a descriptor to wait for: {error}")),
+            Err(error) => handle.fail(PCAP_ERROR, &format!("cannot make a descriptor to wait for: {error}")),
         }
     }
 }
 
 /// Returns the descriptor, which is made at the first time.
-fn selectable(active: &mut Active) -> std::io::Result<c_int> {
-    if active.selectable.is_none() {
-        let mut selectable = Selectable::new(&active.source)?;
+fn selectable(receiver: &mut Receiver) -> std::io::Result<c_int> {
+    if receiver.selectable.is_none() {
+        let mut selectable = Selectable::new(&receiver.source)?;
         // The program keeps the frame that it has, if any: the descriptor is readable until it is released.
-        selectable.settle(&mut active.source);
-        active.selectable = Some(selectable);
+        selectable.settle(&mut receiver.source);
+        receiver.selectable = Some(selectable);
     }
-    Ok(active.selectable.as_ref().map_or(PCAP_ERROR, Selectable::descriptor))
+    Ok(receiver.selectable.as_ref().map_or(PCAP_ERROR, Selectable::descriptor))
 }
 
 /// See libpcap's manual page. As on Linux, it is the descriptor of [`pcap_get_selectable_fd`].
@@ -404,7 +411,7 @@ macro_rules! answers {
                 // SAFETY: the program's handle is open, and nothing else of it is borrowed.
                 unsafe {
                     let Some(handle) = Handle::ours(p) else { return real::$name(p) };
-                    handle.inner().with_active(|active| Ok(real::$name(active.dead)))
+                    handle.shared.with_activated(|activated| Ok(real::$name(activated.dead.0)))
                 }
             }
         )*
@@ -430,7 +437,7 @@ pub unsafe extern "C-unwind" fn pcap_set_datalink(p: *mut pcap_t, dlt: c_int) ->
     // SAFETY: the program's handle is open, and nothing else of it is borrowed.
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_set_datalink(p, dlt) };
-        handle.inner().with_active(|_| match dlt {
+        handle.shared.with_activated(|_| match dlt {
             DLT_EN10MB => Ok(0),
             other => {
                 Err(format!("{other} is not one of the DLTs supported by this device: it has {DLT_EN10MB}, Ethernet"))
@@ -463,9 +470,9 @@ macro_rules! dumps {
                 unsafe {
                     let Some(handle) = Handle::ours(p) else { return real::$name(p, $argument) };
                     let mut dump = std::ptr::null_mut();
-                    handle.inner().with_active(|active| {
-                        dump = real::$name(active.dead, $argument);
-                        if dump.is_null() { Err(active.dead_error()) } else { Ok(0) }
+                    handle.shared.with_activated(|activated| {
+                        dump = real::$name(activated.dead.0, $argument);
+                        if dump.is_null() { Err(activated.dead.error()) } else { Ok(0) }
                     });
                     dump
                 }

@@ -2,43 +2,41 @@
 
 use std::cell::UnsafeCell;
 
-use libc::{c_char, c_int};
+use libc::c_int;
 
-use crate::abi::{PCAP_ERRBUF_SIZE, PCAP_ERROR_ACTIVATED, PCAP_ERROR_NOT_ACTIVATED, pcap_t};
-use crate::active::Active;
-use crate::breaker::Breaker;
+use crate::abi::{PCAP_ERROR, PCAP_ERROR_ACTIVATED, pcap_t};
 use crate::device::Device;
+use crate::receiver::Receiver;
 use crate::settings::Settings;
-use crate::text;
+use crate::shared::{Shared, Side};
 
 /// Marks handles of ours: the first word of a handle of libpcap's is not the address of this byte.
 static MARK: u8 = 0;
 
 /// A handle: what a program's `pcap_t` pointer points to.
 ///
-/// One thread at a time uses a handle, as with libpcap; only `pcap_breakloop` may come at any time. A callback may call other
-/// functions with the handle, so nothing of `inner` is borrowed while a callback runs.
+/// One thread at a time sets the handle up and receives, as with libpcap: the part `receiving` has no lock. Others may do at the same
+/// time what uses `shared` alone: send, ask for counters and texts, and `pcap_breakloop`. A callback may call any function with the
+/// handle, so nothing of `receiving` is borrowed while a callback runs.
 #[repr(C)]
 pub struct Handle {
     mark: *const u8,
-    pub breaker: Breaker,
-    inner: UnsafeCell<Inner>,
+    pub shared: Shared,
+    receiving: UnsafeCell<Receiving>,
 }
 
 /// What one thread at a time uses.
-pub struct Inner {
+pub struct Receiving {
     pub device: Device,
     pub settings: Settings,
-    pub active: Option<Active>,
-    /// The text of the last failure.
-    error: [c_char; PCAP_ERRBUF_SIZE],
+    pub receiver: Option<Receiver>,
 }
 
 impl Handle {
     /// Makes a handle. [`Handle::free`] ends it.
     pub fn create(device: Device) -> *mut pcap_t {
-        let inner = Inner { device, settings: Settings::default(), active: None, error: [0; PCAP_ERRBUF_SIZE] };
-        let handle = Handle { mark: &raw const MARK, breaker: Breaker::new(), inner: UnsafeCell::new(inner) };
+        let receiving = Receiving { device, settings: Settings::default(), receiver: None };
+        let handle = Handle { mark: &raw const MARK, shared: Shared::new(), receiving: UnsafeCell::new(receiving) };
         Box::into_raw(Box::new(handle)).cast()
     }
 
@@ -64,44 +62,41 @@ impl Handle {
     /// The part that one thread uses.
     ///
     /// # Safety
-    /// The reference ends before another is made and before the program is called.
+    /// No other thread receives or sets the handle up. The reference ends before another is made and before the program is called.
     #[allow(clippy::mut_from_ref)]
     #[inline]
-    pub unsafe fn inner(&self) -> &mut Inner {
+    pub unsafe fn receiving(&self) -> &mut Receiving {
         // SAFETY: by the caller's promise.
-        unsafe { &mut *self.inner.get() }
-    }
-}
-
-impl Inner {
-    /// Keeps the text of a failure. Returns `status`.
-    pub fn fail(&mut self, status: c_int, text: &str) -> c_int {
-        // SAFETY: the buffer has the size.
-        unsafe { text::to_errbuf(self.error.as_mut_ptr(), text) };
-        status
+        unsafe { &mut *self.receiving.get() }
     }
 
-    pub fn error(&mut self) -> *mut c_char {
-        self.error.as_mut_ptr()
+    /// Keeps the text of a failure of the thread that receives or sets the handle up. Returns `status`.
+    pub fn fail(&self, status: c_int, text: &str) -> c_int {
+        self.shared.fail(Side::Receiving, status, text)
     }
 
     /// Changes the settings of a handle that is not activated.
-    pub fn set(&mut self, change: impl FnOnce(&mut Settings)) -> c_int {
-        if self.active.is_some() {
+    ///
+    /// # Safety
+    /// As [`Handle::receiving`] requires.
+    pub unsafe fn set(&self, change: impl FnOnce(&mut Settings)) -> c_int {
+        if self.shared.is_activated() {
             return self.fail(PCAP_ERROR_ACTIVATED, "can't perform operation on activated capture");
         }
-        change(&mut self.settings);
+        // SAFETY: by the caller's promise.
+        change(unsafe { &mut self.receiving().settings });
         0
     }
 
-    /// Does something with the activated handle.
-    pub fn with_active(&mut self, act: impl FnOnce(&mut Active) -> Result<c_int, String>) -> c_int {
-        let Some(active) = &mut self.active else {
-            return self.fail(PCAP_ERROR_NOT_ACTIVATED, "this handle hasn't been activated yet");
+    /// Does something with the receiving side of an activated handle.
+    ///
+    /// # Safety
+    /// As [`Handle::receiving`] requires.
+    pub unsafe fn with_receiver(&self, act: impl FnOnce(&mut Receiver) -> Result<c_int, String>) -> c_int {
+        // SAFETY: by the caller's promise.
+        let Some(receiver) = (unsafe { &mut self.receiving().receiver }) else {
+            return self.shared.fail_not_activated(Side::Receiving);
         };
-        match act(active) {
-            Ok(result) => result,
-            Err(text) => self.fail(crate::abi::PCAP_ERROR, &text),
-        }
+        act(receiver).unwrap_or_else(|text| self.fail(PCAP_ERROR, &text))
     }
 }

@@ -4,10 +4,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::source::Source;
+use crate::wait;
+
+/// Identifies `left`: no descriptor of the source has this number.
+const LEFT: u64 = u64::MAX;
 
 /// An epoll instance of the source's descriptors and an eventfd.
 #[derive(Debug)]
@@ -20,14 +24,9 @@ pub struct Selectable {
 
 impl Selectable {
     pub fn new(source: &Source) -> io::Result<Selectable> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = wait::with(&source.descriptors())?;
         let left = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &left, EventData::new_u64(0), EventFlags::IN)?;
-        let [wake, end] = source.descriptors();
-        epoll::add(&epoll, wake, EventData::new_u64(1), EventFlags::IN)?;
-        if wake.as_raw_fd() != end.as_raw_fd() {
-            epoll::add(&epoll, end, EventData::new_u64(2), EventFlags::IN)?;
-        }
+        epoll::add(&epoll, &left, EventData::new_u64(LEFT), EventFlags::IN)?;
         Ok(Selectable { epoll, left, is_left: false })
     }
 
@@ -39,8 +38,8 @@ impl Selectable {
     pub fn settle(&mut self, source: &mut Source) {
         let mut is_left = source.arm();
         if !is_left {
-            // A wake-up that came meanwhile is cleared, too: what it told of is seen by a second look.
-            source.clear();
+            // A wake-up that came meanwhile is forgotten, too: what it told of is seen by a second look.
+            self.forget_wake_ups();
             is_left = source.arm();
         }
         if is_left == self.is_left {
@@ -51,5 +50,11 @@ impl Selectable {
             true => rustix::io::write(&self.left, &1u64.to_ne_bytes()),
             false => rustix::io::read(&self.left, &mut [0; 8]),
         };
+    }
+
+    /// Takes the edges of the source's eventfd. What is readable by its level stays so.
+    fn forget_wake_ups(&self) {
+        let mut events = [const { Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 3];
+        let _ = epoll::wait(&self.epoll, &mut events[..], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 }

@@ -17,19 +17,10 @@ pub struct Settings {
     pub nanoseconds: bool,
     /// Monitor mode, which no port has.
     pub rfmon: bool,
-    /// Reads do not wait.
-    pub nonblocking: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            snaplen: MAXIMUM_SNAPLEN,
-            timeout: 0,
-            buffer_size: 0,
-            nanoseconds: false,
-            rfmon: false,
-            nonblocking: false,
-        }
+        Self { snaplen: MAXIMUM_SNAPLEN, timeout: 0, buffer_size: 0, nanoseconds: false, rfmon: false }
     }
 }

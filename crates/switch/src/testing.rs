@@ -226,6 +226,8 @@ pub(crate) struct Kept {
     pub(crate) size: Option<usize>,
     /// Longest frame that fits its buffers, in bytes.
     pub(crate) longest: usize,
+    /// The number of lost frames that it was told last.
+    pub(crate) told_lost: u64,
 }
 
 impl Sink {
@@ -247,6 +249,7 @@ impl Sink {
             calls: false,
             size: None,
             longest: usize::MAX,
+            told_lost: 0,
         };
         Sink { kept: Arc::new(Mutex::new(kept)), picks: Vec::new() }
     }
@@ -284,6 +287,10 @@ impl Output for Sink {
     fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let first = frames.next()?;
         self.with(|kept| (kept.room < usize::MAX).then(|| (kept.free(&first.head().0), kept.size.unwrap_or(kept.room))))
+    }
+
+    fn note_losses(&mut self, counters: &Counters) {
+        self.with(|kept| kept.told_lost = counters.lost_by_receiver());
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

@@ -16,6 +16,7 @@ fn register() -> Register {
         extra_buffers: 7,
         region: 5,
         monitor: Monitor { sent: true, received: false },
+        polling: Polling { no_tx: true, do_rx: false },
     }
 }
 
@@ -35,6 +36,7 @@ fn granted() -> Granted {
         tx: 0..1,
         rx: 0..0,
         exclusive: false,
+        polling: Polling { no_tx: false, do_rx: true },
     }
 }
 
@@ -94,7 +96,7 @@ fn a_request_with_a_byte_that_it_does_not_use_is_refused() {
     message[31] = 1;
     assert_eq!(Request::decode(&message), Err(MessageError::Reserved));
     message = Request::Register(register()).encode();
-    message[31] = 8;
+    message[31] = 32;
     assert_eq!(Request::decode(&message), Err(MessageError::Reserved), "a bit without a meaning");
 }
 

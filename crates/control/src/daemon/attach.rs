@@ -45,18 +45,9 @@ impl AttachHost {
 
     /// Waits, without the daemon's lock, until all pollers use the published topology. The wait is short while a poller is late.
     pub(super) fn settle(&mut self) {
-        self.wait_until(Daemon::is_settled);
-    }
-
-    /// Waits like [`AttachHost::settle`] until the ports that were closed are released.
-    pub(super) fn settle_released(&mut self) {
-        self.wait_until(Daemon::is_released);
-    }
-
-    fn wait_until(&mut self, is_settled: impl Fn(&Daemon) -> bool) {
         let deadline = Instant::now() + if self.is_late { SETTLE_LATE } else { SETTLE_WITHIN };
         loop {
-            let is_settled = is_settled(&self.lock());
+            let is_settled = self.lock().is_settled();
             self.is_late = !is_settled;
             if !self.is_late || Instant::now() >= deadline {
                 return;

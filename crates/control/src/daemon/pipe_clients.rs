@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use ringway_abi::Layout;
 use ringway_abi::layout::MAX_RINGS;
-use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PipeEnd, PortName, Register, Wish};
+use ringway_abi::netmap::{Family, Numbers, PipeEnd, PortName, Register, Wish};
 use ringway_engine::Source;
-use ringway_ports::process::{ClientId, Pipe, Refusal, Region, RegionError, Registration, open_end};
+use ringway_ports::process::{
+    ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, has_unclosed_pipes,
+};
 use rustix::io::Errno;
 
 use super::attach::{AttachHost, Wanted};
-use super::netmap::{names, refusal};
+use super::netmap::{check_region_of, has_gone, names, refusal};
 use super::pipes::{EndName, LiveEnd, PipeName};
 use super::state::{Daemon, choose_poller};
 use crate::config::{Kind, Port};
@@ -42,31 +44,37 @@ impl AttachHost {
     pub(super) fn register_end(
         &mut self,
         client: ClientId,
+        process: Process,
         family: Family,
         register: &Register,
         end: &PipeEnd,
     ) -> Result<Registration, Refusal> {
         let name = &register.name;
         let end = end_name(name, end)?;
-        if let Some(registration) = self.lock().share_end(client, family, register, &end)? {
+        if let Some(registration) = self.share_end(client, family, register, &end)? {
             return Ok(registration);
         }
         self.check_region(&family, register)?;
-        let Opening { end, pipe, poller, colour, most } = self.lock().check_end(name, end, &register.wish)?;
+        if has_unclosed_pipes(process) {
+            let text =
+                format!("{name}: the program has closed too many pipes whose last frames are still moved: try again");
+            return Err(Refusal { is_transient: true, ..Refusal::new(Errno::BUSY, text) });
+        }
+        let Opening { end, pipe, poller, colour, most } =
+            self.lock().check_end(name, end, &self.sized(&family, &register.wish))?;
         let role = end.role;
         let wish = Wish { buffer_size: register.wish.buffer_size, ..pipe.wish(role) };
         let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
-        let opened = self.open_in_region(|| open_end(&pipe, role, &region, colour));
-        let (sides, shared) = opened.map_err(|error| refusal(name, &error))?;
+        let (sides, shared) = self.open_in_region(name, || pipe.open(role, &region, colour))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
-            pipe.close(role, || ());
+            pipe.close(role, process);
             refusal(name, &error)
         })?;
         let other = {
             let mut daemon = self.lock();
             let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
             let source = Arc::new(Source::new(sides.input, sides.signal));
-            let live = LiveEnd { family, shared, port, source, members: HashSet::from([client]) };
+            let live = LiveEnd { family, process, shared, port, source, members: HashSet::from([client]) };
             let other = EndName { role: role.other(), ..end.clone() };
             daemon.pipes.insert(end, Arc::clone(&pipe), poller, live);
             daemon.publish();
@@ -81,6 +89,21 @@ impl AttachHost {
         Ok(registration)
     }
 
+    /// Registers rings of an end that is in use. Returns none if it is not.
+    fn share_end(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+        end: &EndName,
+    ) -> Result<Option<Registration>, Refusal> {
+        let name = &register.name;
+        let Some(shared) = self.lock().end_of(&family, register, end)? else { return Ok(None) };
+        // Without the daemon's lock, as it writes to memory of the program.
+        let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| refusal(name, &error))?;
+        if self.lock().pipes.join(end, &shared, client) { Ok(Some(registration)) } else { Err(has_gone(name)) }
+    }
+
     /// Returns the numbers that an end has or would get.
     ///
     /// # Errors
@@ -93,12 +116,13 @@ impl AttachHost {
         end: &PipeEnd,
     ) -> Result<Numbers, Refusal> {
         let end = end_name(name, end)?;
+        let sized = self.sized(&family, wish);
         let Opening { pipe, most, end, .. } = {
             let mut daemon = self.lock();
             if let Some(live) = daemon.pipes.end(&end) {
                 return Ok(live.shared.numbers(name.clone(), [0; 6]));
             }
-            daemon.check_end(name, end, wish)?
+            daemon.check_end(name, end, &sized)?
         };
         let wish = Wish { buffer_size: wish.buffer_size, ..pipe.wish(end.role) };
         let error = |error: RegionError| refusal(name, &error);
@@ -114,29 +138,19 @@ impl AttachHost {
 }
 
 impl Daemon {
-    /// Registers rings of an end that is in use. Returns none if it is not.
-    fn share_end(
-        &mut self,
-        client: ClientId,
-        family: Family,
-        register: &Register,
-        end: &EndName,
-    ) -> Result<Option<Registration>, Refusal> {
+    /// Returns an end in use, if it is, for further registrations of this family.
+    fn end_of(&self, family: &Family, register: &Register, end: &EndName) -> Result<Option<Arc<RegionPort>>, Refusal> {
         let name = &register.name;
         let Some(live) = self.pipes.end(end) else { return Ok(None) };
-        if live.family != family {
+        if live.family != *family {
             return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
         }
-        if register.region != 0 && register.region != live.shared.region().id() {
-            let (asked, has) = (register.region, live.shared.region().id());
-            return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: {name} lies in memory {has}")));
-        }
-        let registration = Registration::new(&live.shared, register, [0; 6]).map_err(|error| refusal(name, &error))?;
-        self.pipes.join(end, client);
-        Ok(Some(registration))
+        check_region_of(&live.shared, register)?;
+        Ok(Some(Arc::clone(&live.shared)))
     }
 
-    /// Checks that an end that is not in use may be opened. A new pipe gets the numbers of the wish; its slots are by default as
+    /// Checks that an end that is not in use may be opened, by a wish that [`AttachHost::sized`] has returned. A new pipe gets the
+    /// numbers of the wish; its slots are by default as
     /// many as those of its port.
     fn check_end(&mut self, name: &PortName, end: EndName, wish: &Wish) -> Result<Opening, Refusal> {
         let PipeName { switch, port, .. } = &end.pipe;
@@ -160,8 +174,7 @@ impl Daemon {
                 (Pipe::new(end.role, &wish), poller)
             }
         };
-        let buffer_size = if wish.buffer_size == 0 { DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
-        let layout = Layout::new(pipe.wish(end.role).shape(buffer_size), 0);
+        let layout = Layout::new(pipe.wish(end.role).shape(wish.buffer_size), 0);
         let bytes = layout.map_err(|error| Refusal::new(Errno::INVAL, format!("{name}: {error}")))?.bytes as u64;
         let wanted = Wanted { switch: switch.clone(), name: port.clone(), bytes, any_source: false, monitor: None };
         self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;

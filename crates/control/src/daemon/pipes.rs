@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringway_abi::netmap::{Family, PipeRole};
 use ringway_engine::{Attached, Source};
-use ringway_ports::process::{ClientId, Pipe, RegionPort};
+use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
 
 use crate::config::Name;
@@ -43,6 +43,8 @@ impl fmt::Display for EndName {
 #[derive(Debug)]
 pub struct LiveEnd {
     pub(super) family: Family,
+    /// The process that opened it.
+    pub(super) process: Process,
     /// What its registrations share.
     pub(super) shared: Arc<RegionPort>,
     pub(super) port: Arc<data::Port>,
@@ -106,13 +108,13 @@ impl Pipes {
         pipe.built = None;
     }
 
-    /// Adds a registration of an end in use.
-    pub(super) fn join(&mut self, end: &EndName, client: ClientId) {
+    /// Adds a registration of an end in use. Returns false, without effect, if the end has gone.
+    pub(super) fn join(&mut self, end: &EndName, shared: &Arc<RegionPort>, client: ClientId) -> bool {
         let live = self.pipes.get_mut(&end.pipe).and_then(|pipe| pipe.ends[end.role as usize].as_mut());
-        if let Some(live) = live {
-            live.members.insert(client);
-            self.clients.insert(client, end.clone());
-        }
+        let Some(live) = live.filter(|live| Arc::ptr_eq(&live.shared, shared)) else { return false };
+        live.members.insert(client);
+        self.clients.insert(client, end.clone());
+        true
     }
 
     /// Removes a registration. Returns the end whose last one this was.
@@ -127,13 +129,7 @@ impl Pipes {
     pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
-        let other = pipe.ends[end.role.other() as usize].as_ref().map(|other| Arc::clone(&other.shared));
-        pipe.pipe.close(end.role, move || {
-            if let Some(other) = other {
-                // It may have got frames, or slots to send from.
-                other.call_all();
-            }
-        });
+        pipe.pipe.close(end.role, live.process);
         pipe.built = None;
         if pipe.ends.iter().all(Option::is_none) {
             self.pipes.remove(&end.pipe);

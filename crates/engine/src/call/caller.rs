@@ -23,6 +23,8 @@ pub enum Called {
     Done,
     /// The client delayed the call. It must not be called again.
     Blocked,
+    /// The kernel had nothing to call by: no memory, or no contexts and timers left. The client is not the cause.
+    Failed,
 }
 
 /// The mechanism of a thread's calls.
@@ -123,13 +125,17 @@ impl Caller {
 
     fn signal(&mut self, eventfd: BorrowedFd<'_>) -> Called {
         let done = match &mut self.mechanism {
-            Mechanism::Aio(signaler) if signaler.signal(eventfd) => true,
+            Mechanism::Aio(signaler) if signaler.signal(eventfd) => Some(true),
             // The kernel usually had no memory. This call uses a write instead.
-            Mechanism::Aio(_) => TimedWriter::new().is_some_and(|mut writer| writer.write(eventfd)),
+            Mechanism::Aio(_) => TimedWriter::new().and_then(|mut writer| writer.write(eventfd)),
             Mechanism::TimedWrite(writer) => writer.write(eventfd),
-            Mechanism::Unknown | Mechanism::None => false,
+            Mechanism::Unknown | Mechanism::None => None,
         };
-        if done { Called::Done } else { Called::Blocked }
+        match done {
+            Some(true) => Called::Done,
+            Some(false) => Called::Blocked,
+            None => Called::Failed,
+        }
     }
 }
 

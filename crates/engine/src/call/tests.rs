@@ -67,6 +67,13 @@ fn a_write_that_waits_is_interrupted() {
 }
 
 #[test]
+fn a_thread_without_means_to_call_does_not_blame_the_client() {
+    let (eventfd, mut caller) = (new_eventfd(), Caller { mechanism: Mechanism::None, ..Caller::default() });
+    assert_eq!(caller.call(eventfd.as_fd()), Called::Failed);
+    assert_eq!(count(&eventfd), 0);
+}
+
+#[test]
 fn a_client_that_fills_its_eventfd_again_and_again_delays_no_thread() {
     let (eventfd, stop) = (Arc::new(new_eventfd()), Arc::new(AtomicBool::new(false)));
     let (theirs, until) = (Arc::clone(&eventfd), Arc::clone(&stop));

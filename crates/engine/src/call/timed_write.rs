@@ -37,15 +37,15 @@ impl TimedWriter {
         unsafe { libc::timer_settime(self.timer, 0, &every, std::ptr::null_mut()) == 0 }
     }
 
-    /// Adds one to the eventfd's counter. Returns false if the write was interrupted or could not be timed. For the thread that
-    /// made the timer.
-    pub(super) fn write(&mut self, eventfd: BorrowedFd<'_>) -> bool {
+    /// Adds one to the eventfd's counter. Returns false if the write was interrupted, and `None` if it could not be timed. For the
+    /// thread that made the timer.
+    pub(super) fn write(&mut self, eventfd: BorrowedFd<'_>) -> Option<bool> {
         if !self.set(LONGEST_NS) {
-            return false;
+            return None;
         }
         let written = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         self.set(0);
-        written != Err(rustix::io::Errno::INTR)
+        Some(written != Err(rustix::io::Errno::INTR))
     }
 }
 

@@ -2,12 +2,13 @@
 
 pub(crate) mod abi;
 mod call;
+mod headers;
 mod legacy;
 mod options;
 mod register;
 mod vale;
 
-pub(crate) use vale::reset_lock;
+pub(crate) use headers::reset_lock;
 
 use std::ffi::c_int;
 

@@ -2,8 +2,7 @@
 
 use std::ffi::c_int;
 
-use ringway_abi::netmap::{Monitor, Numbers, Register, Reply, Request, Rings, Wish};
-use std::sync::atomic::Ordering;
+use ringway_abi::netmap::{Monitor, Numbers, Polling, Register, Reply, Request, Rings, Wish};
 
 use super::abi::{PoolsBody, PortInfoBody, RegisterBody, flag, mode};
 use super::call::Call;
@@ -56,7 +55,7 @@ impl Call<'_> {
             _ => self.port_or_end()?,
         };
         let mut wish = wish(body.tx_rings, body.rx_rings, body.tx_slots, body.rx_slots);
-        wish.header = super::vale::wanted_header(&name)?;
+        wish.header = super::headers::wanted(&name)?;
         if wish.header != 0 && body.flags & flag::ACCEPT_VNET_HDR == 0 {
             return Err(libc::EIO);
         }
@@ -89,10 +88,9 @@ impl Call<'_> {
             extra_buffers: body.extra_bufs.min(MOST_EXTRA),
             region: body.mem_id,
             monitor,
+            polling: Polling { no_tx: has(flag::NO_TX_POLL), do_rx: has(flag::DO_RX_POLL) },
         });
         let (granted, given) = daemon::ask_for_registration(self.socket(), &request)?;
-        self.file.no_tx_poll.store(body.flags & flag::NO_TX_POLL != 0, Ordering::Relaxed);
-        self.file.do_rx_poll.store(body.flags & flag::DO_RX_POLL != 0, Ordering::Relaxed);
         if let Err(error) = self.file.take(&granted, given) {
             // Nobody can use it. The end of the connection frees the port for others.
             let _ = rustix::net::shutdown(self.socket().socket, rustix::net::Shutdown::Both);

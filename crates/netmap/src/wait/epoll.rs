@@ -10,41 +10,41 @@ use super::mask::Mask;
 use super::set;
 use super::sleep::Sleep;
 use super::time::Limit;
-use crate::table::{self, Entry};
 
 /// Waits for the descriptors of a set that has netmap descriptors.
 ///
 /// # Errors
-/// As `epoll_pwait2`. EBADF: another thread has closed the set's last descriptor, which ends the wait.
+/// As `epoll_pwait2`. EBADF: another thread has closed the descriptor, which ends the wait.
 pub(crate) fn wait(set_fd: c_int, events: &mut [epoll_event], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
-    let Entry::Set(set) = table::entry(set_fd) else { return Err(libc::EBADF) };
+    let id = set::of(set_fd).ok_or(libc::EBADF)?;
     if events.is_empty() {
         return Err(libc::EINVAL);
     }
-    let generation = set::generation(set);
-    if table::entry(set_fd) != Entry::Set(set) {
-        return Err(libc::EBADF);
-    }
     loop {
         let mut has_own = true;
-        if limit != Limit::Now && set::look(set).events == 0 {
+        if limit == Limit::Now {
+            set::recall(id);
+        } else if set::look(id).events == 0 {
             limit.begin();
-            has_own = sleep(set, set_fd, limit, mask)?;
+            has_own = sleep(id, set_fd, limit, mask)?;
         }
-        // The number and the place may be another set's by now.
-        if set::generation(set) != generation {
+        // The number may be another descriptor's by now, even if the set has others.
+        if set::of(set_fd) != Some(id) {
             return Err(libc::EBADF);
         }
         let mask = if limit == Limit::Now { mask } else { Mask(null()) };
         let saw_token = Cell::new(false);
-        let collected =
-            set::collect(set, events, |room| if has_own { own(set_fd, room, mask, &saw_token) } else { Ok(0) });
+        let fetch = |room: &mut [epoll_event]| match set::of(set_fd) {
+            Some(same) if same == id => own(set_fd, room, mask, &saw_token),
+            _ => Err(libc::EBADF),
+        };
+        let collected = set::collect(id, events, |room| if has_own { fetch(room) } else { Ok(0) });
         if saw_token.get() {
-            set::see_token(set, set_fd);
+            set::see_token(id, set_fd);
         }
         let count = collected?;
         // A program that never sleeps learns of the daemon's end by a look now and then.
-        let is_found_ended = limit == Limit::Now && count == 0 && set::is_found_ended(set);
+        let is_found_ended = limit == Limit::Now && count == 0 && set::is_found_ended(id);
         if count > 0 || limit.is_over() && !is_found_ended {
             return Ok(count as c_int);
         }
@@ -52,12 +52,14 @@ pub(crate) fn wait(set_fd: c_int, events: &mut [epoll_event], mut limit: Limit, 
 }
 
 /// Sleeps until the set may have something to report. Returns true if the kernel's set has.
-fn sleep(set: u16, set_fd: c_int, limit: Limit, mask: Mask) -> Result<bool, c_int> {
+fn sleep(id: set::Id, set_fd: c_int, limit: Limit, mask: Mask) -> Result<bool, c_int> {
     let mut sleep = Sleep::new();
     sleep.add_program(0, set_fd, POLLIN);
-    sleep.add_set(set);
+    sleep.add_set(id);
     // A frame may have come before the switch could see the request.
-    let is_ready = set::look(set).events != 0;
+    let found = set::look(id);
+    let is_ready = found.events != 0;
+    sleep.is_partial |= found.is_partial;
     let slept = if is_ready { Ok(()) } else { sleep.run(limit, mask) };
     let mut has_own = is_ready;
     if slept.is_ok() {

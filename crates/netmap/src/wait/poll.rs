@@ -9,6 +9,7 @@ use super::mask::Mask;
 use super::set;
 use super::sleep::Sleep;
 use super::time::Limit;
+use crate::sync::Ready;
 use crate::table::{self, Entry};
 use crate::{file, sync};
 
@@ -19,7 +20,7 @@ use crate::{file, sync};
 pub(crate) fn poll(fds: &mut [pollfd], mut limit: Limit, mask: Mask) -> Result<c_int, c_int> {
     loop {
         fds.iter_mut().for_each(|entry| entry.revents = 0);
-        if look(fds) > 0 {
+        if look(fds).count > 0 {
             ask_kernel(fds, false, Mask(null()))?;
         } else if limit == Limit::Now {
             ask_kernel(fds, true, mask)?;
@@ -34,23 +35,35 @@ pub(crate) fn poll(fds: &mut [pollfd], mut limit: Limit, mask: Mask) -> Result<c
     }
 }
 
-/// Synchronises all netmap descriptors, and sets their `revents`. Leaves the others' alone. Returns how many are ready.
-fn look(fds: &mut [pollfd]) -> usize {
-    let mut ready = 0;
+/// What a look has found.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// Netmap descriptors that are ready.
+    count: usize,
+    /// As [`Ready::is_partial`].
+    is_partial: bool,
+}
+
+/// Synchronises all netmap descriptors, and sets their `revents`. Leaves the others' alone.
+fn look(fds: &mut [pollfd]) -> Found {
+    let closed = Ready { events: POLLNVAL, ..Ready::default() };
+    let mut found = Found::default();
     for entry in fds {
-        entry.revents |= match table::entry(entry.fd) {
-            Entry::File(_) => match file::of(entry.fd) {
-                Some(file) => sync::poll_once(&file, entry.fd, entry.events).events,
-                None => POLLNVAL,
-            },
-            Entry::Set(set) => set::look(set).events & entry.events,
+        let ready = match table::entry(entry.fd) {
+            Entry::File(_) => file::of(entry.fd).map_or(closed, |file| sync::poll_once(&file, entry.fd, entry.events)),
+            Entry::Set(_) => set::of(entry.fd).map_or(closed, |id| {
+                let ready = set::look(id);
+                Ready { events: ready.events & entry.events, ..ready }
+            }),
             // The library's own descriptors are closed ones to the program.
-            Entry::Private => POLLNVAL,
+            Entry::Private => closed,
             Entry::Other => continue,
         };
-        ready += usize::from(entry.revents != 0);
+        entry.revents |= ready.events;
+        found.count += usize::from(entry.revents != 0);
+        found.is_partial |= ready.is_partial;
     }
-    ready
+    found
 }
 
 /// Adds the descriptors that are the kernel's, and the sets, in which the kernel has descriptors of the program.
@@ -59,7 +72,11 @@ fn add_others(sleep: &mut Sleep, fds: &[pollfd]) -> usize {
     for (place, entry) in fds.iter().enumerate() {
         match table::entry(entry.fd) {
             Entry::File(_) | Entry::Private => continue,
-            Entry::Set(set) => set::lose_token(set, entry.fd),
+            Entry::Set(_) => {
+                if let Some(id) = set::of(entry.fd) {
+                    set::lose_token(id, entry.fd);
+                }
+            }
             Entry::Other if entry.fd < 0 => continue,
             Entry::Other => {}
         }
@@ -92,13 +109,19 @@ fn sleep(fds: &mut [pollfd], limit: Limit, mask: Mask) -> Result<(), c_int> {
     add_others(&mut sleep, fds);
     for entry in &*fds {
         match table::entry(entry.fd) {
-            Entry::File(_) => sleep.add_file(entry.fd, entry.events),
-            Entry::Set(set) => sleep.add_set(set),
+            Entry::File(_) => sleep.add_file(file::of(entry.fd), entry.fd, entry.events),
+            Entry::Set(_) => {
+                if let Some(id) = set::of(entry.fd) {
+                    sleep.add_set(id);
+                }
+            }
             Entry::Other | Entry::Private => {}
         }
     }
     // A frame may have come before the switch could see the request.
-    let limit = if look(fds) > 0 { Limit::Now } else { limit };
+    let found = look(fds);
+    sleep.is_partial |= found.is_partial;
+    let limit = if found.count > 0 { Limit::Now } else { limit };
     let mask = if limit == Limit::Now { Mask(null()) } else { mask };
     let slept = sleep.run(limit, mask);
     if slept.is_ok() {

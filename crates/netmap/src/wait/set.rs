@@ -5,7 +5,7 @@
 //!
 //! Threads sleep while others change a set. A thread that has looked after the set sleeps for its `changed` as well. A thread that went
 //! to sleep in libc's `epoll_wait` before the set had netmap descriptors wakes up because `changed` is in the kernel's set at first, with
-//! an address of this library as its data, which no program has: the library's `epoll_wait` takes such events out.
+//! [`TOKEN`] as its data: the `epoll_wait` of the library, in each process that has the set, takes such events out.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_short};
@@ -17,7 +17,7 @@ use libc::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::file;
+use crate::file::{self, Identity};
 use crate::lock::Lock;
 use crate::private::Private;
 use crate::sync::{self, Ready};
@@ -30,12 +30,51 @@ const WATCHES: usize = 64;
 /// Looks after which `changed` leaves the kernel's set. Until then it wakes the threads that sleep in libc's `epoll_wait`: the kernel wakes
 /// one at a time. A thread that sleeps on only leaves the netmap descriptors to the others.
 const LOOKS: u32 = 16;
+/// The data of the library's own events. A random number: no program has it.
+const TOKEN: u64 = 0x9b1f_6ad3_58e4_c027;
 
-/// A netmap descriptor in a set, or a set of them.
+/// What no other set of the process has, before or after one: its place, and how many were there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id {
+    place: u16,
+    generation: u32,
+}
+
+/// Why a thread does not work with a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    /// This is a signal handler, and its own thread does.
+    Own,
+    /// The set is closed.
+    Ended,
+}
+
+/// What a watch looks after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    Nothing,
+    File(Identity),
+    Set(Id),
+}
+
+impl Watched {
+    /// Returns what a descriptor is.
+    fn of(fd: c_int) -> Self {
+        match table::entry(fd) {
+            Entry::File(_) => file::of(fd).map_or(Self::Nothing, |file| Self::File(file.identity())),
+            Entry::Set(_) => of(fd).map_or(Self::Nothing, Self::Set),
+            Entry::Other | Entry::Private => Self::Nothing,
+        }
+    }
+}
+
+/// A netmap descriptor in a set, or a set of them. A signal handler that closes the descriptor may leave the watch behind: the number is then
+/// closed, or another file's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     /// The descriptor, or -1.
     pub(super) fd: c_int,
+    pub(super) watched: Watched,
     pub(super) events: u32,
     data: u64,
     /// Edge-triggered: the moves of the tails at the last report. `None`: the next look reports the descriptor again.
@@ -46,7 +85,8 @@ pub(super) struct Watch {
     pub(super) is_spent: bool,
 }
 
-const UNUSED: Watch = Watch { fd: -1, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
+const UNUSED: Watch =
+    Watch { fd: -1, watched: Watched::Nothing, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
 
 struct Contents {
     watches: [Watch; WATCHES],
@@ -64,8 +104,8 @@ struct Set {
     /// How many sets were in this place before.
     generation: AtomicU32,
     lock: Lock,
-    /// A signal handler has closed a descriptor while its own thread held the lock.
-    is_stale: AtomicBool,
+    /// A watch may look after a registration that this process does not know. Written by the holder of the lock.
+    has_unknown: AtomicBool,
     /// An eventfd: readable since the set is known, and written when a watch changes.
     changed: Private,
     /// Threads that sleep for `changed`.
@@ -82,7 +122,7 @@ static SET: [Set; SETS] = [const {
         users: AtomicU32::new(0),
         generation: AtomicU32::new(0),
         lock: Lock::new(),
-        is_stale: AtomicBool::new(false),
+        has_unknown: AtomicBool::new(false),
         changed: Private::none(),
         waiters: Waiters::none(),
         sleepers: AtomicU32::new(0),
@@ -92,33 +132,35 @@ static SET: [Set; SETS] = [const {
 /// Held while a set becomes known.
 static MAKE: Lock = Lock::new();
 
-/// Returns what no other set of the same place has, before or after this one.
-pub(super) fn generation(set: u16) -> u32 {
-    SET[usize::from(set)].generation.load(Ordering::SeqCst)
+impl Id {
+    fn set(self) -> &'static Set {
+        &SET[usize::from(self.place)]
+    }
+
+    /// Returns false if the set is closed.
+    fn is_current(self) -> bool {
+        self.set().generation.load(Ordering::SeqCst) == self.generation
+    }
 }
 
-/// `None`: this is a signal handler, and its own thread works with the set.
-fn with<T>(set: u16, work: impl FnOnce(&mut Contents) -> T) -> Option<T> {
-    let set = &SET[usize::from(set)];
+/// Returns the set of a descriptor, if it has netmap descriptors.
+pub(crate) fn of(fd: c_int) -> Option<Id> {
+    let Entry::Set(place) = table::entry(fd) else { return None };
+    let id = Id { place, generation: SET[usize::from(place)].generation.load(Ordering::SeqCst) };
+    (table::entry(fd) == Entry::Set(place)).then_some(id)
+}
+
+/// Works with what is in a set's place. `None`: this is a signal handler, and its own thread does so.
+fn with_place<T>(place: u16, work: impl FnOnce(&mut Contents) -> T) -> Option<T> {
+    let set = &SET[usize::from(place)];
     let _held = set.lock.take()?;
     // SAFETY: the lock is held.
-    let contents = unsafe { &mut *set.contents.get() };
-    let result = work(contents);
-    if set.is_stale.swap(false, Ordering::Relaxed) {
-        let is_closed = |watch: &&mut Watch| !matches!(table::entry(watch.fd), Entry::File(_) | Entry::Set(_));
-        contents.watches.iter_mut().filter(is_closed).for_each(|watch| *watch = UNUSED);
-    }
-    Some(result)
+    Some(work(unsafe { &mut *set.contents.get() }))
 }
 
-/// Returns the data of the events of `changed` in the kernel's set.
-fn token(set: u16) -> u64 {
-    std::ptr::from_ref(&SET[usize::from(set)]).addr() as u64
-}
-
-fn is_token(data: u64) -> bool {
-    let sets = SET.as_ptr_range();
-    (sets.start.addr() as u64..sets.end.addr() as u64).contains(&data)
+/// Works with a set. Another one that takes its place waits for the end of the work.
+fn with<T>(id: Id, work: impl FnOnce(&mut Contents) -> T) -> Result<T, Missed> {
+    with_place(id.place, |contents| id.is_current().then(|| work(contents))).ok_or(Missed::Own)?.ok_or(Missed::Ended)
 }
 
 /// Takes the library's own events out. Returns the number of the program's.
@@ -126,7 +168,7 @@ pub(super) fn without_tokens(events: &mut [epoll_event]) -> usize {
     let mut kept = 0;
     for at in 0..events.len() {
         let event = events[at];
-        if !is_token(event.u64) {
+        if event.u64 != TOKEN {
             events[kept] = event;
             kept += 1;
         }
@@ -148,9 +190,9 @@ pub(crate) fn change(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_ev
     if !matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL) {
         return Err(libc::EINVAL);
     }
-    if let Entry::Set(inner) = table::entry(fd) {
+    if let Some(inner) = of(fd) {
         // The kernel knows the other descriptors of a set within a set, and refuses circles.
-        with(inner, |contents| forget_token(inner, fd, contents));
+        lose_token(inner, fd);
         control(set_fd, operation, fd, event)?;
         return match operation {
             // The kernel had it. It may have become known here after it was added there.
@@ -166,34 +208,30 @@ pub(crate) fn change(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_ev
 
 /// Notes a change of a set's watches.
 fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Result<(), c_int> {
-    let set = match table::entry(set_fd) {
-        Entry::Set(set) => set,
+    let id = match table::entry(set_fd) {
+        Entry::Set(_) => of(set_fd).ok_or(libc::EBADF)?,
         Entry::Other if operation == EPOLL_CTL_ADD => make(set_fd)?,
         Entry::Other => return Err(libc::ENOENT),
         _ => return Err(libc::EINVAL),
     };
-    with(set, |contents| {
-        let known = contents.watches.iter_mut().find(|watch| watch.fd == fd);
-        let fresh = Watch { fd, events: event.events, data: event.u64, ..UNUSED };
+    let watched = Watched::of(fd);
+    let changed = with(id, |contents| {
+        let known = contents.watches.iter_mut().find(|watch| watch.fd == fd && watch.watched == watched);
+        let fresh = Watch { fd, watched, events: event.events, data: event.u64, ..UNUSED };
         match (operation, known) {
-            (EPOLL_CTL_ADD, Some(_)) => Err(libc::EEXIST),
+            (EPOLL_CTL_ADD, Some(_)) => return Err(libc::EEXIST),
             (EPOLL_CTL_ADD, None) => {
-                *contents.watches.iter_mut().find(|watch| watch.fd < 0).ok_or(libc::ENOSPC)? = fresh;
-                Ok(())
+                *contents.watches.iter_mut().find(|watch| !watch.is_current()).ok_or(libc::ENOSPC)? = fresh;
             }
-            (EPOLL_CTL_MOD, Some(watch)) => {
-                *watch = fresh;
-                Ok(())
-            }
-            (EPOLL_CTL_DEL, Some(watch)) => {
-                *watch = UNUSED;
-                Ok(())
-            }
-            _ => Err(libc::ENOENT),
+            (EPOLL_CTL_MOD, Some(watch)) => *watch = fresh,
+            (EPOLL_CTL_DEL, Some(watch)) => *watch = UNUSED,
+            _ => return Err(libc::ENOENT),
         }
-    })
-    .unwrap_or(Err(libc::EBUSY))?;
-    let set = &SET[usize::from(set)];
+        id.set().has_unknown.store(contents.watches.iter().any(Watch::may_be_unknown), Ordering::Relaxed);
+        Ok(())
+    });
+    changed.unwrap_or_else(|missed| Err(if missed == Missed::Own { libc::EBUSY } else { libc::EBADF }))?;
+    let set = id.set();
     // A thread counts itself before it looks at the watches for the last time.
     if set.sleepers.load(Ordering::SeqCst) > 0
         && let Some(changed) = set.changed.get()
@@ -204,25 +242,34 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
 }
 
 /// Makes an epoll descriptor known, unless another thread has.
-fn make(set_fd: c_int) -> Result<u16, c_int> {
+fn make(set_fd: c_int) -> Result<Id, c_int> {
     let _held = MAKE.take().ok_or(libc::EBUSY)?;
-    if let Entry::Set(set) = table::entry(set_fd) {
-        return Ok(set);
+    if let Some(id) = of(set_fd) {
+        return Ok(id);
     }
     let is_free = |set: &Set| set.users.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-    let index = SET.iter().position(is_free).ok_or(libc::ENOSPC)? as u16;
-    let set = &SET[usize::from(index)];
-    with(index, |contents| *contents = Contents { looks: LOOKS, ..EMPTY });
+    let place = SET.iter().position(is_free).ok_or(libc::ENOSPC)? as u16;
+    let set = &SET[usize::from(place)];
+    let id = Id { place, generation: set.generation.load(Ordering::SeqCst) };
+    let emptied = with(id, |contents| {
+        *contents = Contents { looks: LOOKS, ..EMPTY };
+        // One that a thread has taken while its set was closed.
+        set.waiters.close();
+    });
+    if emptied.is_err() {
+        set.users.store(0, Ordering::Release);
+        return Err(libc::EBUSY);
+    }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let made = eventfd(1, flags).map_err(rustix::io::Errno::raw_os_error).and_then(|changed| {
         set.changed.put(changed);
-        let event = |events| epoll_event { events, u64: token(index) };
+        let event = |events| epoll_event { events, u64: TOKEN };
         control(set_fd, EPOLL_CTL_ADD, set.changed.raw(), event(0))?;
-        if !table::set(set_fd, Entry::Set(index)) {
+        if !table::set(set_fd, Entry::Set(place)) {
             return Err(libc::ENOSPC);
         }
         // Only now: a thread that this wakes up looks whether the set is known.
-        control(set_fd, EPOLL_CTL_MOD, set.changed.raw(), event(EPOLLIN as u32)).map(|()| index)
+        control(set_fd, EPOLL_CTL_MOD, set.changed.raw(), event(EPOLLIN as u32)).map(|()| id)
     });
     if made.is_err() {
         table::set(set_fd, Entry::Other);
@@ -232,10 +279,10 @@ fn make(set_fd: c_int) -> Result<u16, c_int> {
 }
 
 fn end(set: &Set) {
+    // Its sleepers find that it has ended, and a thread that begins to sleep gives back what it has taken.
+    set.generation.fetch_add(1, Ordering::SeqCst);
     set.waiters.close();
     set.changed.close();
-    // Its sleepers find that it has ended.
-    set.generation.fetch_add(1, Ordering::SeqCst);
     set.sleepers.store(0, Ordering::Relaxed);
     set.users.store(0, Ordering::Release);
 }
@@ -260,13 +307,10 @@ pub(crate) fn forget_set(set: u16, fd: c_int) {
 
 /// Takes a descriptor that is closed out of all sets.
 pub(crate) fn forget_watched(fd: c_int) {
-    for (number, set) in SET.iter().enumerate().filter(|(_, set)| set.users.load(Ordering::Relaxed) > 0) {
-        let forgotten = with(number as u16, |contents| {
+    for (place, _) in SET.iter().enumerate().filter(|(_, set)| set.users.load(Ordering::Relaxed) > 0) {
+        with_place(place as u16, |contents| {
             contents.watches.iter_mut().filter(|watch| watch.fd == fd).for_each(|watch| *watch = UNUSED);
         });
-        if forgotten.is_none() {
-            set.is_stale.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -289,20 +333,36 @@ pub(crate) fn leave(fd: c_int) {
 }
 
 impl Watch {
+    /// Returns false if nothing is watched any more.
+    fn is_current(&self) -> bool {
+        self.fd >= 0 && Watched::of(self.fd) == self.watched
+    }
+
+    /// Returns true if this process may have to ask the daemon before it can look.
+    fn may_be_unknown(&self) -> bool {
+        match self.watched {
+            Watched::Nothing => false,
+            Watched::File(identity) => file::same(self.fd, identity).is_some_and(|file| file.is_unknown()),
+            Watched::Set(_) => true,
+        }
+    }
+
     /// Synchronises the descriptor, and returns the events to report, and the moves of its tails in any case.
     fn look(&mut self) -> Ready {
         if self.fd < 0 || self.is_spent {
             return Ready::default();
         }
-        let ready = match table::entry(self.fd) {
+        let ready = match self.watched {
             // The numbers of the events are those of poll.
-            Entry::File(_) => file::of(self.fd)
-                .map_or_else(Ready::default, |file| sync::poll_once(&file, self.fd, self.events as c_short)),
-            Entry::Set(inner) => {
-                let ready = look(inner);
-                Ready { events: ready.events & self.events as c_short, bad: false, ..ready }
+            Watched::File(identity) => match file::same(self.fd, identity) {
+                Some(file) => sync::poll_known(&file, self.events as c_short),
+                None => return Ready::default(),
+            },
+            Watched::Set(inner) if of(self.fd) == Some(inner) => {
+                let ready = look_known(inner);
+                Ready { events: ready.events & self.events as c_short, ..ready }
             }
-            Entry::Other | Entry::Private => return Ready::default(),
+            Watched::Set(_) | Watched::Nothing => return Ready::default(),
         };
         self.is_bad |= ready.bad;
         let events = ready.events | if self.is_bad { POLLERR } else { 0 };
@@ -327,31 +387,65 @@ impl Watch {
 }
 
 /// Synchronises all watches of a set. The events are `POLLIN` and `POLLRDNORM` if there is something to report.
-pub(super) fn look(set: u16) -> Ready {
+pub(super) fn look(id: Id) -> Ready {
+    recall(id);
+    look_known(id)
+}
+
+/// Asks the daemon for the registrations that this process does not know. That can last, so that the set's lock is not held.
+pub(super) fn recall(id: Id) {
+    if !id.set().has_unknown.load(Ordering::Relaxed) {
+        return;
+    }
+    each_watch(id, |watch| match watch.watched {
+        Watched::File(identity) => {
+            if let Some(file) = file::same(watch.fd, identity) {
+                let _ = file.registration(watch.fd);
+            }
+        }
+        Watched::Set(inner) => recall(inner),
+        Watched::Nothing => {}
+    });
+    let _ = with(id, |contents| {
+        id.set().has_unknown.store(contents.watches.iter().any(Watch::may_be_unknown), Ordering::Relaxed);
+    });
+}
+
+/// As [`look`], without asking the daemon.
+fn look_known(id: Id) -> Ready {
     let mut all = Ready::default();
-    with(set, |contents| {
+    let looked = with(id, |contents| {
         for ready in contents.watches.iter_mut().map(Watch::look) {
             all.events |= if ready.events != 0 { POLLIN | POLLRDNORM } else { 0 };
             all.moves = all.moves.wrapping_add(ready.moves);
+            all.is_partial |= ready.is_partial;
         }
     });
+    all.is_partial |= looked == Err(Missed::Own);
     all
 }
 
-/// Calls `act` with each watch that is not spent.
-pub(super) fn each_watch(set: u16, mut act: impl FnMut(Watch)) {
-    let Some(watches) = with(set, |contents| contents.watches) else { return };
-    watches.into_iter().filter(|watch| watch.fd >= 0 && !watch.is_spent).for_each(&mut act);
+/// Calls `act` with each watch that is not spent. Returns false if this is a signal handler, and its own thread works with the set.
+pub(super) fn each_watch(id: Id, mut act: impl FnMut(Watch)) -> bool {
+    match with(id, |contents| contents.watches) {
+        Ok(watches) => {
+            watches.into_iter().filter(|watch| watch.fd >= 0 && !watch.is_spent).for_each(&mut act);
+            true
+        }
+        Err(missed) => missed != Missed::Own,
+    }
 }
 
 /// Looks now and then for ends of registrations, for a program that does not sleep. Returns true if it finds one.
-pub(super) fn is_found_ended(set: u16) -> bool {
+pub(super) fn is_found_ended(id: Id) -> bool {
     let mut any = false;
-    each_watch(set, |watch| {
-        any |= match table::entry(watch.fd) {
-            Entry::File(_) => file::of(watch.fd).is_some_and(|file| sync::is_found_gone(&file, watch.fd)),
-            Entry::Set(inner) => is_found_ended(inner),
-            Entry::Other | Entry::Private => false,
+    each_watch(id, |watch| {
+        any |= match watch.watched {
+            Watched::File(identity) => {
+                file::same(watch.fd, identity).is_some_and(|file| sync::is_found_gone(&file, watch.fd))
+            }
+            Watched::Set(inner) => is_found_ended(inner),
+            Watched::Nothing => false,
         };
     });
     any
@@ -362,14 +456,14 @@ pub(super) fn is_found_ended(set: u16) -> bool {
 /// Each place has its turn: a descriptor that is always ready does not keep others out of a small array.
 ///
 /// # Errors
-/// Those of `own`.
+/// Those of `own`. EBADF: the set is closed.
 pub(super) fn collect(
-    set: u16,
+    id: Id,
     events: &mut [epoll_event],
     own: impl Fn(&mut [epoll_event]) -> Result<usize, c_int>,
 ) -> Result<usize, c_int> {
     let mut count = 0;
-    with(set, |contents| {
+    let collected = with(id, |contents| {
         let first = contents.next;
         for place in (first..=WATCHES).chain(0..first) {
             if count == events.len() {
@@ -389,17 +483,17 @@ pub(super) fn collect(
             }
         }
         Ok(count)
-    })
-    .unwrap_or(Ok(0))
-    .or_else(|error| if count > 0 { Ok(count) } else { Err(error) })
+    });
+    let collected = collected.unwrap_or_else(|missed| if missed == Missed::Own { Ok(0) } else { Err(libc::EBADF) });
+    collected.or_else(|error| if count > 0 { Ok(count) } else { Err(error) })
 }
 
 /// Notes that `changed` was seen in the kernel's set, and takes it out after enough looks.
-pub(super) fn see_token(set: u16, set_fd: c_int) {
+pub(super) fn see_token(id: Id, set_fd: c_int) {
     rustix::thread::sched_yield();
-    with(set, |contents| {
+    let _ = with(id, |contents| {
         if contents.looks == 1 {
-            forget_token(set, set_fd, contents);
+            forget_token(id, set_fd, contents);
         } else {
             contents.looks = contents.looks.saturating_sub(1);
         }
@@ -407,31 +501,38 @@ pub(super) fn see_token(set: u16, set_fd: c_int) {
 }
 
 /// Takes `changed` out of the kernel's set, so that the set is readable only for the program's descriptors.
-pub(super) fn lose_token(set: u16, set_fd: c_int) {
-    with(set, |contents| forget_token(set, set_fd, contents));
+pub(super) fn lose_token(id: Id, set_fd: c_int) {
+    let _ = with(id, |contents| forget_token(id, set_fd, contents));
 }
 
-fn forget_token(set: u16, set_fd: c_int, contents: &mut Contents) {
+fn forget_token(id: Id, set_fd: c_int, contents: &mut Contents) {
     if contents.looks > 0 {
         contents.looks = 0;
-        let _ = control(set_fd, EPOLL_CTL_DEL, SET[usize::from(set)].changed.raw(), epoll_event { events: 0, u64: 0 });
+        let _ = control(set_fd, EPOLL_CTL_DEL, id.set().changed.raw(), epoll_event { events: 0, u64: 0 });
     }
 }
 
-/// Returns the number of a descriptor that becomes readable when the set changes, until [`end_wait`].
-pub(super) fn begin_wait(set: u16) -> c_int {
-    let set = &SET[usize::from(set)];
+/// Returns the number of a descriptor that becomes readable when the set changes, until [`end_wait`]. -1: the set is closed.
+pub(super) fn begin_wait(id: Id) -> c_int {
+    let set = id.set();
     set.sleepers.fetch_add(1, Ordering::SeqCst);
-    set.changed.get().and_then(|changed| set.waiters.begin(changed)).unwrap_or(set.changed.raw())
+    let number = set.changed.get().and_then(|changed| set.waiters.begin(changed)).unwrap_or(set.changed.raw());
+    if id.is_current() {
+        return number;
+    }
+    leave_wait(set, number, false);
+    -1
 }
 
-/// Ends a wait for the descriptor of this number, in the set of this generation. `is_called`: it has become readable.
-pub(super) fn end_wait(set: u16, generation: u32, number: c_int, is_called: bool) {
-    let set = &SET[usize::from(set)];
+/// Ends a wait for the descriptor of this number. `is_called`: it has become readable.
+pub(super) fn end_wait(id: Id, number: c_int, is_called: bool) {
     // What the wait has taken went with its set.
-    if set.generation.load(Ordering::SeqCst) != generation {
-        return;
+    if number >= 0 && id.is_current() {
+        leave_wait(id.set(), number, is_called);
     }
+}
+
+fn leave_wait(set: &Set, number: c_int, is_called: bool) {
     set.waiters.end(number, is_called);
     let _ = set.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
 }

@@ -14,19 +14,17 @@ use std::ptr::{null, null_mut};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLRDHUP, nfds_t, pollfd, sigset_t, timespec};
 
 use super::mask::Mask;
-use super::set;
+use super::set::{self, Watched};
 use super::time::Limit;
-use crate::file;
+use crate::file::{self, Identity, Pinned};
 use crate::real::call_real;
 use crate::sync;
-use crate::table::{self, Entry};
 
 /// Descriptors for which no memory has to be made.
 const ON_STACK: usize = 128;
+/// Limit of a sleep that may miss something, in nanoseconds.
+const LOOK_AGAIN: i64 = 1_000_000_000;
 const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
-
-/// A file, as `Pinned::identity` names it.
-type Identity = (u16, u32);
 
 /// What a descriptor of the kernel's call stands for.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +35,8 @@ enum Why {
     Calls { fd: c_int, events: c_short, file: Identity },
     /// The connection of a netmap descriptor, and which file it was.
     Connection(Identity),
-    /// The changes of a set, of this generation.
-    Changes(u16, u32),
+    /// The changes of a set.
+    Changes(set::Id),
 }
 
 /// An array on the stack, or on the heap if it is too long.
@@ -74,11 +72,13 @@ impl<T: Copy> Array<T> {
 pub(super) struct Sleep {
     descriptors: Array<pollfd>,
     whys: Array<Why>,
+    /// The thread could not look at, or ask for, all that it sleeps for: it looks again after a second.
+    pub(super) is_partial: bool,
 }
 
 impl Sleep {
     pub(super) const fn new() -> Self {
-        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Connection((0, 0))) }
+        Self { descriptors: Array::of(NONE), whys: Array::of(Why::Program(0)), is_partial: false }
     }
 
     fn add(&mut self, fd: c_int, events: c_short, why: Why) {
@@ -99,22 +99,22 @@ impl Sleep {
     }
 
     /// Adds a netmap descriptor, and asks the switch for a call when one of the events becomes ready.
-    pub(super) fn add_file(&mut self, fd: c_int, events: c_short) {
-        let Some(file) = file::of(fd) else { return };
+    pub(super) fn add_file(&mut self, file: Option<Pinned>, fd: c_int, events: c_short) {
+        let Some(file) = file else { return };
         sync::ask(&file, events);
         self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: file.identity() });
         self.add_connection(fd);
     }
 
     /// Adds the netmap descriptors of a set.
-    pub(super) fn add_set(&mut self, set: u16) {
-        let generation = set::generation(set);
-        self.add(set::begin_wait(set), POLLIN, Why::Changes(set, generation));
-        set::each_watch(set, |watch| match table::entry(watch.fd) {
-            Entry::File(_) => self.add_file(watch.fd, watch.events as c_short),
-            Entry::Set(inner) => self.add_set(inner),
-            Entry::Other | Entry::Private => {}
+    pub(super) fn add_set(&mut self, id: set::Id) {
+        self.add(set::begin_wait(id), POLLIN, Why::Changes(id));
+        let is_whole = set::each_watch(id, |watch| match watch.watched {
+            Watched::File(identity) => self.add_file(file::same(watch.fd, identity), watch.fd, watch.events as c_short),
+            Watched::Set(inner) => self.add_set(inner),
+            Watched::Nothing => {}
         });
+        self.is_partial |= !is_whole;
     }
 
     /// Sleeps in the kernel. The program's signal mask and `pthread_cancel` have their effect.
@@ -122,7 +122,7 @@ impl Sleep {
     /// # Errors
     /// As `ppoll`.
     pub(super) fn run(&mut self, limit: Limit, mask: Mask) -> Result<(), c_int> {
-        let left = limit.left();
+        let left = if self.is_partial { limit.at_most(LOOK_AGAIN) } else { limit }.left();
         let time = left.as_ref().map_or(null(), std::ptr::from_ref);
         let mut handler = Handler { routine: cancelled, argument: null_mut(), kind: 0, previous: null_mut() };
         // SAFETY: the handler stays where it is until it is popped, and its argument is borrowed as long.
@@ -152,7 +152,7 @@ impl Sleep {
         let mut any = false;
         for (found, why) in self.all().filter(|(found, _)| found.revents != 0) {
             if let Why::Connection(before) = why
-                && let Some(file) = file::of(found.fd).filter(|file| file.identity() == before)
+                && let Some(file) = file::same(found.fd, before)
             {
                 if found.revents & (POLLHUP | POLLERR) != 0 {
                     file.end();
@@ -178,14 +178,14 @@ impl Sleep {
             match why {
                 Why::Calls { fd, events, file: before } => {
                     // The number may have become another file's meanwhile.
-                    if let Some(file) = file::of(fd).filter(|file| file.identity() == before) {
+                    if let Some(file) = file::same(fd, before) {
                         if found.fd >= 0 {
                             file.waiters.end(found.fd, found.revents != 0);
                         }
                         sync::withdraw(&file, events);
                     }
                 }
-                Why::Changes(set, generation) => set::end_wait(set, generation, found.fd, found.revents != 0),
+                Why::Changes(id) => set::end_wait(id, found.fd, found.revents != 0),
                 Why::Program(_) | Why::Connection(_) => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use libc::timespec;
 
-use crate::clock;
+use crate::clock::monotonic;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -17,11 +17,6 @@ pub(crate) enum Limit {
     After(i64),
     /// At this time of the monotonic clock, in nanoseconds.
     At(i64),
-}
-
-fn now() -> i64 {
-    let now = clock::now(libc::CLOCK_MONOTONIC);
-    now.tv_sec.saturating_mul(SECOND).saturating_add(now.tv_nsec)
 }
 
 impl Limit {
@@ -47,8 +42,19 @@ impl Limit {
     /// Fixes the end of the wait.
     pub(crate) fn begin(&mut self) {
         if let Limit::After(nanoseconds) = *self {
-            *self = Limit::At(now().saturating_add(nanoseconds));
+            *self = Limit::At(monotonic().saturating_add(nanoseconds));
         }
+    }
+
+    /// The limit, or this time from now on if that is earlier.
+    pub(crate) fn at_most(self, nanoseconds: i64) -> Limit {
+        let left = match self {
+            Limit::Now => return self,
+            Limit::Never => nanoseconds,
+            Limit::After(left) => left,
+            Limit::At(end) => (end - monotonic()).max(0),
+        };
+        Limit::After(left.min(nanoseconds))
     }
 
     /// Returns the time that is left; `None`: no limit.
@@ -57,7 +63,7 @@ impl Limit {
             Limit::Now => 0,
             Limit::Never => return None,
             Limit::After(nanoseconds) => nanoseconds,
-            Limit::At(end) => (end - now()).max(0),
+            Limit::At(end) => (end - monotonic()).max(0),
         };
         Some(timespec { tv_sec: left / SECOND, tv_nsec: left % SECOND })
     }

@@ -1,8 +1,11 @@
 //! A tap on another port: the daemon's capture of it, as `ringway capture` reads it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Descriptors;
 use super::frame::{Frame, Way};
 use crate::abi::MAXIMUM_SNAPLEN;
 use crate::http::{self, Body, Failure};
@@ -22,8 +25,8 @@ pub struct Mirror {
     /// Bytes of the block that the program has.
     held: usize,
     ended: Option<String>,
-    /// Frames that were not read fast enough.
-    pub lost: u64,
+    /// Frames that were not read fast enough. Written by this mirror alone.
+    pub lost: Arc<AtomicU64>,
 }
 
 impl Mirror {
@@ -40,7 +43,7 @@ impl Mirror {
 
     /// Reads a capture from an answer's body.
     pub fn of(body: Body) -> Mirror {
-        Mirror { body, data: Vec::new(), at: 0, held: 0, ended: None, lost: 0 }
+        Mirror { body, data: Vec::new(), at: 0, held: 0, ended: None, lost: Arc::default() }
     }
 
     pub fn next(&mut self) -> Option<Frame> {
@@ -52,7 +55,8 @@ impl Mirror {
                 Ok(Block::Other(len)) => self.at += len,
                 Ok(Block::Frame(frame, len)) => {
                     self.held = len;
-                    self.lost = self.lost.saturating_add(frame.lost);
+                    let lost = self.lost.load(Ordering::Relaxed).saturating_add(frame.lost);
+                    self.lost.store(lost, Ordering::Relaxed);
                     let data = block.get(frame.data)?;
                     let way = if frame.way == 2 { Way::Out } else { Way::In };
                     let (present, len) = (data.len(), frame.len as usize);
@@ -101,8 +105,8 @@ impl Mirror {
         !matches!(pcapng::read(self.data.get(self.at..).unwrap_or_default()), Ok(Block::Part))
     }
 
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.body.as_fd(); 2]
+    pub fn descriptors(&self) -> Descriptors<'_> {
+        Descriptors { calls: None, end: self.body.as_fd() }
     }
 
     pub fn ended(&self) -> Option<String> {

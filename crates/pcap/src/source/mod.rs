@@ -8,7 +8,16 @@ use std::os::fd::BorrowedFd;
 
 pub use frame::{Frame, Way};
 pub use mirror::Mirror;
-pub use port::Ring;
+pub use port::{Ring, descriptors};
+
+/// What a thread that waits for a source waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptors<'a> {
+    /// An eventfd that is written when frames come or room to send. Several wait for its edges: it is never read.
+    pub calls: Option<BorrowedFd<'a>>,
+    /// Readable when the source has ended, and when a source without `calls` has frames.
+    pub end: BorrowedFd<'a>,
+}
 
 /// A source of frames.
 #[derive(Debug)]
@@ -67,15 +76,8 @@ impl Source {
         }
     }
 
-    /// Clears the wake-ups that have come.
-    pub fn clear(&mut self) {
-        if let Source::Port(ring) = self {
-            ring.clear();
-        }
-    }
-
-    /// The descriptors that become readable when frames come and when the source ends.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+    /// The descriptors that tell of frames and of the source's end.
+    pub fn descriptors(&self) -> Descriptors<'_> {
         both!(self, source => source.descriptors())
     }
 
@@ -89,14 +91,6 @@ impl Source {
         match self {
             Source::Port(_) => None,
             Source::Mirror(mirror) => mirror.ended(),
-        }
-    }
-
-    /// Frames that were lost because this program did not read them fast enough, as far as the source itself knows.
-    pub fn lost(&self) -> u64 {
-        match self {
-            Source::Port(_) => 0,
-            Source::Mirror(mirror) => mirror.lost,
         }
     }
 }

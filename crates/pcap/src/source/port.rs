@@ -1,12 +1,12 @@
 //! A process port: frames stay in the ring while the program has them.
 
 use std::ops::RangeInclusive;
-use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringway_client::{AttachError, Port, Shape};
-use rustix::time::Timespec;
+use ringway_client::{AttachError, Port, RxRing, Shape, TxRing};
 
+use super::Descriptors;
 use super::frame::{Frame, Way};
 use crate::sockets;
 
@@ -14,18 +14,15 @@ use crate::sockets;
 const LOOK: usize = 64;
 /// Slots of a ring if the program does not say how large its buffer is: as many as libpcap's 2 MiB.
 const SLOTS: u32 = 1024;
-/// Longest wait at the end of a handle for the switch to take what was sent.
-const TAKEN_WITHIN: Duration = Duration::from_secs(1);
-/// How often that wait looks.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Fewest and most slots of a ring. A larger one would exceed what the daemon allows a port by default (`[attach] max_memory`), and
 /// a program that asks for more than it can have gets less, as from libpcap.
 const RING: RangeInclusive<u32> = 64..=16_384;
 
-/// The rings of an attached port.
+/// The receive ring of an attached port.
 #[derive(Debug)]
 pub struct Ring {
-    port: Port,
+    port: Arc<Port>,
+    rx: RxRing,
     /// The frames of the last look. `at` is the next one.
     looked: Vec<Item>,
     at: usize,
@@ -45,8 +42,9 @@ struct Item {
 }
 
 impl Ring {
-    /// Attaches. `buffer` is the size that the program asks for, in bytes; 0: the default.
-    pub fn attach(name: &str, buffer: usize) -> Result<Ring, AttachError> {
+    /// Attaches. `buffer` is the size that the program asks for, in bytes; 0: the default. Returns the port and its transmit ring,
+    /// too.
+    pub fn attach(name: &str, buffer: usize) -> Result<(Ring, Arc<Port>, TxRing), AttachError> {
         let shape = Shape::default();
         let slots = match buffer {
             0 => SLOTS,
@@ -54,8 +52,15 @@ impl Ring {
                 u32::try_from(bytes / shape.buffer_size as usize).unwrap_or(u32::MAX).clamp(*RING.start(), *RING.end())
             }
         };
-        let port = Port::attach(sockets::attach(), name, Shape { rx_slots: slots, ..shape })?;
-        Ok(Ring { port, looked: Vec::with_capacity(LOOK), at: 0, time: 0, held: 0, gathered: Vec::new() })
+        let mut port = Port::attach(sockets::attach(), name, Shape { rx_slots: slots, ..shape })?;
+        let (tx, rx) = port.take_rings();
+        let (Some(tx), Some(rx)) = (tx.into_iter().next(), rx.into_iter().next()) else {
+            return Err(AttachError::Memory(std::io::Error::other("a port without rings")));
+        };
+        let port = Arc::new(port);
+        let looked = Vec::with_capacity(LOOK);
+        let ring = Ring { port: Arc::clone(&port), rx, looked, at: 0, time: 0, held: 0, gathered: Vec::new() };
+        Ok((ring, port, tx))
     }
 
     pub fn slots(&self) -> usize {
@@ -74,7 +79,7 @@ impl Ring {
     #[inline]
     pub fn release(&mut self) {
         if self.held > 0 {
-            self.port.rx().release(self.held);
+            self.rx.release(self.held);
             self.held = 0;
         }
     }
@@ -85,7 +90,7 @@ impl Ring {
         self.at = 0;
         self.gathered.clear();
         let mut slots = 0;
-        for piece in self.port.rx().peek(LOOK) {
+        for piece in self.rx.peek(LOOK) {
             let is_part = piece.more || slots > 0;
             if !is_part {
                 self.looked.push(Item { data: piece.bytes.as_ptr(), len: piece.bytes.len(), slots: 1 });
@@ -113,52 +118,25 @@ impl Ring {
     }
 
     pub fn arm(&mut self) -> bool {
-        self.at < self.looked.len() || self.port.want_rx()
+        self.at < self.looked.len() || self.rx.want_call()
     }
 
     pub fn disarm(&mut self) {
-        self.port.want_nothing();
+        self.rx.want_no_call();
     }
 
-    pub fn clear(&mut self) {
-        // The switch has made the eventfd non-blocking.
-        let _ = rustix::io::read(self.port.call_fd(), &mut [0; 8]);
+    pub fn descriptors(&self) -> Descriptors<'_> {
+        descriptors(&self.port)
     }
 
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.port.call_fd(), self.port.connection_fd()]
-    }
-
-    pub fn ended(&mut self) -> Option<String> {
+    pub fn ended(&self) -> Option<String> {
         self.port.ended()
-    }
-
-    /// Queues a frame and publishes it. Returns false when there is no room.
-    #[inline]
-    pub fn send(&mut self, frame: &[u8]) -> bool {
-        let queued = self.port.tx().push(frame);
-        if queued {
-            self.port.flush();
-        }
-        queued
-    }
-
-    /// Asks for a wake-up when there is room to send. Returns true if there is room already.
-    pub fn arm_send(&mut self) -> bool {
-        self.port.want_tx()
     }
 }
 
-impl Drop for Ring {
-    /// Waits until the switch has taken what was sent: a program may send and close at once.
-    fn drop(&mut self) {
-        let all = self.port.layout().shape.tx_slots as usize - 1;
-        let deadline = Instant::now() + TAKEN_WITHIN;
-        while self.port.tx().room() < all && Instant::now() < deadline && self.port.ended().is_none() {
-            // Not libc's sleep, in which `pthread_cancel` would end the thread.
-            let _ = rustix::thread::nanosleep(&LOOK_AGAIN);
-        }
-    }
+/// What a thread waits for that receives or sends by this port.
+pub fn descriptors(port: &Port) -> Descriptors<'_> {
+    Descriptors { calls: Some(port.call_fd()), end: port.connection_fd() }
 }
 
 /// Nanoseconds since 1970.

@@ -4,18 +4,20 @@
 //! closed is a descriptor of the switch. So a process for which too much of it waits may send no more files, and nobody may
 //! while all together have too much.
 
+use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use ringway_engine::{contain, guard_thread, warn_limited};
 use rustix::net::{Shutdown, shutdown};
 
 use super::files::receive;
 
 /// The number of the process that has sent a file, if it has one in this process's PID namespace.
-type Process = Option<NonZeroU32>;
+pub type Process = Option<NonZeroU32>;
 
 /// Most closes of one process that have not ended while it may still send files.
 const MOST_OF_PROCESS: usize = 16;
@@ -29,28 +31,37 @@ static OF_CLIENTS: Queue = Queue::new(16, 2);
 /// The switch's own files. They do not wait for those of clients: otherwise one client could keep all of them open.
 static OWN: Queue = Queue::new(1, 1);
 
-/// Ends of pipes, whose last frames are moved first. A close lasts as long as the copies.
-static PIPES: Queue = Queue::new(4, 4);
+/// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
+static PIPES: Queue = Queue::new(8, 2);
+/// Most ends of pipes of one process whose close has not ended while it may still open others.
+const MOST_PIPES_OF_PROCESS: usize = 64;
+
+/// One step of a close. Returns true if it was the last one.
+type Step = Box<dyn FnMut() -> bool + Send>;
 
 /// What waits to be closed.
 enum Closing {
     Files(Vec<OwnedFd>),
     Socket(OwnedFd),
     Shared(Arc<OwnedFd>),
-    Work(Box<dyn FnOnce() + Send>),
+    Steps(Step),
 }
 
 impl Closing {
-    fn close(self) {
+    /// Closes it, or makes one step. Returns what is left.
+    fn close(self) -> Option<Closing> {
         let socket = match self {
-            Self::Files(files) => return drop(files),
-            Self::Work(work) => return work(),
+            Self::Files(files) => {
+                drop(files);
+                return None;
+            }
+            Self::Steps(mut step) => return if step() { None } else { Some(Self::Steps(step)) },
             Self::Shared(file) => {
                 // The others only borrow it for the time of a call.
                 while Arc::strong_count(&file) > 1 {
                     std::thread::sleep(LOOK_EVERY);
                 }
-                return;
+                return None;
             }
             Self::Socket(socket) => socket,
         };
@@ -61,7 +72,7 @@ impl Closing {
             // SAFETY: `message` is a local array, and nothing else refers to it.
             let received = unsafe { receive(&socket, message.as_mut_ptr(), message.len(), &mut files) };
             if !received.is_ok_and(|len| len > 0) {
-                return;
+                return None;
             }
         }
     }
@@ -73,6 +84,8 @@ struct Queue {
     /// Most threads that close what one process has sent.
     most_of_process: usize,
     state: Mutex<State>,
+    /// Wakes the thread that stays.
+    more: Condvar,
 }
 
 struct State {
@@ -80,6 +93,10 @@ struct State {
     /// By thread: the process whose files it closes.
     busy: Vec<Process>,
     threads: usize,
+    /// One of the threads stays when nothing is left to close.
+    has_staying: bool,
+    /// That thread has nothing to do.
+    is_idle: bool,
 }
 
 impl State {
@@ -92,8 +109,8 @@ impl State {
 
 impl Queue {
     const fn new(most_threads: usize, most_of_process: usize) -> Self {
-        let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0 };
-        Self { most_threads, most_of_process, state: Mutex::new(state) }
+        let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, is_idle: false };
+        Self { most_threads, most_of_process, state: Mutex::new(state), more: Condvar::new() }
     }
 
     fn push(&'static self, process: Process, what: Closing) {
@@ -102,26 +119,66 @@ impl Queue {
         self.start_thread(&mut state);
     }
 
-    /// Starts a thread if one more has something to do. If none can be started, the next one that looks finds it.
+    /// Starts a thread, or wakes the one that stays, if one more has something to do. If none can be started, the next one that
+    /// looks finds it.
     fn start_thread(&'static self, state: &mut State) {
-        if state.threads < self.most_threads && state.next(self.most_of_process).is_some() {
-            let started = std::thread::Builder::new().name("closing".into()).spawn(|| self.run());
-            state.threads += usize::from(started.is_ok());
+        if state.next(self.most_of_process).is_none() {
+            return;
+        }
+        if state.is_idle {
+            state.is_idle = false;
+            self.more.notify_one();
+        } else if state.threads < self.most_threads {
+            let _ = self.spawn(state, false);
         }
     }
 
-    fn run(&'static self) {
+    fn spawn(&'static self, state: &mut State, stays: bool) -> io::Result<()> {
+        std::thread::Builder::new().name("closing".into()).spawn(move || self.run(stays))?;
+        state.threads += 1;
+        Ok(())
+    }
+
+    /// Starts the thread that stays, unless there is one: later closes then need no further thread.
+    ///
+    /// # Errors
+    /// The kernel has no threads left.
+    fn keep_thread(&'static self) -> io::Result<()> {
         let mut state = self.state.lock();
-        while let Some(next) = state.next(self.most_of_process) {
+        if !state.has_staying {
+            self.spawn(&mut state, true)?;
+            state.has_staying = true;
+        }
+        Ok(())
+    }
+
+    fn run(&'static self, stays: bool) {
+        guard_thread();
+        let mut state = self.state.lock();
+        loop {
+            let Some(next) = state.next(self.most_of_process) else {
+                if !stays {
+                    break;
+                }
+                state.is_idle = true;
+                self.more.wait(&mut state);
+                state.is_idle = false;
+                continue;
+            };
             let (process, what) = state.waiting.remove(next);
             state.busy.push(process);
             self.start_thread(&mut state);
             drop(state);
-            what.close();
+            let left = contain(|| what.close()).unwrap_or_else(|place| {
+                warn_limited(&format!("a defect of Ringway, please report it: a close failed at {place}"));
+                None
+            });
             state = self.state.lock();
             if let Some(at) = state.busy.iter().position(|other| *other == process) {
                 state.busy.swap_remove(at);
             }
+            // The others come first.
+            state.waiting.extend(left.map(|left| (process, left)));
         }
         state.threads -= 1;
     }
@@ -146,9 +203,27 @@ pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
     OWN.push(None, Closing::Shared(file));
 }
 
-/// Closes an end of a pipe on a separate thread, by this function.
-pub(crate) fn run_in_background(close: impl FnOnce() + Send + 'static) {
-    PIPES.push(None, Closing::Work(Box::new(close)));
+/// Makes sure that there is a thread for [`close_in_steps`].
+///
+/// # Errors
+/// The kernel has no threads left.
+pub(crate) fn prepare_steps() -> io::Result<()> {
+    PIPES.keep_thread()
+}
+
+/// Closes an end of a pipe of this process on a separate thread. `step` is called, between those of other ends, until it returns true.
+pub(crate) fn close_in_steps(process: Process, step: impl FnMut() -> bool + Send + 'static) {
+    PIPES.push(process, Closing::Steps(Box::new(step)));
+}
+
+/// Returns true if no end of a pipe is being closed.
+pub fn pipes_are_closed() -> bool {
+    PIPES.count(None).1 == 0
+}
+
+/// Returns true if a process may not open another pipe, by the ends that it has closed and that have not left.
+pub fn has_unclosed_pipes(process: Process) -> bool {
+    PIPES.count(process).0 >= MOST_PIPES_OF_PROCESS
 }
 
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to
@@ -177,6 +252,8 @@ pub(crate) fn check_unclosed(process: Process) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -258,6 +335,47 @@ mod tests {
         ringway_testing::until("the second file of the first process is closed", || is_closed(&read));
         drop(other_peer);
         until_idle(queue);
+    }
+
+    #[test]
+    fn a_close_of_many_steps_lets_others_end_between_them() {
+        let queue = queue(1, 1);
+        let (other_is_done, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let there = Arc::clone(&other_is_done);
+        queue.push(NonZeroU32::new(1), Closing::Steps(Box::new(move || there.load(Ordering::SeqCst))));
+        let (there, all) = (Arc::clone(&other_is_done), Arc::clone(&is_done));
+        queue.push(NonZeroU32::new(2), Closing::Steps(Box::new(move || !there.swap(true, Ordering::SeqCst))));
+        until_idle(queue);
+        queue.push(NonZeroU32::new(1), Closing::Steps(Box::new(move || !all.swap(true, Ordering::SeqCst))));
+        until_idle(queue);
+        assert!(other_is_done.load(Ordering::SeqCst) && is_done.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_close_that_panics_costs_no_other_one_its_thread() {
+        let queue = queue(1, 1);
+        let process = NonZeroU32::new(1);
+        let (read, write) = pipe();
+        queue.push(process, Closing::Steps(Box::new(|| panic!("injected"))));
+        queue.push(process, Closing::Files(vec![write]));
+        until_idle(queue);
+        assert!(is_closed(&read));
+        assert_eq!(queue.count(process), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_stays_closes_where_no_further_thread_can_be_started() {
+        let queue = queue(0, 1);
+        let (first, write) = pipe();
+        queue.push(None, Closing::Files(vec![write]));
+        assert!(!is_closed(&first), "there is no thread");
+        queue.keep_thread().expect("a thread");
+        ringway_testing::until("it closes what waited", || is_closed(&first));
+        for _ in 0..10 {
+            let (read, write) = pipe();
+            queue.push(None, Closing::Files(vec![write]));
+            ringway_testing::until("it closes what comes", || is_closed(&read));
+        }
     }
 
     #[test]

@@ -41,8 +41,9 @@ pub(crate) mod testing;
 mod thread;
 mod unread;
 
+pub use closing::{Process, has_unclosed_pipes, pipes_are_closed};
 pub(crate) use closing::{
-    check_unclosed, close_in_background, close_socket_in_background, close_when_unshared, run_in_background,
+    check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared, prepare_steps,
 };
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;

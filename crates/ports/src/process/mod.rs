@@ -13,6 +13,8 @@
 
 mod client_handles;
 mod external;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod input;
 mod output;
 mod pipe;
@@ -40,7 +42,8 @@ use input::ProcessInput;
 use output::ProcessOutput;
 use ring::{Backing, Doorbell, Own, PortMemory};
 
-pub use pipe::{Pipe, open_end};
+pub use crate::front_end::{Process, has_unclosed_pipes, pipes_are_closed};
+pub use pipe::Pipe;
 pub use region::{Region, RegionError, RegionPort, Registration};
 pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal};
 
@@ -128,7 +131,7 @@ impl Bell for ProcessBell {
         if !wanted || self.is_blocked() {
             return CallResult::Unwanted;
         }
-        if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
+        if ringway_engine::call(self.call.as_fd()) != Called::Done {
             self.blocked.store(true, Ordering::Relaxed);
         }
         CallResult::Called

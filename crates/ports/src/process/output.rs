@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH};
+use ringway_abi::doorbell::{INDEX, LOST, RX_CLIENT, RX_SWITCH};
 use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
@@ -25,6 +25,8 @@ pub(super) struct ProcessOutput<B: Backing> {
     picks: Picks,
     /// The port's part of a region, if it lies in one.
     part: Option<Arc<Part>>,
+    /// The number of lost frames that the client was told.
+    told_lost: u32,
 }
 
 struct RxRing<B: Backing> {
@@ -71,13 +73,26 @@ impl<B: Backing> ProcessOutput<B> {
                 Ok(RxRing { ring: Ring::receive(memory, layout, number)?, given: ClientSlots { head: 0, next: 0 } })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Self { rings, picks: Picks::new(), part: None })
+        Ok(Self { rings, picks: Picks::new(), part: None, told_lost: 0 })
     }
 
     /// Keeps the port's part of its region until this side is dropped. Headers before frames have `prefix` bytes.
     pub(super) fn keep(&mut self, part: Arc<Part>, prefix: usize) {
         self.part = Some(part);
         self.rings.iter_mut().for_each(|ring| ring.ring.prefix = prefix);
+    }
+}
+
+impl<B: Backing> ProcessOutput<B> {
+    /// Counts the frames that a delivery lost.
+    #[cold]
+    #[inline(never)]
+    fn lose(&mut self, tally: &Tally, counters: &Counters) {
+        counters.drop_out(DropReason::ReceiverFull, tally.full);
+        counters.drop_out(DropReason::ReceiverTooSmall, tally.small);
+        counters.drop_out(DropReason::BadBuffer, tally.bad);
+        counters.drop_out(DropReason::ReceiverDown, tally.down);
+        self.note_losses(counters);
     }
 }
 
@@ -106,25 +121,44 @@ impl<B: Backing> Output for ProcessOutput<B> {
             return ring.check();
         }
         let mut tally = Tally::default();
-        let few = frames.len() <= FEW;
-        let result = match self.rings.as_mut_slice() {
-            [ring] if !ring.ring.offload => match frames.as_contiguous() {
-                Some(frames) if few => ring.deliver::<0, FEW>(frames, &mut tally),
-                Some(frames) => ring.deliver::<0, ROW>(frames, &mut tally),
-                None if few => ring.deliver::<0, FEW>(frames, &mut tally),
-                None => ring.deliver::<0, ROW>(frames, &mut tally),
-            },
-            [ring] => ring.deliver_prefixed(frames, &mut tally),
-            rings => deliver_spread(rings, &mut self.picks, frames, &mut tally),
-        };
+        let result = deliver_all(&mut self.rings, &mut self.picks, frames, &mut tally);
         counters.add_out(tally.frames, tally.bytes);
         if tally.full + tally.small + tally.bad + tally.down > 0 {
-            counters.drop_out(DropReason::ReceiverFull, tally.full);
-            counters.drop_out(DropReason::ReceiverTooSmall, tally.small);
-            counters.drop_out(DropReason::BadBuffer, tally.bad);
-            counters.drop_out(DropReason::ReceiverDown, tally.down);
+            self.lose(&tally, counters);
         }
         result
+    }
+
+    #[cold]
+    fn note_losses(&mut self, counters: &Counters) {
+        // Modulo 2^32.
+        let lost = counters.lost_by_receiver() as u32;
+        if let Some(ring) = self.rings.first().filter(|_| lost != self.told_lost) {
+            ring.ring.doorbell[RX_SWITCH + LOST].store(lost, Ordering::Relaxed);
+            self.told_lost = lost;
+        }
+    }
+}
+
+/// Delivers to the rings of a port. Not inlined: in one function with what follows, its loops have one instruction more for
+/// each frame.
+#[inline(never)]
+fn deliver_all<B: Backing>(
+    rings: &mut [RxRing<B>],
+    picks: &mut Picks,
+    frames: Frames<'_, '_>,
+    tally: &mut Tally,
+) -> Result<(), PortFault> {
+    let few = frames.len() <= FEW;
+    match rings {
+        [ring] if !ring.ring.offload => match frames.as_contiguous() {
+            Some(frames) if few => ring.deliver::<0, FEW>(frames, tally),
+            Some(frames) => ring.deliver::<0, ROW>(frames, tally),
+            None if few => ring.deliver::<0, FEW>(frames, tally),
+            None => ring.deliver::<0, ROW>(frames, tally),
+        },
+        [ring] => ring.deliver_prefixed(frames, tally),
+        rings => deliver_spread(rings, picks, frames, tally),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
 //! A client has two seconds for its request. Work that lasts longer than that of other requests is done in steps, between the
-//! requests of other clients (`Server::add_extra`). The kernel refuses descriptors that a client sends, or another thread closes
+//! requests of other clients (`Server::proceed`). The kernel refuses descriptors that a client sends, or another thread closes
 //! them. The message with a client's memory stays in the socket, because reading it could close descriptors
 //! (`front_end::peek`). The server answers a message that is not a request with the reason. After the dialogue the open
 //! connection only means that the client lives: when the connection ends, however that happens, the port ends too.
@@ -92,7 +92,7 @@ impl AttachServer {
             external: ExternalFiles::default(),
             next: FIRST_CLIENT,
             asking: 0,
-            extra: VecDeque::new(),
+            unfinished: VecDeque::new(),
             request_within,
             pending: VecDeque::new(),
             at: None,

@@ -1,16 +1,22 @@
-//! A panic of the attach server's thread ends only the connection of the client that it was serving.
+//! The attach server's thread and its clients: a panic ends only the connection of the client that it was serving, and who waits for
+//! a registration keeps nobody waiting.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ringway_abi::attach::{Reply, Request};
+use ringway_abi::netmap::{self, Family, Numbers, PortName, Register, Rings, Wish};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
 use super::external::ExternalMemory;
-use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, TRAP};
+use super::region::Registration;
+use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP};
+use crate::front_end::Process;
 
 /// Refuses all requests.
 struct RefuseAll;
@@ -69,5 +75,81 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
     }
     say(&others, b"no request");
     assert!(!answer(&others).contains("defect"));
+    drop(server);
+}
+
+/// Refuses registrations for the moment until another client has asked for numbers, and then for good.
+struct NotYet {
+    has_asked: bool,
+    tries: Arc<AtomicU32>,
+}
+
+impl NetmapHost for NotYet {
+    fn register(&mut self, _: ClientId, _: Process, _: Family, _: &Register) -> Result<Registration, Refusal> {
+        self.tries.fetch_add(1, Ordering::SeqCst);
+        let text = if self.has_asked { "for good" } else { "for the moment" };
+        Err(Refusal { is_transient: !self.has_asked, ..Refusal::new(Errno::BUSY, text) })
+    }
+
+    fn info(&mut self, _: Family, _: &PortName, _: &Wish) -> Result<Numbers, Refusal> {
+        self.has_asked = true;
+        Err(Refusal::new(Errno::NXIO, "no numbers"))
+    }
+}
+
+impl Host for NotYet {
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+        Err("refused".to_owned())
+    }
+
+    fn detach(&mut self, _: ClientId) {}
+}
+
+#[test]
+fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_served_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attach.sock");
+    let tries = Arc::new(AtomicU32::new(0));
+    let host = NotYet { has_asked: false, tries: Arc::clone(&tries) };
+    let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
+    let next = |client: &OwnedFd| {
+        let mut message = [0; 4096];
+        let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
+        netmap::Reply::decode(&message[..len]).unwrap()
+    };
+    let open = || {
+        let client = client(&path);
+        say(&client, &netmap::Request::Open(Family([1; 16])).encode());
+        assert_eq!(next(&client), netmap::Reply::Done);
+        client
+    };
+    let (waits, other) = (open(), open());
+    let name: PortName = "lan0:a".parse().unwrap();
+    let register = Register {
+        name: name.clone(),
+        tx: Rings::All,
+        rx: Rings::All,
+        exclusive: false,
+        wish: Wish::default(),
+        extra_buffers: 0,
+        region: 0,
+        monitor: netmap::Monitor::default(),
+        polling: netmap::Polling::default(),
+    };
+    say(&waits, &netmap::Request::Register(register.clone()).encode());
+    // The next request waits for the answer to the first one.
+    say(&waits, &netmap::Request::Register(register).encode());
+    ringway_testing::until("it was refused for the moment", || tries.load(Ordering::SeqCst) > 0);
+    say(&other, &netmap::Request::Info(name, Wish::default()).encode());
+    let text = |reply| match reply {
+        netmap::Reply::Refused { text, .. } => text,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(text(next(&other)), "no numbers");
+    assert_eq!([text(next(&waits)), text(next(&waits))], ["for good", "for good"]);
     drop(server);
 }

@@ -86,7 +86,7 @@ impl Interrupts {
             call
         };
         // Without the lock: the front end can make this block for a moment.
-        if ringway_engine::call(call.as_fd()) == Called::Blocked {
+        if ringway_engine::call(call.as_fd()) != Called::Done {
             self.report_blocked();
         }
         // After an MSI-X interrupt the driver reads no register.

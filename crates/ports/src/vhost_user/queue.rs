@@ -42,7 +42,7 @@ fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
     match fd.map(|fd| ringway_engine::call(fd.as_fd())) {
         None => Ok(false),
         Some(Called::Done) => Ok(true),
-        Some(Called::Blocked) => Err(RingFault::CallBlocked),
+        Some(Called::Blocked | Called::Failed) => Err(RingFault::CallBlocked),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_abi::Slot;
-use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_SWITCH, WISH};
+use ringway_abi::doorbell::{INDEX, LOST, RX_CLIENT, RX_SWITCH, TX_SWITCH, WISH};
 use ringway_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 use ringway_client::Shape;
 
@@ -64,7 +64,7 @@ fn what_a_client_writes_into_the_switchs_lines_harms_only_itself() {
     let scene = Scene::start();
     let (evil, mut peer) = scene.attach_pair();
     for round in 0..200u32 {
-        for word in [TX_SWITCH + INDEX, TX_SWITCH + WISH, RX_SWITCH + INDEX, RX_SWITCH + WISH] {
+        for word in [TX_SWITCH + INDEX, TX_SWITCH + WISH, RX_SWITCH + INDEX, RX_SWITCH + WISH, RX_SWITCH + LOST] {
             evil.doorbell(word).store(round.wrapping_mul(0x9e37_79b9), Ordering::SeqCst);
         }
         send(&mut peer.port, &frame(EVIL, PEER, round as u8));

@@ -113,6 +113,71 @@ static void forked_case(void) {
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
+/* The parent's set, and the number of a pipe by which the child says that it has added to it. */
+static const int shared_set = 50, shared_ready = 51;
+
+/* Another program, with its own addresses, adds its netmap descriptor to the set in which its parent waits. */
+static void adds_case(void) {
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    struct port b = port_open("lan0:b");
+    add(shared_set, b.fd, EPOLLIN, 7);
+    CHECK(write(shared_ready, "x", 1) == 1);
+    pause();
+}
+
+static void executed_case(void) {
+    struct port a = port_open("lan0:a");
+    int pipes[2], ready[2];
+    CHECK(pipe(pipes) == 0 && pipe(ready) == 0);
+    CHECK(dup2(epoll_create1(0), shared_set) == shared_set && dup2(ready[1], shared_ready) == shared_ready);
+    add(shared_set, pipes[0], EPOLLIN, 5);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "epoll", "adds", NULL);
+        _exit(1);
+    }
+    char byte;
+    struct pollfd said = {.fd = ready[0], .events = POLLIN};
+    CHECK(poll(&said, 1, 20000) == 1 && read(ready[0], &byte, 1) == 1);
+    struct epoll_event event = {0};
+    CHECK(epoll_wait(shared_set, &event, 1, 200) == 0);
+    CHECK(write(pipes[1], "x", 1) == 1);
+    CHECK(epoll_wait(shared_set, &event, 1, 20000) == 1 && event.data.u64 == 5);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    port_close(&a);
+}
+
+static int closed_copy, closed_result;
+static volatile pid_t closed_tid;
+
+static void *waits_in_a_copy(void *argument) {
+    struct epoll_event event;
+    closed_tid = gettid();
+    closed_result = epoll_wait(closed_copy, &event, 1, -1) < 0 ? errno : 0;
+    return argument;
+}
+
+/* A thread waits in a set by a descriptor that becomes another set's, while the set lives on by its other descriptor. */
+static void closed_copy_case(void) {
+    struct port b = port_open("lan0:b");
+    int set = epoll_create1(0), pipes[2];
+    add(set, b.fd, EPOLLIN, 7);
+    CHECK((closed_copy = dup(set)) >= 0 && pipe(pipes) == 0 && write(pipes[1], "x", 1) == 1);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, waits_in_a_copy, NULL) == 0);
+    while (closed_tid == 0)
+        sched_yield();
+    sleeps(&closed_tid);
+    CHECK(close(closed_copy) == 0 && epoll_create1(0) == closed_copy);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = 99};
+    CHECK(epoll_ctl(closed_copy, EPOLL_CTL_ADD, pipes[0], &event) == 0);
+    /* Wakes the thread up. */
+    event = (struct epoll_event){.events = EPOLLIN, .data.u64 = 8};
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, b.fd, &event) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && closed_result == EBADF);
+    CHECK(epoll_wait(closed_copy, &event, 1, 0) == 1 && event.data.u64 == 99);
+}
+
 /* The inner set was in the outer one before it had a netmap descriptor. */
 static void later_case(void) {
     struct port a = port_open("lan0:a"), b = port_open("lan0:b");
@@ -192,7 +257,7 @@ static void reopened_case(void) {
 
 static const struct test_case cases[] = {
     {"lap", lap_case}, {"bad-ring", bad_ring_case}, {"killed-busy", killed_busy_case}, {"forked", forked_case},
-    {"later", later_case}, {"reopened", reopened_case},
+    {"later", later_case}, {"adds", adds_case}, {"executed", executed_case}, {"closed-copy", closed_copy_case}, {"reopened", reopened_case},
 };
 
 int main(int argc, char **argv) {

@@ -47,3 +47,13 @@ fn a_set_that_got_netmap_descriptors_within_another_can_be_modified_and_taken_ou
 fn a_set_that_gets_the_number_of_a_closed_one_has_none_of_its_descriptors() {
     case("reopened");
 }
+
+#[test]
+fn a_netmap_descriptor_that_another_program_adds_to_a_shared_set_is_no_event_of_this_one() {
+    case("executed");
+}
+
+#[test]
+fn a_wait_by_a_descriptor_that_becomes_another_sets_takes_none_of_its_events() {
+    case("closed-copy");
+}

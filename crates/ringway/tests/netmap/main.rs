@@ -3,6 +3,8 @@
 //! Each test runs one case of `cases.c`, which checks what it gets and ends with an error at the first mistake.
 
 mod epoll;
+mod jumps;
+mod pipes;
 mod sharing;
 mod slots;
 
@@ -170,39 +172,6 @@ fn each_request_that_cannot_be_had_and_each_mistake_has_its_errno() {
 #[test]
 fn ports_can_be_asked_about_and_listed() {
     alone("info");
-}
-
-#[test]
-fn a_pipe_in_one_process_swaps_buffers_and_drops_nothing() {
-    alone("pipe");
-}
-
-#[test]
-fn a_pipe_between_two_processes_of_a_family_wakes_both() {
-    alone("pipe-fork");
-}
-
-#[test]
-fn ends_of_pipes_follow_the_rules_of_registrations() {
-    alone("pipe-ends");
-}
-
-#[test]
-fn a_pipe_between_independent_programs_copies_every_frame_whichever_opens_it_first() {
-    for first in ["pipe-sends", "pipe-receives"] {
-        let daemon = Daemon::start(CONFIG);
-        let second = if first == "pipe-sends" { "pipe-receives" } else { "pipe-sends" };
-        let mut programs = Vec::new();
-        for name in [first, second] {
-            let child = preloaded(cases(), &daemon).arg(name).stderr(Stdio::piped()).spawn();
-            programs.push((name, Ended(child.unwrap())));
-            until("the end is open", || daemon.status()["ports"].as_array().is_some_and(|all| !all.is_empty()));
-        }
-        for (name, program) in programs {
-            let said = Said::from(program.output());
-            assert_eq!(said.code, Some(0), "case {name}: {}", said.err);
-        }
-    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,11 @@ static inline double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static inline void on(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(number, &action, NULL) == 0);
 }
 
 /* The result of a control request: 0 or the errno. */
@@ -163,6 +169,38 @@ static inline void drain(struct port *port, int ring) {
         if (now() > end)
             FAIL("%u slots are free of %u", ring_space(port->tx[ring]), port->tx[ring]->num_slots);
     }
+}
+
+/* Waits until a thread of this process sleeps in a system call. */
+static inline void sleeps(volatile pid_t *tid) {
+    double end = now() + 20;
+    for (char state = 0; state != 'S'; usleep(1000)) {
+        char path[64], text[256] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
+        FILE *file = fopen(path, "r");
+        if (file) {
+            CHECK(fgets(text, sizeof(text), file) != NULL);
+            fclose(file);
+            state = strrchr(text, ')')[2];
+        }
+        if (now() > end)
+            FAIL("the thread does not sleep");
+    }
+}
+
+/* The result of a registration, or of another control request, on a descriptor of its own. */
+static inline int refused(const char *name, struct nm_register reg) {
+    int fd = open("/dev/netmap", O_RDWR);
+    int error = control(fd, name, REQ_REGISTER, &reg, NULL);
+    close(fd);
+    return error;
+}
+
+static inline int asked(const char *name, int kind, void *body, void *options) {
+    int fd = open("/dev/netmap", O_RDWR);
+    int error = control(fd, name, kind, body, options);
+    close(fd);
+    return error;
 }
 
 /* A case of a program: `PROGRAM NAME` runs it. */

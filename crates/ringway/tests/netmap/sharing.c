@@ -17,11 +17,6 @@
 
 static volatile int stop, parked;
 
-static void on(int number, void (*handler)(int)) {
-    struct sigaction action = {.sa_handler = handler};
-    CHECK(sigaction(number, &action, NULL) == 0);
-}
-
 static void reap(pid_t child) {
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -515,24 +510,56 @@ static void late_answer_case(void) {
     in_time(control(fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
 }
 
-static int asked, handlers_errno;
+static int asked_fd, answered;
 
 static void asks_in_handler(int number) {
     (void)number;
     struct nm_port_info info = {0};
-    handlers_errno = control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    int error = control(asked_fd, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    if (error != EBUSY)
+        FAIL("errno %d", error);
+    answered++;
 }
 
-/* A signal handler asks the daemon while its own thread waits for an answer. */
+/* Signal handlers ask the daemon again and again while their own thread waits for an answer. */
 static void handler_asks_case(void) {
-    asked = open("/dev/netmap", O_RDWR);
-    CHECK(asked >= 0);
+    asked_fd = open("/dev/netmap", O_RDWR);
+    CHECK(asked_fd >= 0);
     on(SIGALRM, asks_in_handler);
     begun = now();
-    alarm(1);
+    struct itimerval each = {{0, 300000}, {0, 300000}};
+    CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
     struct nm_port_info info = {0};
-    in_time(control(asked, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
-    CHECK(handlers_errno == EBUSY);
+    in_time(control(asked_fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
+    CHECK(answered > 5);
+    CHECK(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL) == 0);
+}
+
+static int unknown_set;
+static volatile pid_t waiter_tid;
+
+static void *waits_for_the_unknown(void *argument) {
+    struct epoll_event event;
+    waiter_tid = gettid();
+    CHECK(epoll_wait(unknown_set, &event, 1, 0) == 1 && event.events == EPOLLERR);
+    return argument;
+}
+
+/* A thread asks the daemon for the registration of a descriptor in a set. Another thread changes the set meanwhile. */
+static void late_recall_case(void) {
+    int fd = open("/dev/netmap", O_RDWR);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(fd >= 0 && (unknown_set = epoll_create1(0)) >= 0);
+    CHECK(epoll_ctl(unknown_set, EPOLL_CTL_ADD, fd, &event) == 0);
+    begun = now();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, waits_for_the_unknown, NULL) == 0);
+    while (waiter_tid == 0)
+        sched_yield();
+    sleeps(&waiter_tid);
+    CHECK(epoll_ctl(unknown_set, EPOLL_CTL_MOD, fd, &event) == 0 && now() - begun < 5);
+    CHECK(pthread_join(thread, NULL) == 0);
+    in_time(ENXIO, ENXIO);
 }
 
 /* The list of ports never ends. */
@@ -548,8 +575,9 @@ static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
     {"fork-open", fork_open_case}, {"signal-close", signal_close_case}, {"late-open", late_open_case},
-    {"left-call", left_call_case}, {"namespaces", namespaces_case}, {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
-    {"late-answer", late_answer_case}, {"late-list", late_list_case},
+    {"left-call", left_call_case}, {"namespaces", namespaces_case},
+    {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
+    {"late-answer", late_answer_case}, {"late-list", late_list_case}, {"late-recall", late_recall_case},
 };
 
 int main(int argc, char **argv) {

@@ -137,6 +137,7 @@ fn every_call_ends_in_time_whatever_the_daemon_does_and_however_many_signals_com
         ("late-open", None),
         ("late-answer", Some(silent)),
         ("handler-asks", Some(silent)),
+        ("late-recall", Some(silent)),
         ("late-list", Some(endless)),
     ] {
         let socket = folder.path().join(name);

@@ -25,23 +25,6 @@ static void *waits(void *argument) {
     return NULL;
 }
 
-/* Waits until a thread of this process sleeps in a system call. */
-static void sleeps(volatile pid_t *tid) {
-    double end = now() + 20;
-    for (char state = 0; state != 'S'; usleep(1000)) {
-        char path[64], text[256] = "";
-        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
-        FILE *file = fopen(path, "r");
-        if (file) {
-            CHECK(fgets(text, sizeof(text), file) != NULL);
-            fclose(file);
-            state = strrchr(text, ')')[2];
-        }
-        if (now() > end)
-            FAIL("the thread does not sleep");
-    }
-}
-
 static void waiter_start(struct waiter *waiter, int set) {
     *waiter = (struct waiter){.set = set};
     CHECK(pthread_create(&waiter->thread, NULL, waits, waiter) == 0);

@@ -63,6 +63,7 @@ pub fn all_of(name: &str) -> Register {
         extra_buffers: 0,
         region: 0,
         monitor: Default::default(),
+        polling: Default::default(),
     }
 }
 

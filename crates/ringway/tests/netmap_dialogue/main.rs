@@ -417,6 +417,51 @@ fn ports_beyond_the_pool_and_the_limits_are_refused_and_room_comes_back() {
 }
 
 #[test]
+fn ends_of_pipes_that_are_closed_give_their_room_to_ends_that_are_opened_at_once() {
+    let daemon = Daemon::start("[attach]\nmax_region = \"4MiB\"\n[switch.lan0]\n");
+    let keeper = open(&daemon, OURS);
+    keeper.register(all_of("lan0:keeps-the-memory"));
+    let end = |round: usize, number: usize| {
+        let netmap = open(&daemon, OURS);
+        netmap.say(&Request::Register(all_of(&format!("lan0:a{{{round}x{number}"))).encode());
+        match netmap.next().expect("an answer").0 {
+            Reply::Granted(_) => Ok(netmap),
+            other => Err(other),
+        }
+    };
+    let mut all: Vec<Netmap> = (0..100).map_while(|number| end(0, number).ok()).collect();
+    let count = all.len();
+    assert!(count > 1 && count < 100, "{count} ends fill the memory");
+    for round in 1..30 {
+        all.clear();
+        all = (0..count)
+            .map(|number| end(round, number).unwrap_or_else(|other| panic!("round {round}: {other:?}")))
+            .collect();
+    }
+}
+
+#[test]
+fn the_limit_of_memory_counts_the_buffers_that_a_port_gets() {
+    let daemon = Daemon::start("[attach]\nmax_memory = \"1MiB\"\nmax_region = \"64MiB\"\n[switch.lan0]\n");
+    let large = |name: &str| {
+        let mut large = all_of(name);
+        large.wish = Wish { tx_slots: 4, rx_slots: 4, buffer_size: 65_472, ..Wish::default() };
+        large
+    };
+    let first = open(&daemon, OURS);
+    first.register(large("lan0:large"));
+    // Of the same memory, and so with large buffers: 128 of them are 8 MiB.
+    for name in ["lan0:b", "lan0:b{1"] {
+        let (errno, text) = open(&daemon, OURS).refused(&Request::Register(all_of(name)));
+        assert!(errno == Errno::NOMEM && text.contains("[attach] max_memory allows 1MiB"), "{name}: {text}");
+        let wish = all_of(name).wish;
+        let (errno, text) = open(&daemon, OURS).refused(&Request::Info(self::name(name), wish));
+        assert!(errno == Errno::NOMEM && text.contains("[attach] max_memory allows 1MiB"), "{name}: {text}");
+        open(&daemon, THEIRS).register(all_of(name));
+    }
+}
+
+#[test]
 fn numbers_and_lists_need_no_registration() {
     let daemon = Daemon::start("[attach]\ncreate = \"ports\"\n[switch.lan0]\n[switch.lan1]\n");
     let asker = open(&daemon, OURS);

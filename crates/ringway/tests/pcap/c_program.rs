@@ -9,10 +9,10 @@ use ringway_scenes::namespace::frames;
 use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send};
 use ringway_testing::child::Ended;
 use ringway_testing::skip;
-use ringway_testing::skip::is_installed;
+use ringway_testing::skip::{is_installed, is_root};
 use rustix::process::Signal;
 
-use super::{A, ALL, exec, run, text};
+use super::{A, ALL, exec, run, text, until};
 
 /// The compiled program.
 fn probe() -> &'static Path {
@@ -83,6 +83,70 @@ fn a_program_sends_by_inject_and_sendpacket_in_order() {
     assert!(
         sequence.len() >= 256 && sequence.iter().take(200).enumerate().all(|(n, got)| usize::from(*got) == n % 256)
     );
+}
+
+#[test]
+fn one_thread_receives_while_another_sends_on_the_same_handle() {
+    const FRAMES: u32 = 50_000;
+    // Fewer than the program's ring has room for: none of these is lost.
+    const UNDER_WAY: u32 = 256;
+    for how in ["loop", "next", "poll"] {
+        let daemon = Daemon::start("");
+        let mut a = daemon.attach("lan0:a").unwrap();
+        let mut probe = Probe::start(&daemon, &["both-ways", "lan0:p", &FRAMES.to_string(), how]);
+        probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let (mut sent, mut received, mut next, mut acknowledged) = (0, 0u32, 0, 0);
+        let mut take = |a: &mut ringway_client::Port| {
+            a.rx().drain(usize::MAX, |frame| {
+                let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
+                assert!(word(14) >= next, "{how}: {} after {next}", word(14));
+                (next, acknowledged, received) = (word(14) + 1, word(18), received + 1);
+            });
+            (acknowledged, received)
+        };
+        let mut one = frame([2, 0, 0, 0, 0, 0xc], A, 0);
+        let within = std::time::Instant::now() + PATIENCE;
+        while probe.child.try_wait().unwrap().is_none() {
+            a.wait_rx(std::time::Duration::from_millis(1)).unwrap();
+            let (acknowledged, _) = take(&mut a);
+            while sent < FRAMES.min(acknowledged + UNDER_WAY) {
+                one[14..18].copy_from_slice(&sent.to_le_bytes());
+                if !a.tx().push(&one) {
+                    break;
+                }
+                sent += 1;
+            }
+            a.flush();
+            assert!(std::time::Instant::now() < within, "{how}: stuck after {acknowledged} received of {sent}");
+        }
+        let said = probe.succeed();
+        let (_, received) = take(&mut a);
+        let lost: u64 = daemon.port("a")["drops"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+        assert_eq!(said, format!("{} sent\n", u64::from(received) + lost), "{how}: {lost} counted as lost");
+    }
+}
+
+#[test]
+fn lost_frames_are_counted_also_for_a_program_that_has_given_root_up() {
+    // A port that stays: the second program's losses are its own.
+    let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let mut a = daemon.attach("lan0:a").unwrap();
+    let users: &[&str] = if is_root() { &["nobody", "root"] } else { &["the same"] };
+    let mut before = 0;
+    for user in users {
+        let mut probe = Probe::start(&daemon, &["lost", "lan0:p", user]);
+        for number in 0..3000u32 {
+            until("there is room", || a.tx().push(&frame(ALL, A, number as u8)));
+            a.flush();
+        }
+        assert!(a.wait_sent(PATIENCE).unwrap());
+        let drops = daemon.port("p")["drops"].clone();
+        let lost: u64 = drops.as_object().unwrap().values().filter_map(|frames| frames.as_u64()).sum();
+        probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(lost >= before + 3000 - 1024, "{drops}");
+        assert_eq!(probe.succeed(), format!("{} lost\n", lost - before), "{user}: {drops}");
+        before = lost;
+    }
 }
 
 #[test]
@@ -246,6 +310,17 @@ fn a_sender_is_not_stuck_when_the_daemon_hangs() {
     assert_eq!(said, "not stuck\n");
 }
 
+#[test]
+fn a_thread_that_receives_and_one_that_sends_are_both_told_to_end() {
+    let daemon = Daemon::start("");
+    let mut probe = Probe::start(&daemon, &["break-both", "lan0:p"]);
+    daemon.pause();
+    probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = probe.succeed();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "both broken\n");
+}
+
 /// A probe under strace, which counts these system calls.
 struct Counted {
     probe: Probe,
@@ -276,7 +351,7 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
         skip!("needs strace");
     }
     let daemon = Daemon::start("");
-    let taker = Counted::start(&daemon, "read,eventfd2", &["take", "lan0:p", "500"]);
+    let taker = Counted::start(&daemon, "read,epoll_wait,epoll_pwait,eventfd2", &["take", "lan0:p", "500"]);
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     for number in 0..500u32 {
         send(&mut a, &frame(ALL, A, number as u8));
@@ -286,7 +361,7 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
     assert_eq!(said, "500 taken\n");
     assert!(calls < 200, "{calls} system calls");
 
-    let sender = Counted::start(&daemon, "poll,ppoll", &["drop", "lan0:p", "6400"]);
+    let sender = Counted::start(&daemon, "poll,ppoll,epoll_wait,epoll_pwait", &["drop", "lan0:p", "6400"]);
     daemon.signal(Signal::STOP);
     let (said, calls) = sender.go();
     daemon.signal(Signal::CONT);

@@ -338,6 +338,112 @@ static void in_child(int frames)
     printf("%d in the child\n", seen);
 }
 
+/* Both directions at once on one handle: frames have their number at byte 14 and, from the program, the number of frames that it has
+ * received at byte 18. */
+static struct both_ways {
+    int frames;
+    const char *how;
+    _Atomic int received;
+    _Atomic int is_over;
+} both;
+
+static void in_order(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
+{
+    int number;
+    (void)user;
+    memcpy(&number, data + 14, 4);
+    if (header->len != 60 || number != both.received)
+        printf("%d received, not %d\n", number, both.received), exit(1);
+    both.received++;
+}
+
+static void *receive_all(void *nothing)
+{
+    struct pollfd wanted = {.fd = both.how[0] == 'p' ? pcap_get_selectable_fd(p) : -1, .events = POLLIN};
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    while (both.received < both.frames) {
+        if (both.how[0] == 'l') {
+            CHECK(pcap_loop(p, both.frames / 4, in_order, NULL) == 0);
+        } else if (both.how[0] == 'n') {
+            CHECK(pcap_next_ex(p, &header, &data) == 1);
+            in_order(NULL, header, data);
+        } else {
+            CHECK(poll(&wanted, 1, -1) == 1 && pcap_dispatch(p, -1, in_order, NULL) >= 0);
+        }
+    }
+    both.is_over = 1;
+    return nothing;
+}
+
+static void both_ways(const char *how, int frames)
+{
+    u_char frame[60] = {2, 0, 0, 0, 0, 0xa, 2, 0, 0, 0, 0, 0xc, 0x88, 0xb5};
+    struct pcap_stat stat;
+    pthread_t thread;
+    int sent = 0;
+    both.frames = frames, both.how = how;
+    say_open();
+    CHECK(getchar() != EOF && pthread_create(&thread, NULL, receive_all, NULL) == 0);
+    for (; sent < frames || !both.is_over; sent++) {
+        int received = both.received;
+        memcpy(frame + 14, &sent, 4);
+        memcpy(frame + 18, &received, 4);
+        if (sent % 2)
+            CHECK(pcap_sendpacket(p, frame, sizeof frame) == 0);
+        else
+            CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+    }
+    CHECK(pthread_join(thread, NULL) == 0 && pcap_stats(p, &stat) == 0);
+    CHECK(stat.ps_recv == (u_int)frames && stat.ps_drop == 0);
+    printf("%d sent\n", sent);
+}
+
+static void *break_until_over(void *over)
+{
+    while (!*(_Atomic int *)over) {
+        usleep(20000);
+        pcap_breakloop(p);
+    }
+    return NULL;
+}
+
+static void *loop_until_broken(void *nothing)
+{
+    int seen = 0;
+    CHECK(pcap_loop(p, -1, count, (u_char *)&seen) == PCAP_ERROR_BREAK && seen == 0);
+    return nothing;
+}
+
+/* One thread waits for frames and another one for room: both are told to end. */
+static void break_both(void)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    _Atomic int over = 0;
+    pthread_t receiver, breaker;
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        ;
+    CHECK(pcap_setnonblock(p, 0, errbuf) == 0 && pthread_create(&receiver, NULL, loop_until_broken, NULL) == 0);
+    CHECK(pthread_create(&breaker, NULL, break_until_over, &over) == 0);
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    CHECK(pthread_join(receiver, NULL) == 0);
+    over = 1;
+    CHECK(pthread_join(breaker, NULL) == 0);
+    puts("both broken");
+}
+
+/* As tcpdump: gives root up after the device is open. */
+static void count_lost_as(const char *user)
+{
+    struct pcap_stat stat;
+    say_open();
+    CHECK(getchar() != EOF && (strcmp(user, "nobody") != 0 || setuid(65534) == 0));
+    CHECK(pcap_stats(p, &stat) == 0);
+    printf("%u lost\n", stat.ps_drop);
+}
+
 static int descriptors(void)
 {
     int number = 0;
@@ -509,6 +615,12 @@ int main(int argc, char **argv)
             take(number);
         } else if (strcmp(mode, "in-child") == 0) {
             in_child(number);
+        } else if (strcmp(mode, "both-ways") == 0) {
+            both_ways(argv[4], number);
+        } else if (strcmp(mode, "break-both") == 0) {
+            break_both();
+        } else if (strcmp(mode, "lost") == 0) {
+            count_lost_as(argv[3]);
         } else if (strcmp(mode, "perror") == 0) {
             pcap_perror(p, "probe");
             puts("still here");

@@ -85,10 +85,14 @@ impl Transmitter {
             let bytes = after.0.wrapping_sub(before.0);
             to.port.congestion().begin(context.from.sender(), bytes, context.now.nanoseconds);
         }
-        drop(output);
-        if (is_shared || beyond.is_some()) && self.progress.frames() == 0 {
-            self.served.pop();
+        if is_shared || beyond.is_some() {
+            // Some frames may have been dropped before they came to the output.
+            output.note_losses(counters);
+            if self.progress.frames() == 0 {
+                self.served.pop();
+            }
         }
+        drop(output);
         let mut fault = false;
         if let Err(broke) = result {
             to.port.fail(broke);

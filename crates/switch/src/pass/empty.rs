@@ -40,6 +40,8 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
         let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
         let mut output = member.port.output();
         let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, member.port.counters());
+        // Those that found no room in the backlog.
+        output.note_losses(member.port.counters());
         drop(output);
         work.batch = Some(storage);
         if let Err(fault) = given {

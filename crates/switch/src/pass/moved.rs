@@ -22,7 +22,9 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
     from.port.counters().drop_in(DropReason::BadBuffer, moved.bad_here);
     // All stores to clients' memory are before the loads of their wishes.
     fence(Ordering::SeqCst);
-    let mut passed = Passed { frames: moved.frames, more: moved.more, is_exhausted: moved.more, ..Passed::default() };
+    // Slots that went back are work as well: a receiver that returns slots all the time is not idle.
+    let frames = moved.frames + moved.returned;
+    let mut passed = Passed { frames, more: moved.more, is_exhausted: moved.more, ..Passed::default() };
     for to in switch.members().filter(|to| to.owner != from.owner) {
         count_given(to, moved);
         if let Some(fault) = moved.other_fault {
@@ -33,7 +35,7 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
         if moved.frames > 0 {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
         }
-        if moved.room {
+        if moved.returned > 0 {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
         }
         work.calling = NO_PORT;
@@ -48,4 +50,50 @@ fn count_given(to: &Member, moved: &Moved) {
     let given = moved.frames.saturating_sub(moved.bad_here).saturating_sub(moved.bad_there);
     to.port.counters().add_out(given, moved.bytes);
     to.port.counters().drop_out(DropReason::BadBuffer, moved.bad_there);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Armed, Discarded, PortFault, WakeOn};
+    use crate::testing::Plan;
+    use crate::{Batch, Time, pass};
+
+    /// An end of a pipe whose client has returned slots and sent nothing.
+    struct Returns(u64);
+
+    impl Input for Returns {
+        fn collect<'m>(&'m mut self, _: &mut Batch<'m>) -> Result<(), PortFault> {
+            Ok(())
+        }
+
+        fn release(&mut self) {}
+
+        fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
+            Ok(Discarded::default())
+        }
+
+        fn pending(&mut self) -> bool {
+            true
+        }
+
+        fn arm(&mut self, _: WakeOn) -> Armed {
+            Armed::Kick
+        }
+
+        fn disarm(&mut self) {}
+
+        fn take_moved(&mut self) -> Moved {
+            Moved { returned: self.0, ..Moved::default() }
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_returns_slots_is_not_idle_and_counts_no_frames() {
+        let mut lan = Plan::new(2).learning();
+        let from = lan.switch.member(0).expect("a port");
+        let passed = pass(&lan.switch, from, &mut Returns(7), &mut lan.work, &Time::at_second(1));
+        assert_eq!((passed.frames, passed.more), (7, false));
+        assert_eq!((lan.counters(0).in_frames, lan.counters(1).out_frames), (0, 0));
+    }
 }

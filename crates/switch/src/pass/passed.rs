@@ -5,7 +5,7 @@ use crate::port::PortFault;
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Number of frames taken from the source.
+    /// Number of frames taken from the source, and of slots that an end of a pipe has returned.
     pub frames: u64,
     /// The source may have more frames, although the batch was not full.
     pub more: bool,

@@ -6,6 +6,14 @@ use crate::frame::DropReason;
 use crate::single_writer::add;
 
 const REASONS: usize = DropReason::ALL.len();
+/// The drop reasons that the receiver's client causes: by no room, by delay, by its buffers, its filters or its state.
+const BY_RECEIVER: [DropReason; 5] = [
+    DropReason::ReceiverFull,
+    DropReason::ReceiverSlow,
+    DropReason::ReceiverTooSmall,
+    DropReason::ReceiverFiltered,
+    DropReason::ReceiverDown,
+];
 
 /// One port's counters. Each is written by one thread at a time (the poller that owns the port's input, or the holder of
 /// its output lock) and read by anyone.
@@ -119,6 +127,13 @@ impl Counters {
         (self.output.bytes.load(Ordering::Relaxed), full.load(Ordering::Relaxed))
     }
 
+    /// Number of frames that were dropped at this port as their receiver because of its client: the reasons `receiver_*`.
+    #[must_use]
+    pub fn lost_by_receiver(&self) -> u64 {
+        let lost = |reason: DropReason| self.output.drops.0[reason as usize].load(Ordering::Relaxed);
+        BY_RECEIVER.into_iter().fold(0, |sum, reason| sum.wrapping_add(lost(reason)))
+    }
+
     /// Number of frames dropped at this port as their receiver, by reason. For the holder of the output.
     pub(crate) fn lost_out(&self) -> [u64; REASONS] {
         std::array::from_fn(|reason| self.output.drops.0[reason].load(Ordering::Relaxed))
@@ -205,5 +220,16 @@ impl CountersReading {
     /// The drop reasons with a count above zero, with their counts.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason))).filter(|&(_, count)| count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reasons_that_a_receiver_causes_are_those_that_say_so() {
+        let named = DropReason::ALL.iter().copied().filter(|reason| reason.name().starts_with("receiver_"));
+        assert!(named.eq(BY_RECEIVER));
     }
 }

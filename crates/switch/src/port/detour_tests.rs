@@ -82,6 +82,7 @@ fn each_frame_that_has_no_room_is_counted() {
         let emptied = empty_it(&lan, &mut work);
         assert!(emptied > 0 && emptied < 600, "{emptied}");
         assert_eq!(lan.dropped(1, DropReason::ReceiverSlow) + emptied, 600);
+        assert_eq!(lan.sink(1, |kept| kept.told_lost) + emptied, 600, "the client is told");
         let numbers: Vec<u32> = lan.received(1).iter().map(|frame| number(frame)).collect();
         assert_eq!(numbers, (0..emptied as u32).collect::<Vec<u32>>(), "the first ones, in order");
         // There is room again. Frames in the backlog when the detour is abandoned are counted as well.

@@ -168,8 +168,8 @@ pub struct Moved {
     pub bad_there: u64,
     /// The client may have more frames. They are moved at the next visit.
     pub more: bool,
-    /// The other port's client was given slots to send from.
-    pub room: bool,
+    /// Number of slots that the client has returned, and from which the other port's client can send again.
+    pub returned: u64,
     /// The other port's client broke the rules.
     pub other_fault: Option<PortFault>,
 }

@@ -75,6 +75,12 @@ pub trait Output: Send {
     /// The client broke the rules.
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
 
+    /// Tells the client how many frames it has lost ([`Counters::lost_by_receiver`]), if there is a place for that. Called under the
+    /// same lock as `deliver`, when frames may have been dropped without `deliver`.
+    fn note_losses(&mut self, counters: &Counters) {
+        let _ = counters;
+    }
+
     /// Counts frames that were lost after they had counted as delivered. Called by the port's own poller at an event of
     /// its input.
     fn count_late(&mut self, counters: &Counters) {

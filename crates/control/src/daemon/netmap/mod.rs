@@ -10,10 +10,14 @@ pub(super) mod ports;
 pub(super) mod regions;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use ringway_abi::Layout;
-use ringway_abi::netmap::{Family, Numbers, PortName, Register, Wish};
-use ringway_ports::process::{Change, ClientId, Listed, NetmapHost, Refusal, Region, RegionError, Registration};
+use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
+use ringway_ports::process::{
+    Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
+    pipes_are_closed,
+};
 use rustix::io::Errno;
 
 use self::ports::Group;
@@ -34,13 +38,33 @@ pub(super) fn refusal(label: &PortName, error: &RegionError) -> Refusal {
     Refusal::new(errno, format!("{label}: {error}"))
 }
 
+/// Checks that a port lies in the memory that the program names, if it names one.
+pub(super) fn check_region_of(port: &RegionPort, register: &Register) -> Result<(), Refusal> {
+    let (asked, has, name) = (register.region, port.region().id(), &register.name);
+    if asked != 0 && asked != has {
+        return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: {name} lies in memory {has}")));
+    }
+    Ok(())
+}
+
+/// The refusal of a registration whose port was closed meanwhile.
+pub(super) fn has_gone(name: &PortName) -> Refusal {
+    Refusal { is_transient: true, ..Refusal::new(Errno::BUSY, format!("{name} was closed: try again")) }
+}
+
 pub(super) fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
     let parse = |text: &str| text.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error));
     Ok((parse(&name.switch)?, parse(&name.port)?))
 }
 
 impl NetmapHost for AttachHost {
-    fn register(&mut self, client: ClientId, family: Family, register: &Register) -> Result<Registration, Refusal> {
+    fn register(
+        &mut self,
+        client: ClientId,
+        process: Process,
+        family: Family,
+        register: &Register,
+    ) -> Result<Registration, Refusal> {
         if !register.monitor.is_empty() {
             if register.name.pipe.is_some() {
                 return Err(Refusal::new(Errno::OPNOTSUPP, format!("{}: a pipe has no monitors", register.name)));
@@ -50,9 +74,9 @@ impl NetmapHost for AttachHost {
             return self.open(client, family, &Register { name, wish, ..register.clone() }, Some(monitored));
         }
         if let Some(end) = &register.name.pipe {
-            return self.register_end(client, family, register, end);
+            return self.register_end(client, process, family, register, end);
         }
-        if let Some(registration) = self.lock().share(client, family, register)? {
+        if let Some(registration) = self.share(client, family, register)? {
             return Ok(registration);
         }
         self.open(client, family, register, None)
@@ -70,13 +94,14 @@ impl NetmapHost for AttachHost {
         if let Some(end) = &name.pipe {
             return self.info_of_end(family, name, wish, end);
         }
+        let sized = self.sized(&family, wish);
         let (reserved, most) = {
             let mut daemon = self.lock();
             if let Some((group, mac)) = daemon.group_of(name)? {
                 return Ok(group.port.numbers(name.clone(), mac));
             }
             let most = daemon.running.config.attach.max_region;
-            (daemon.check_netmap(name, wish)?, most)
+            (daemon.check_netmap(name, &sized)?, most)
         };
         let error = |error: RegionError| refusal(name, &error);
         let (region, region_bytes, shape) = match self.regions.of(&family) {
@@ -114,15 +139,47 @@ impl AttachHost {
         Ok(())
     }
 
-    /// Opens a port or an end in a region. Tries again if the region has no room while pollers still use ports that were closed.
-    pub(super) fn open_in_region<T>(&mut self, open: impl Fn() -> Result<T, RegionError>) -> Result<T, RegionError> {
-        open().or_else(|error| match error {
-            RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => {
-                self.settle_released();
-                open()
-            }
-            error => Err(error),
+    /// Returns a wish with the size of the buffers that the family's next port has.
+    pub(super) fn sized(&self, family: &Family, wish: &Wish) -> Wish {
+        let has = || self.regions.of(family).map_or(DEFAULT_BUFFER_SIZE, |region| region.buffer_size());
+        Wish { buffer_size: if wish.buffer_size == 0 { has() } else { wish.buffer_size }, ..*wish }
+    }
+
+    /// Opens a port or an end in a region. An error may pass while ports and ends that were closed still have memory.
+    pub(super) fn open_in_region<T>(
+        &self,
+        name: &PortName,
+        open: impl FnOnce() -> Result<T, RegionError>,
+    ) -> Result<T, Refusal> {
+        let is_closing = !self.lock().is_released() || !pipes_are_closed();
+        open().map_err(|error| {
+            let is_full = matches!(error, RegionError::NoRoom(_) | RegionError::NoBuffers { .. });
+            let is_transient = matches!(error, RegionError::Closing) || is_full && is_closing;
+            Refusal { is_transient, ..refusal(name, &error) }
         })
+    }
+
+    /// Registers rings of a port that exists. Returns none if there is no such port.
+    fn share(
+        &mut self,
+        client: ClientId,
+        family: Family,
+        register: &Register,
+    ) -> Result<Option<Registration>, Refusal> {
+        let name = &register.name;
+        let Some((shared, mac)) = self.lock().shared_port(&family, register)? else { return Ok(None) };
+        // Without the daemon's lock, as it writes to memory of the program.
+        let registration = Registration::new(&shared, register, mac).map_err(|error| refusal(name, &error))?;
+        let mut daemon = self.lock();
+        match daemon.shared_port(&family, register)? {
+            Some((same, _)) if Arc::ptr_eq(&same, &shared) => {}
+            _ => return Err(has_gone(name)),
+        }
+        let (switch, port) = names(name)?;
+        if let Some(leader) = daemon.live(&switch, &port).and_then(|live| live.client) {
+            daemon.netmap.join(leader, client);
+        }
+        Ok(Some(registration))
     }
 
     /// Makes a port and registers its rings.
@@ -135,12 +192,12 @@ impl AttachHost {
     ) -> Result<Registration, Refusal> {
         let wanted = |error: &RegionError| refusal(&register.name, error);
         self.check_region(&family, register)?;
-        let (reservation, most) = self.lock().reserve_netmap(register)?;
+        let wish = self.sized(&family, &register.wish);
+        let (reservation, most) = self.lock().reserve_netmap(&register.name, &wish)?;
         let Reservation { wanted: mut port, colour, existed, mac } = reservation;
         port.monitor = monitored;
         let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
-        let opened = self.open_in_region(|| region.open(&register.wish, colour));
-        let (sides, shared) = opened.map_err(|error| wanted(&error))?;
+        let (sides, shared) = self.open_in_region(&register.name, || region.open(&register.wish, colour))?;
         let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
         if existed {
             // The port has limits of its predecessor, which only one port may use at a time.
@@ -209,40 +266,26 @@ impl Daemon {
         }
     }
 
-    /// Registers rings of a port that exists. Returns none if there is no such port.
-    fn share(
-        &mut self,
-        client: ClientId,
-        family: Family,
-        register: &Register,
-    ) -> Result<Option<Registration>, Refusal> {
+    /// Returns the port of this name, if there is one, for further registrations of this family, and its address.
+    fn shared_port(&self, family: &Family, register: &Register) -> Result<Option<(Arc<RegionPort>, [u8; 6])>, Refusal> {
         let name = &register.name;
         let Some((group, mac)) = self.group_of(name)? else { return Ok(None) };
-        if group.family != family {
+        if group.family != *family {
             return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
         }
-        if register.region != 0 && register.region != group.port.region().id() {
-            let (asked, has) = (register.region, group.port.region().id());
-            return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: {name} lies in memory {has}")));
-        }
-        let registration = Registration::new(&group.port, register, mac).map_err(|error| refusal(name, &error))?;
-        let (switch, port) = names(name)?;
-        if let Some(leader) = self.live(&switch, &port).and_then(|live| live.client) {
-            self.netmap.join(leader, client);
-        }
-        Ok(Some(registration))
+        check_region_of(&group.port, register)?;
+        Ok(Some((Arc::clone(&group.port), mac)))
     }
 
-    /// Checks that a port of this name may be made.
+    /// Checks that a port of this name and this wish, which [`AttachHost::sized`] has returned, may be made.
     fn check_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<Reservation, Refusal> {
         let (switch, port) = names(name)?;
         let elsewhere = self.netmap.persistent.get(&port).and_then(Option::as_ref).filter(|&has| *has != switch);
         if let Some(elsewhere) = elsewhere {
             return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {elsewhere}")));
         }
-        let buffer_size =
-            if wish.buffer_size == 0 { ringway_abi::netmap::DEFAULT_BUFFER_SIZE } else { wish.buffer_size };
-        let layout = Layout::new(wish.shape(buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
+        let layout =
+            Layout::new(wish.shape(wish.buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
         // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
         let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true, monitor: None };
         self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
@@ -250,9 +293,9 @@ impl Daemon {
         self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))
     }
 
-    /// Checks that a client may register a port that does not exist. Also returns the most bytes of a region.
-    fn reserve_netmap(&mut self, register: &Register) -> Result<(Reservation, u64), Refusal> {
-        let reservation = self.check_netmap(&register.name, &register.wish)?;
+    /// Checks that a client may register a port that does not exist, of this wish. Also returns the most bytes of a region.
+    fn reserve_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<(Reservation, u64), Refusal> {
+        let reservation = self.check_netmap(name, wish)?;
         Ok((reservation, self.running.config.attach.max_region))
     }
 

@@ -49,6 +49,9 @@ impl Input for PipeInput {
     }
 
     fn pending(&mut self) -> bool {
+        if self.pipe.has_failed() {
+            return true;
+        }
         let peer = self.pipe.peer(self.role);
         if peer != 0 && peer != self.seen.peer {
             return true;

@@ -1,21 +1,24 @@
 //! A pipe: what its two ends share.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use ringway_abi::Shape;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
-use ringway_switch::{Moved, PortFault};
+use ringway_engine::{contain, warn_limited};
+use ringway_switch::{Moved, PanicLocation, PortFault, giving, note_panic};
 
 use super::super::region::part::{Buffers, Part};
-use super::super::region::{Region, RegionError};
+use super::super::region::{Region, RegionError, RegionPort};
 use super::super::ring::{Own, PortMemory, Ring};
 use super::lane::{Allowance, Lane, Transfer, copy_slots};
-use crate::front_end::run_in_background;
+use super::side::{PipeInput, PipeOutput};
+use crate::front_end::{Process, close_in_steps, prepare_steps};
+use crate::port_io::PortIo;
 
 /// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
 #[derive(Debug)]
@@ -24,9 +27,24 @@ pub struct Pipe {
     wish: Wish,
     /// By role: 0, or a number that is new each time that the *other* end begins to take part.
     peers: [AtomicU32; 2],
-    /// By role: the end is closed, and has not left yet. It leaves when its last frames are moved.
-    is_closing: [AtomicBool; 2],
+    last_peer: AtomicU32,
+    /// By role: a [`Stage`].
+    stages: [AtomicU8; 2],
+    /// Where a thread failed that closed an end. Nothing is moved any more.
+    failure: OnceLock<PanicLocation>,
     state: Mutex<State>,
+}
+
+/// What an end does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    Closed,
+    /// It has rings, and its registration is not granted yet: it receives nothing.
+    Open,
+    Active,
+    /// It is closed, and has not left yet. It leaves when its last frames are moved.
+    Closing,
 }
 
 #[derive(Debug)]
@@ -34,17 +52,16 @@ struct State {
     ends: [Option<End>; 2],
     /// By the sender's role, and by ring.
     lanes: [Box<[Lane]>; 2],
-    last_peer: u32,
 }
 
 /// An end in use.
 #[derive(Debug)]
 struct End {
     part: Arc<Part>,
+    /// What its registrations share.
+    port: Weak<RegionPort>,
     tx: Vec<Ring>,
     rx: Vec<Ring>,
-    /// Its registration was granted: it receives.
-    is_active: bool,
     /// Most slots that are still moved after it was closed: its client may go on publishing.
     rest: u32,
 }
@@ -62,7 +79,7 @@ pub(super) struct Seen {
 }
 
 impl End {
-    fn new(part: Arc<Part>) -> io::Result<Self> {
+    fn new(part: Arc<Part>, port: Weak<RegionPort>) -> io::Result<Self> {
         let (layout, mapping) = (part.layout(), part.region().mapping());
         let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
         let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(&memory, layout, ring));
@@ -70,7 +87,7 @@ impl End {
         let rx = (0..layout.shape.rx_rings).map(|ring| Ring::receive(&memory, layout, ring));
         let rx = rx.collect::<io::Result<_>>()?;
         let rest = tx.iter().map(|ring| ring.slots).sum();
-        Ok(Self { part, tx, rx, is_active: false, rest })
+        Ok(Self { part, port, tx, rx, rest })
     }
 
     fn is_lost(&self) -> bool {
@@ -82,16 +99,17 @@ impl End {
         if Arc::ptr_eq(self.part.region(), other.part.region()) { Transfer::Swap } else { Transfer::Copy }
     }
 
-    /// Moves as many of the last frames as one visit may. Returns true if none is left.
+    /// Moves as many of the last frames as one step may. Returns true if none is left.
     fn move_last(&mut self, lanes: &mut [Lane], other: &End, transfer: Transfer) -> bool {
-        let mut allowance = Allowance::new(self.rest, Pipe::MOST_BYTES);
+        let most = self.rest.min(Pipe::MOST_STEP);
+        let mut allowance = Allowance::new(most, Pipe::MOST_BYTES);
         let mut is_done = true;
         for (ring, lane) in lanes.iter_mut().enumerate() {
             // A `head` that is none of its slots publishes nothing.
             let taken = lane.take(&self.tx[ring], &other.rx[ring], transfer, &mut allowance);
             is_done &= taken.is_err() || taken.is_ok_and(|taken| taken.head.is_some());
         }
-        self.rest = allowance.slots;
+        self.rest -= most - allowance.slots;
         is_done || self.rest == 0
     }
 
@@ -133,18 +151,13 @@ impl End {
     }
 }
 
-impl State {
-    fn set_peer(&mut self, peer: &AtomicU32) {
-        self.last_peer = self.last_peer.wrapping_add(1).max(1);
-        peer.store(self.last_peer, Ordering::Release);
-    }
-}
-
 impl Pipe {
     /// Most slots of a ring, as in netmap.
     pub const MOST_SLOTS: u32 = 4096;
     /// Most bytes that one visit copies. The poller serves nobody else meanwhile.
     pub(super) const MOST_BYTES: u32 = 2 << 20;
+    /// Most slots that one step of a close moves. Meanwhile no poller has the pipe.
+    const MOST_STEP: u32 = 256;
 
     /// A pipe whose first end, of this role, is opened with this wish.
     #[must_use]
@@ -153,8 +166,14 @@ impl Pipe {
         let wish = if role == PipeRole::Master { wish } else { swapped(&wish) };
         let shape = wish.shape(0);
         let lanes = [shape.tx_rings, shape.rx_rings].map(|rings| vec![Lane::default(); rings.into()].into());
-        let state = Mutex::new(State { ends: [None, None], lanes, last_peer: 0 });
-        Arc::new(Self { wish, peers: Default::default(), is_closing: Default::default(), state })
+        Arc::new(Self {
+            wish,
+            peers: Default::default(),
+            last_peer: AtomicU32::new(0),
+            stages: [const { AtomicU8::new(Stage::Closed as u8) }; 2],
+            failure: OnceLock::new(),
+            state: Mutex::new(State { ends: [None, None], lanes }),
+        })
     }
 
     /// Returns the numbers of an end's rings and slots.
@@ -167,23 +186,27 @@ impl Pipe {
         region.shape(&self.wish(role))
     }
 
-    /// Opens an end, which is not open, in a region. It takes part when [`Pipe::activate`] is called. Returns its part of the region.
+    /// Opens an end, which is not open, in a region. It takes part when [`Pipe::activate`] is called. [`Pipe::close`] closes it, also
+    /// after an error of the caller's own.
     ///
     /// # Errors
-    /// The region has no room, its buffers have another size than those of the other end, or the end was closed and still has many
-    /// frames to move.
-    pub(super) fn open(
-        &self,
+    /// The region has no room, its buffers have another size than those of the other end, the end was closed and has not left yet, a
+    /// poller moves frames at this moment, or the kernel has no descriptors or threads left.
+    pub fn open(
+        self: &Arc<Self>,
         role: PipeRole,
         region: &Arc<Region>,
         colour: u32,
-    ) -> Result<(Arc<Part>, Seen), RegionError> {
+    ) -> Result<(PortIo, Arc<RegionPort>), RegionError> {
         let shape = self.shape(role, region)?;
-        if !self.finish_close(role) {
+        // Who has the lock may wait for pages of clients.
+        let mut guard = self.state.try_lock().ok_or(RegionError::Closing)?;
+        if self.is(role, Stage::Closing) || self.failure.get().is_some() {
             return Err(RegionError::Closing);
         }
-        let mut state = self.state.lock();
-        let other = state.ends[role.other() as usize].as_ref();
+        prepare_steps()?;
+        let State { ends, lanes } = &mut *guard;
+        let other = ends[role.other() as usize].as_ref();
         if let Some(other) = other
             && other.part.layout().shape.buffer_size != shape.buffer_size
         {
@@ -193,49 +216,66 @@ impl Pipe {
         let shared = other.filter(|other| Arc::ptr_eq(other.part.region(), region));
         let buffers = if shared.is_some() { Buffers::None } else { Buffers::Own };
         let part = Part::allocate(region, shape, colour, buffers)?;
-        let end = End::new(Arc::clone(&part))?;
+        let (port, bell, signal) = RegionPort::new(Arc::clone(&part), colour, 0)?;
+        let port = Arc::new(port);
+        let end = End::new(Arc::clone(&part), Arc::downgrade(&port))?;
+        let seen = Seen {
+            tx: lanes[role as usize].iter().map(|lane| lane.next).collect(),
+            rx: lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
+            peer: 0,
+            turn: 0,
+        };
+        let input = PipeInput::new(Arc::clone(self), role, part, seen)?;
         if let Some(other) = shared {
             other.tx.iter().zip(&end.rx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
             other.rx.iter().zip(&end.tx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
         }
         for (is_sender, sender) in [(true, role), (false, role.other())] {
-            for (ring, lane) in state.lanes[sender as usize].iter().enumerate() {
+            for (ring, lane) in lanes[sender as usize].iter().enumerate() {
                 end.begin_at(lane, ring, is_sender);
             }
         }
-        let seen = Seen {
-            tx: state.lanes[role as usize].iter().map(|lane| lane.next).collect(),
-            rx: state.lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
-            peer: 0,
-            turn: 0,
-        };
-        if other.is_some_and(|other| other.is_active) && !self.is_closing(role.other()) {
-            state.set_peer(&self.peers[role as usize]);
+        ends[role as usize] = Some(end);
+        self.stages[role as usize].store(Stage::Open as u8, Ordering::SeqCst);
+        if self.is(role.other(), Stage::Active) {
+            self.announce(role.other());
         }
-        state.ends[role as usize] = Some(end);
-        Ok((part, seen))
+        let sides = PortIo { input: Box::new(input), output: Box::new(PipeOutput), bell, signal };
+        Ok((sides, port))
     }
 
-    /// An end receives from now on. Its client has the rings.
+    /// An end receives from now on, unless it was closed. Its client has the rings.
     pub fn activate(&self, role: PipeRole) {
-        let mut state = self.state.lock();
-        if let Some(end) = &mut state.ends[role as usize]
-            && !self.is_closing(role)
-        {
-            end.is_active = true;
-            state.set_peer(&self.peers[role.other() as usize]);
+        let (open, active) = (Stage::Open as u8, Stage::Active as u8);
+        let stage = &self.stages[role as usize];
+        if stage.compare_exchange(open, active, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.announce(role);
         }
     }
 
-    /// Closes an end, and returns at once. A thread of its own moves the frames that the end has published to the other end, and calls
-    /// `then` when they are there and the end has left. The frames that it has not returned go to the next one that opens it.
-    pub fn close(self: &Arc<Self>, role: PipeRole, then: impl FnOnce() + Send + 'static) {
-        self.is_closing[role as usize].store(true, Ordering::SeqCst);
-        self.peers.iter().for_each(|peer| peer.store(0, Ordering::Release));
+    /// The other end's poller learns that this end takes part.
+    fn announce(&self, role: PipeRole) {
+        let number = self.last_peer.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let peer = &self.peers[role.other() as usize];
+        peer.store(number, Ordering::SeqCst);
+        // Another thread may have closed the end since, and withdrawn the number before it was there.
+        if !self.is(role, Stage::Active) {
+            let _ = peer.compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Closes an end that a program of this process opened, and returns at once. Another thread moves the frames that the end has
+    /// published to the other end, in steps, and calls the clients of the other end. The frames that the end has not returned go to
+    /// the next one that opens it.
+    pub fn close(self: &Arc<Self>, role: PipeRole, process: Process) {
+        self.set(role, Stage::Closing);
+        self.peers.iter().for_each(|peer| peer.store(0, Ordering::SeqCst));
         let pipe = Arc::clone(self);
-        run_in_background(move || {
-            while !pipe.finish_close(role) {}
-            then();
+        close_in_steps(process, move || {
+            contain(|| pipe.step_close(role)).unwrap_or_else(|place| {
+                pipe.fail(role, place);
+                true
+            })
         });
     }
 
@@ -248,41 +288,91 @@ impl Pipe {
     /// For tests: closes an end whose thread does not come.
     #[cfg(test)]
     pub(super) fn mark_closing(&self, role: PipeRole) {
-        self.is_closing[role as usize].store(true, Ordering::SeqCst);
+        self.set(role, Stage::Closing);
     }
 
-    fn is_closing(&self, role: PipeRole) -> bool {
-        self.is_closing[role as usize].load(Ordering::SeqCst)
+    /// For tests: the next thread that moves frames of this end fails.
+    #[cfg(test)]
+    pub(super) fn break_lanes(&self, role: PipeRole) {
+        self.state.lock().lanes[role as usize].iter_mut().for_each(|lane| lane.next = u32::MAX / 2);
     }
 
-    /// Moves what one visit may of the last frames of an end that was closed. Returns true if the end has left.
-    fn finish_close(&self, role: PipeRole) -> bool {
-        let mut guard = self.state.lock();
-        if !self.is_closing(role) {
-            return true;
+    /// For tests: says whether an end has left.
+    #[cfg(test)]
+    pub(super) fn is_closed(&self, role: PipeRole) -> bool {
+        self.is(role, Stage::Closed)
+    }
+
+    fn is(&self, role: PipeRole, stage: Stage) -> bool {
+        self.stages[role as usize].load(Ordering::SeqCst) == stage as u8
+    }
+
+    fn set(&self, role: PipeRole, stage: Stage) {
+        self.stages[role as usize].store(stage as u8, Ordering::SeqCst);
+    }
+
+    /// Makes one step of closing an end, and calls the clients of the other end: they may have got frames, or slots to send from.
+    /// Returns true if the end has left.
+    pub(super) fn step_close(&self, role: PipeRole) -> bool {
+        let (has_left, other) = self.finish_close(role);
+        if let Some(other) = other.upgrade() {
+            other.call_all();
         }
-        let State { ends, lanes, .. } = &mut *guard;
-        let left = if let Some(mut end) = ends[role as usize].take() {
+        has_left
+    }
+
+    /// A thread that closed an end failed. The end leaves, and the poller of the other end fails as that thread did.
+    fn fail(&self, role: PipeRole, place: PanicLocation) {
+        warn_limited(&format!(
+            "a defect of Ringway, please report it: it failed at {place} when it closed an end of a pipe"
+        ));
+        let _ = self.failure.set(place);
+        let (left, other) = {
+            let mut state = self.state.lock();
+            let other = state.ends[role.other() as usize].as_ref().map(|other| Weak::clone(&other.port));
+            (state.ends[role as usize].take(), other)
+        };
+        let _ = contain(|| drop(left));
+        self.set(role, Stage::Closed);
+        if let Some(other) = other.and_then(|other| other.upgrade()) {
+            other.kick();
+        }
+    }
+
+    /// Moves what one step may of the last frames of an end that was closed. Returns true if the end has left, and the other end.
+    fn finish_close(&self, role: PipeRole) -> (bool, Weak<RegionPort>) {
+        let mut guard = self.state.lock();
+        let State { ends, lanes } = &mut *guard;
+        let mut called = Weak::new();
+        let mut left = ends[role as usize].take();
+        // After a failure nobody knows who has which slots.
+        if let Some(end) = &mut left
+            && self.failure.get().is_none()
+        {
             let other = ends[role.other() as usize].as_ref().map(|other| (other, end.transfer(other)));
-            // Nobody receives the last frames of an end whose peer closes, too.
-            if let Some((other, transfer)) = other
-                && !self.is_closing(role.other())
-                && !end.move_last(&mut lanes[role as usize], other, transfer)
-            {
-                ends[role as usize] = Some(end);
-                return false;
+            if let Some((other, transfer)) = other {
+                called = Weak::clone(&other.port);
+                // Nobody receives the last frames of an end whose peer closes, too.
+                if !self.is(role.other(), Stage::Closing) && !end.move_last(&mut lanes[role as usize], other, transfer)
+                {
+                    ends[role as usize] = left;
+                    return (false, called);
+                }
             }
             end.leave(other, lanes, role);
-            Some(end)
-        } else {
-            None
-        };
-        self.peers.iter().for_each(|peer| peer.store(0, Ordering::Release));
-        self.is_closing[role as usize].store(false, Ordering::SeqCst);
+        }
+        self.peers.iter().for_each(|peer| peer.store(0, Ordering::SeqCst));
         drop(guard);
-        // Its memory may go with it.
+        // Its memory may go with it. Only then another program may open the end.
         drop(left);
-        true
+        self.set(role, Stage::Closed);
+        (true, called)
+    }
+
+    /// Returns true if a thread failed that closed an end.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
     }
 
     /// Returns the number of the other end, or 0 if it does not take part.
@@ -297,6 +387,9 @@ impl Pipe {
     /// # Errors
     /// The end's client broke the rules.
     pub(super) fn work(&self, role: PipeRole, seen: &mut Seen, most: u32) -> Result<Moved, PortFault> {
+        if let Some(&place) = self.failure.get() {
+            giving(|| fail_at(place));
+        }
         let Some(mut guard) = self.state.try_lock() else { return Ok(Moved { more: true, ..Moved::default() }) };
         let peer = self.peer(role);
         if peer != seen.peer {
@@ -304,9 +397,9 @@ impl Pipe {
             seen.peer = peer;
             seen.tx.fill(u32::MAX);
         }
-        let State { ends, lanes, .. } = &mut *guard;
-        let (Some(end), other, false) = (&ends[role as usize], &ends[role.other() as usize], self.is_closing(role))
-        else {
+        let State { ends, lanes } = &mut *guard;
+        let (ends, is_closing) = (&*ends, self.is(role, Stage::Closing));
+        let (Some(end), other, false) = (&ends[role as usize], &ends[role.other() as usize], is_closing) else {
             return Ok(Moved::default());
         };
         let other = other.as_ref().map(|other| (other, end.transfer(other)));
@@ -318,11 +411,11 @@ impl Pipe {
             let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
             let count = lane.give_back(&end.rx[ring], from, left)?;
             left -= count;
-            moved.room |= count > 0 && from.is_some();
+            moved.returned += if from.is_some() { count.into() } else { 0 };
             seen.rx[ring] = lane.returned;
         }
         moved.more = left == 0;
-        let active = other.filter(|(other, _)| other.is_active && !self.is_closing(role.other()));
+        let active = other.filter(|_| self.is(role.other(), Stage::Active));
         let mut allowance = Allowance::new(most, Self::MOST_BYTES);
         for ring in in_turn(rings[0], seen.turn) {
             let (Some((other, transfer)), lane) = (active, &mut lanes[role as usize][ring]) else { break };
@@ -333,7 +426,11 @@ impl Pipe {
             moved.bad_there += taken.bad_there;
             match taken.head {
                 Some(head) => seen.tx[ring] = head,
-                None => moved.more = true,
+                None => {
+                    // No slot has this number: whatever the client publishes meanwhile, something is left to do.
+                    seen.tx[ring] = u32::MAX;
+                    moved.more = true;
+                }
             }
         }
         if let Some((other, _)) = active {
@@ -341,6 +438,13 @@ impl Pipe {
         }
         if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(moved) }
     }
+}
+
+/// Fails as another thread did.
+#[cold]
+fn fail_at(place: PanicLocation) {
+    note_panic(place);
+    std::panic::resume_unwind(Box::new("another thread failed"));
 }
 
 /// Returns the numbers of `rings` rings, in the order of this turn.

@@ -1,18 +1,20 @@
 //! Ends that are opened and closed in any order, in one region and in two.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
-use ringway_abi::netmap::{PipeRole, Wish};
+use ringway_abi::netmap::{Monitor, PipeRole, Polling, Register, Rings, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
+use ringway_switch::contain;
 use ringway_switch::{Moved, PortFault};
-use ringway_testing::PATIENCE;
+use ringway_testing::file::take_count;
+use ringway_testing::until;
 
-use super::super::region::{Region, RegionError, RegionPort};
-use super::{Pipe, open_end};
+use super::super::region::{Region, RegionError, RegionPort, Registration};
+use super::Pipe;
 use crate::PortIo;
 
 const SLOTS: u32 = 16;
@@ -32,7 +34,7 @@ struct End {
 
 impl End {
     fn open(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>) -> End {
-        let (sides, shared) = open_end(pipe, role, region, 0).expect("an end");
+        let (sides, shared) = pipe.open(role, region, 0).expect("an end");
         pipe.activate(role);
         End { sides, shared, pipe: Arc::clone(pipe), role }
     }
@@ -129,9 +131,8 @@ impl End {
 }
 
 fn close(pipe: &Arc<Pipe>, role: PipeRole) {
-    let (say, hear) = mpsc::channel();
-    pipe.close(role, move || say.send(()).expect("a receiver"));
-    hear.recv_timeout(PATIENCE).expect("the end leaves");
+    pipe.close(role, None);
+    until("the end leaves", || pipe.is_closed(role));
 }
 
 fn pipe() -> Arc<Pipe> {
@@ -236,6 +237,7 @@ fn every_buffer_goes_back_once_whichever_end_closes_first() {
         let (own, strange) = (a.slot(ring, head), 60_000);
         a.set_slot(ring, head, Slot { buffer: strange, ..own });
         a.close();
+        assert_eq!(region.free_buffers(), free - 2 * SLOTS, "the end that stays has all of them");
         drop(b);
         close(&pipe, roles[1]);
         assert_eq!(region.free_buffers(), free - 1, "all but the one that another port has");
@@ -317,6 +319,27 @@ fn a_visit_counts_slots_not_frames() {
 }
 
 #[test]
+fn a_visit_that_leaves_frames_finds_them_when_the_head_comes_round_to_where_it_was() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        a.send(0, 0);
+        a.serve().expect("no fault");
+        assert_eq!(b.received(true), [0]);
+        b.serve().expect("no fault");
+        (1..16).for_each(|number| a.send(number, 0));
+        assert!(a.visit(4).expect("no fault").more);
+        // The head is 0. One slot more comes back, and the head is 1 again: as it was when everything had been seen.
+        assert_eq!(b.received(true), [1, 2, 3, 4]);
+        b.serve().expect("no fault");
+        a.send(16, 0);
+        assert!(a.sides.input.pending());
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), (5..17).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn a_visit_gives_a_bounded_number_of_slots_back() {
     let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
     let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
@@ -345,13 +368,12 @@ fn an_end_that_closes_copies_nothing_on_the_callers_thread_and_all_its_frames_ar
     let mut b = End::open(&pipe, PipeRole::Slave, &regions[1]);
     (0..3).for_each(|ring| _ = a.fill(ring, 8, 65_472));
     let held = pipe.hold();
-    let (say, hear) = mpsc::channel();
     // Returns although the pipe is in use.
-    pipe.close(PipeRole::Master, move || say.send(()).expect("a receiver"));
-    assert!(hear.try_recv().is_err());
+    pipe.close(PipeRole::Master, None);
+    assert!(!pipe.is_closed(PipeRole::Master));
     assert!(!b.sides.input.pending(), "the other end waits for the next program");
     drop(held);
-    hear.recv_timeout(PATIENCE).expect("the end leaves");
+    until("the end leaves", || pipe.is_closed(PipeRole::Master));
     for ring in 0..3 {
         assert_eq!(b.words(ring, |words| words[RX_SWITCH + INDEX].load(Ordering::SeqCst)), 15 * 8, "ring {ring}");
     }
@@ -359,7 +381,7 @@ fn an_end_that_closes_copies_nothing_on_the_callers_thread_and_all_its_frames_ar
 }
 
 #[test]
-fn an_end_that_opens_moves_a_bounded_part_of_its_predecessors_frames() {
+fn an_end_that_was_closed_is_refused_until_it_has_left_and_each_step_moves_2_mib_at_most() {
     let wish = Wish { tx_slots: 128, rx_slots: 128, buffer_size: 65_472, ..Wish::default() };
     let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
     let pipe = Pipe::new(PipeRole::Master, &wish);
@@ -367,11 +389,134 @@ fn an_end_that_opens_moves_a_bounded_part_of_its_predecessors_frames() {
     let b = End::open(&pipe, PipeRole::Slave, &regions[1]);
     a.fill(0, 8, 65_472);
     pipe.mark_closing(PipeRole::Master);
-    let mut refused = 0;
-    while matches!(open_end(&pipe, PipeRole::Master, &regions[0], 0).map(|_| ()), Err(RegionError::Closing)) {
-        refused += 1;
-        assert_eq!(b.word(RX_SWITCH + INDEX), refused * 32, "2 MiB are four frames of 8 slots");
+    for step in 1..=4 {
+        assert!(is_closing(&pipe, PipeRole::Master, &regions[0]), "step {step}");
+        assert_eq!(
+            b.word(RX_SWITCH + INDEX),
+            (step - 1) * 32,
+            "who opens moves nothing; 2 MiB are four frames of 8 slots"
+        );
+        assert_eq!(pipe.step_close(PipeRole::Master), step == 4);
     }
-    assert_eq!(refused, 3, "the last three frames are moved by the open that succeeds");
     assert_eq!(b.word(RX_SWITCH + INDEX), 15 * 8);
+    End::open(&pipe, PipeRole::Master, &regions[0]);
+}
+
+/// Says whether an open is refused because the end has not left, or the pipe is in use.
+fn is_closing(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>) -> bool {
+    matches!(pipe.open(role, region, 0).map(|_| ()), Err(RegionError::Closing))
+}
+
+#[test]
+fn each_step_of_a_close_moves_256_slots_at_most_and_calls_the_other_end() {
+    let wish = Wish { tx_rings: 3, rx_rings: 3, tx_slots: 512, rx_slots: 512, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
+    both(&regions, |first, second| {
+        let pipe = Pipe::new(PipeRole::Master, &wish);
+        let a = End::open(&pipe, PipeRole::Master, first);
+        let b = End::open(&pipe, PipeRole::Slave, second);
+        let all = Register {
+            name: "lan0:a}1".parse().expect("a name"),
+            tx: Rings::All,
+            rx: Rings::All,
+            exclusive: false,
+            wish,
+            extra_buffers: 0,
+            region: 0,
+            monitor: Monitor::default(),
+            polling: Polling::default(),
+        };
+        let called = Registration::new(&b.shared, &all, [0; 6]).expect("a registration");
+        (0..3).for_each(|ring| _ = a.fill(ring, 1, 1));
+        pipe.mark_closing(PipeRole::Master);
+        let received =
+            || (0..3).map(|ring| b.words(ring, |words| words[RX_SWITCH + INDEX].load(Ordering::SeqCst))).sum();
+        let mut before: u32 = 0;
+        for step in 1.. {
+            let has_left = pipe.step_close(PipeRole::Master);
+            assert!(received() - before <= 256, "step {step} moves {}", received() - before);
+            before = received();
+            assert_eq!(take_count(called.descriptors()[2]), 1, "step {step}");
+            if has_left {
+                break;
+            }
+        }
+        assert_eq!(before, 3 * 511);
+    });
+}
+
+#[test]
+fn a_client_that_goes_on_publishing_after_its_end_was_closed_ends_with_the_slots_of_its_rings() {
+    let wish = Wish { tx_slots: 512, rx_slots: 512, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
+    let pipe = Pipe::new(PipeRole::Master, &wish);
+    let a = End::open(&pipe, PipeRole::Master, &regions[0]);
+    let mut b = End::open(&pipe, PipeRole::Slave, &regions[1]);
+    a.fill(0, 1, 1);
+    pipe.mark_closing(PipeRole::Master);
+    for step in 1..=2 {
+        assert_eq!(pipe.step_close(PipeRole::Master), step == 2, "512 slots are two steps");
+        // The receiver returns everything, and the sender fills its ring again.
+        b.set_word(RX_CLIENT + INDEX, b.word(RX_SWITCH + INDEX));
+        b.serve().expect("no fault");
+        a.set_word(TX_CLIENT + INDEX, (b.word(RX_SWITCH + INDEX) + 511) % 512);
+    }
+    assert!(pipe.is_closed(PipeRole::Master));
+}
+
+#[test]
+fn who_opens_an_end_does_not_wait_for_a_thread_that_has_the_pipe() {
+    let region = region(1);
+    let pipe = pipe();
+    let mut a = End::open(&pipe, PipeRole::Master, &region);
+    let held = pipe.hold();
+    assert!(is_closing(&pipe, PipeRole::Slave, &region));
+    drop(held);
+    let opened = pipe.open(PipeRole::Slave, &region, 0).expect("an end");
+    let held = pipe.hold();
+    pipe.activate(PipeRole::Slave);
+    drop(held);
+    a.send(1, 0);
+    assert!(a.sides.input.pending());
+    a.serve().expect("no fault");
+    drop(opened);
+}
+
+#[test]
+fn an_end_that_was_closed_before_it_was_activated_takes_no_part() {
+    let region = region(1);
+    let pipe = pipe();
+    let mut a = End::open(&pipe, PipeRole::Master, &region);
+    for has_left in [false, true] {
+        let opened = pipe.open(PipeRole::Slave, &region, 0).expect("an end");
+        pipe.mark_closing(PipeRole::Slave);
+        if has_left {
+            assert!(pipe.step_close(PipeRole::Slave));
+        }
+        pipe.activate(PipeRole::Slave);
+        a.send(1, 0);
+        assert!(!a.sides.input.pending(), "nobody receives");
+        drop(opened);
+        close(&pipe, PipeRole::Slave);
+    }
+}
+
+#[test]
+fn a_failure_of_the_thread_that_closes_an_end_ends_that_pipe_and_no_other() {
+    let region = region(1);
+    let (broken, whole) = (pipe(), pipe());
+    let [a, mut b] = [PipeRole::Master, PipeRole::Slave].map(|role| End::open(&broken, role, &region));
+    let [c, d] = [PipeRole::Master, PipeRole::Slave].map(|role| End::open(&whole, role, &region));
+    a.send(1, 0);
+    broken.break_lanes(PipeRole::Master);
+    a.close();
+    assert!(b.sides.input.pending(), "its poller notices");
+    let place = contain(|| b.visit(4)).expect_err("it fails as the thread did");
+    assert!(place.to_string().contains("out of range for slice"), "{place}");
+    assert!(ringway_switch::take_receiving(), "its own client is not the cause");
+    assert!(is_closing(&broken, PipeRole::Master, &region), "nobody else opens the broken pipe");
+    b.close();
+    c.send(2, 0);
+    c.close();
+    assert_eq!(d.received(false), [2]);
 }

@@ -100,20 +100,22 @@ impl Calls {
         self.places[place].eventfd.read().clone()
     }
 
-    /// Signals the registrations that have one of these rings, until one of the calls blocks.
-    fn call(&self, rings: u32) {
+    /// Signals the registrations that have one of these rings, until one of the calls blocks. `failed`: what a call that the kernel
+    /// has no means for counts as.
+    fn call(&self, rings: u32, failed: Called) {
         for call in &self.places[..self.high.load(Ordering::SeqCst)] {
             if !self.is_blocked()
                 && let Some(called) = call.signal(rings)
             {
-                self.note(called);
+                self.note(if called == Called::Failed { failed } else { called });
             }
         }
     }
 
-    /// Signals the eventfds of all registrations.
+    /// Signals the eventfds of all registrations, as far as the calling thread has means for it. For threads that serve other ports:
+    /// the pollers of this one may have the means.
     pub(super) fn call_all(&self) {
-        self.call(u32::MAX);
+        self.call(u32::MAX, Called::Failed);
     }
 
     /// Notes the result of signalling an eventfd that the port's clients share.
@@ -164,7 +166,8 @@ impl Bell for RegionBell {
         if wanted == 0 {
             return CallResult::Unwanted;
         }
-        self.calls.call(wanted);
+        // A port whose clients cannot be woken ends.
+        self.calls.call(wanted, Called::Blocked);
         CallResult::Called
     }
 
@@ -201,6 +204,15 @@ mod tests {
         assert_eq!(take_count(&eventfd), 0);
         calls.call_all();
         assert_eq!(take_count(&eventfd), 1);
+    }
+
+    #[test]
+    fn a_thread_without_means_to_call_blocks_no_port() {
+        let calls = Calls::default();
+        calls.note(Called::Failed);
+        assert!(!calls.is_blocked());
+        calls.note(Called::Blocked);
+        assert!(calls.is_blocked());
     }
 
     #[test]

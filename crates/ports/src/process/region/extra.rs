@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use ringway_abi::layout::MAX_EXTRA;
 
-use super::memory::{Region, Room};
+use super::memory::Region;
 use super::room::List;
 
-/// Most buffers that are taken in one step.
+/// Most buffers that are taken in one step, or given back at once.
 const STEP: u32 = 256;
 
 /// The extra buffers that a registration still has to get.
@@ -36,9 +36,9 @@ impl Wanted {
     /// Takes some buffers and appends them to the list. Takes no more after the region has had too few.
     pub(super) fn take(&mut self, region: &Arc<Region>) -> Vec<u32> {
         let asked = self.left.min(STEP);
+        region.give_back(asked);
         let taken = {
             let mut room = region.room.lock();
-            region.give_back(&mut room, asked);
             let count = asked.min(room.pool.left());
             room.pool.allocate(count).unwrap_or_default()
         };
@@ -56,19 +56,32 @@ impl Wanted {
 }
 
 impl Region {
-    /// Gives buffers of lists back to the pool until it has `needed` free ones, or no list is left.
-    pub(super) fn give_back(&self, room: &mut Room, needed: u32) {
-        while room.pool.left() < needed
-            && let Some(List { next, left }) = room.lists.pop()
-        {
-            if left > 0 && room.pool.free(next) {
-                let next = self.word(self.buffer(next)).unwrap_or(0);
-                room.lists.push(List { next, left: left - 1 });
+    /// Gives buffers of lists back to the pool until it has `needed` free ones, or no list is left. Reads the lists without the lock of
+    /// the room: the program can make that last.
+    pub(super) fn give_back(&self, needed: u32) {
+        loop {
+            let (List { mut next, left }, missing) = {
+                let mut room = self.room.lock();
+                let missing = needed.saturating_sub(room.pool.left());
+                let list = if missing > 0 { room.lists.pop() } else { None };
+                let Some(list) = list else { return };
+                (list, missing)
+            };
+            let numbers = (0..left.min(missing).min(STEP)).map(|_| {
+                let number = next;
+                next = self.word(self.buffer(number)).unwrap_or(0);
+                number
+            });
+            let numbers: Vec<u32> = numbers.collect();
+            let mut room = self.room.lock();
+            let left = left - numbers.len() as u32;
+            if numbers.into_iter().all(|number| room.pool.free(number)) && left > 0 {
+                room.lists.push(List { next, left });
             }
         }
     }
 
-    /// Returns the offset of a buffer. The caller has checked the number.
+    /// Returns the offset of a buffer. If there is no such buffer, the offset is that of something else or of nothing.
     fn buffer(&self, number: u32) -> usize {
         self.sizes.buffers + number as usize * self.sizes.buffer_size as usize
     }

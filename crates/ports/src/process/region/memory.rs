@@ -116,6 +116,12 @@ impl Region {
         self.sizes.bytes as u64
     }
 
+    /// Returns the size of the buffers in bytes.
+    #[must_use]
+    pub fn buffer_size(&self) -> u32 {
+        self.sizes.buffer_size
+    }
+
     /// Returns the shape of a new port.
     ///
     /// # Errors
@@ -131,9 +137,8 @@ impl Region {
     /// Returns the number of free buffers.
     #[cfg(test)]
     pub(in crate::process) fn free_buffers(&self) -> u32 {
-        let mut room = self.room.lock();
-        self.give_back(&mut room, u32::MAX);
-        room.pool.left()
+        self.give_back(u32::MAX);
+        self.room.lock().pool.left()
     }
 
     /// Returns the memory.

@@ -44,10 +44,10 @@ impl Part {
         let place = |base| Place { base, buffers, buffer_count, bytes };
         // Also checks the shape, which `own_bytes` needs.
         Layout::new(shape, colour).map_err(RegionError::Shape)?;
+        let needed = if buffers_of == Buffers::Own { shape.slots() } else { 0 };
+        region.give_back(needed);
         let (base, mut given) = {
             let mut room = region.room.lock();
-            let needed = if buffers_of == Buffers::Own { shape.slots() } else { 0 };
-            region.give_back(&mut room, needed);
             let left = room.pool.left();
             if needed > left {
                 return Err(RegionError::NoBuffers { needed, left });
@@ -89,14 +89,16 @@ impl Drop for Part {
         }
         let tx = (0..shape.tx_rings).map(|ring| (layout.tx_ring(ring), shape.tx_slots));
         let rx = (0..shape.rx_rings).map(|ring| (layout.rx_ring(ring), shape.rx_slots));
-        let mut room = region.room.lock();
+        // Read without the lock of the room: the program can make that last.
+        let mut named = Vec::new();
         for (at, slots) in tx.chain(rx) {
             let slots = region.memory.mapping().view(at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES);
             let words = slots.and_then(|slots| slots.words64()).unwrap_or_default();
-            for word in words.iter().step_by(SLOT_BYTES / 8) {
-                room.pool.free(Slot::from_word(word.load(Ordering::Relaxed)).buffer);
-            }
+            let words = words.iter().step_by(SLOT_BYTES / 8);
+            named.extend(words.map(|word| Slot::from_word(word.load(Ordering::Relaxed)).buffer));
         }
+        let mut room = region.room.lock();
+        named.into_iter().for_each(|buffer| _ = room.pool.free(buffer));
         room.ports.free(layout.base, layout.end - layout.base);
     }
 }

@@ -60,6 +60,7 @@ impl Registration {
             tx,
             rx,
             exclusive: register.exclusive,
+            polling: register.polling,
         };
         let wanted = Wanted::new(register.extra_buffers);
         Ok(Self { port: Arc::clone(port), granted, call, eventfd, wanted })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_abi::layout::{PAGE, netmap_if, netmap_ring};
-use ringway_abi::netmap::{Monitor, PortName, Register, Rings, Wish};
+use ringway_abi::netmap::{Monitor, Polling, PortName, Register, Rings, Wish};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot};
 use ringway_testing::until;
@@ -36,6 +36,7 @@ fn register(tx: Rings, rx: Rings, exclusive: bool, extra_buffers: u32) -> Regist
         extra_buffers,
         region: 0,
         monitor: Monitor::default(),
+        polling: Polling::default(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! A connection of the attach server, and how many of them a process may have.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use rustix::io::Errno;
 use super::host::Refusal;
 use super::netmap::{self, Open};
 use super::send::send_reason;
-use crate::front_end::has_unread;
+use crate::front_end::{Process, has_unread};
 
 /// Most connections of the netmap dialogue. A silent one costs a descriptor.
 const MOST: usize = 1024;
@@ -19,9 +18,6 @@ const MOST: usize = 1024;
 const MOST_OF_PROCESS: usize = 256;
 /// Most connections of the attach dialogue of one process that have ended and that it has not read.
 const MOST_UNREAD: usize = 256;
-
-/// The number of a process, if it has one in this process's PID namespace.
-pub(super) type Process = Option<NonZeroU32>;
 
 /// Where a connection is in its dialogue.
 pub(super) enum State {
@@ -160,6 +156,7 @@ pub(super) fn longest_asking(asking: &[(Instant, u64, Process)]) -> Option<u64> 
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
     use std::time::Duration;
 
     use super::*;

@@ -18,6 +18,8 @@ use crate::front_end::peer_process;
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that
 /// has waited longest.
 const MOST_ASKING: usize = 64;
+/// The pause before a registration is tried again.
+const RETRY_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Server {
     pub(super) fn run(&mut self) {
@@ -27,7 +29,11 @@ impl Server {
         }
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
         loop {
-            let timeout = if self.extra.is_empty() { self.until_next_deadline() } else { Some(Timespec::default()) };
+            let timeout = match self.unfinished.is_empty() {
+                true => self.until_next_deadline(),
+                false if self.may_pause() => Some(RETRY_EVERY),
+                false => Some(Timespec::default()),
+            };
             let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
             for event in &events[..count] {
                 match event.data.u64() {
@@ -44,7 +50,7 @@ impl Server {
                     }
                 }
             }
-            self.add_extra();
+            self.proceed();
             self.refuse_late();
         }
     }

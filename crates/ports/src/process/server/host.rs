@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::super::client_handles::ClientHandles;
 use super::super::external::ExternalMemory;
 use super::super::region::Registration;
+use crate::front_end::Process;
 
 /// Identifies an attached client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,12 +56,14 @@ pub struct Refusal {
     pub errno: Errno,
     /// The reason, for users.
     pub text: String,
+    /// It may pass within a moment: the server asks the host again.
+    pub is_transient: bool,
 }
 
 impl Refusal {
     /// A refusal by this errno, for this reason.
     pub fn new(errno: Errno, text: impl Into<String>) -> Self {
-        Self { errno, text: text.into() }
+        Self { errno, text: text.into(), is_transient: false }
     }
 
     fn unsupported() -> Self {
@@ -99,11 +102,17 @@ pub enum Change {
 
 /// Answers the requests of the netmap dialogue. Called on the server's thread. By default, all are refused.
 pub trait NetmapHost {
-    /// Registers a port, or some of its rings, for a client that has no registration yet.
+    /// Registers a port, or some of its rings, for a client that has no registration yet. `process`: that of the client.
     ///
     /// # Errors
     /// Why the request is refused.
-    fn register(&mut self, _client: ClientId, _family: Family, _register: &Register) -> Result<Registration, Refusal> {
+    fn register(
+        &mut self,
+        _client: ClientId,
+        _process: Process,
+        _family: Family,
+        _register: &Register,
+    ) -> Result<Registration, Refusal> {
         Err(Refusal::unsupported())
     }
 

@@ -5,21 +5,29 @@
 //! most one unread answer, and thus few descriptors that are in flight.
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use ringway_abi::attach::MessageError;
-use ringway_abi::netmap::{Family, Reply, Request, tagged};
+use ringway_abi::netmap::{Family, Register, Reply, Request, tagged};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::super::region::Registration;
 use super::host::{Change, ClientId, Host, Listed, Refusal};
 use super::send::send_with_descriptors;
+use crate::front_end::Process;
+
+/// How long a registration that is refused for the moment is tried again: what a program closed a moment ago still has its memory.
+const TRIES_FOR: Duration = Duration::from_secs(1);
 
 /// A connection of this dialogue.
 pub(super) struct Open {
     family: Family,
+    process: Process,
     registration: Option<Box<Registration>>,
-    /// The tag of the request whose registration gets its extra buffers: it is not answered yet.
+    /// A registration that is tried again, until this time.
+    retried: Option<(Box<Register>, Instant)>,
+    /// The tag of the request that is not answered yet: its registration is tried again, or gets its extra buffers.
     pending: Option<u64>,
 }
 
@@ -28,7 +36,7 @@ pub(super) enum Answer {
     Message(Reply),
     /// The registration that it has now, with descriptors.
     Registration,
-    /// The same, as soon as [`Open::add_extra`] returns the request's tag.
+    /// The same, as soon as [`Open::proceed`] returns the answer.
     Later,
 }
 
@@ -60,13 +68,13 @@ impl Open {
     ///
     /// # Errors
     /// The message is not `Open`. The connection ends.
-    pub(super) fn begin(message: &[u8]) -> Result<Self, Refusal> {
+    pub(super) fn begin(message: &[u8], process: Process) -> Result<Self, Refusal> {
         let family = match Request::decode(message) {
             Ok(Request::Open(family)) => family,
             Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
             Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        Ok(Self { family, registration: None, pending: None })
+        Ok(Self { family, process, registration: None, retried: None, pending: None })
     }
 
     pub(super) fn has_registration(&self) -> bool {
@@ -78,10 +86,46 @@ impl Open {
         self.pending.is_some()
     }
 
-    /// Adds some extra buffers to the registration. When it has all, returns the tag of the request, which can be answered now.
-    pub(super) fn add_extra(&mut self) -> Option<u64> {
+    /// Returns true if its registration is tried again.
+    pub(super) fn is_retried(&self) -> bool {
+        self.retried.is_some()
+    }
+
+    /// Tries the registration again, or adds some extra buffers to it. Returns the answer, and the tag of its request, if it can be
+    /// given now.
+    pub(super) fn proceed(&mut self, host: &mut dyn Host, client: ClientId) -> Option<(Result<Answer, Refusal>, u64)> {
+        let answer = match self.retried.take() {
+            Some((register, until)) => self.register(host, client, register, until),
+            None => Ok(self.add_extra()),
+        };
+        if matches!(answer, Ok(Answer::Later)) { None } else { Some((answer, self.pending.take()?)) }
+    }
+
+    /// Registers rings. A refusal that may pass is no answer before this time.
+    fn register(
+        &mut self,
+        host: &mut dyn Host,
+        client: ClientId,
+        register: Box<Register>,
+        until: Instant,
+    ) -> Result<Answer, Refusal> {
+        match host.register(client, self.process, self.family, &register) {
+            Ok(registration) => {
+                self.registration = Some(Box::new(registration));
+                Ok(self.add_extra())
+            }
+            Err(refusal) if refusal.is_transient && Instant::now() < until => {
+                self.retried = Some((register, until));
+                Ok(Answer::Later)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Adds some extra buffers to the registration.
+    fn add_extra(&mut self) -> Answer {
         let is_done = self.registration.as_mut().is_none_or(|registration| registration.add_extra());
-        if is_done { self.pending.take() } else { None }
+        if is_done { Answer::Registration } else { Answer::Later }
     }
 
     /// Carries out a request. `tag`: that of the request.
@@ -101,9 +145,9 @@ impl Open {
                 return Err(Refusal::new(Errno::BUSY, "the connection has a registration already"));
             }
             Request::Register(register) => {
-                self.registration = Some(Box::new(host.register(client, self.family, &register)?));
-                self.pending = Some(tag);
-                return Ok(if self.add_extra().is_some() { Answer::Registration } else { Answer::Later });
+                let answer = self.register(host, client, Box::new(register), Instant::now() + TRIES_FOR)?;
+                self.pending = matches!(answer, Answer::Later).then_some(tag);
+                return Ok(answer);
             }
             Request::Recall if self.has_registration() => return Ok(Answer::Registration),
             Request::Recall => return Err(Refusal::new(Errno::NXIO, "the connection has no registration")),

@@ -1,20 +1,21 @@
-//! Messages of connections of the netmap dialogue, and the extra buffers that they wait for.
+//! Messages of connections of the netmap dialogue, and the registrations that they wait for.
 
 use ringway_abi::netmap::{Reply, tag_of};
 use ringway_engine::warn_limited;
 use rustix::io::Errno;
 
-use super::connection::{Process, Seat, State, find_seat};
+use super::connection::{Seat, State, find_seat};
 use super::host::{ClientId, Refusal};
 use super::netmap::{Answer, Message, Open, send_end};
 use super::send::unsent;
 use super::thread::Server;
+use crate::front_end::Process;
 
 impl Server {
     /// Handles the first message of a connection of the netmap dialogue.
     pub(super) fn open_netmap(&mut self, id: u64, message: &[u8]) {
         let Some(process) = self.clients.get(&id).map(|connection| connection.process) else { return };
-        let open = Open::begin(message).and_then(|open| {
+        let open = Open::begin(message, process).and_then(|open| {
             self.make_room(process).map_err(|text| Refusal::new(Errno::NFILE, text))?;
             Ok(open)
         });
@@ -64,26 +65,37 @@ impl Server {
             }
         };
         if matches!(answer, Ok(Answer::Later)) {
-            self.extra.push_back(id);
+            self.unfinished.push_back(id);
         }
         self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
     }
 
-    /// Adds some extra buffers to the registration of the next client that has asked for them, and answers if that were all.
-    pub(super) fn add_extra(&mut self) {
-        let Some(id) = self.extra.pop_front() else { return };
+    /// Goes on with the registration of the next client that waits for one, and answers if nothing is left to do.
+    pub(super) fn proceed(&mut self) {
+        let Some(id) = self.unfinished.pop_front() else { return };
         let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
             return;
         };
-        self.at = Some(id);
-        match open.add_extra() {
-            Some(tag) => {
-                self.answer(id, &Answer::Registration, tag);
+        (self.at, self.at_host) = (Some(id), open.is_retried());
+        let answer = open.proceed(self.host.as_mut(), ClientId(id));
+        self.at_host = false;
+        match answer {
+            Some((answer, tag)) => {
+                self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
                 self.watch(id, false);
             }
-            None => self.extra.push_back(id),
+            None => self.unfinished.push_back(id),
         }
         self.at = None;
+    }
+
+    /// Returns true if all registrations that are not finished are tried again after a pause.
+    pub(super) fn may_pause(&self) -> bool {
+        let is_retried = |id: &u64| {
+            let state = self.clients.get(id).map(|connection| &connection.state);
+            matches!(state, Some(State::Netmap(open)) if open.is_retried())
+        };
+        self.unfinished.iter().all(is_retried)
     }
 
     /// Sends the answer to the request with this tag. A client that cannot have it is disconnected.

@@ -50,8 +50,8 @@ pub(super) struct Server {
     pub(super) external: ExternalFiles,
     pub(super) next: u64,
     pub(super) asking: usize,
-    /// Clients whose registrations are to get extra buffers. Each gets some in its turn.
-    pub(super) extra: VecDeque<u64>,
+    /// Clients whose registrations are tried again or get extra buffers, each in its turn.
+    pub(super) unfinished: VecDeque<u64>,
     pub(super) request_within: Duration,
     /// A spare descriptor for [`Server::refuse_without_descriptor`].
     pub(super) spare_fd: Option<OwnedFd>,

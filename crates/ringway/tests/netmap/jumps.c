@@ -1,0 +1,463 @@
+/* Locks that threads leave by jumps out of signal handlers, meet in signal handlers, or lose to others: `jumps NAME`.
+ *
+ * A filter of system calls raises a signal in the middle of a synchronisation: in place of the library's kick. */
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+
+#include "port.h"
+
+#if defined(__x86_64__)
+#define FIRST_ARGUMENT(context) ((context)->uc_mcontext.gregs[REG_RDI])
+#define RESULT(context) ((context)->uc_mcontext.gregs[REG_RAX])
+#elif defined(__aarch64__)
+#define FIRST_ARGUMENT(context) ((context)->uc_mcontext.regs[0])
+#define RESULT(context) ((context)->uc_mcontext.regs[0])
+#endif
+
+typedef void handler(int, siginfo_t *, void *);
+
+static void catch(int number, handler *handler, int flags) {
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | flags};
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+/* From now on this thread's system calls of this number and third argument raise SIGSYS instead. */
+static void trap(unsigned number, unsigned third, handler *handler) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+    catch(SIGSYS, handler, SA_NODEFER);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+}
+
+/* The library wakes the switch by eight bytes. */
+static void trap_kicks(handler *handler) {
+    trap(SYS_write, 8, handler);
+}
+
+/* Room for events that no other call has. */
+#define ROOM 77
+
+static struct port a, b;
+/* The next frame's number. */
+static uint32_t sent;
+static volatile int kicks;
+static sigjmp_buf back;
+
+static void open_both(void) {
+    a = port_open("lan0:a");
+    b = port_open("lan0:b");
+}
+
+/* Sends single frames to a switch that sleeps in between, until a synchronisation kicks. The frame is then on its way. */
+static void send_until_a_kick(void) {
+    for (double end = now() + 20; now() < end; usleep(20000)) {
+        CHECK(put(a.tx[0], 1, sent, 1) == 1 && ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+        if (kicks > 0)
+            return;
+        expect(&b, sent++, 1);
+    }
+    FAIL("no kick");
+}
+
+static void in_thread(void *(*work)(void *)) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, work, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+static void counts(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    kicks++;
+}
+
+static void jumps(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    siglongjmp(back, 1);
+}
+
+static void *leaves_a_kick(void *argument) {
+    trap_kicks(jumps);
+    if (sigsetjmp(back, 1) == 0)
+        send_until_a_kick();
+    return argument;
+}
+
+/* A thread leaves a synchronisation after it has published frames, and before it wakes the switch: the next one wakes it. */
+static void left_kick_case(void) {
+    open_both();
+    in_thread(leaves_a_kick);
+    trap_kicks(counts);
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0 && kicks == 1);
+}
+
+/* The locks of `a`'s transmit and of `b`'s receive ring, and what the library writes to wake the switch. */
+static volatile uint64_t *tx_lock, *rx_lock;
+static uint64_t held;
+static int kick_fd;
+
+/* The locks are in the second half of the first page of a port's part of the region, in cache lines of their own. */
+static void finds_lock(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    for (char *page = (char *)((uintptr_t)a.tx[0] & -4096); page >= a.mem && !tx_lock; page -= 4096) {
+        volatile uint64_t *word = (volatile uint64_t *)(page + 2048);
+        if ((pid_t)(*word & ((1 << 22) - 1)) == gettid())
+            tx_lock = word;
+    }
+    CHECK(tx_lock);
+    held = *tx_lock;
+    kick_fd = FIRST_ARGUMENT((ucontext_t *)context);
+    kicks++;
+}
+
+static void *finds_locks(void *argument) {
+    trap_kicks(finds_lock);
+    send_until_a_kick();
+    return argument;
+}
+
+static void kick(void) {
+    CHECK(write(kick_fd, &(uint64_t){1}, 8) == 8);
+}
+
+static void find_locks(void) {
+    in_thread(finds_locks);
+    kick();
+    expect(&b, sent++, 1);
+    rx_lock = (volatile uint64_t *)((char *)tx_lock + ((char *)b.tx[0] - (char *)a.tx[0])) + 8;
+    CHECK(*tx_lock == 0 && *rx_lock == 0);
+}
+
+/* The word of a lock that this thread has taken at a place of its stack. */
+static uint64_t taken_at(uintptr_t place) {
+    return (held & 0xfffc00000) | gettid() | (uint64_t)place >> 4 << 36;
+}
+
+static uintptr_t here(void) {
+    return (uintptr_t)__builtin_frame_address(0);
+}
+
+/* A frame is in `b`'s ring, whose lock this thread seems to have taken at a place of its stack. */
+static void leave_locked(uintptr_t place) {
+    open_both();
+    find_locks();
+    send_frames(&a, 1, sent, 1);
+    drain(&a, 0);
+    /* In the ring: synchronised, and not taken. */
+    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+        CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
+    CHECK(take(b.rx[0], sent++) == 1);
+    send_frames(&a, 1, sent, 1);
+    drain(&a, 0);
+    *rx_lock = taken_at(place);
+}
+
+static void left_poll_case(void) {
+    leave_locked(here() + 4096);
+    struct pollfd fd = {.fd = b.fd, .events = POLLIN};
+    CHECK(poll(&fd, 1, -1) == 1 && fd.revents == POLLIN && take(b.rx[0], sent) == 1);
+}
+
+static void left_epoll_case(void) {
+    leave_locked(here() + 4096);
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == 7 && take(b.rx[0], sent) == 1);
+}
+
+static int set;
+
+static __attribute__((noinline)) void wait_deep(struct epoll_event *event) {
+    char deep[1 << 16];
+    memset(deep, 0, sizeof(deep));
+    CHECK(epoll_wait(set, event, 1, -1) == 1 && memchr(deep, 1, sizeof(deep)) == NULL);
+}
+
+/* A wait is left while it works with the set, and the next one is deeper on the stack. */
+static void left_set_case(void) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7}, events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    /* Until the library has nothing of its own in the kernel's set. */
+    for (int i = 0; i < 50; i++)
+        CHECK(epoll_wait(set, events, 1, 1) == 0);
+    trap(SYS_epoll_pwait, ROOM, jumps);
+    if (sigsetjmp(back, 1) == 0) {
+        epoll_wait(set, events, ROOM, 0);
+        FAIL("not left");
+    }
+    send_frames(&a, 1, 0, 1);
+    drain(&a, 0);
+    wait_deep(&event);
+    CHECK(event.data.u64 == 7 && take(b.rx[0], 0) == 1);
+}
+
+/* The thread may still work with a lock that it has taken on another stack. */
+static void other_stack_case(void) {
+    leave_locked(here() - (64 << 20));
+    uint64_t word = *rx_lock;
+    CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && *rx_lock == word && b.rx[0]->head == b.rx[0]->tail);
+    /* On the same stack it does not. */
+    *rx_lock = taken_at(here() - (64 << 10));
+    expect(&b, sent, 1);
+}
+
+static void receives(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    expect(&b, sent, 1);
+}
+
+/* All that the thread does happens in a handler on a stack of its own. */
+static void own_stack_case(void) {
+    leave_locked(here() + 4096);
+    stack_t other = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    CHECK(sigaltstack(&other, NULL) == 0);
+    catch(SIGUSR1, receives, SA_ONSTACK);
+    CHECK(raise(SIGUSR1) == 0);
+}
+
+static volatile struct {
+    int synced, released;
+} *shared;
+static pid_t child;
+
+/* In a synchronisation: a child, of which libc does not know, synchronises the same ring. */
+static void clones(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    if (kicks++ > 0)
+        return;
+    child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        int result = ioctl(a.fd, NM_TXSYNC, NULL), was_released = shared->released;
+        shared->synced = 1;
+        _exit(result == 0 && was_released ? 0 : 1);
+    }
+    for (double end = now() + 0.3; !shared->synced && now() < end;)
+        sched_yield();
+    shared->released = 1;
+}
+
+static void *clones_in_a_sync(void *argument) {
+    trap_kicks(clones);
+    send_until_a_kick();
+    return argument;
+}
+
+static void raw_clone_case(void) {
+    open_both();
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK((void *)shared != MAP_FAILED);
+    in_thread(clones_in_a_sync);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int ctl_errno;
+static struct port c;
+
+static void epoll_add(int fd, uint64_t data) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+    ctl_errno = epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
+static int epoll_look(struct epoll_event *events) {
+    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+        CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
+    return epoll_wait(set, events, 1, 0);
+}
+
+/* While its own thread works with the set: another set takes the place. */
+static void makes_another(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    CHECK(close(set) == 0 && (set = epoll_create1(0)) >= 0);
+    epoll_add(b.fd, 9);
+    RESULT((ucontext_t *)context) = 0;
+}
+
+static void made_in_handler_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    trap(SYS_epoll_pwait, ROOM, makes_another);
+    epoll_wait(set, events, ROOM, 0);
+    CHECK(ctl_errno == EBUSY);
+    send_frames(&a, 1, 0, 1);
+    CHECK(epoll_look(events) == 0);
+    epoll_add(b.fd, 9);
+    CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 9);
+}
+
+/* While its own thread works with the set: a descriptor in it becomes another file's. */
+static void renumbers(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    CHECK(close(c.fd) == 0 && dup2(b.fd, c.fd) == c.fd);
+    RESULT((ucontext_t *)context) = 0;
+}
+
+static void renumbered_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    c = port_open("lan0:c");
+    set = epoll_create1(0);
+    epoll_add(c.fd, 7);
+    trap(SYS_epoll_pwait, ROOM, renumbers);
+    CHECK(epoll_wait(set, events, ROOM, 0) == 0);
+    send_frames(&a, 1, 0, 1);
+    CHECK(epoll_look(events) == 0);
+    epoll_add(c.fd, 8);
+    CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 8);
+}
+
+#if defined(__x86_64__)
+static volatile int steps, last_step;
+static volatile uint64_t lost;
+
+static void single_step(void *context, int is_on) {
+    long long *flags = &((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL];
+    *flags = is_on ? *flags | 0x100 : *flags & ~0x100;
+}
+
+static void begins(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    steps = 0;
+    single_step(context, 1);
+}
+
+/* At the last step another thread takes the lock over, if it is held. */
+static void steps_on(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (++steps < last_step)
+        return;
+    single_step(context, 0);
+    if (*rx_lock)
+        *rx_lock = lost = 1 | 1ULL << 40;
+}
+
+/* After each instruction of a synchronisation in turn. */
+static void lost_lock_case(void) {
+    open_both();
+    find_locks();
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_on, 0);
+    int losses = 0;
+    for (last_step = 1;; last_step++) {
+        lost = 0;
+        CHECK(raise(SIGUSR1) == 0 && ioctl(b.fd, NM_RXSYNC, NULL) == 0);
+        if (steps < last_step)
+            break;
+        if (lost) {
+            CHECK(*rx_lock == lost);
+            *rx_lock = 0;
+            losses++;
+        }
+    }
+    last_step = 0;
+    CHECK(losses > 0);
+}
+
+static void steps_and_replaces(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (++steps < last_step)
+        return;
+    single_step(context, 0);
+    CHECK(close(set) == 0 && epoll_create1(0) == set);
+    epoll_add(b.fd, 9);
+}
+
+/* After each instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
+ * set, it reports nothing of the other one. */
+static void replaced_case(void) {
+    struct epoll_event event;
+    int knows = 0, replaced = 0;
+    open_both();
+    send_frames(&a, 1, 0, 1);
+    set = epoll_create1(0);
+    CHECK(epoll_look(&event) == 0);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_replaces, 0);
+    for (last_step = 1;; last_step += 4) {
+        epoll_add(b.fd, 7);
+        CHECK(ctl_errno == 0 && raise(SIGUSR1) == 0);
+        int found = epoll_wait(set, &event, 1, 0);
+        if (steps < last_step)
+            break;
+        int is_new = found == 1 && event.data.u64 == 9;
+        CHECK(!is_new || !knows);
+        if (ctl_errno == 0 && !is_new)
+            knows = 1, replaced++;
+        CHECK(close(set) == 0 && epoll_create1(0) == set);
+    }
+    last_step = 0;
+    CHECK(replaced > 10);
+}
+
+static volatile int is_through;
+
+static void steps_and_jumps(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (is_through)
+        single_step(context, 0);
+    else if (++steps >= last_step)
+        siglongjmp(back, 1);
+}
+
+/* Leaves a synchronisation that finds a frame, at each instruction in turn: an edge-triggered set reports the frame. */
+static void left_arrival_case(void) {
+    open_both();
+    set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = 7};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_jumps, 0);
+    for (last_step = 1; !is_through; last_step++) {
+        send_frames(&a, 1, sent, 1);
+        drain(&a, 0);
+        int is_left = sigsetjmp(back, 1);
+        /* The synchronisation after a jump is at the same place of the stack. */
+        CHECK((is_left || raise(SIGUSR1) == 0) && ioctl(b.fd, NM_RXSYNC, NULL) == 0);
+        is_through = !is_left;
+        CHECK(epoll_wait(set, &event, 1, 5000) == 1 && take(b.rx[0], sent++) == 1);
+    }
+    CHECK(last_step > 100);
+}
+#else
+static void left_arrival_case(void) {
+}
+
+static void replaced_case(void) {
+}
+
+static void lost_lock_case(void) {
+}
+#endif
+
+static const struct test_case cases[] = {
+    {"left-kick", left_kick_case}, {"left-poll", left_poll_case}, {"left-epoll", left_epoll_case},
+    {"left-set", left_set_case}, {"other-stack", other_stack_case}, {"own-stack", own_stack_case},
+    {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case}, {"left-arrival", left_arrival_case},
+    {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
+};
+
+int main(int argc, char **argv) {
+    return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);
+}

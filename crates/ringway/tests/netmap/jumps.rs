@@ -1,0 +1,75 @@
+//! Locks that threads leave by jumps out of signal handlers, meet in signal handlers, or lose to others.
+//!
+//! Each test runs one case of `jumps.c`.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use ringway_scenes::Daemon;
+
+use super::{CONFIG, compiled, run};
+
+fn case(name: &str) {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    run(compiled(&PROGRAM, "jumps"), &Daemon::start(CONFIG), name);
+}
+
+#[test]
+fn a_synchronisation_that_is_left_before_its_kick_is_made_up_for_by_the_next_one() {
+    case("left-kick");
+}
+
+#[test]
+fn a_poll_without_a_limit_sees_the_frame_in_a_ring_that_its_thread_has_left_locked() {
+    case("left-poll");
+}
+
+#[test]
+fn an_epoll_wait_without_a_limit_sees_the_frame_in_a_ring_that_its_thread_has_left_locked() {
+    case("left-epoll");
+}
+
+#[test]
+fn an_epoll_wait_without_a_limit_sees_the_frame_in_a_set_that_its_thread_has_left_locked() {
+    case("left-set");
+}
+
+#[test]
+fn a_lock_of_another_stack_is_not_taken_for_one_that_was_left() {
+    case("other-stack");
+}
+
+#[test]
+fn a_handler_on_its_own_stack_takes_a_lock_that_its_thread_has_left() {
+    case("own-stack");
+}
+
+#[test]
+fn a_thread_that_has_lost_its_lock_does_not_release_it_for_the_next_holder() {
+    case("lost-lock");
+}
+
+#[test]
+fn a_child_of_a_raw_clone_waits_for_the_lock_of_its_parents_thread() {
+    case("raw-clone");
+}
+
+#[test]
+fn a_set_that_a_handler_makes_while_its_thread_works_with_the_place_is_ebusy_and_has_no_old_descriptors() {
+    case("made-in-handler");
+}
+
+#[test]
+fn a_descriptor_that_a_handler_closes_while_its_thread_works_with_the_set_is_not_the_next_file_of_its_number() {
+    case("renumbered");
+}
+
+#[test]
+fn an_edge_triggered_set_reports_a_frame_whose_arrival_was_noted_by_a_synchronisation_that_was_left() {
+    case("left-arrival");
+}
+
+#[test]
+fn a_wait_reports_nothing_of_a_set_that_takes_the_place_of_its_own_at_any_instruction() {
+    case("replaced");
+}
