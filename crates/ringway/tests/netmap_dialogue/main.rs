@@ -426,7 +426,7 @@ fn ends_of_pipes_that_are_closed_give_their_room_to_ends_that_are_opened_at_once
         netmap.say(&Request::Register(all_of(&format!("lan0:a{{{round}x{number}"))).encode());
         match netmap.next().expect("an answer").0 {
             Reply::Granted(_) => Ok(netmap),
-            other => Err(other),
+            other => Err(Box::new(other)),
         }
     };
     let mut all: Vec<Netmap> = (0..100).map_while(|number| end(0, number).ok()).collect();

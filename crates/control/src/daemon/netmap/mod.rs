@@ -167,13 +167,20 @@ impl AttachHost {
         register: &Register,
     ) -> Result<Option<Registration>, Refusal> {
         let name = &register.name;
-        let Some((shared, mac)) = self.lock().shared_port(&family, register)? else { return Ok(None) };
+        let (shared, mac) = {
+            let daemon = self.lock();
+            let Some((group, mac)) = daemon.group_of(name)? else { return Ok(None) };
+            if group.family != family {
+                return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
+            }
+            check_region_of(&group.port, register)?;
+            (Arc::clone(&group.port), mac)
+        };
         // Without the daemon's lock, as it writes to memory of the program.
         let registration = Registration::new(&shared, register, mac).map_err(|error| refusal(name, &error))?;
         let mut daemon = self.lock();
-        match daemon.shared_port(&family, register)? {
-            Some((same, _)) if Arc::ptr_eq(&same, &shared) => {}
-            _ => return Err(has_gone(name)),
+        if daemon.group_of(name)?.is_none_or(|(group, _)| !Arc::ptr_eq(&group.port, &shared)) {
+            return Err(has_gone(name));
         }
         let (switch, port) = names(name)?;
         if let Some(leader) = daemon.live(&switch, &port).and_then(|live| live.client) {
@@ -264,17 +271,6 @@ impl Daemon {
             Some(group) => Ok(Some((group, mac))),
             None => Err(Refusal::new(Errno::BUSY, format!("{name} is in use: choose another name"))),
         }
-    }
-
-    /// Returns the port of this name, if there is one, for further registrations of this family, and its address.
-    fn shared_port(&self, family: &Family, register: &Register) -> Result<Option<(Arc<RegionPort>, [u8; 6])>, Refusal> {
-        let name = &register.name;
-        let Some((group, mac)) = self.group_of(name)? else { return Ok(None) };
-        if group.family != *family {
-            return Err(Refusal::new(Errno::BUSY, format!("another program has {name}: choose another name")));
-        }
-        check_region_of(&group.port, register)?;
-        Ok(Some((Arc::clone(&group.port), mac)))
     }
 
     /// Checks that a port of this name and this wish, which [`AttachHost::sized`] has returned, may be made.
