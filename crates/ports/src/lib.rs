@@ -4,13 +4,13 @@
 //! The modules stand on floors. A module imports modules of lower floors only (`crates/switch/tests/floors.rs` proves it).
 //!
 //! ```text
-//!  port kinds   process     tap     vhost_user     e1000       stream
+//!  port kinds   process     tap     vhost_user     e1000       stream     xdp
 //!  ---------------------------------------------------------------------
 //!  protocols                        virtqueue      vfio_user
 //!  ---------------------------------------------------------------------
 //!  clients      guest       gather     front_end
 //!  ---------------------------------------------------------------------
-//!  bottom       port_io     copy       steer
+//!  bottom       port_io     copy       steer     netdevice
 //! ```
 //!
 //! | folder | port kind |
@@ -20,6 +20,7 @@
 //! | `vhost_user` | virtio-net for stock hypervisors |
 //! | `e1000` | an 82540EM or 82574L for stock QEMU, served by `vfio_user` |
 //! | `stream` | frames on a Unix stream socket |
+//! | `xdp` | a network device of the host, by AF_XDP |
 //!
 //! Kinds share these modules:
 //!
@@ -32,6 +33,7 @@
 //! - `port_io`: the parts of a port.
 //! - `copy`: copies rows of frames into a client's memory.
 //! - `steer`: receive queue selection.
+//! - `netdevice`: requests to network devices.
 
 mod copy;
 pub mod e1000;

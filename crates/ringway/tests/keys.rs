@@ -63,9 +63,14 @@ fn help_lists_the_keys_that_can_be_given_with_what_they_mean() {
         String::from_utf8(output.stdout).unwrap()
     };
     let (add, set) = (help(&["port", "add"]), help(&["port", "set"]));
-    for line in
-        ["  weight=1..64", "  ingress.rate=RATE", "Of tap ports:", "  device=NAME", "Of e1000 ports:", "  link=up|down"]
-    {
+    for line in [
+        "  weight=1..64",
+        "  ingress.rate=RATE",
+        "Of tap, xdp ports:",
+        "  device=NAME",
+        "Of e1000 ports:",
+        "  link=up|down",
+    ] {
         assert!(add.lines().any(|said| said.starts_with(line)), "{line}:\n{add}");
     }
     assert!(set.contains("  link=up|down") && set.contains("  ingress.rate=RATE"), "{set}");

@@ -100,6 +100,9 @@ pub struct PortStatus {
     /// Status of a stream port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStatus>,
+    /// Status of an XDP port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpStatus>,
     /// All frames taken from the client.
     #[serde(rename = "in")]
     pub input: Traffic,
@@ -174,6 +177,15 @@ pub struct StreamStatus {
     pub socket: String,
     /// The daemon's role: `server` if it listens, or `client`.
     pub role: String,
+}
+
+/// What only an XDP port has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct XdpStatus {
+    /// How frames get from the device to the port: `zero-copy`, `copy` or `generic`.
+    pub mode: String,
+    /// Number of the device's queues that the port has.
+    pub queues: u32,
 }
 
 /// An e1000 port's NIC and its guest at one moment.

@@ -1,13 +1,14 @@
 //! `kind = "xdp"`: a network device of the host, by AF_XDP.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use ringway_ports::xdp;
 
-use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
+use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::device::Device;
 use super::netns;
-use crate::api::types::PortStatus;
+use crate::api::types::{PortStatus, XdpStatus};
 use crate::keys::form::{Boolean, Choice};
 use crate::keys::{Keys, Mac, Name, keys};
 
@@ -52,10 +53,23 @@ impl PortKind for Xdp {
     fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
         let wanted = xdp::Settings { device: self.device.name.clone(), mode: self.mode, host: self.host };
         let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        netns::inside(self.device.netns.as_deref(), open).map(|port| Opened { sides: port.sides, link: None })
+        let xdp::XdpPort { sides, mode, queues } = netns::inside(self.device.netns.as_deref(), open)?;
+        let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);
+        let status = XdpStatus { mode: mode.to_owned(), queues: queues as u32 };
+        Ok(Opened { sides, link: Some(Box::new(Attached(status))) })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {
         status.device = Some(self.device.name.clone());
+    }
+}
+
+/// What the device has.
+struct Attached(XdpStatus);
+
+impl Link for Attached {
+    fn report(&mut self, _: Instant, status: &mut PortStatus) -> Option<State> {
+        status.xdp = Some(self.0.clone());
+        Some(State::Up)
     }
 }

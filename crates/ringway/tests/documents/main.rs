@@ -93,6 +93,7 @@ pages! {
     api_is_run => "docs/guide/api.md",
     security_is_run => "docs/guide/security.md",
     troubleshooting_is_run => "docs/guide/troubleshooting.md",
+    xdp_is_run => "docs/guide/xdp.md",
     benchmarks_is_run => "docs/guide/benchmarks.md",
     manual_examples_are_run => "crates/ringway/tests/documents/manual.md",
 }
