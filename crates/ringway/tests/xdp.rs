@@ -116,6 +116,19 @@ fn the_host_keeps_its_own_frames_and_shares_group_frames() {
 }
 
 #[test]
+fn a_device_with_another_address_keeps_the_frames_for_that() {
+    let wire = Wire::new("");
+    wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
+    wire.wire.ping(10, &["-i", "0.002", "10.78.0.3"]);
+    wire.nic.ok("ip", &["link", "set", "x0", "address", "02:00:00:00:07:08"]);
+    wire.wire.ok("ip", &["neigh", "flush", "all"]);
+    let reached = || wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code == Some(0);
+    until("the host has the frames for its new address", reached);
+    wire.daemon.until_state("nic", "up");
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+}
+
+#[test]
 fn the_device_is_promiscuous_while_it_is_a_port() {
     let wire = Wire::new("");
     let promiscuous = || wire.nic.ok("ip", &["-d", "link", "show", "x0"]).contains("promiscuity 1");

@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
-use rustix::net::sockopt::socket_error;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
-use super::events::DeviceEvents;
 use super::packet::PacketSocket;
 use super::partial::partial_checksum;
 use super::program::Attached;
 use super::queue::{CHUNK, piece};
 use super::ring::{Consumer, Producer};
+use super::watch::Watch;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
@@ -125,11 +124,6 @@ impl Receiver {
             let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
-
-    /// Returns true if the device is gone.
-    fn is_lost(&self) -> bool {
-        !matches!(socket_error(&self.socket), Ok(Ok(())))
-    }
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
@@ -139,7 +133,7 @@ pub(super) struct XdpInput {
     turn: usize,
     /// The device is gone.
     is_lost: bool,
-    events: DeviceEvents,
+    watch: Watch,
     packets: PacketSocket,
     _attached: Attached,
 }
@@ -147,11 +141,11 @@ pub(super) struct XdpInput {
 impl XdpInput {
     pub(super) fn new(
         queues: Vec<Receiver>,
-        events: DeviceEvents,
+        watch: Watch,
         packets: PacketSocket,
         attached: Attached,
     ) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, events, packets, _attached: attached }
+        XdpInput { queues, turn: 0, is_lost: false, watch, packets, _attached: attached }
     }
 }
 
@@ -200,11 +194,9 @@ impl Input for XdpInput {
         self.is_lost || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
     }
 
-    /// The kernel reports frames by the sockets' readiness, and devices that go by events.
+    /// The kernel reports frames by the sockets' readiness, and changes of the device by events.
     fn arm(&mut self, _: WakeOn) -> Armed {
-        if self.events.take() {
-            self.is_lost = self.is_lost || self.queues.iter().any(Receiver::is_lost);
-        }
+        self.is_lost = self.is_lost || self.watch.has_changed();
         Armed::with_kick(self.pending())
     }
 

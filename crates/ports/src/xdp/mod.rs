@@ -4,11 +4,11 @@
 //! and frames to the device are copied there, once. A poller reads the receive rings in memory, as the Virtualization Polling Engine
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
-//! - `program`: which frames come to the sockets, and which the host keeps. `queue`: a socket. `ring`: its rings. `events`: the
-//!   device goes. `packet`: group frames, which the host keeps, and promiscuity. `partial`: frames of
-//!   the local kernel without a checksum.
+//! - `program`: which frames come to the sockets, and which the host keeps. `packet`: group frames, which the host keeps, and
+//!   promiscuity. `watch`: changes of the device.
+//! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
+//! - `partial`: frames of the local kernel with incomplete checksums.
 
-mod events;
 mod input;
 mod output;
 mod packet;
@@ -16,23 +16,26 @@ mod partial;
 mod program;
 mod queue;
 mod ring;
+mod sending;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Bell, CallReason, CallResult};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::netdevice;
 use crate::port_io::PortIo;
-use events::DeviceEvents;
 use input::{Receiver, XdpInput};
 use output::XdpOutput;
 use packet::PacketSocket;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
+use sending::{Sending, XdpBell};
+use watch::Watch;
 
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
@@ -105,10 +108,10 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     netdevice::bring_up(name, socket.as_fd()).map_err(|error| failed("bring it up", &error))?;
     // Physical devices give complete frames.
     let is_local = netdevice::driver(name, socket.as_fd()).is_ok_and(|driver| driver == "veth");
-    let host = if settings.host { Host::Keeps(address) } else { Host::Nothing };
+    let target = Target { name, device, address, host: settings.host, is_local };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
-        match open_mode(&Target { device, host, is_local }, place, transfer) {
+        match open_mode(&target, place, transfer) {
             Ok(sides) => return Ok(XdpPort { mode, queues: sides.1, sides: sides.0 }),
             Err(error) => last = error,
         }
@@ -121,17 +124,20 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
 }
 
 /// What a port is attached to.
-struct Target {
+struct Target<'a> {
+    name: &'a str,
     /// The device's number.
     device: u32,
-    host: Host,
+    address: [u8; 6],
+    /// The host keeps its frames.
+    host: bool,
     /// Frames may come from the local kernel, with incomplete checksums.
     is_local: bool,
 }
 
 /// Opens sockets for all queues of a device, and attaches the program that gives them frames.
-fn open_mode(target: &Target, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
-    let &Target { device, host, is_local } = target;
+fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
+    let &Target { name, device, address, host, is_local } = target;
     let mut queues = Vec::new();
     for queue in 0..MAX_QUEUES {
         match Queue::open(device, queue, transfer) {
@@ -147,12 +153,13 @@ fn open_mode(target: &Target, place: Place, transfer: Transfer) -> io::Result<(P
         sockets.set(queue, opened.socket.as_fd())?;
         epoll::add(&ready, &opened.socket, EventData::new_u64(queue.into()), EventFlags::IN)?;
     }
-    let events = DeviceEvents::new()?;
-    epoll::add(&ready, &events, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
-    let packets = PacketSocket::open(device, host != Host::Nothing)?;
+    let watch = Watch::new(name, device, address)?;
+    epoll::add(&ready, &watch, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
+    let packets = PacketSocket::open(device, host)?;
     epoll::add(&ready, &packets, EventData::new_u64(u64::from(MAX_QUEUES) + 1), EventFlags::IN)?;
+    let host = if host { Host::Keeps(address) } else { Host::Nothing };
     let attached = Attached::new(device, &sockets, host, place)?;
-    let input = |receivers| XdpInput::new(receivers, events, packets, attached);
+    let input = |receivers| XdpInput::new(receivers, watch, packets, attached);
     Ok(sides(queues, is_local, ready, input))
 }
 
@@ -164,23 +171,20 @@ fn sides(
 ) -> (PortIo, usize) {
     let count = queues.len();
     let mut receivers = Vec::new();
-    let mut output = None;
+    let mut sender = None;
     for queue in queues {
-        let Queue { socket, memory, receive, fill, transmit, completion, takes_pieces } = queue;
-        output
-            .get_or_insert_with(|| XdpOutput::new(socket.clone(), memory.clone(), transmit, completion, takes_pieces));
+        let Queue { socket, memory, receive, fill, transmit, queued, completion, takes_pieces } = queue;
+        sender.get_or_insert_with(|| {
+            let sending = Arc::new(Sending { socket: Arc::clone(&socket), queued });
+            let output =
+                XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, takes_pieces);
+            (output, XdpBell(sending))
+        });
         receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
     }
-    let output = output.expect("a device has a queue");
-    (
-        PortIo {
-            input: Box::new(input(receivers)),
-            output: Box::new(output),
-            bell: Box::new(NoBell),
-            signal: Signal::Kick(ready),
-        },
-        count,
-    )
+    let (output, bell) = sender.expect("a device has a queue");
+    let (input, output, bell) = (Box::new(input(receivers)), Box::new(output), Box::new(bell));
+    (PortIo { input, output, bell, signal: Signal::Kick(ready) }, count)
 }
 
 /// Says what to do about an error of the kernel.
@@ -195,14 +199,5 @@ fn help(error: &io::Error) -> String {
         Some(Errno::NOBUFS) => "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned(),
         Some(Errno::AFNOSUPPORT) => "this kernel has no XDP sockets (CONFIG_XDP_SOCKETS)".to_owned(),
         _ => error.to_string(),
-    }
-}
-
-/// A bell without effect: `deliver` has the kernel send.
-struct NoBell;
-
-impl Bell for NoBell {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
     }
 }

@@ -1,25 +1,22 @@
 //! Frames to a device.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{Counters, DropReason, Frame, Frames, Output, PortFault};
-use rustix::io::Errno;
 use rustix::net::xdp::XdpDescOptions;
 
-use super::queue::{CHUNK, RECEIVE, TRANSMIT, kick};
+use super::queue::{CHUNK, RECEIVE, TRANSMIT};
 use super::ring::{Consumer, Producer};
+use super::sending::Sending;
 use crate::copy::{Source, write};
 
 /// Most pieces of a frame: the kernel takes one more than `MAX_SKB_FRAGS` of them in copy mode.
 const MAX_PIECES: usize = 18;
-/// Most system calls of one delivery: in copy mode each sends up to 32 frames.
-const MOST_KICKS: u32 = TRANSMIT / 32 + 1;
 
 /// The output of an XDP port.
 pub(super) struct XdpOutput {
-    socket: Arc<OwnedFd>,
+    sending: Arc<Sending>,
     memory: Arc<Mapping>,
     ring: Producer<2>,
     completion: Consumer<1>,
@@ -30,14 +27,14 @@ pub(super) struct XdpOutput {
 
 impl XdpOutput {
     pub(super) fn new(
-        socket: Arc<OwnedFd>,
+        sending: Arc<Sending>,
         memory: Arc<Mapping>,
         ring: Producer<2>,
         completion: Consumer<1>,
         takes_pieces: bool,
     ) -> XdpOutput {
         let free = (RECEIVE..RECEIVE + TRANSMIT).map(|chunk| u64::from(chunk) * CHUNK as u64).collect();
-        XdpOutput { socket, memory, ring, completion, free, most_pieces: if takes_pieces { MAX_PIECES } else { 1 } }
+        XdpOutput { sending, memory, ring, completion, free, most_pieces: if takes_pieces { MAX_PIECES } else { 1 } }
     }
 
     /// Takes the chunks of sent frames back.
@@ -60,7 +57,9 @@ impl XdpOutput {
             return Err(DropReason::ReceiverTooSmall);
         }
         if self.free.len() < pieces || self.ring.free() < pieces {
-            self.send();
+            self.ring.publish();
+            self.sending.send();
+            self.reclaim();
             if self.free.len() < pieces || self.ring.free() < pieces {
                 return Err(DropReason::ReceiverFull);
             }
@@ -82,28 +81,6 @@ impl XdpOutput {
         }
         Ok(())
     }
-
-    /// Gives the kernel what is queued, has it send as much as it takes, and takes the chunks of sent frames back. Frames that the
-    /// device has no room for stay in the ring until the next delivery.
-    fn send(&mut self) {
-        self.ring.publish();
-        let mut queued = self.ring.queued();
-        for _ in 0..MOST_KICKS {
-            if queued == 0 || !self.ring.needs_wakeup() {
-                break;
-            }
-            match kick(self.socket.as_fd()) {
-                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-                // The device has no room, is down, or is gone.
-                Err(_) => break,
-            }
-            let before = std::mem::replace(&mut queued, self.ring.queued());
-            if queued == before {
-                break;
-            }
-        }
-        self.reclaim();
-    }
 }
 
 impl Output for XdpOutput {
@@ -119,7 +96,8 @@ impl Output for XdpOutput {
                 Err(reason) => counters.drop_out(reason, 1),
             }
         }
-        self.send();
+        // The bell has the kernel send.
+        self.ring.publish();
         counters.add_out(delivered, bytes);
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
@@ -14,9 +14,9 @@ use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
     XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::ring::{Consumer, Producer};
+use super::ring::{Consumer, Producer, Queued};
 
 /// Bytes of a chunk. The kernel leaves 256 bytes before a received frame, so that a chunk takes 1,792.
 pub(super) const CHUNK: usize = 2048;
@@ -41,6 +41,7 @@ pub(super) struct Queue {
     pub(super) receive: Consumer<2>,
     pub(super) fill: Producer<1>,
     pub(super) transmit: Producer<2>,
+    pub(super) queued: Queued,
     pub(super) completion: Consumer<1>,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
@@ -83,6 +84,7 @@ impl Queue {
         let receive = Consumer::map(fd, XDP_PGOFF_RX_RING, &at.rx, RECEIVE)?;
         let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RECEIVE)?;
         let transmit = Producer::map(fd, XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
+        let queued = transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let completion = Consumer::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, TRANSMIT)?;
         (0..RECEIVE).for_each(|chunk| fill.put([u64::from(chunk) * CHUNK as u64]));
         fill.publish();
@@ -93,7 +95,7 @@ impl Queue {
         };
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
-        Ok(Queue { socket: Arc::new(socket), memory, receive, fill, transmit, completion, takes_pieces })
+        Ok(Queue { socket: Arc::new(socket), memory, receive, fill, transmit, queued, completion, takes_pieces })
     }
 }
 
@@ -101,10 +103,4 @@ impl Queue {
 #[inline]
 pub(super) fn piece(memory: &Mapping, address: u64, len: u32) -> Option<View<'_>> {
     memory.view(usize::try_from(address).ok()?, len as usize)
-}
-
-/// Has the kernel look at the transmit ring. In copy mode it sends some of the frames, and only in this call.
-#[inline]
-pub(super) fn kick(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    send(socket, &[], SendFlags::DONTWAIT).map(|_| ())
 }

@@ -63,12 +63,6 @@ impl<const WORDS: usize> Producer<WORDS> {
         self.ring.slots.saturating_sub(self.next.wrapping_sub(self.ring.seen)) as usize
     }
 
-    /// Returns how many published entries the kernel has not taken.
-    #[inline]
-    pub(super) fn queued(&self) -> u32 {
-        self.ring.published.wrapping_sub(self.ring.consumer.load(Ordering::Acquire)).min(self.ring.slots)
-    }
-
     /// Writes the next entry. The caller has asked [`Producer::free`].
     #[inline]
     pub(super) fn put(&mut self, words: [u64; WORDS]) {
@@ -92,9 +86,37 @@ impl<const WORDS: usize> Producer<WORDS> {
     /// Returns true if the kernel takes the entries only after a system call.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
-        let flags = XdpRingFlags::from_bits_retain(self.ring.flags.load(Ordering::Relaxed));
-        flags.contains(XdpRingFlags::XDP_RING_NEED_WAKEUP)
+        needs_wakeup(&self.ring.flags)
     }
+
+    /// Returns a view of the ring for other threads.
+    pub(super) fn queued(&self, at: &XdpRingOffset) -> Option<Queued> {
+        let mapping = self.ring.producer.mapping();
+        let word = |offset: u64| Kept::new(mapping, |all| all.view(offset as usize, 4)?.words32()?.first());
+        Some(Queued { producer: word(at.producer)?, consumer: word(at.consumer)?, flags: word(at.flags?)? })
+    }
+}
+
+/// What any thread may see of a ring that this process fills.
+pub(super) struct Queued {
+    producer: Kept<AtomicU32>,
+    consumer: Kept<AtomicU32>,
+    flags: Kept<AtomicU32>,
+}
+
+impl Queued {
+    /// Returns how many entries wait until the kernel is told of them by a system call.
+    #[inline]
+    pub(super) fn untold(&self) -> u32 {
+        let queued = self.producer.load(Ordering::Acquire).wrapping_sub(self.consumer.load(Ordering::Acquire));
+        if queued > 0 && needs_wakeup(&self.flags) { queued } else { 0 }
+    }
+}
+
+#[inline]
+fn needs_wakeup(flags: &AtomicU32) -> bool {
+    let flags = XdpRingFlags::from_bits_retain(flags.load(Ordering::Relaxed));
+    flags.contains(XdpRingFlags::XDP_RING_NEED_WAKEUP)
 }
 
 /// A ring that the kernel fills: the receive ring (`WORDS` is 2) or the completion ring (1).

@@ -1,0 +1,66 @@
+//! Watches the port's device. A socket of a device that goes reports nothing by itself: the events of all devices of the namespace say
+//! when to look (rtnetlink(7)).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
+
+use crate::netdevice;
+
+/// The group of events of devices (`RTMGRP_LINK`).
+const DEVICES: u32 = 1;
+/// Most messages that one look takes. The others are taken by the next look.
+const MOST: usize = 64;
+
+/// The device, as it was when the port was opened. Readable after an event.
+pub(super) struct Watch {
+    events: OwnedFd,
+    /// For requests in the device's namespace.
+    requests: OwnedFd,
+    name: String,
+    /// Its number and address.
+    identity: (u32, [u8; 6]),
+}
+
+impl Watch {
+    /// Watches the device of this name, in the network namespace of the calling thread.
+    pub(super) fn new(name: &str, device: u32, address: [u8; 6]) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Protocol 0 is `NETLINK_ROUTE`.
+        let events = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&events, &SocketAddrNetlink::new(0, DEVICES))?;
+        Ok(Watch { events, requests: netdevice::socket()?, name: name.to_owned(), identity: (device, address) })
+    }
+
+    /// Returns true if the device is gone or renamed, or has another address. Looks only after an event.
+    pub(super) fn has_changed(&self) -> bool {
+        let socket = self.requests.as_fd();
+        let identity = || {
+            let address = netdevice::address(&self.name, socket).ok()??;
+            Some((netdevice::index(&self.name, socket).ok()?, address))
+        };
+        self.take_events() && identity() != Some(self.identity)
+    }
+
+    /// Returns true if there were events, and forgets them.
+    fn take_events(&self) -> bool {
+        let mut any = false;
+        for _ in 0..MOST {
+            match recv(&self.events, &mut [0u8; 16], RecvFlags::TRUNC) {
+                Err(Errno::AGAIN) => break,
+                // An error says that events were lost.
+                _ => any = true,
+            }
+        }
+        any
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
