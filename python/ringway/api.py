@@ -299,14 +299,17 @@ class PortKeys(TypedDict, total=False):
     """Whether drivers are offered the Communication Status Block, by which they need hardly any register. Of e1000
     ports. Cannot change while the port exists. The value is true or false."""
     device: str
-    """The network device, which is made if it is not there; by default called like the port. Of tap ports. Cannot
-    change while the port exists. The value is a network device's name."""
+    """The network device, by default called like the port. A TAP device is made if it is not there. Of tap, xdp
+    ports. Cannot change while the port exists. The value is a network device's name."""
     egress: dict[str, Any]
     """How much the port may receive; {}: as much as there is. Each sender has its share by weight. The value is a
     table of keys."""
     guard: list[str] | str
     """What the source guard checks: bound addresses (auto), also DHCP servers and routers (all), nothing (off), or a
     list. The value is "auto", "all", "off", or a list of "mac", "ip", "dhcp", "ra"."""
+    host: bool
+    """Whether the host's stack keeps frames to the device's own address, and group frames. Of xdp ports. Cannot
+    change while the port exists. The value is true or false."""
     ingress: dict[str, Any]
     """How much the port may send; {}: as much as it can. The value is a table of keys."""
     ip: list[str] | str
@@ -316,7 +319,7 @@ class PortKeys(TypedDict, total=False):
     """Isolated ports do not reach each other. The value is true or false."""
     kind: str
     """What the port connects; required. Cannot change while the port exists. The value is "process", "tap", "vhost-
-    user", "e1000" or "stream"."""
+    user", "e1000", "stream" or "xdp"."""
     link: str
     """Whether the NIC's cable is plugged in. Of e1000 ports. The value is "up" or "down"."""
     mac: list[str] | str
@@ -331,6 +334,10 @@ class PortKeys(TypedDict, total=False):
     mirror_direction: str
     """Which of their frames a mirror gets: from their clients (in), to them (out), or both. The value is "both", "in"
     or "out"."""
+    mode: str
+    """How frames get from the device to the port: what the device has (auto), by the device itself (zero-copy),
+    copied below the stack (copy) or in it (generic). Of xdp ports. Cannot change while the port exists. The value is
+    "auto", "zero-copy", "copy" or "generic"."""
     model: str
     """The NIC: an Intel 82540EM (e1000) or an 82574L (e1000e). Of e1000 ports. Cannot change while the port exists.
     The value is "e1000" or "e1000e"."""
@@ -343,8 +350,8 @@ class PortKeys(TypedDict, total=False):
     """The VLAN of a trunk's frames without tags; none: they are dropped. The value is a VLAN, 1 to 4094, or
     "none"."""
     netns: str
-    """The network namespace of the device, a name of "ip netns" or a path; by default Ringway's own. Of tap ports.
-    Cannot change while the port exists. The value is a network namespace's name or path."""
+    """The network namespace of the device, a name of "ip netns" or a path; by default Ringway's own. Of tap, xdp
+    ports. Cannot change while the port exists. The value is a network namespace's name or path."""
     offload: bool
     """Whether checksums and segmentation may be left to the other side. Of vhost-user ports. Cannot change while the
     port exists. The value is true or false."""
@@ -413,6 +420,7 @@ PortStatus = TypedDict("PortStatus", {
     "switch": "Required[str]",
     "vhost_user": "VhostUserStatus | None",
     "weight": "Required[int]",
+    "xdp": "XdpStatus | None",
 }, total=False)
 
 
@@ -626,3 +634,12 @@ class VhostUserStatus(TypedDict, total=False):
     """The daemon's role: `server` if it listens, or `client`."""
     socket: Required[str]
     """The socket, relative to the runtime directory."""
+
+
+class XdpStatus(TypedDict, total=False):
+    """What only an XDP port has."""
+
+    mode: Required[str]
+    """How frames get from the device to the port: `zero-copy`, `copy` or `generic`."""
+    queues: Required[int]
+    """Number of the device's queues that the port has."""

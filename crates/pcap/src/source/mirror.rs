@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Descriptors;
+use super::descriptors::Descriptors;
 use super::frame::{Frame, Way};
 use crate::abi::MAXIMUM_SNAPLEN;
 use crate::http::{self, Body, Failure};

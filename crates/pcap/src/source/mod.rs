@@ -1,23 +1,14 @@
 //! Where a handle's frames come from.
 
+mod descriptors;
 mod frame;
 mod mirror;
 mod port;
 
-use std::os::fd::BorrowedFd;
-
+pub use descriptors::Descriptors;
 pub use frame::{Frame, Way};
 pub use mirror::Mirror;
 pub use port::{Ring, descriptors};
-
-/// What a thread that waits for a source waits for.
-#[derive(Clone, Copy, Debug)]
-pub struct Descriptors<'a> {
-    /// An eventfd that is written when frames come or room to send. Several wait for its edges: it is never read.
-    pub calls: Option<BorrowedFd<'a>>,
-    /// Readable when the source has ended, and when a source without `calls` has frames.
-    pub end: BorrowedFd<'a>,
-}
 
 /// A source of frames.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringway_client::{AttachError, Port, RxRing, Shape, TxRing};
 
-use super::Descriptors;
+use super::descriptors::Descriptors;
 use super::frame::{Frame, Way};
 use crate::sockets;
 
