@@ -129,6 +129,24 @@ fn a_device_with_another_address_keeps_the_frames_for_that() {
 }
 
 #[test]
+fn frames_that_come_while_the_switch_stands_still_arrive_or_are_counted() {
+    let wire = Wire::new("host = false");
+    wire.vm.ping(1, &["10.78.0.1"]);
+    let counts = || {
+        let port = wire.daemon.port("nic");
+        let drops = port["drops"]["device_overrun"].as_u64().unwrap_or(0);
+        (port["in"]["frames"].as_u64().unwrap() + drops, drops)
+    };
+    let (before, _) = counts();
+    wire.daemon.pause();
+    // More than the ring has places. Nobody answers.
+    wire.wire.run("ping", &["-q", "-f", "-l", "5000", "-c", "5000", "-W", "1", "10.78.0.2"]);
+    wire.daemon.signal(Signal::CONT);
+    until("each frame is counted", || counts().0 >= before + 5000);
+    assert!(counts().1 > 0, "some were lost");
+}
+
+#[test]
 fn the_device_is_promiscuous_while_it_is_a_port() {
     let wire = Wire::new("");
     let promiscuous = || wire.nic.ok("ip", &["-d", "link", "show", "x0"]).contains("promiscuity 1");

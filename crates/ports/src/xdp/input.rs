@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
+use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
@@ -18,6 +19,9 @@ use super::watch::Watch;
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
 
+/// The kernel is asked for lost frames after so many collects, and before a poller sleeps.
+const ASK_AFTER: u32 = 4096;
+
 /// The receiving half of a queue.
 pub(super) struct Receiver {
     pub(super) socket: Arc<OwnedFd>,
@@ -26,6 +30,8 @@ pub(super) struct Receiver {
     pub(super) fill: Producer<1>,
     /// Frames may come from the local kernel, with incomplete checksums.
     is_local: bool,
+    /// Frames that the socket has lost, as it was last asked.
+    lost: u64,
     /// Entries that were taken, and whose chunks the kernel does not have yet.
     taken: usize,
 }
@@ -53,7 +59,7 @@ impl Receiver {
         fill: Producer<1>,
         is_local: bool,
     ) -> Receiver {
-        Receiver { socket, memory, ring, fill, is_local, taken: 0 }
+        Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0 }
     }
 
     /// Returns what is left to do for a frame that begins with these bytes.
@@ -106,6 +112,13 @@ impl Receiver {
         self.taken = ahead;
     }
 
+    /// Returns how many frames the socket has lost since this was last called: those for which it had no chunk or no entry.
+    fn take_lost(&mut self) -> u64 {
+        let Ok(now) = xdp_statistics(&self.socket) else { return 0 };
+        let lost = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
+        lost.saturating_sub(std::mem::replace(&mut self.lost, lost))
+    }
+
     /// Gives the chunks of the taken entries back to the kernel.
     fn release(&mut self) {
         let chunks = std::mem::take(&mut self.taken);
@@ -133,19 +146,25 @@ pub(super) struct XdpInput {
     turn: usize,
     /// The device is gone.
     is_lost: bool,
+    /// Frames that were lost, and that no batch has counted yet.
+    lost: u64,
+    /// Collects until the kernel is asked for lost frames.
+    unasked: u32,
     watch: Watch,
     packets: PacketSocket,
     _attached: Attached,
 }
 
 impl XdpInput {
-    pub(super) fn new(
-        queues: Vec<Receiver>,
-        watch: Watch,
-        packets: PacketSocket,
-        attached: Attached,
-    ) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, watch, packets, _attached: attached }
+    pub(super) fn new(queues: Vec<Receiver>, watch: Watch, packets: PacketSocket, attached: Attached) -> XdpInput {
+        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unasked: 0, watch, packets, _attached: attached }
+    }
+}
+
+impl XdpInput {
+    fn ask_for_lost(&mut self) {
+        self.unasked = 0;
+        self.lost += self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
     }
 }
 
@@ -153,6 +172,14 @@ impl Input for XdpInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         if self.is_lost {
             return Err(PortFault::DeviceLost);
+        }
+        self.unasked += 1;
+        if self.unasked > ASK_AFTER {
+            self.ask_for_lost();
+        }
+        if self.lost > 0 {
+            let lost = u32::try_from(std::mem::take(&mut self.lost)).unwrap_or(u32::MAX);
+            batch.refuse_lost(DropReason::DeviceOverrun, lost);
         }
         let turn = self.turn;
         self.turn = (turn + 1) % self.queues.len();
@@ -191,12 +218,16 @@ impl Input for XdpInput {
 
     #[inline]
     fn pending(&mut self) -> bool {
-        self.is_lost || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
+        self.is_lost
+            || self.lost > 0
+            || self.queues.iter().any(|queue| queue.ring.has_entries())
+            || self.packets.has_frames()
     }
 
     /// The kernel reports frames by the sockets' readiness, and changes of the device by events.
     fn arm(&mut self, _: WakeOn) -> Armed {
         self.is_lost = self.is_lost || self.watch.has_changed();
+        self.ask_for_lost();
         Armed::with_kick(self.pending())
     }
 

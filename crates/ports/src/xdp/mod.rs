@@ -176,8 +176,7 @@ fn sides(
         let Queue { socket, memory, receive, fill, transmit, queued, completion, takes_pieces } = queue;
         sender.get_or_insert_with(|| {
             let sending = Arc::new(Sending { socket: Arc::clone(&socket), queued });
-            let output =
-                XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, takes_pieces);
+            let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, takes_pieces);
             (output, XdpBell(sending))
         });
         receivers.push(Receiver::new(socket, memory, receive, fill, is_local));

@@ -106,6 +106,21 @@ impl PacketSocket {
         self.release();
     }
 
+    /// Returns how many group frames were lost since this was last called: those for which the ring had no slot.
+    pub(super) fn take_lost(&self) -> u64 {
+        if self.ring.is_none() {
+            return 0;
+        }
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes up to `length` bytes to `statistics`, and both outlive the call.
+        let result = unsafe {
+            let to = (&raw mut statistics).cast();
+            libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &raw mut length)
+        };
+        if result == -1 { 0 } else { statistics.tp_drops.into() }
+    }
+
     /// Gives the taken slots back to the kernel.
     pub(super) fn release(&mut self) {
         let Some(ring) = &mut self.ring else { return };

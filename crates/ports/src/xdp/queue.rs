@@ -84,7 +84,8 @@ impl Queue {
         let receive = Consumer::map(fd, XDP_PGOFF_RX_RING, &at.rx, RECEIVE)?;
         let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RECEIVE)?;
         let transmit = Producer::map(fd, XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
-        let queued = transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
+        let queued =
+            transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let completion = Consumer::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, TRANSMIT)?;
         (0..RECEIVE).for_each(|chunk| fill.put([u64::from(chunk) * CHUNK as u64]));
         fill.publish();

@@ -212,7 +212,14 @@ impl<'m> Batch<'m> {
     /// Counts a frame that the port could not put into the batch.
     #[cold]
     pub fn refuse(&mut self, reason: DropReason) {
-        self.parts.refused.counts[reason as usize] += 1;
+        self.refuse_lost(reason, 1);
+    }
+
+    /// Counts frames that were lost before the port could take them. Together they take the place of one frame in the batch.
+    #[cold]
+    pub fn refuse_lost(&mut self, reason: DropReason, frames: u32) {
+        let count = &mut self.parts.refused.counts[reason as usize];
+        *count = count.saturating_add(frames);
         self.parts.refused.total += 1;
     }
 }

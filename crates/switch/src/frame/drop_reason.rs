@@ -28,6 +28,8 @@ drop_reasons! {
     Oversize = "oversize",
     /// Source or receiver: a slot names a buffer that does not exist.
     BadBuffer = "bad_buffer",
+    /// Source: its device had no buffer for the frame, because the switch did not take frames as fast as they came.
+    DeviceOverrun = "device_overrun",
     /// Source: a slot's length is zero or more than a buffer.
     BadLength = "bad_length",
     /// Source: the frame contradicts its offload, or its headers do not fit into the private copy.
