@@ -4,13 +4,13 @@
 //! The modules stand on floors. A module imports modules of lower floors only (`crates/switch/tests/floors.rs` proves it).
 //!
 //! ```text
-//!  port kinds   process     tap     vhost_user     e1000       stream     xdp
+//!  port kinds   process     tap     vhost_user     e1000       stream     xdp     packet
 //!  ---------------------------------------------------------------------
 //!  protocols                        virtqueue      vfio_user
 //!  ---------------------------------------------------------------------
-//!  clients      guest       gather     front_end
+//!  clients      guest       gather     front_end   packet_socket     device_watch
 //!  ---------------------------------------------------------------------
-//!  bottom       port_io     copy       steer     netdevice
+//!  bottom       port_io     copy       steer     netdevice   socket_output
 //! ```
 //!
 //! | folder | port kind |
@@ -21,6 +21,7 @@
 //! | `e1000` | an 82540EM or 82574L for stock QEMU, served by `vfio_user` |
 //! | `stream` | frames on a Unix stream socket |
 //! | `xdp` | a network device of the host, by AF_XDP |
+//! | `packet` | a network device that the host goes on using, by a packet socket |
 //!
 //! Kinds share these modules:
 //!
@@ -32,10 +33,11 @@
 //!   the next connection, the state in reports.
 //! - `port_io`: the parts of a port.
 //! - `copy`: copies rows of frames into a client's memory.
-//! - `steer`: receive queue selection.
-//! - `netdevice`: requests to network devices.
+//! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket.
+//! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes. `netdevice`: requests to network devices.
 
 mod copy;
+mod device_watch;
 pub mod e1000;
 mod front_end;
 mod gather;
@@ -44,8 +46,11 @@ mod gather;
 #[deny(clippy::arithmetic_side_effects)]
 pub mod guest;
 mod netdevice;
+pub mod packet;
+mod packet_socket;
 mod port_io;
 pub mod process;
+mod socket_output;
 mod steer;
 pub mod stream;
 pub mod tap;

@@ -10,6 +10,7 @@ pub mod device;
 pub mod e1000;
 pub mod memory;
 mod netns;
+pub mod packet;
 pub mod process;
 mod register;
 pub mod socket;
@@ -28,10 +29,11 @@ kinds! {
     E1000 = e1000::E1000,
     Stream = stream::Stream,
     Xdp = xdp::Xdp,
+    Packet = packet::Packet,
 }
 
 /// Values of `kind` that are reserved for later versions.
-pub const RESERVED_KINDS: [&str; 2] = ["packet", "vxlan"];
+pub const RESERVED_KINDS: [&str; 1] = ["vxlan"];
 
 impl Kind {
     /// Returns the indefinite article of the kind's name.

@@ -11,7 +11,6 @@
 
 mod device;
 mod input;
-mod output;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,9 +20,9 @@ use ringway_engine::Signal;
 use ringway_switch::{Bell, CallReason, CallResult};
 
 use crate::port_io::PortIo;
+use crate::socket_output::SocketOutput;
 pub use device::Settings;
 use input::TapInput;
-use output::TapOutput;
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
 /// no such device, makes one that is removed with the port. A persistent device is used and stays.
@@ -35,7 +34,7 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let device = Arc::new(device);
     let signal = Signal::Device(device.as_fd().try_clone_to_owned()?);
     let input = TapInput::new(Arc::clone(&device))?;
-    let output = TapOutput::new(device, accepts);
+    let output = SocketOutput::new(device, accepts);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
 }
 

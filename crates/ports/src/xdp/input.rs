@@ -9,12 +9,12 @@ use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
-use super::packet::PacketSocket;
 use super::partial::partial_checksum;
 use super::program::Attached;
 use super::queue::{CHUNK, piece};
 use super::ring::{Consumer, Producer};
-use super::watch::Watch;
+use crate::device_watch::DeviceWatch;
+use crate::packet_socket::PacketSocket;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
@@ -150,13 +150,18 @@ pub(super) struct XdpInput {
     lost: u64,
     /// Collects until the kernel is asked for lost frames.
     unasked: u32,
-    watch: Watch,
+    watch: DeviceWatch,
     packets: PacketSocket,
     _attached: Attached,
 }
 
 impl XdpInput {
-    pub(super) fn new(queues: Vec<Receiver>, watch: Watch, packets: PacketSocket, attached: Attached) -> XdpInput {
+    pub(super) fn new(
+        queues: Vec<Receiver>,
+        watch: DeviceWatch,
+        packets: PacketSocket,
+        attached: Attached,
+    ) -> XdpInput {
         XdpInput { queues, turn: 0, is_lost: false, lost: 0, unasked: 0, watch, packets, _attached: attached }
     }
 }

@@ -4,20 +4,18 @@
 //! and frames to the device are copied there, once. A poller reads the receive rings in memory, as the Virtualization Polling Engine
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
-//! - `program`: which frames come to the sockets, and which the host keeps. `packet`: group frames, which the host keeps, and
-//!   promiscuity. `watch`: changes of the device.
+//! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
+//!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
 //! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
 //! - `partial`: frames of the local kernel with incomplete checksums.
 
 mod input;
 mod output;
-mod packet;
 mod partial;
 mod program;
 mod queue;
 mod ring;
 mod sending;
-mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,15 +25,15 @@ use ringway_engine::Signal;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::device_watch::DeviceWatch;
 use crate::netdevice;
+use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Receiver, XdpInput};
 use output::XdpOutput;
-use packet::PacketSocket;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 use sending::{Sending, XdpBell};
-use watch::Watch;
 
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
@@ -153,9 +151,9 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
         sockets.set(queue, opened.socket.as_fd())?;
         epoll::add(&ready, &opened.socket, EventData::new_u64(queue.into()), EventFlags::IN)?;
     }
-    let watch = Watch::new(name, device, address)?;
+    let watch = DeviceWatch::new(name, device, address)?;
     epoll::add(&ready, &watch, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
-    let packets = PacketSocket::open(device, host)?;
+    let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
     epoll::add(&ready, &packets, EventData::new_u64(u64::from(MAX_QUEUES) + 1), EventFlags::IN)?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
     let attached = Attached::new(device, &sockets, host, place)?;

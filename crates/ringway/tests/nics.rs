@@ -1,9 +1,14 @@
-//! A network device as a port of the switch, by AF_XDP. The device is one end of a veth pair; the other end is "the wire".
+//! A network device as a port of the switch, by AF_XDP or by a packet socket. The device is one end of a veth pair; the other end is "the wire".
 
 use ringway_scenes::namespace::Namespace;
 use ringway_scenes::{Daemon, until};
 use rustix::process::Signal;
 use serde_json::Value;
+
+const XDP: &str = "kind = \"xdp\"";
+/// The host keeps no frames.
+const XDP_ALONE: &str = "kind = \"xdp\"\nhost = false";
+const PACKET: &str = "kind = \"packet\"";
 
 /// The device `x0` in a namespace of its own, the wire's station 10.78.0.1 behind it, and the namespace of a TAP port with 10.78.0.2.
 struct Wire {
@@ -15,11 +20,12 @@ struct Wire {
 }
 
 impl Wire {
+    /// `keys` are those of the port `nic`.
     fn new(keys: &str) -> Self {
         let (nic, wire, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
         join(&nic, &wire);
         let daemon = Daemon::start(&format!(
-            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nkind = \"xdp\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
+            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
              [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
             nic.name, vm.name
         ));
@@ -52,7 +58,7 @@ fn stream(wire: &Wire, more: &[&str]) -> u64 {
 #[test]
 fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
     for mode in ["auto", "copy", "generic"] {
-        let wire = Wire::new(&format!("host = false\nmode = \"{mode}\""));
+        let wire = Wire::new(&format!("{XDP_ALONE}\nmode = \"{mode}\""));
         wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
         // A veth device has no zero copy.
         let got = if mode == "auto" { "copy" } else { mode };
@@ -77,8 +83,22 @@ fn a_device_without_zero_copy_refuses_it() {
 }
 
 #[test]
+fn pings_and_streams_cross_a_packet_socket() {
+    let wire = Wire::new(PACKET);
+    wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
+    for more in [&[][..], &["-R"]] {
+        assert!(stream(&wire, more) > 8_000_000, "{more:?}");
+    }
+}
+
+#[test]
 fn a_port_fails_with_its_device_and_is_back_with_it() {
-    let wire = Wire::new("host = false");
+    for kind in [XDP_ALONE, PACKET] {
+        fails_and_is_back(&Wire::new(kind));
+    }
+}
+
+fn fails_and_is_back(wire: &Wire) {
     wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
     wire.nic.ok("ip", &["link", "del", "x0"]);
     wire.daemon.until_state("nic", "failed");
@@ -90,7 +110,7 @@ fn a_port_fails_with_its_device_and_is_back_with_it() {
 
 #[test]
 fn the_host_has_its_device_back_when_the_switch_is_killed() {
-    let wire = Wire::new("host = false");
+    let wire = Wire::new(XDP_ALONE);
     wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
     wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
     assert_ne!(wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code, Some(0), "the switch has all frames");
@@ -101,7 +121,12 @@ fn the_host_has_its_device_back_when_the_switch_is_killed() {
 
 #[test]
 fn the_host_keeps_its_own_frames_and_shares_group_frames() {
-    let wire = Wire::new("");
+    for kind in [XDP, PACKET] {
+        keeps_its_own(&Wire::new(kind));
+    }
+}
+
+fn keeps_its_own(wire: &Wire) {
     wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
     // Each asks for the address of the others by broadcast: the requests come to the host and to the switch.
     wire.wire.ping(20, &["-i", "0.002", "10.78.0.3"]);
@@ -117,7 +142,12 @@ fn the_host_keeps_its_own_frames_and_shares_group_frames() {
 
 #[test]
 fn a_device_with_another_address_keeps_the_frames_for_that() {
-    let wire = Wire::new("");
+    for kind in [XDP, PACKET] {
+        has_another_address(&Wire::new(kind));
+    }
+}
+
+fn has_another_address(wire: &Wire) {
     wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
     wire.wire.ping(10, &["-i", "0.002", "10.78.0.3"]);
     wire.nic.ok("ip", &["link", "set", "x0", "address", "02:00:00:00:07:08"]);
@@ -130,7 +160,12 @@ fn a_device_with_another_address_keeps_the_frames_for_that() {
 
 #[test]
 fn frames_that_come_while_the_switch_stands_still_arrive_or_are_counted() {
-    let wire = Wire::new("host = false");
+    for kind in [XDP_ALONE, PACKET] {
+        overruns(&Wire::new(kind));
+    }
+}
+
+fn overruns(wire: &Wire) {
     wire.vm.ping(1, &["10.78.0.1"]);
     let counts = || {
         let port = wire.daemon.port("nic");
@@ -148,7 +183,12 @@ fn frames_that_come_while_the_switch_stands_still_arrive_or_are_counted() {
 
 #[test]
 fn the_device_is_promiscuous_while_it_is_a_port() {
-    let wire = Wire::new("");
+    for kind in [XDP, PACKET] {
+        is_promiscuous(&Wire::new(kind));
+    }
+}
+
+fn is_promiscuous(wire: &Wire) {
     let promiscuous = || wire.nic.ok("ip", &["-d", "link", "show", "x0"]).contains("promiscuity 1");
     assert!(promiscuous());
     wire.daemon.ok(&["port", "del", "nic"]);

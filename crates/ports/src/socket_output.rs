@@ -1,4 +1,4 @@
-//! Frames to a TAP device.
+//! Frames to a descriptor that takes a frame with its header in each write: a TAP device, or a packet socket.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Outp
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
 
-pub(super) struct TapOutput {
+pub(crate) struct SocketOutput {
     device: Arc<OwnedFd>,
     accepts: Accepts,
 }
@@ -31,8 +31,8 @@ fn touch(piece: &View<'_>) {
     }
 }
 
-impl TapOutput {
-    pub(super) fn new(device: Arc<OwnedFd>, accepts: Accepts) -> Self {
+impl SocketOutput {
+    pub(crate) fn new(device: Arc<OwnedFd>, accepts: Accepts) -> Self {
         Self { device, accepts }
     }
 
@@ -72,15 +72,16 @@ impl TapOutput {
                 // A header that the switch accepts and the kernel does not.
                 Some(libc::EINVAL) if frame.offload().is_some() => Refused::Dropped(DropReason::ReceiverDown),
                 Some(libc::EINVAL | libc::EMSGSIZE) => Refused::Dropped(DropReason::ReceiverTooSmall),
-                Some(libc::EBADFD) => Refused::Lost,
-                // EIO: the device is down.
+                // The device is gone: of a TAP device, of a packet socket.
+                Some(libc::EBADFD | libc::ENXIO | libc::ENODEV) => Refused::Lost,
+                // EIO, ENETDOWN: the device is down.
                 _ => Refused::Dropped(DropReason::ReceiverDown),
             });
         }
     }
 }
 
-impl Output for TapOutput {
+impl Output for SocketOutput {
     fn capabilities(&self) -> OutputCapabilities {
         OutputCapabilities { accepts: self.accepts, names_losses: false }
     }

@@ -1,8 +1,7 @@
-//! The port's packet socket (packet(7)): it keeps the device promiscuous, and copies group frames that the host keeps. A program in
-//! the kernel gives each frame to one receiver only, so that group frames go to the host, and come here from its stack. They are not
-//! ordered against other frames.
+//! A packet socket (packet(7)): copies of frames that arrive at a network device, which the host's stack gets, too.
 //!
-//! The kernel writes frames into a ring of slots in memory (`TPACKET_V2`), so that a poller sees them without a system call.
+//! The kernel writes frames into a ring of slots in memory (`TPACKET_V2`), so that a poller sees them without a system call. What is
+//! left to do for a frame is in a header before it (`PACKET_VNET_HDR`).
 
 use std::io;
 use std::mem::size_of;
@@ -16,9 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Slots of the ring.
 const SLOTS: usize = 256;
-/// Bytes of a slot: a jumbo frame with its header.
-const SLOT: usize = 16 * 1024;
-const BLOCK: usize = 256 * 1024;
+/// Slots of a block, which is memory that the kernel allocates together.
+const BLOCK: usize = 4;
 /// Bytes that the kernel leaves before a frame, for the tag that it has taken out.
 const RESERVED: libc::c_int = 64;
 
@@ -38,19 +36,62 @@ mod slot {
     pub(super) const TAG_KIND_VALID: u32 = 1 << 6;
 }
 
+/// Which frames come to the socket. None that the host sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// None: the device is promiscuous, and that is all.
+    Nothing,
+    /// Group frames.
+    Group,
+    /// Frames that are not for the host alone: group frames, and unicast to other addresses than the device's own.
+    NotOurs,
+}
+
+impl Wanted {
+    /// Bytes of a slot: with GRO the host's stack joins frames to up to 64 KiB. It joins no group frames.
+    fn slot_bytes(self) -> usize {
+        match self {
+            Wanted::Nothing | Wanted::Group => 16 * 1024,
+            Wanted::NotOurs => 66 * 1024,
+        }
+    }
+
+    /// Returns the filter (Documentation/networking/filter.rst).
+    fn filter(self) -> [libc::sock_filter; 4] {
+        let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        // The offset of ancillary data, and that of the kind of the packet (`SKF_AD_OFF`, `SKF_AD_PKTTYPE`).
+        let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+        let (load, equal, bits) =
+            (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_JMP | libc::BPF_JSET);
+        match self {
+            Wanted::Nothing | Wanted::Group => {
+                // The lowest bit of a group address's first byte is set.
+                [instruction(load, 0, 0, 0), instruction(bits, 0, 1, 1), TAKE, DROP]
+            }
+            Wanted::NotOurs => {
+                [instruction(load, 0, 0, kind), instruction(equal, 1, 0, u32::from(libc::PACKET_HOST)), TAKE, DROP]
+            }
+        }
+    }
+}
+
+const TAKE: libc::sock_filter = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: u32::MAX };
+const DROP: libc::sock_filter = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: 0 };
+
 /// A frame in a slot.
 struct Arrived<'m> {
     frame: View<'m>,
     offload: Option<Offload>,
 }
 
-pub(super) struct PacketSocket {
+pub(crate) struct PacketSocket {
     socket: OwnedFd,
     ring: Option<Ring>,
 }
 
 struct Ring {
     memory: Arc<Mapping>,
+    slot_bytes: usize,
     /// The slot that is filled next.
     next: usize,
     /// Slots that were taken, and that the kernel does not have yet.
@@ -58,8 +99,8 @@ struct Ring {
 }
 
 impl PacketSocket {
-    /// Makes the device promiscuous while this exists. With `group`, group frames that arrive at the device come here.
-    pub(super) fn open(device: u32, group: bool) -> io::Result<PacketSocket> {
+    /// Makes the device promiscuous while this exists.
+    pub(crate) fn open(device: u32, wanted: Wanted) -> io::Result<PacketSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol no frame comes before `bind`.
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
@@ -70,22 +111,22 @@ impl PacketSocket {
             mr_address: [0; 8],
         };
         set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
-        let ring = if group { Some(Ring::open(&socket, device)?) } else { None };
+        let ring = if wanted == Wanted::Nothing { None } else { Some(Ring::open(&socket, device, wanted)?) };
         Ok(PacketSocket { socket, ring })
     }
 
     /// Returns true if there are frames.
     #[inline]
-    pub(super) fn has_frames(&self) -> bool {
+    pub(crate) fn has_frames(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.status(0) & slot::USER != 0)
     }
 
     /// Takes frames.
-    pub(super) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
+    pub(crate) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
         let Some(ring) = &mut self.ring else { return };
         let mut taken = 0;
         while batch.room() > 0 && taken < SLOTS && ring.status(taken) & slot::USER != 0 {
-            match read(&ring.memory, (ring.next + taken) % SLOTS * SLOT) {
+            match read(&ring.memory, ring.start(taken), ring.slot_bytes) {
                 Ok(Arrived { frame, offload: None }) => batch.push(frame, frame.len()),
                 Ok(Arrived { frame, offload: Some(offload) }) => batch.push_offloaded(frame, frame.len(), offload),
                 Err(reason) => batch.refuse(reason),
@@ -96,7 +137,7 @@ impl PacketSocket {
     }
 
     /// Drops up to `most` frames unread.
-    pub(super) fn discard(&mut self, most: u64, discarded: &mut Discarded) {
+    pub(crate) fn discard(&mut self, most: u64, discarded: &mut Discarded) {
         let Some(ring) = &mut self.ring else { return };
         while discarded.frames < most && ring.taken < SLOTS && ring.status(ring.taken) & slot::USER != 0 {
             discarded.bytes += u64::from(ring.word(ring.taken, slot::LEN).load(Ordering::Relaxed));
@@ -106,8 +147,8 @@ impl PacketSocket {
         self.release();
     }
 
-    /// Returns how many group frames were lost since this was last called: those for which the ring had no slot.
-    pub(super) fn take_lost(&self) -> u64 {
+    /// Returns how many frames were lost since this was last called: those for which the ring had no slot.
+    pub(crate) fn take_lost(&self) -> u64 {
         if self.ring.is_none() {
             return 0;
         }
@@ -122,7 +163,7 @@ impl PacketSocket {
     }
 
     /// Gives the taken slots back to the kernel.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         for slot in 0..ring.taken {
             ring.word(slot, slot::STATUS).store(slot::KERNEL, Ordering::Release);
@@ -138,37 +179,37 @@ impl AsFd for PacketSocket {
 }
 
 impl Ring {
-    fn open(socket: &OwnedFd, device: u32) -> io::Result<Ring> {
+    fn open(socket: &OwnedFd, device: u32, wanted: Wanted) -> io::Result<Ring> {
         set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
         set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
         set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
-        // Not frames that the host sends, and of those that arrive only group frames: the lowest bit of the first byte is set.
         set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
-        let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-        let mut group = [
-            instruction((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, 0),
-            instruction((libc::BPF_JMP | libc::BPF_JSET) as u16, 0, 1, 1),
-            instruction(libc::BPF_RET as u16, 0, 0, u32::MAX),
-            instruction(libc::BPF_RET as u16, 0, 0, 0),
-        ];
-        let filter = libc::sock_fprog { len: group.len() as u16, filter: group.as_mut_ptr() };
+        let mut instructions = wanted.filter();
+        let filter = libc::sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };
         set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        let slot_bytes = wanted.slot_bytes();
         let request = libc::tpacket_req {
-            tp_block_size: BLOCK as u32,
-            tp_block_nr: (SLOTS * SLOT / BLOCK) as u32,
-            tp_frame_size: SLOT as u32,
+            tp_block_size: (BLOCK * slot_bytes) as u32,
+            tp_block_nr: (SLOTS / BLOCK) as u32,
+            tp_frame_size: slot_bytes as u32,
             tp_frame_nr: SLOTS as u32,
         };
         set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
-        let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * SLOT)?);
+        let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
         bind(socket, device)?;
-        Ok(Ring { memory, next: 0, taken: 0 })
+        Ok(Ring { memory, slot_bytes, next: 0, taken: 0 })
+    }
+
+    /// Returns where the slot begins that is `ahead` slots behind the next one.
+    #[inline]
+    fn start(&self, ahead: usize) -> usize {
+        (self.next + ahead) % SLOTS * self.slot_bytes
     }
 
     /// Returns a word of the slot that is `ahead` slots behind the next one.
     #[inline]
     fn word(&self, ahead: usize, at: usize) -> &AtomicU32 {
-        word(&self.memory, (self.next + ahead) % SLOTS * SLOT + at)
+        word(&self.memory, self.start(ahead) + at)
     }
 
     #[inline]
@@ -184,15 +225,15 @@ fn word(memory: &Mapping, at: usize) -> &AtomicU32 {
     word.expect("slots and words are aligned, and in the ring")
 }
 
-/// Returns the frame in the slot that begins at `at`.
-fn read(memory: &Mapping, at: usize) -> Result<Arrived<'_>, DropReason> {
+/// Returns the frame in the slot of `bytes` bytes that begins at `at`.
+fn read(memory: &Mapping, at: usize, bytes: usize) -> Result<Arrived<'_>, DropReason> {
     let load = |offset| word(memory, at + offset).load(Ordering::Relaxed);
     let (status, len, taken) = (load(slot::STATUS), load(slot::LEN) as usize, load(slot::TAKEN) as usize);
     if taken < len {
         return Err(DropReason::Oversize);
     }
     let start = (load(slot::OFFSETS) & 0xffff) as usize;
-    let whole = memory.view(at, SLOT).ok_or(DropReason::BadBuffer)?;
+    let whole = memory.view(at, bytes).ok_or(DropReason::BadBuffer)?;
     let found = || Some((whole.sub(start.checked_sub(Offload::BYTES)?, Offload::BYTES)?, whole.sub(start, len)?));
     let (header, frame) = found().filter(|_| start >= slot::BYTES + 16).ok_or(DropReason::BadBuffer)?;
     let mut offload = [0; Offload::BYTES];

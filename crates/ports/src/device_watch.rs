@@ -1,5 +1,5 @@
-//! Watches the port's device. A socket of a device that goes reports nothing by itself: the events of all devices of the namespace say
-//! when to look (rtnetlink(7)).
+//! Watches a port's network device. A socket of a device that goes need not report that: the events of all devices of the namespace
+//! say when to look (rtnetlink(7)).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ const DEVICES: u32 = 1;
 const MOST: usize = 64;
 
 /// The device, as it was when the port was opened. Readable after an event.
-pub(super) struct Watch {
+pub(crate) struct DeviceWatch {
     events: OwnedFd,
     /// For requests in the device's namespace.
     requests: OwnedFd,
@@ -25,18 +25,18 @@ pub(super) struct Watch {
     identity: (u32, [u8; 6]),
 }
 
-impl Watch {
+impl DeviceWatch {
     /// Watches the device of this name, in the network namespace of the calling thread.
-    pub(super) fn new(name: &str, device: u32, address: [u8; 6]) -> io::Result<Self> {
+    pub(crate) fn new(name: &str, device: u32, address: [u8; 6]) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Protocol 0 is `NETLINK_ROUTE`.
         let events = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&events, &SocketAddrNetlink::new(0, DEVICES))?;
-        Ok(Watch { events, requests: netdevice::socket()?, name: name.to_owned(), identity: (device, address) })
+        Ok(DeviceWatch { events, requests: netdevice::socket()?, name: name.to_owned(), identity: (device, address) })
     }
 
     /// Returns true if the device is gone or renamed, or has another address. Looks only after an event.
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         let socket = self.requests.as_fd();
         let identity = || {
             let address = netdevice::address(&self.name, socket).ok()??;
@@ -59,7 +59,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for DeviceWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
