@@ -149,7 +149,7 @@ const CASES: &[(&str, &[&str])] = &[
         &[
             "r.toml:1:7: key \"port.p.switch\": missing; name the switch this port is on: switch = \"NAME\"",
             "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\", \"vhost-user\", \
-            \"e1000\", \"stream\" or \"xdp\"",
+            \"e1000\", \"stream\", \"xdp\" or \"packet\"",
         ],
     ),
     (
@@ -163,17 +163,17 @@ const CASES: &[(&str, &[&str])] = &[
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"vxlan\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
         &["r.toml:3:8: key \"port.p.kind\": \"vxlan\" is not available in this version; write \"process\", \"tap\", \
-            \"vhost-user\", \"e1000\", \"stream\" or \"xdp\""],
+            \"vhost-user\", \"e1000\", \"stream\", \"xdp\" or \"packet\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tun\"\n",
         &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\", \"vhost-user\", \
-            \"e1000\", \"stream\" or \"xdp\""],
+            \"e1000\", \"stream\", \"xdp\" or \"packet\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"vhost_user\"\n",
         &["r.toml:3:8: key \"port.p.kind\": unknown value \"vhost_user\"; did you mean \"vhost-user\"? (\"process\", \
-            \"tap\", \"vhost-user\", \"e1000\", \"stream\" or \"xdp\" can be used)"],
+            \"tap\", \"vhost-user\", \"e1000\", \"stream\", \"xdp\" or \"packet\" can be used)"],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\n",
@@ -280,7 +280,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:6:10: key \"port.p.queues\": 9 is out of range; write a whole number from 1 to 8",
             "r.toml:7:7: key \"port.p.mtu\": 67 is out of range; write a whole number from 68 to 65513",
             "r.toml:8:11: key \"port.p.offload\": expected true or false, found 1",
-            "r.toml:9:1: key \"port.p.device\": a vhost-user port has no device; leave it out, or write kind = \"tap\" or \"xdp\"",
+            "r.toml:9:1: key \"port.p.device\": a vhost-user port has no device; leave it out, or write kind = \"tap\", \"xdp\" or \"packet\"",
         ],
     ),
     (
@@ -420,7 +420,7 @@ const CASES: &[(&str, &[&str])] = &[
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ndevice = \"tap0\"\n",
         &[
-            "r.toml:4:1: key \"port.p.device\": a process port has no device; leave it out, or write kind = \"tap\" or \"xdp\"",
+            "r.toml:4:1: key \"port.p.device\": a process port has no device; leave it out, or write kind = \"tap\", \"xdp\" or \"packet\"",
         ],
     ),
     (

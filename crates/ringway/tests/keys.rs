@@ -66,7 +66,7 @@ fn help_lists_the_keys_that_can_be_given_with_what_they_mean() {
     for line in [
         "  weight=1..64",
         "  ingress.rate=RATE",
-        "Of tap, xdp ports:",
+        "Of tap, xdp, packet ports:",
         "  device=NAME",
         "Of e1000 ports:",
         "  link=up|down",
