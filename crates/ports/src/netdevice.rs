@@ -28,9 +28,16 @@ pub(crate) fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[
     Ok((address.sa_family == libc::ARPHRD_ETHER).then_some(bytes))
 }
 
+/// Makes a request of ethtool (`include/uapi/linux/ethtool.h`): `command` is the structure of that command.
+fn ethtool<T>(name: &str, socket: BorrowedFd<'_>, command: &mut T) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
+    ioctl(socket, libc::SIOCETHTOOL, &mut request)
+}
+
 /// Returns the name of a device's driver.
 pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
-    /// `struct ethtool_drvinfo` (`include/uapi/linux/ethtool.h`).
+    /// `struct ethtool_drvinfo`.
     #[repr(C)]
     struct DriverInfo {
         command: u32,
@@ -39,12 +46,30 @@ pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
     }
     const GET_DRIVER_INFO: u32 = 3;
     let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], others: [0; 160] };
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = (&raw mut info).cast();
-    // `info` has the bytes that this command writes, and outlives the call.
-    ioctl(socket, libc::SIOCETHTOOL, &mut request)?;
+    ethtool(name, socket, &mut info)?;
     let name = info.driver.split(|&byte| byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Sets whether a device takes the VLAN tags out of received frames. Returns the former setting.
+pub(crate) fn set_tag_removal(name: &str, socket: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
+    /// `struct ethtool_value`.
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        flags: u32,
+    }
+    const GET_FLAGS: u32 = 0x25;
+    const SET_FLAGS: u32 = 0x26;
+    const RECEIVE_VLAN: u32 = 1 << 8;
+    let mut value = Value { command: GET_FLAGS, flags: 0 };
+    ethtool(name, socket, &mut value)?;
+    let before = value.flags & RECEIVE_VLAN != 0;
+    if before != on {
+        let flags = if on { value.flags | RECEIVE_VLAN } else { value.flags & !RECEIVE_VLAN };
+        ethtool(name, socket, &mut Value { command: SET_FLAGS, flags })?;
+    }
+    Ok(before)
 }
 
 /// Brings a device up. Leaves it down if this user may not.

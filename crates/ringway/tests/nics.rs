@@ -182,6 +182,15 @@ fn overruns(wire: &Wire) {
 }
 
 #[test]
+fn the_device_leaves_vlan_tags_in_frames_while_it_is_an_xdp_port() {
+    let wire = Wire::new(XDP);
+    let takes_out = || wire.nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
+    assert!(!takes_out());
+    wire.daemon.ok(&["port", "del", "nic"]);
+    until("the device is as before", takes_out);
+}
+
+#[test]
 fn the_device_is_promiscuous_while_it_is_a_port() {
     for kind in [XDP, PACKET] {
         is_promiscuous(&Wire::new(kind));

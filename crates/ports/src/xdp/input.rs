@@ -13,6 +13,7 @@ use super::partial::partial_checksum;
 use super::program::Attached;
 use super::queue::{CHUNK, piece};
 use super::ring::{Consumer, Producer};
+use super::tags::Tags;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::PacketSocket;
 
@@ -139,6 +140,12 @@ impl Receiver {
     }
 }
 
+/// What the port has changed of its device.
+pub(super) struct Held {
+    pub(super) _attached: Attached,
+    pub(super) _tags: Tags,
+}
+
 /// The input of an XDP port: a round takes frames of each queue in turn.
 pub(super) struct XdpInput {
     queues: Vec<Receiver>,
@@ -152,17 +159,12 @@ pub(super) struct XdpInput {
     unasked: u32,
     watch: DeviceWatch,
     packets: PacketSocket,
-    _attached: Attached,
+    _held: Held,
 }
 
 impl XdpInput {
-    pub(super) fn new(
-        queues: Vec<Receiver>,
-        watch: DeviceWatch,
-        packets: PacketSocket,
-        attached: Attached,
-    ) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unasked: 0, watch, packets, _attached: attached }
+    pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
+        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unasked: 0, watch, packets, _held: held }
     }
 }
 

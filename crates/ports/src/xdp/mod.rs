@@ -7,7 +7,7 @@
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
 //! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
-//! - `partial`: frames of the local kernel with incomplete checksums.
+//! - `tags`: the device leaves VLAN tags in frames. `partial`: frames of the local kernel with incomplete checksums.
 
 mod input;
 mod output;
@@ -16,6 +16,7 @@ mod program;
 mod queue;
 mod ring;
 mod sending;
+mod tags;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,11 +30,12 @@ use crate::device_watch::DeviceWatch;
 use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
-use input::{Receiver, XdpInput};
+use input::{Held, Receiver, XdpInput};
 use output::XdpOutput;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 use sending::{Sending, XdpBell};
+use tags::Tags;
 
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
@@ -157,7 +159,8 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     epoll::add(&ready, &packets, EventData::new_u64(u64::from(MAX_QUEUES) + 1), EventFlags::IN)?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
     let attached = Attached::new(device, &sockets, host, place)?;
-    let input = |receivers| XdpInput::new(receivers, watch, packets, attached);
+    let tags = Tags::keep(name)?;
+    let input = |receivers| XdpInput::new(receivers, watch, packets, Held { _attached: attached, _tags: tags });
     Ok(sides(queues, is_local, ready, input))
 }
 
