@@ -1,7 +1,10 @@
 //! A network device as a port of the switch, by AF_XDP or by a packet socket. The device is one end of a veth pair; the other end is "the wire".
 
-use ringway_scenes::namespace::Namespace;
-use ringway_scenes::{Daemon, until};
+use std::time::Duration;
+
+use ringway_scenes::namespace::{Namespace, frames};
+use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
+use ringway_traffic::pcap::Recorder;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -68,6 +71,62 @@ fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
         for more in [&[][..], &["-R"]] {
             assert!(stream(&wire, more) > 8_000_000, "{mode} {more:?}");
         }
+    }
+}
+
+/// Frames of all lengths up to `longest`, without and with VLAN tags, of protocols that nobody knows.
+fn odd_frames(longest: usize) -> Vec<Vec<u8>> {
+    let kinds: [&[u8]; 4] =
+        [&[0x88, 0xb5], &[0x81, 0, 0x20, 7, 0x88, 0xb5], &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 3, 8, 0], &[8, 0]];
+    let lens = [60, 61, 64, 127, 128, 129, 590, 1513, 1514, 1793, 2049, 4000, 8999, 9014];
+    let frame = |kind: &[u8], len: usize| {
+        let mut frame = vec![2, 0, 0, 0, 0, 0xc, 2, 0, 0, 0, 0, 0xa];
+        frame.extend(kind);
+        frame.extend((frame.len()..len).map(|at| (at * 7) as u8));
+        frame
+    };
+    let of_len = |len: usize| kinds.iter().map(move |kind| frame(kind, len));
+    lens.into_iter().filter(|&len| len <= longest).flat_map(of_len).collect()
+}
+
+#[test]
+fn odd_frames_cross_byte_for_byte_in_both_directions() {
+    for (keys, mtu) in
+        [(XDP_ALONE, 1500), (PACKET, 1500), (PACKET, 9000), (&*format!("{XDP_ALONE}\nmode = \"generic\""), 9000)]
+    {
+        let wire = Wire::new(keys);
+        if mtu > 1500 {
+            wire.wire.ok("ip", &["link", "set", "w0", "mtu", "9000"]);
+            wire.nic.ok("ip", &["link", "set", "x0", "mtu", "9000"]);
+        }
+        let sent = odd_frames(mtu + 14);
+        let dir = tempfile::tempdir().unwrap();
+        let [sample, written] = ["sample.pcap", "written.pcap"].map(|name| dir.path().join(name));
+        let mut recorder = Recorder::create(&sample, 65_536).unwrap();
+        for frame in &sent {
+            recorder.write(Duration::ZERO, frame).unwrap();
+        }
+        recorder.flush().unwrap();
+        let mut client = wire.daemon.attach("lan0:c").unwrap();
+        wire.wire.ok("tcpreplay", &["--pps=2000", "-i", "w0", sample.to_str().unwrap()]);
+        for frame in &sent {
+            let mut got = receive(&mut client, PATIENCE).expect("a frame");
+            // Frames of others: neighbour discovery, for instance.
+            while got[6..12] != frame[6..12] {
+                got = receive(&mut client, PATIENCE).expect("a frame");
+            }
+            assert!(got == *frame, "{keys} {mtu}: {} bytes became {}", frame.len(), got.len());
+        }
+        let count = sent.len().to_string();
+        let filter = "ether src 02:00:00:00:00:0c";
+        let args = ["-Z", "root", "-n", "-i", "w0", "-c", &count, "-w", written.to_str().unwrap(), filter];
+        let capture = wire.wire.start("tcpdump", &args, "listening on");
+        let back: Vec<Vec<u8>> = sent.iter().map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat()).collect();
+        for frame in &back {
+            send(&mut client, frame);
+        }
+        capture.finish();
+        assert!(frames(&written) == back, "{keys} {mtu}: the frames differ");
     }
 }
 
