@@ -142,6 +142,22 @@ fn a_device_without_zero_copy_refuses_it() {
 }
 
 #[test]
+fn a_device_that_another_switch_has_is_refused_until_that_lets_it_go() {
+    let wire = Wire::new(XDP_ALONE);
+    let other = Daemon::start("[switch.lan0]\n");
+    let netns = format!("netns={}", wire.nic.name);
+    let add = ["port", "add", "nic", "switch=lan0", "kind=xdp", "device=x0", &netns, "host=false"];
+    let said = other.ringway(&add);
+    assert!(said.code != Some(0) && said.err.contains("it has another XDP program"), "{} {}", said.out, said.err);
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+    wire.daemon.ok(&["port", "del", "nic"]);
+    until("the device is free", || other.ringway(&add).code == Some(0));
+    other.ok(&["port", "del", "nic"]);
+    until("the device is free", || wire.daemon.ringway(&add).code == Some(0));
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+}
+
+#[test]
 fn pings_and_streams_cross_a_packet_socket() {
     let wire = Wire::new(PACKET);
     wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
