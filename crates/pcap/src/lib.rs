@@ -34,6 +34,7 @@ mod forward;
 pub mod fuzzing;
 mod handle;
 mod http;
+mod lock;
 mod pcapng;
 mod real;
 mod receiver;
