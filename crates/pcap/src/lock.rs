@@ -5,7 +5,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
 
 /// The number of the next thread that asks for a lock.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -62,6 +66,10 @@ pub enum Busy {
 pub struct Lock<T> {
     /// The number of the thread that has it; 0: none.
     holder: AtomicU64,
+    /// Threads that sleep for it.
+    sleepers: AtomicU32,
+    /// Number of releases of which a sleeper is told.
+    releases: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -70,7 +78,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        Lock { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
+        let (sleepers, releases) = (AtomicU32::new(0), AtomicU32::new(0));
+        Lock { holder: AtomicU64::new(0), sleepers, releases, value: UnsafeCell::new(value) }
     }
 
     /// Returns the value if no thread has it.
@@ -83,6 +92,24 @@ impl<T> Lock<T> {
             Err(holder) if holder < FIRST.load(Ordering::Relaxed) => Err(Busy::Inherited),
             Err(_) => Err(Busy::Held),
         }
+    }
+
+    /// Sleeps until the lock may be free, for at most `longest`. One of those that sleep is told of a release, and has to try.
+    pub fn sleep(&self, longest: Duration) {
+        // In one order with the release: either this thread sees it, or the holder sees a sleeper.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let seen = self.releases.load(Ordering::SeqCst);
+        if self.holder.load(Ordering::SeqCst) != 0 {
+            let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+            let _ = futex::wait(&self.releases, futex::Flags::PRIVATE, seen, Some(&longest));
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        self.releases.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&self.releases, futex::Flags::PRIVATE, 1);
     }
 
     /// The place of the value.
@@ -116,7 +143,10 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.holder.store(0, Ordering::Release);
+        self.0.holder.swap(0, Ordering::SeqCst);
+        if self.0.sleepers.load(Ordering::SeqCst) > 0 {
+            self.0.wake_one();
+        }
     }
 }
 
@@ -141,5 +171,28 @@ mod tests {
         let _of_child = of_child.try_lock().unwrap();
         assert_eq!(of_child.try_lock().err(), Some(Busy::Interrupted));
         assert_eq!(*guard, 2);
+    }
+
+    #[test]
+    fn every_thread_that_sleeps_for_a_lock_gets_it() {
+        const TIMES: u32 = 20_000;
+        static LOCK: Lock<u32> = Lock::new(0);
+        let count = || {
+            for _ in 0..TIMES {
+                loop {
+                    if let Ok(mut value) = LOCK.try_lock() {
+                        *value += 1;
+                        // The others find it locked.
+                        std::thread::yield_now();
+                        break;
+                    }
+                    // No time ends this sleep.
+                    LOCK.sleep(Duration::from_secs(1 << 30));
+                }
+            }
+        };
+        let threads = [(); 4].map(|()| std::thread::spawn(count));
+        ringway_testing::until("all threads have had the lock", || threads.iter().all(|thread| thread.is_finished()));
+        assert_eq!(*LOCK.try_lock().unwrap(), 4 * TIMES);
     }
 }

@@ -27,14 +27,12 @@ const ENDED_EVERY: u32 = 64;
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 /// How often a sender looks for the end of another one that does not wait.
 const LOOKS: u32 = 100;
-/// Shortest and longest pause of a sender while another one waits, in nanoseconds.
-const PAUSE: [i64; 2] = [50_000, 1_000_000];
 /// Shortest and longest frame that can be sent.
 const FRAME: std::ops::RangeInclusive<usize> = 14..=65_535;
 /// Longest wait at the end of a handle for the switch to take what was sent.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
-/// Pause of that wait between two looks, in nanoseconds.
-const LOOK_AGAIN: i64 = 50_000;
+/// How often that wait looks.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// Why a frame was not sent. Refusals that a signal handler gets need no memory.
 pub type Refusal = Cow<'static, str>;
@@ -62,7 +60,7 @@ fn await_sender<'a>(
     wait: &mut Wait,
     shared: &Shared,
 ) -> Result<Guard<'a, Sender>, Refusal> {
-    let (mut looks, mut pauses) = (0, PAUSE[0]);
+    let mut looks = 0;
     loop {
         match busy {
             Busy::Interrupted => return Err("send: the signal handler has interrupted a send by this handle".into()),
@@ -72,22 +70,14 @@ fn await_sender<'a>(
                 std::hint::spin_loop();
             }
             Busy::Held if shared.nonblocking.load(Ordering::Relaxed) => return Err(RING_FULL.into()),
-            Busy::Held => {
-                wait.left(&shared.breaker)?;
-                pause(pauses);
-                pauses = PAUSE[1].min(2 * pauses);
-            }
+            // What ends the wait of the other one ends this one.
+            Busy::Held => sender.sleep(wait.left(&shared.breaker)?),
         }
         match sender.try_lock() {
             Ok(sender) => return Ok(sender),
             Err(why) => busy = why,
         }
     }
-}
-
-/// Pauses for so many nanoseconds. Not by libc's sleep, in which `pthread_cancel` would end the thread.
-fn pause(nanoseconds: i64) {
-    let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: nanoseconds });
 }
 
 /// The wait of one send, which begins when it is first asked how long it may last.
@@ -188,7 +178,8 @@ impl Drop for Sender {
         let all = self.ring.slots() - 1;
         let deadline = Instant::now() + TAKEN_WITHIN;
         while self.ring.room() < all && Instant::now() < deadline && self.port.ended().is_none() {
-            pause(LOOK_AGAIN);
+            // Not libc's sleep, in which `pthread_cancel` would end the thread.
+            let _ = rustix::thread::nanosleep(&LOOK_AGAIN);
         }
     }
 }
