@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsIndex, TypeAlias
@@ -40,7 +41,10 @@ def _batch(frames: Frame | Iterable[Frame]) -> Buffer | tuple[Buffer, Offload | 
 
 def _pair(part: tuple[SupportsIndex, SupportsIndex]) -> tuple[int, int]:
     """The start and the end of a frame."""
-    start, end = (place.__index__() for place in part)
+    try:
+        start, end = map(operator.index, part)
+    except (TypeError, ValueError):
+        raise TypeError(f"a part is a pair of a frame's start and end in the area, not {part!r}") from None
     if min(start, end) < 0:
         raise ValueError(f"the part ({start}, {end}) is not in the area: places are counted from its start")
     return start, end
@@ -68,7 +72,7 @@ class Port(Iterator[memoryview], AsyncIterator[memoryview]):
     With `offload`, frames may leave checksums and segmentation to their receiver, in both directions.
 
     With `memory`, the port's buffers are in a `Memory` of this program: `send_from` sends from it without a copy, and received frames
-    are in it. A port that is refused leaves the memory as it was.
+    are in it. A port that is refused leaves the memory as it was, unless the switch has asked for the memory already.
 
     Raises `AttachError` when the port cannot be had.
 

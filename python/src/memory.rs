@@ -28,8 +28,9 @@ use crate::fork::Process;
 /// two from 1 to 64; the memory has less than 2**32 units. Its first two units are reserved.
 ///
 /// A port takes a part of the memory for the buffers of its slots and its spare buffers: `buffer_size` bytes for each. What was taken
-/// stays taken. Several ports of this process may use a memory; the switch refuses one that a port of another process uses. The memory
-/// exists as long as this object, a port or an area that use it. It belongs to the process that made it, like a port.
+/// stays taken. Several ports of this process may use a memory; the switch refuses one that a port of another process uses. Two objects
+/// with the same file do not know of each other and give the same parts away. The memory exists as long as this object, a port or an
+/// area that use it. It belongs to the process that made it, like a port.
 #[pyclass(frozen, module = "ringway")]
 pub(crate) struct Memory {
     size: usize,

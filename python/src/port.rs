@@ -603,9 +603,7 @@ impl Port {
     /// Why the switch has ended the port, or `None`.
     #[getter]
     fn ended(&self) -> Option<String> {
-        let mut state = self.state();
-        // A child would take the reason away from the process that made the port.
-        if self.is_inherited() { state.ended.clone() } else { state.ended() }
+        self.state().ended()
     }
 
     #[getter]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 from collections.abc import Callable
@@ -93,6 +94,14 @@ class Scene(unittest.TestCase):
         while not holds():
             self.assertLess(time.monotonic(), end, f"not within {LIMIT} s: {what}")
             time.sleep(0.005)
+
+
+def sleeps(thread: threading.Thread) -> bool:
+    """Whether a thread sleeps for its port."""
+    task = f"/proc/self/task/{thread.native_id}"
+    with open(f"{task}/stat") as stat, open(f"{task}/wchan") as wchan:
+        # A thread that waits for the interpreter's lock sleeps, too, elsewhere. Some kernels do not tell where.
+        return ") S " in stat.read() and wchan.read() in ("do_epoll_wait", "ep_poll", "0")
 
 
 def frame(number: int = 0, length: int = 60) -> bytes:

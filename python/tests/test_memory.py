@@ -7,7 +7,7 @@ import os
 import threading
 
 import ringway
-from scene import LIMIT, Scene, collect, frame, number_of
+from scene import LIMIT, Scene, collect, frame, number_of, sleeps
 
 SMALL = {"tx_slots": 16, "rx_slots": 16, "buffer_size": 2048, "spare_buffers": 0}
 ONE_PORT = 32 * 2048
@@ -63,8 +63,10 @@ class Sending(Scene):
         self.assertFalse(a.wait_sent(timeout=0.01))
         # A thread that waits is woken when the last one has been taken, not before.
         waited: list[bool] = []
-        waiter = threading.Thread(target=lambda: waited.append(a.wait_sent(LIMIT)))
+        waiter = threading.Thread(target=lambda: waited.append(a.wait_sent(None)), daemon=True)
         waiter.start()
+        self.until(lambda: sleeps(waiter), "the thread sleeps")
+        self.assertEqual(waited, [])
         ringway.Client().set_port(a.name, ingress={"rate": "10Gbit", "on_excess": "wait"})
         waiter.join(LIMIT)
         self.assertEqual(waited, [True])
@@ -147,9 +149,11 @@ class Refusals(Scene):
                 port.send_from(area, (0, 60))
         with self.assertRaisesRegex(IndexError, "ring 1 .* has 1 transmit rings"):
             a.send_from(memory.take(60), ring=1)
-        for parts in (7, [7], [(1, 2, 3)], "ab", [("a", "b")]):
-            with self.assertRaises((TypeError, ValueError, AttributeError)):
+        for parts in ([7], [(1, 2, 3)], [(1,)], "ab", [("a", "b")], ("a", 60), (0, None), (0.0, 60.0)):
+            with self.assertRaisesRegex(TypeError, "a part is a pair of a frame's start and end"):
                 a.send_from(area, parts)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(TypeError, "not iterable"):
+            a.send_from(area, 7)  # type: ignore[arg-type]
 
     def test_bytes_are_given_away_once(self) -> None:
         memory = ringway.Memory(1 << 16, unit=64)
@@ -230,8 +234,9 @@ class Ends(Scene):
                 except (ringway.PortEnded, ValueError) as error:
                     raised.append(error)
 
-            waiter = threading.Thread(target=wait)
+            waiter = threading.Thread(target=wait, daemon=True)
             waiter.start()
+            self.until(lambda waiter=waiter: sleeps(waiter), "the thread sleeps")  # type: ignore[misc]
             if name == "closed":
                 port.close()
             else:

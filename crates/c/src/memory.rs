@@ -124,8 +124,8 @@ pub unsafe extern "C" fn ringway_area_free(area: *mut Area) {
 }
 
 /// Attaches like ringway_attach(), with the port's buffers in `memory` instead of in memory of the switch. The port takes a part of the
-/// memory for the buffers of its slots; RINGWAY_E_MEMORY if there is no room for them. After RINGWAY_E_REFUSED and
-/// RINGWAY_E_UNREACHABLE the memory is as before. Ports of one process may share a memory.
+/// memory for the buffers of its slots; RINGWAY_E_MEMORY if there is no room for them. After an error the memory is as before, unless the
+/// switch has asked for it: then the part stays taken, as the switch may have used it. Ports of one process may share a memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_attach_with_memory(
     socket: *const c_char,

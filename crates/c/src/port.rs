@@ -16,8 +16,6 @@ const DEFAULT_SOCKET: &str = "/run/ringway/attach.sock";
 /// A process port. ringway_attach() makes it, ringway_detach() ends it.
 pub struct Port {
     port: ringway_client::Port,
-    /// Why the switch has ended the port, once that is known: the switch says it once.
-    ended: Option<String>,
     /// The rings, which `port` owns. Threads use rings at the same time, so nothing here is made a reference for that.
     tx: *mut TxRing,
     tx_rings: u32,
@@ -187,7 +185,7 @@ impl Port {
         let mut port = attached.map_err(|error| (code(&error), error.to_string()))?;
         let (tx, tx_rings) = (port.tx_rings().as_mut_ptr(), port.tx_rings().len() as u32);
         let (rx, rx_rings) = (port.rx_rings().as_mut_ptr(), port.rx_rings().len() as u32);
-        Ok(Box::new(Port { port, ended: None, tx, tx_rings, rx, rx_rings }))
+        Ok(Box::new(Port { port, tx, tx_rings, rx, rx_rings }))
     }
 
     /// Returns a transmit ring.
@@ -220,14 +218,6 @@ impl Port {
         unsafe { port.as_mut() }
     }
 
-    /// Keeps and returns the reason for which the switch has ended the port.
-    fn end(&mut self) -> Option<&str> {
-        if self.ended.is_none() {
-            self.ended = self.port.ended();
-        }
-        self.ended.as_deref()
-    }
-
     fn wait(
         &mut self,
         timeout_ns: i64,
@@ -237,10 +227,7 @@ impl Port {
         match wait(&mut self.port, timeout) {
             Ok(ready) => ready.into(),
             // While there is something to take, a port that has ended counts as ready.
-            Err(AttachError::Refused(reason)) => {
-                self.ended.get_or_insert(reason);
-                RINGWAY_E_ENDED
-            }
+            Err(AttachError::Refused(_)) => RINGWAY_E_ENDED,
             Err(error) => code(&error),
         }
     }
@@ -351,8 +338,8 @@ pub unsafe extern "C" fn ringway_clear_call(port: *mut Port) -> c_int {
 pub unsafe extern "C" fn ringway_ended(port: *mut Port, text: *mut c_char, text_size: usize) -> c_int {
     // SAFETY: the caller's port.
     let Some(port) = (unsafe { Port::whole(port) }) else { return RINGWAY_E_ARGUMENT };
-    let Some(reason) = port.end() else { return 0 };
+    let Some(reason) = port.port.ended() else { return 0 };
     // SAFETY: the caller's buffer.
-    unsafe { copy_text(reason, text, text_size) };
+    unsafe { copy_text(&reason, text, text_size) };
     1
 }

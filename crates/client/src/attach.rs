@@ -31,11 +31,18 @@ pub(crate) struct Granted {
     pub(crate) mac: [u8; 6],
 }
 
-/// Requests a port from the switch at `socket`. `memory`: the memory that the request speaks of.
+/// Memory that a request speaks of.
+pub(crate) struct OfferedMemory<'a> {
+    pub(crate) file: BorrowedFd<'a>,
+    /// The switch may have it, and may use it whatever the request's end.
+    pub(crate) is_sent: bool,
+}
+
+/// Requests a port from the switch at `socket`.
 pub(crate) fn request_port(
     socket: &Path,
     request: &Request,
-    memory: Option<BorrowedFd<'_>>,
+    memory: Option<&mut OfferedMemory<'_>>,
 ) -> Result<Granted, AttachError> {
     let unreachable = |error: Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(socket).map_err(unreachable)?;
@@ -50,7 +57,8 @@ pub(crate) fn request_port(
     send(&connection, &request.encode(), SendFlags::NOSIGNAL).map_err(|e| AttachError::Dialogue(e.into()))?;
     let (mut reply, mut descriptors) = next_reply(&connection)?;
     if let (Reply::SendMemory, Some(memory)) = (&reply, memory) {
-        send_memory(&connection, memory).map_err(|e| AttachError::Dialogue(e.into()))?;
+        memory.is_sent = true;
+        send_memory(&connection, memory.file).map_err(|e| AttachError::Dialogue(e.into()))?;
         (reply, descriptors) = next_reply(&connection)?;
     }
     match reply {
@@ -112,10 +120,10 @@ fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError
     }
 }
 
-/// Returns why the switch ended the connection, if it sent a reason. The reason stays: each thread that asks is told.
-pub(crate) fn end_reason(connection: &OwnedFd) -> Option<String> {
+/// Returns why the switch ended the connection, if it sent a reason. With `RecvFlags::PEEK` the reason stays in the connection.
+pub(crate) fn end_reason(connection: &OwnedFd, flags: RecvFlags) -> Option<String> {
     let mut message = [0; REPLY_BYTES];
-    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
+    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT | flags).ok()?;
     match Reply::decode(message.get(..len)?) {
         Ok(Reply::Refused(reason)) => Some(reason),
         _ => None,

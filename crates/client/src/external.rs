@@ -101,7 +101,7 @@ impl ExternalMemory {
         Some(External { bytes: self.mapping.bytes() as u64, unit: self.unit, first })
     }
 
-    /// Gives back the part of a port that was not attached. The switch has never used it.
+    /// Gives back the part of a port that was not attached. The switch has never had the memory for it.
     pub(crate) fn give_back(&mut self, part: External) {
         let start = part.first as usize * self.unit as usize;
         self.taken.retain(|taken| taken.start != start);

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
@@ -12,8 +12,10 @@ use ringway_abi::doorbell::{LOST, PAIR_BYTES, RX_SWITCH};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, getpid};
 
-use crate::attach::{end_reason, request_port};
+use crate::attach::{OfferedMemory, end_reason, request_port};
 use crate::buffer::Buffer;
 use crate::error::AttachError;
 use crate::external::ExternalMemory;
@@ -31,6 +33,10 @@ pub struct Port {
     kick: Arc<OwnedFd>,
     call: OwnedFd,
     connection: OwnedFd,
+    /// The process that has attached. A child made by `fork` has the connection, too.
+    process: Pid,
+    /// Why the switch has ended the port, once that is known.
+    end: OnceLock<String>,
     /// For [`Port::wait_rx`] and [`Port::wait_tx`]; made with the first sleep.
     sleep: Option<Sleep>,
     layout: Layout,
@@ -52,7 +58,8 @@ impl Port {
     ///
     /// # Errors
     /// See [`AttachError`]. The memory has no room for the slots' buffers, its unit is out of range, or the switch refuses it.
-    /// If the switch refuses or is not there, the memory is as before. After [`AttachError::Dialogue`] the part stays taken.
+    /// After an error the memory is as before, unless the switch has asked for it: then the switch may have used the part, which stays
+    /// taken. Most refusals come before: that of a port that is in use, and of everything that the switch's configuration forbids.
     pub fn attach_with_memory(
         socket: impl AsRef<Path>,
         name: &str,
@@ -80,15 +87,14 @@ impl Port {
             None => None,
         };
         let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape, external: part };
+        let mut offered = external.as_deref().map(|memory| OfferedMemory { file: memory.file(), is_sent: false });
         let asked = match request.layout(0) {
-            Ok(_) => request_port(socket, &request, external.as_deref().map(ExternalMemory::file)),
+            Ok(_) => request_port(socket, &request, offered.as_mut()),
             Err(error) => Err(MessageError::Shape(error).into()),
         };
-        if let (Some(memory), Some(part), Err(error)) = (&mut external, part, &asked) {
-            // After a dialogue that broke off, the switch may have a port that uses the part.
-            if !matches!(error, AttachError::Dialogue(_)) {
-                memory.give_back(part);
-            }
+        let is_sent = offered.is_some_and(|memory| memory.is_sent);
+        if let (Some(memory), Some(part), true) = (&mut external, part, asked.is_err() && !is_sent) {
+            memory.give_back(part);
         }
         let granted = asked?;
         let brought = external.as_deref();
@@ -110,6 +116,8 @@ impl Port {
             kick,
             call: granted.call,
             connection: granted.connection,
+            process: getpid(),
+            end: OnceLock::new(),
             sleep: None,
             layout,
             mac: granted.mac,
@@ -318,10 +326,7 @@ impl Port {
             }
             match self.sleep(left, now) {
                 Ok(false) => {}
-                Ok(true) => {
-                    let reason = end_reason(&self.connection);
-                    return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
-                }
+                Ok(true) => return Err(AttachError::Refused(self.end_reason())),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if signals_end_it {
                         self.want_nothing();
@@ -342,14 +347,30 @@ impl Port {
         self.sleep.insert(sleep).until_called(longest, now)
     }
 
-    /// Returns why the switch has ended the port, or `None` while it has not.
+    /// Returns why the switch has ended the port, or `None` while it has not. Every caller is told.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
+        if let Some(reason) = self.end.get() {
+            return Some(reason.clone());
+        }
         let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut descriptors, Some(&now)) {
-            Ok(1..) => Some(end_reason(&self.connection).unwrap_or_else(|| "the switch is gone".to_owned())),
+            Ok(1..) => Some(self.end_reason()),
             _ => None,
         }
+    }
+
+    /// Returns why the switch has ended the port. Takes the switch's message, as the switch keeps the connection until then. A child
+    /// leaves it to the process that has attached.
+    fn end_reason(&self) -> String {
+        if let Some(reason) = end_reason(&self.connection, RecvFlags::PEEK) {
+            // Before the message is gone: another thread that finds none finds this.
+            let _ = self.end.set(reason);
+            if getpid() == self.process {
+                end_reason(&self.connection, RecvFlags::empty());
+            }
+        }
+        self.end.get_or_init(|| "the switch is gone".to_owned()).clone()
     }
 }

@@ -410,11 +410,17 @@ impl TxRing {
     /// Requests a call when there is room to send. Returns true when there is room already: then the caller must not sleep. To
     /// sleep, wait for a write to [`crate::Port::call_fd`], and end with [`TxRing::want_no_call`].
     pub fn want_call(&mut self) -> bool {
-        if self.room() > 0 {
+        self.want_room(1)
+    }
+
+    /// Requests a call like [`TxRing::want_call`], for room for so many slots: what a frame longer than a buffer takes. A call can come
+    /// before there is as much room.
+    pub fn want_room(&mut self, slots: usize) -> bool {
+        if self.room() >= slots {
             return true;
         }
         self.wish.make(&self.memory.doorbell[TX_CLIENT + WISH]);
-        self.room() > 0
+        self.room() >= slots
     }
 
     /// Requests a call when the switch takes frames. Returns true when it has taken all that were published: then what

@@ -2,11 +2,18 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::time::Duration;
 
+use ringway_abi::attach::{REQUEST_BYTES, Reply};
 use ringway_client::{AttachError, ExternalMemory, Port, Shape};
 use ringway_scenes::{Daemon, PATIENCE, receive, send};
+use ringway_testing::file::directory;
 use ringway_testing::until;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, recv, socket,
+};
+use rustix::process::Signal;
 
 /// Bytes of a buffer.
 const SIZE: u32 = 2048;
@@ -180,6 +187,53 @@ fn a_memory_that_a_port_of_another_process_has_is_refused() {
     until("the port is gone", || daemon.port("own").is_null());
     // The port is gone a moment before its memory is.
     until("the memory can be brought by another", || attach_in_child().contains("Ok("));
+}
+
+#[test]
+fn a_thread_that_waits_for_its_frames_to_be_taken_is_woken() {
+    let daemon = Daemon::start("");
+    let mut memory = ExternalMemory::new(1 << 20, 64).unwrap();
+    let mut port = attach(&daemon, "lan0:own", &mut memory);
+    let mut area = memory.take(60).unwrap();
+    write(&mut area, 1);
+    daemon.pause();
+    assert!(port.tx().push_from(&area, 0..60));
+    port.flush();
+    let (tell, told) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid()).unwrap();
+        // No time ends this wait.
+        port.wait_sent(Duration::MAX).unwrap()
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_pid());
+    until("the thread sleeps", || std::fs::read_to_string(&stat).unwrap().contains(") S "));
+    assert!(!waiter.is_finished());
+    daemon.signal(Signal::CONT);
+    until("the thread is woken", || waiter.is_finished());
+    assert!(waiter.join().unwrap());
+}
+
+#[test]
+fn a_port_that_is_refused_when_the_switch_has_the_memory_keeps_its_part() {
+    let dir = directory();
+    let path = dir.path().join("attach.sock");
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 8).unwrap();
+    // A switch that makes the port, and cannot send the descriptors of its memory.
+    std::thread::spawn(move || {
+        while let Ok(client) = accept(&listener) {
+            for reply in [Reply::SendMemory, Reply::Refused("too many".to_owned())] {
+                recv(&client, &mut [0; REQUEST_BYTES][..], RecvFlags::empty()).unwrap();
+                rustix::net::send(&client, &reply.encode(), SendFlags::NOSIGNAL).unwrap();
+            }
+        }
+    });
+    // Room for one port.
+    let mut memory = ExternalMemory::new(200 * SIZE as usize, 64).unwrap();
+    let mut try_it = || Port::attach_with_memory(&path, "lan0:own", SHAPE, &mut memory).unwrap_err();
+    assert!(matches!(try_it(), AttachError::Refused(reason) if reason == "too many"));
+    assert!(matches!(try_it(), AttachError::Memory(_)), "the switch may have received frames into the part");
 }
 
 #[test]

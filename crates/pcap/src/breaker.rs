@@ -1,14 +1,17 @@
 //! `pcap_breakloop`: may be called by a signal handler and by another thread while the handle is in use.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A request to end the present or the next loop.
+/// Requests to end what waits. A request ends the present loop, or the next one, which takes it; and the sends that wait at that time.
 #[derive(Debug)]
 pub struct Breaker {
-    asked: AtomicBool,
+    /// Number of requests.
+    asked: AtomicU64,
+    /// Number of requests when a loop last took them.
+    taken: AtomicU64,
     /// Each request writes it, and nothing reads it: see [`crate::wait`]. Absent if the process has no free descriptor: then only a
     /// signal ends a sleep.
     wake: Option<OwnedFd>,
@@ -16,24 +19,38 @@ pub struct Breaker {
 
 impl Breaker {
     pub fn new() -> Self {
-        Self { asked: AtomicBool::new(false), wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok() }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Self { asked: AtomicU64::new(0), taken: AtomicU64::new(0), wake }
     }
 
-    /// Requests the end. Async-signal-safe: a store and a write.
+    /// Requests the end. Async-signal-safe: an addition and a write.
     pub fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
+        self.asked.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes the threads that sleep, which look again at what they wait for.
+    pub fn wake(&self) {
         if let Some(wake) = &self.wake {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
 
-    pub fn is_asked(&self) -> bool {
+    /// Returns the number of requests up to now.
+    #[inline]
+    pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Returns true, and forgets the request, if there is one.
+    /// Returns true if there is a request that no loop has taken.
+    pub fn is_asked(&self) -> bool {
+        self.asked() != self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Returns true, and takes the requests, if there are any. For the thread that receives.
     pub fn take(&self) -> bool {
-        self.is_asked() && self.asked.swap(false, Ordering::AcqRel)
+        let asked = self.asked();
+        self.taken.swap(asked, Ordering::Relaxed) != asked
     }
 
     /// The descriptor that each request writes.

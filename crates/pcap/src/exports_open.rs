@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
+use std::sync::atomic::Ordering;
 
 use libc::{c_char, c_int, c_uint};
 
@@ -66,7 +67,7 @@ unsafe fn activate(handle: &Handle) -> c_int {
     if receiving.settings.rfmon {
         return handle.fail(PCAP_ERROR_RFMON_NOTSUP, "a port of a switch has no monitor mode");
     }
-    match Receiver::open(&receiving.device, &receiving.settings, &handle.shared.breaker) {
+    match Receiver::open(&receiving.device, &receiving.settings, &handle.shared) {
         Ok((receiver, activated)) => {
             receiving.receiver = Some(receiver);
             handle.shared.activate(activated);
@@ -186,7 +187,8 @@ pub unsafe extern "C-unwind" fn pcap_set_tstamp_precision(p: *mut pcap_t, precis
         if !(0..=PCAP_TSTAMP_PRECISION_NANO).contains(&precision) {
             return handle.fail(PCAP_ERROR_TSTAMP_PRECISION_NOTSUP, "a time stamp has micro- or nanoseconds");
         }
-        handle.set(|settings| settings.nanoseconds = precision == PCAP_TSTAMP_PRECISION_NANO)
+        let nanoseconds = precision == PCAP_TSTAMP_PRECISION_NANO;
+        handle.set(|_| handle.shared.nanoseconds.store(nanoseconds, Ordering::Relaxed))
     }
 }
 
@@ -196,10 +198,10 @@ pub unsafe extern "C-unwind" fn pcap_set_tstamp_precision(p: *mut pcap_t, precis
 /// As libpcap's manual page requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_get_tstamp_precision(p: *mut pcap_t) -> c_int {
-    // SAFETY: the program's handle is open, and nothing else of it is borrowed.
+    // SAFETY: the program's handle is open.
     unsafe {
         match Handle::ours(p) {
-            Some(handle) => c_int::from(handle.receiving().settings.nanoseconds),
+            Some(handle) => c_int::from(handle.shared.nanoseconds.load(Ordering::Relaxed)),
             None => real::pcap_get_tstamp_precision(p),
         }
     }

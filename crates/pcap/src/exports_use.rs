@@ -333,6 +333,8 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int
     unsafe {
         let Some(handle) = Handle::ours(p) else { return real::pcap_setnonblock(p, nonblock, errbuf) };
         handle.shared.nonblocking.store(nonblock != 0, Ordering::Relaxed);
+        // Threads that wait look again.
+        handle.shared.breaker.wake();
         0
     }
 }

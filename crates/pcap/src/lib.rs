@@ -11,7 +11,7 @@
 //! A handle of ours begins with a mark (`handle`): each exported function looks at it, and hands handles of libpcap's on. Filters
 //! are compiled and run by libpcap (`filter`), and dump files are libpcap's.
 //!
-//! One thread receives by a handle (`receiver`) while others send (`sender`, with a lock of its own) and ask for counters (`shared`).
+//! One thread receives by a handle (`receiver`) while others send (`sender`, below a lock: `lock`) and ask for counters (`shared`).
 //!
 //! Frames stay in the ring while a callback has them, and while the program has the frame of `pcap_next_ex`. Time stamps are taken
 //! when the library looks at the ring, one for the frames of a look (64 at most); those of mirrors are the capture's.
@@ -34,6 +34,7 @@ mod forward;
 pub mod fuzzing;
 mod handle;
 mod http;
+mod lock;
 mod pcapng;
 mod real;
 mod receiver;

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::abi::*;
-use crate::breaker::Breaker;
 use crate::device::Device;
 use crate::filter::Filter;
 use crate::http::Failure;
@@ -63,7 +62,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// Opens the device. Returns what the other threads use of the handle, too.
-    pub fn open(device: &Device, settings: &Settings, breaker: &Breaker) -> Result<(Receiver, Activated), Refusal> {
+    pub fn open(device: &Device, settings: &Settings, shared: &Shared) -> Result<(Receiver, Activated), Refusal> {
         let (snaplen, buffer) = (settings.snaplen as usize, settings.buffer_size.max(0) as usize);
         let (source, losses, sender) = match device {
             Device::Port(name) => {
@@ -78,8 +77,9 @@ impl Receiver {
             }
         };
         let cannot_sleep = |error: io::Error| (PCAP_ERROR, format!("cannot make a descriptor to wait with: {error}"));
-        let sleep = Sleep::new(&source.descriptors(), breaker).map_err(cannot_sleep)?;
-        let precision = c_uint::from(settings.nanoseconds);
+        let sleep = Sleep::new(&source.descriptors(), &shared.breaker).map_err(cannot_sleep)?;
+        let nanoseconds = shared.nanoseconds.load(Ordering::Relaxed);
+        let precision = c_uint::from(nanoseconds);
         // SAFETY: plain numbers.
         let dead = unsafe { real::pcap_open_dead_with_tstamp_precision(DLT_EN10MB, settings.snaplen, precision) };
         let receiver = Receiver {
@@ -88,7 +88,7 @@ impl Receiver {
             direction: Direction::Both,
             selectable: None,
             snaplen,
-            nanoseconds: settings.nanoseconds,
+            nanoseconds,
             timeout: Duration::from_millis(settings.timeout.max(0) as u64),
             filter: Filter::default(),
             header: pcap_pkthdr { ts: timeval { tv_sec: 0, tv_usec: 0 }, caplen: 0, len: 0 },

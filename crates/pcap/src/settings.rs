@@ -13,14 +13,12 @@ pub struct Settings {
     pub timeout: c_int,
     /// Bytes of the buffer; 0: the default.
     pub buffer_size: c_int,
-    /// Time stamps have nanoseconds.
-    pub nanoseconds: bool,
     /// Monitor mode, which no port has.
     pub rfmon: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { snaplen: MAXIMUM_SNAPLEN, timeout: 0, buffer_size: 0, nanoseconds: false, rfmon: false }
+        Self { snaplen: MAXIMUM_SNAPLEN, timeout: 0, buffer_size: 0, rfmon: false }
     }
 }

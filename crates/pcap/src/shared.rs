@@ -3,14 +3,15 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use libc::{c_char, c_int, c_uint};
 use ringway_client::Port;
 
 use crate::abi::*;
 use crate::breaker::Breaker;
-use crate::sender::Sender;
+use crate::lock::{self, Lock};
+use crate::sender::{self, Sender};
 use crate::{filter, real, text};
 
 /// Whose failure a text tells. Two threads may fail at the same time.
@@ -26,10 +27,12 @@ pub struct Shared {
     pub breaker: Breaker,
     /// Reads and sends do not wait.
     pub nonblocking: AtomicBool,
+    /// Time stamps have nanoseconds.
+    pub nanoseconds: AtomicBool,
     /// Frames that were read. Written by the receiving side alone.
     pub received: AtomicU64,
     /// The text of the last failure of each side.
-    failures: [Mutex<[c_char; PCAP_ERRBUF_SIZE]>; 2],
+    failures: [Lock<[c_char; PCAP_ERRBUF_SIZE]>; 2],
     /// The side that failed last.
     failed_last: AtomicUsize,
     activated: OnceLock<Activated>,
@@ -41,7 +44,7 @@ pub struct Activated {
     pub dead: Dead,
     pub losses: Losses,
     /// Absent at a mirror.
-    sender: Option<Mutex<Sender>>,
+    sender: Option<Lock<Sender>>,
 }
 
 const _: () = {
@@ -51,11 +54,13 @@ const _: () = {
 
 impl Shared {
     pub fn new() -> Shared {
+        lock::watch_forks();
         Shared {
             breaker: Breaker::new(),
             nonblocking: AtomicBool::new(false),
+            nanoseconds: AtomicBool::new(false),
             received: AtomicU64::new(0),
-            failures: [const { Mutex::new([0; PCAP_ERRBUF_SIZE]) }; 2],
+            failures: [const { Lock::new([0; PCAP_ERRBUF_SIZE]) }; 2],
             failed_last: AtomicUsize::new(Side::Receiving as usize),
             activated: OnceLock::new(),
         }
@@ -70,17 +75,19 @@ impl Shared {
         self.activated.get().is_some()
     }
 
-    /// Keeps the text of a failure. Returns `status`.
+    /// Keeps the text of a failure, unless that of another failure of the side is being written. Returns `status`.
     pub fn fail(&self, side: Side, status: c_int, text: &str) -> c_int {
-        // SAFETY: the buffer has the size.
-        unsafe { text::to_errbuf(lock(&self.failures[side as usize]).as_mut_ptr(), text) };
+        if let Ok(mut buffer) = self.failures[side as usize].try_lock() {
+            // SAFETY: the buffer has the size.
+            unsafe { text::to_errbuf(buffer.as_mut_ptr(), text) };
+        }
         self.failed_last.store(side as usize, Ordering::Release);
         status
     }
 
     /// Returns the text of the last failure. The text is valid until the same side fails again.
     pub fn error(&self) -> *mut c_char {
-        lock(&self.failures[self.failed_last.load(Ordering::Acquire)]).as_mut_ptr()
+        self.failures[self.failed_last.load(Ordering::Acquire)].as_ptr().cast()
     }
 
     /// Does something with an activated handle.
@@ -98,8 +105,8 @@ impl Shared {
     pub fn send(&self, frame: &[u8]) -> c_int {
         let Some(activated) = self.activated.get() else { return self.fail_not_activated(Side::Sending) };
         let sent = match &activated.sender {
-            Some(sender) => lock(sender).send(frame, self),
-            None => Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".to_owned()),
+            Some(sender) => sender::send(sender, frame, self),
+            None => Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".into()),
         };
         match sent {
             Ok(()) => frame.len() as c_int,
@@ -108,14 +115,9 @@ impl Shared {
     }
 }
 
-/// A program's thread may be cancelled with the lock: the side is as after a failure then.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Activated {
     pub fn new(dead: Dead, losses: Losses, sender: Option<Sender>) -> Activated {
-        Activated { dead, losses, sender: sender.map(Mutex::new) }
+        Activated { dead, losses, sender: sender.map(Lock::new) }
     }
 
     /// Returns the counters.

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ringway_abi::Shape;
 use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
-use ringway_client::Port;
+use ringway_client::{AttachError, Port};
 use ringway_memory::Mapping;
 use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost};
 use ringway_testing::child::Ended;
@@ -398,6 +398,22 @@ fn a_client_that_is_ended_hears_why_and_its_host_is_not_asked_again() {
     let next = Port::attach(attach.path(), "lan0:b", Shape::default()).expect("attached");
     assert!(matches!(attach.event(), Event::Attach(_, name) if name == "b"), "no detach came before the attach");
     drop(next);
+}
+
+#[test]
+fn a_port_that_has_ended_and_whose_client_knows_why_keeps_no_connection_of_the_switch() {
+    let attach = Attach::start(PATIENT);
+    let mut port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
+    let client = attach.attached();
+    let before = descriptors();
+    let server = attach.server.as_ref().expect("runs");
+    server.disconnector().end(client, "the client broke the rules".to_owned());
+    let reason = until_some("the client learns the reason", || port.ended());
+    // The program keeps its port.
+    wait_for_descriptors(before - 1);
+    // Whoever asks again is told the same.
+    assert_eq!([Some(reason), port.ended()], [(); 2].map(|()| Some("the client broke the rules".to_owned())));
+    assert!(matches!(port.wait_rx(PATIENCE), Err(AttachError::Refused(why)) if why == "the client broke the rules"));
 }
 
 #[test]

@@ -321,6 +321,25 @@ fn a_thread_that_receives_and_one_that_sends_are_both_told_to_end() {
     assert_eq!(said, "both broken\n");
 }
 
+#[test]
+fn senders_wait_for_each_other_and_not_for_ever() {
+    let daemon = Daemon::start("");
+    let mut probe = Probe::start(&daemon, &["senders", "lan0:p"]);
+    daemon.pause();
+    probe.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = probe.succeed();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "no sender is left\n");
+}
+
+#[test]
+fn both_sides_and_a_child_are_told_why_the_port_has_ended() {
+    let daemon = Daemon::start("");
+    let probe = Probe::start(&daemon, &["told", "lan0:p", "the port was deleted"]);
+    daemon.ok(&["port", "del", "p"]);
+    assert_eq!(probe.succeed(), "all told\n");
+}
+
 /// A probe under strace, which counts these system calls.
 struct Counted {
     probe: Probe,
@@ -367,6 +386,21 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
     daemon.signal(Signal::CONT);
     assert_eq!(said, "6400 dropped\n");
     assert!(calls < 1000, "{calls} system calls");
+}
+
+#[test]
+fn a_sender_with_some_room_and_too_little_sleeps() {
+    if !is_installed("strace") {
+        skip!("needs strace");
+    }
+    let daemon = Daemon::start("");
+    let calls = "poll,ppoll,epoll_wait,epoll_pwait,nanosleep,clock_nanosleep";
+    let sender = Counted::start(&daemon, calls, &["stuck-with-some-room", "lan0:p"]);
+    daemon.pause();
+    let (said, calls) = sender.go();
+    daemon.signal(Signal::CONT);
+    assert_eq!(said, "stuck with some room\n");
+    assert!(calls < 100, "{calls} system calls");
 }
 
 #[test]

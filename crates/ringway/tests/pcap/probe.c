@@ -1,9 +1,11 @@
 /* A libpcap program that uses the interface as programs do: probe MODE DEVICE [ARGUMENT]. It says "open" when its device is open. */
+#define _GNU_SOURCE
 #include <pcap/pcap.h>
 #include <dirent.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +213,13 @@ static long long in_nanoseconds(long long seconds, long nanoseconds)
     return seconds * 1000000000 + nanoseconds;
 }
 
+static long long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return in_nanoseconds(time.tv_sec, time.tv_nsec);
+}
+
 static void nanoseconds(const char *device, const char *file)
 {
     struct pcap_pkthdr *header;
@@ -288,12 +297,145 @@ static void stuck(void)
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &timer, NULL);
     CHECK(pcap_sendpacket(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    /* Nobody breaks this wait: the request was made before it. */
+    CHECK(pcap_sendpacket(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "has taken no frame for"));
+    /* The next loop takes it. */
     struct pcap_pkthdr *header;
     const u_char *data;
     CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR_BREAK);
-    /* Nobody breaks this wait. */
-    CHECK(pcap_sendpacket(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "has taken no frame for"));
     puts("not stuck");
+}
+
+/* The switch takes nothing, and there is room for a part of a frame. */
+static void stuck_with_some_room(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct itimerval timer = {.it_value = {.tv_usec = 500000}};
+    /* Five slots of the 511. */
+    static u_char frame[9000] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        ;
+    CHECK(strstr(pcap_geterr(p), "the ring is full") && pcap_setnonblock(p, 0, errbuf) == 0);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    /* There was room. */
+    CHECK(pcap_inject(p, frame, 60) == 60);
+    puts("stuck with some room");
+    fflush(stdout);
+    /* To close the handle is to wait for the switch, by system calls. */
+    _exit(0);
+}
+
+/* A thread that sends one frame on a ring without room. */
+struct sender {
+    pthread_t thread;
+    _Atomic int id;
+    const char *wanted;
+};
+
+static void *send_one(void *argument)
+{
+    struct sender *sender = argument;
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    sender->id = gettid();
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), sender->wanted));
+    return NULL;
+}
+
+/* Starts a sender, and waits until it sleeps. */
+static void start_sender(struct sender *sender, const char *wanted)
+{
+    char path[64], stat[200];
+    sender->id = 0;
+    sender->wanted = wanted;
+    CHECK(pthread_create(&sender->thread, NULL, send_one, sender) == 0);
+    while (sender->id == 0)
+        sched_yield();
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", sender->id);
+    do {
+        FILE *file = fopen(path, "r");
+        CHECK(file && fgets(stat, sizeof stat, file));
+        fclose(file);
+    } while (strstr(stat, ") S ") == NULL);
+}
+
+static _Atomic int handled;
+
+static void send_in_handler(int number)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    (void)number;
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "has interrupted a send"));
+    handled = 1;
+}
+
+/* The switch takes nothing: one thread waits for room and another one for that thread. */
+static void senders(void)
+{
+    struct sigaction action = {.sa_handler = send_in_handler, .sa_flags = SA_RESTART};
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    struct sender one, other;
+    int status;
+    say_open();
+    CHECK(getchar() != EOF && pcap_setnonblock(p, 1, errbuf) == 0);
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        ;
+    CHECK(pcap_setnonblock(p, 0, errbuf) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    start_sender(&one, "pcap_breakloop");
+    /* A signal handler would wait for its own thread, and a child for a thread that it does not have. */
+    CHECK(pthread_kill(one.thread, SIGUSR1) == 0);
+    while (!handled)
+        sched_yield();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "when it forked"));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* A request to break ends both waits. */
+    start_sender(&other, "pcap_breakloop");
+    pcap_breakloop(p);
+    CHECK(pthread_join(one.thread, NULL) == 0 && pthread_join(other.thread, NULL) == 0);
+    /* So does the end of blocking. */
+    start_sender(&one, "the ring is full");
+    start_sender(&other, "the ring is full");
+    long long begun = now();
+    CHECK(pcap_setnonblock(p, 1, errbuf) == 0);
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "the ring is full"));
+    CHECK(pthread_join(one.thread, NULL) == 0 && pthread_join(other.thread, NULL) == 0);
+    /* A sender that nothing wakes looks again after five seconds. */
+    CHECK(now() - begun < 3000000000);
+    puts("no sender is left");
+    fflush(stdout);
+    /* To close the handle is to wait for the switch. */
+    _exit(0);
+}
+
+/* The port ends: a child, the receiving and the sending side are told why. */
+static void told_of_the_end(const char *why)
+{
+    static u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    struct pcap_pkthdr *header;
+    const u_char *data;
+    int status;
+    say_open();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR && strstr(pcap_geterr(p), why));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    for (int times = 0; times < 2; times++)
+        CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR && strstr(pcap_geterr(p), why));
+    while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
+        ;
+    CHECK(strstr(pcap_geterr(p), "send: ") && strstr(pcap_geterr(p), why));
+    puts("all told");
 }
 
 /* Drops what there is no room for, as a bridge does. */
@@ -387,12 +529,15 @@ static void both_ways(const char *how, int frames)
     CHECK(getchar() != EOF && pthread_create(&thread, NULL, receive_all, NULL) == 0);
     for (; sent < frames || !both.is_over; sent++) {
         int received = both.received;
+        long long begun = now();
         memcpy(frame + 14, &sent, 4);
         memcpy(frame + 18, &received, 4);
         if (sent % 2)
             CHECK(pcap_sendpacket(p, frame, sizeof frame) == 0);
         else
             CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+        /* A sender that nothing wakes looks again after five seconds. */
+        CHECK(now() - begun < 3000000000);
     }
     CHECK(pthread_join(thread, NULL) == 0 && pcap_stats(p, &stat) == 0);
     CHECK(stat.ps_recv == (u_int)frames && stat.ps_drop == 0);
@@ -427,7 +572,10 @@ static void break_both(void)
         ;
     CHECK(pcap_setnonblock(p, 0, errbuf) == 0 && pthread_create(&receiver, NULL, loop_until_broken, NULL) == 0);
     CHECK(pthread_create(&breaker, NULL, break_until_over, &over) == 0);
+    long long begun = now();
     CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), "pcap_breakloop"));
+    /* A sender that nothing wakes looks again after five seconds. */
+    CHECK(now() - begun < 3000000000);
     CHECK(pthread_join(receiver, NULL) == 0);
     over = 1;
     CHECK(pthread_join(breaker, NULL) == 0);
@@ -609,6 +757,12 @@ int main(int argc, char **argv)
             cancel();
         } else if (strcmp(mode, "stuck") == 0) {
             stuck();
+        } else if (strcmp(mode, "stuck-with-some-room") == 0) {
+            stuck_with_some_room();
+        } else if (strcmp(mode, "senders") == 0) {
+            senders();
+        } else if (strcmp(mode, "told") == 0) {
+            told_of_the_end(argv[3]);
         } else if (strcmp(mode, "drop") == 0) {
             drop(number);
         } else if (strcmp(mode, "take") == 0) {
