@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, TxRing};
@@ -14,7 +14,6 @@ use rustix::time::Timespec;
 
 use crate::breaker::Breaker;
 use crate::lock::{Busy, Guard, Lock};
-use crate::shared::Shared;
 use crate::source;
 use crate::wait::Sleep;
 
@@ -34,22 +33,29 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// How often that wait looks.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
+/// What ends the wait of a send.
+#[derive(Clone, Copy)]
+pub struct Waiting<'a> {
+    pub breaker: &'a Breaker,
+    pub nonblocking: &'a AtomicBool,
+}
+
 /// Why a frame was not sent. Refusals that a signal handler gets need no memory.
 pub type Refusal = Cow<'static, str>;
 
 /// Sends a frame. If the handle blocks, waits for other senders and for room, until a request to break.
 #[inline]
-pub fn send(sender: &Lock<Sender>, frame: &[u8], shared: &Shared) -> Result<(), Refusal> {
+pub fn send(sender: &Lock<Sender>, frame: &[u8], waiting: Waiting<'_>) -> Result<(), Refusal> {
     if !FRAME.contains(&frame.len()) {
         let text = format!("send: a frame has {} to {} bytes, not {}", FRAME.start(), FRAME.end(), frame.len());
         return Err(text.into());
     }
-    let mut wait = Wait::new(&shared.breaker);
+    let mut wait = Wait::new(waiting.breaker);
     let mut sender = match sender.try_lock() {
         Ok(sender) => sender,
-        Err(busy) => await_sender(sender, busy, &mut wait, shared)?,
+        Err(busy) => await_sender(sender, busy, &mut wait, waiting)?,
     };
-    if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait, shared) }
+    if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait, waiting) }
 }
 
 /// Waits for the end of other sends.
@@ -58,7 +64,7 @@ fn await_sender<'a>(
     sender: &'a Lock<Sender>,
     mut busy: Busy,
     wait: &mut Wait,
-    shared: &Shared,
+    waiting: Waiting<'_>,
 ) -> Result<Guard<'a, Sender>, Refusal> {
     let mut looks = 0;
     loop {
@@ -69,9 +75,9 @@ fn await_sender<'a>(
                 looks += 1;
                 std::hint::spin_loop();
             }
-            Busy::Held if shared.nonblocking.load(Ordering::Relaxed) => return Err(RING_FULL.into()),
+            Busy::Held if waiting.nonblocking.load(Ordering::Relaxed) => return Err(RING_FULL.into()),
             // What ends the wait of the other one ends this one.
-            Busy::Held => sender.sleep(wait.left(&shared.breaker)?),
+            Busy::Held => sender.sleep(wait.left(waiting.breaker)?),
         }
         match sender.try_lock() {
             Ok(sender) => return Ok(sender),
@@ -134,17 +140,17 @@ impl Sender {
     }
 
     #[cold]
-    fn send_without_room(&mut self, frame: &[u8], wait: &mut Wait, shared: &Shared) -> Result<(), Refusal> {
+    fn send_without_room(&mut self, frame: &[u8], wait: &mut Wait, waiting: Waiting<'_>) -> Result<(), Refusal> {
         let slots = frame.len().div_ceil(self.ring.buffer_size());
         loop {
-            if shared.nonblocking.load(Ordering::Relaxed) {
+            if waiting.nonblocking.load(Ordering::Relaxed) {
                 return Err(self.refuse());
             }
             if let Some(why) = self.port.ended() {
                 return Err(format!("send: {why}").into());
             }
-            let left = wait.left(&shared.breaker)?;
-            self.await_room(slots, left, &shared.breaker).map_err(|error| format!("send: {error}"))?;
+            let left = wait.left(waiting.breaker)?;
+            self.await_room(slots, left, waiting.breaker).map_err(|error| format!("send: {error}"))?;
             if self.push(frame) {
                 return Ok(());
             }

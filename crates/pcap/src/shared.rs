@@ -11,7 +11,7 @@ use ringway_client::Port;
 use crate::abi::*;
 use crate::breaker::Breaker;
 use crate::lock::{self, Lock};
-use crate::sender::{self, Sender};
+use crate::sender::{self, Sender, Waiting};
 use crate::{filter, real, text};
 
 /// Whose failure a text tells. Two threads may fail at the same time.
@@ -105,7 +105,9 @@ impl Shared {
     pub fn send(&self, frame: &[u8]) -> c_int {
         let Some(activated) = self.activated.get() else { return self.fail_not_activated(Side::Sending) };
         let sent = match &activated.sender {
-            Some(sender) => sender::send(sender, frame, self),
+            Some(sender) => {
+                sender::send(sender, frame, Waiting { breaker: &self.breaker, nonblocking: &self.nonblocking })
+            }
             None => Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".into()),
         };
         match sent {
