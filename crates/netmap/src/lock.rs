@@ -218,11 +218,6 @@ impl Lock {
         Some(Held { lock: self, holder, is_taken_over })
     }
 
-    /// Returns true if a thread holds the lock, or has left without releasing it.
-    pub(crate) fn is_taken(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

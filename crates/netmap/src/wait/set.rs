@@ -77,6 +77,8 @@ pub(super) struct Watch {
     pub(super) watched: Watched,
     pub(super) events: u32,
     data: u64,
+    /// The daemon was asked for the registration since the watch is in the set. Until then a file that may have one is not reported.
+    is_asked: bool,
     /// Edge-triggered: the moves of the tails at the last report. `None`: the next look reports the descriptor again.
     reported: Option<u64>,
     /// A look found a ring with bad positions and reset it, and no wait has reported it yet.
@@ -85,8 +87,16 @@ pub(super) struct Watch {
     pub(super) is_spent: bool,
 }
 
-const UNUSED: Watch =
-    Watch { fd: -1, watched: Watched::Nothing, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
+const UNUSED: Watch = Watch {
+    fd: -1,
+    watched: Watched::Nothing,
+    events: 0,
+    data: 0,
+    is_asked: false,
+    reported: None,
+    is_bad: false,
+    is_spent: false,
+};
 
 struct Contents {
     watches: [Watch; WATCHES],
@@ -355,7 +365,7 @@ impl Watch {
         let ready = match self.watched {
             // The numbers of the events are those of poll.
             Watched::File(identity) => match file::same(self.fd, identity) {
-                Some(file) => sync::poll_known(&file, self.events as c_short),
+                Some(file) => sync::poll_known(&file, self.events as c_short, self.is_asked),
                 None => return Ready::default(),
             },
             Watched::Set(inner) if of(self.fd) == Some(inner) => {
@@ -397,16 +407,22 @@ pub(super) fn recall(id: Id) {
     if !id.set().has_unknown.load(Ordering::Relaxed) {
         return;
     }
-    each_watch(id, |watch| match watch.watched {
-        Watched::File(identity) => {
-            if let Some(file) = file::same(watch.fd, identity) {
-                let _ = file.registration(watch.fd);
+    let Ok(mut watches) = with(id, |contents| contents.watches) else { return };
+    for watch in watches.iter_mut().filter(|watch| !watch.is_spent) {
+        match watch.watched {
+            Watched::File(identity) => {
+                if let Some(file) = file::same(watch.fd, identity) {
+                    watch.is_asked = file.registration(watch.fd).err() != Some(libc::EBUSY);
+                }
             }
+            Watched::Set(inner) => recall(inner),
+            Watched::Nothing => {}
         }
-        Watched::Set(inner) => recall(inner),
-        Watched::Nothing => {}
-    });
+    }
     let _ = with(id, |contents| {
+        for (watch, asked) in contents.watches.iter_mut().zip(&watches) {
+            watch.is_asked |= asked.is_asked && (watch.fd, watch.watched) == (asked.fd, asked.watched);
+        }
         id.set().has_unknown.store(contents.watches.iter().any(Watch::may_be_unknown), Ordering::Relaxed);
     });
 }

@@ -31,8 +31,8 @@ const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 enum Why {
     /// The program's descriptor at this place of its array.
     Program(usize),
-    /// The calls for a netmap descriptor, and which file it was.
-    Calls { fd: c_int, events: c_short, file: Identity },
+    /// The calls for a netmap descriptor, which file it was, and whether the switch was asked for calls.
+    Calls { fd: c_int, events: c_short, file: Identity, is_asked: bool },
     /// The connection of a netmap descriptor, and which file it was.
     Connection(Identity),
     /// The changes of a set.
@@ -101,8 +101,9 @@ impl Sleep {
     /// Adds a netmap descriptor, and asks the switch for a call when one of the events becomes ready.
     pub(super) fn add_file(&mut self, file: Option<Pinned>, fd: c_int, events: c_short) {
         let Some(file) = file else { return };
-        sync::ask(&file, events);
-        self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: file.identity() });
+        let is_asked = sync::ask(&file, events);
+        self.is_partial |= !is_asked;
+        self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: file.identity(), is_asked });
         self.add_connection(fd);
     }
 
@@ -176,13 +177,15 @@ impl Sleep {
     pub(super) fn end(&mut self) {
         for (found, why) in self.all() {
             match why {
-                Why::Calls { fd, events, file: before } => {
+                Why::Calls { fd, events, file: before, is_asked } => {
                     // The number may have become another file's meanwhile.
                     if let Some(file) = file::same(fd, before) {
                         if found.fd >= 0 {
                             file.waiters.end(found.fd, found.revents != 0);
                         }
-                        sync::withdraw(&file, events);
+                        if is_asked {
+                            sync::withdraw(&file, events);
+                        }
                     }
                 }
                 Why::Changes(id) => set::end_wait(id, found.fd, found.revents != 0),
