@@ -42,10 +42,11 @@ fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
                 file.kick_switch();
             }
             sum.add(synced);
+            // Within the turn, too: another one that is on its way counts a frame before `tail` shows it.
+            sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
         } else {
             sum.is_partial = true;
         }
-        sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
     }
     sum
 }
