@@ -22,7 +22,7 @@ use crate::lock::Lock;
 use crate::private::Private;
 use crate::sync::{self, Ready};
 use crate::table::{self, Entry};
-use crate::waiters::Waiters;
+use crate::waiters::{Place, Waiters};
 
 /// Most epoll sets with netmap descriptors in a process, and most such descriptors in a set.
 const SETS: usize = 64;
@@ -120,7 +120,6 @@ struct Set {
     changed: Private,
     /// Threads that sleep for `changed`.
     waiters: Waiters,
-    sleepers: AtomicU32,
     contents: UnsafeCell<Contents>,
 }
 
@@ -135,7 +134,6 @@ static SET: [Set; SETS] = [const {
         has_unknown: AtomicBool::new(false),
         changed: Private::none(),
         waiters: Waiters::none(),
-        sleepers: AtomicU32::new(0),
         contents: UnsafeCell::new(EMPTY),
     }
 }; SETS];
@@ -241,11 +239,7 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
         Ok(())
     });
     changed.unwrap_or_else(|missed| Err(if missed == Missed::Own { libc::EBUSY } else { libc::EBADF }))?;
-    let set = id.set();
-    // A thread counts itself before it looks at the watches for the last time.
-    if set.sleepers.load(Ordering::SeqCst) > 0
-        && let Some(changed) = set.changed.get()
-    {
+    if let Some(changed) = id.set().changed.get() {
         let _ = rustix::io::write(changed, &1u64.to_ne_bytes());
     }
     Ok(())
@@ -293,7 +287,6 @@ fn end(set: &Set) {
     set.generation.fetch_add(1, Ordering::SeqCst);
     set.waiters.close();
     set.changed.close();
-    set.sleepers.store(0, Ordering::Relaxed);
     set.users.store(0, Ordering::Release);
 }
 
@@ -329,7 +322,6 @@ pub(crate) fn reset_locks() {
     MAKE.reset();
     for set in SET.iter().filter(|set| set.users.load(Ordering::Relaxed) > 0) {
         set.lock.reset();
-        set.sleepers.store(0, Ordering::Relaxed);
         set.waiters.close();
     }
 }
@@ -528,29 +520,24 @@ fn forget_token(id: Id, set_fd: c_int, contents: &mut Contents) {
     }
 }
 
-/// Returns the number of a descriptor that becomes readable when the set changes, until [`end_wait`]. -1: the set is closed.
-pub(super) fn begin_wait(id: Id) -> c_int {
+/// Returns the number of a descriptor that becomes readable when the set changes, and a place that the caller gives back by [`end_wait`].
+/// -1: the set is closed.
+pub(super) fn begin_wait(id: Id) -> (c_int, Option<Place>) {
     let set = id.set();
-    set.sleepers.fetch_add(1, Ordering::SeqCst);
-    let number = set.changed.get().and_then(|changed| set.waiters.begin(changed)).unwrap_or(set.changed.raw());
+    let begun = set.changed.get().and_then(|changed| set.waiters.begin(changed, id.generation));
+    let (number, place) = begun.map_or((set.changed.raw(), None), |(number, place)| (number, Some(place)));
     if id.is_current() {
-        return number;
+        return (number, place);
     }
-    leave_wait(set, number, false);
-    -1
+    end_wait(id, place, false);
+    (-1, None)
 }
 
-/// Ends a wait for the descriptor of this number. `is_called`: it has become readable.
-pub(super) fn end_wait(id: Id, number: c_int, is_called: bool) {
-    // What the wait has taken went with its set.
-    if number >= 0 && id.is_current() {
-        leave_wait(id.set(), number, is_called);
+/// Ends a wait. `is_called`: its descriptor has become readable.
+pub(super) fn end_wait(id: Id, place: Option<Place>, is_called: bool) {
+    if let Some(place) = place {
+        id.set().waiters.end(place, is_called);
     }
-}
-
-fn leave_wait(set: &Set, number: c_int, is_called: bool) {
-    set.waiters.end(number, is_called);
-    let _ = set.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
 }
 
 /// The events of epoll and of poll have the same numbers.
