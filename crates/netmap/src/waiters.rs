@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -19,16 +19,16 @@ const PLACES: usize = 64;
 pub(crate) struct Waiters([Waiter; PLACES]);
 
 struct Waiter {
-    /// [`FREE`], [`CALLED`], or [`USED`] plus the generation of the file or set that the thread waits for.
-    user: AtomicU64,
+    /// [`FREE`], [`CALLED`], or [`USED`] with the lower bits of the generation of the file or set that the thread waits for.
+    user: AtomicU32,
     /// Made for the first wait, and kept for later ones.
     epoll: Private,
 }
 
-const FREE: u64 = 0;
+const FREE: u32 = 0;
 /// Free. The descriptor may be readable for a call that the last wait has had.
-const CALLED: u64 = 1;
-const USED: u64 = 2;
+const CALLED: u32 = 1;
+const USED: u32 = 1 << 31;
 
 /// A place that a thread has among the waiters, of this generation of the file or set.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +38,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn user(self) -> u64 {
-        USED + u64::from(self.generation)
+    fn user(self) -> u32 {
+        USED | self.generation
     }
 }
 
 impl Waiters {
     pub(crate) const fn none() -> Self {
-        Self([const { Waiter { user: AtomicU64::new(FREE), epoll: Private::none() } }; PLACES])
+        Self([const { Waiter { user: AtomicU32::new(FREE), epoll: Private::none() } }; PLACES])
     }
 
     /// Takes a place. Returns it with the number of a descriptor that becomes readable with each call. It may be readable already. The
@@ -85,7 +85,7 @@ impl Waiters {
 }
 
 impl Waiter {
-    fn replace(&self, before: u64, after: u64) -> bool {
+    fn replace(&self, before: u32, after: u32) -> bool {
         self.user.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -137,7 +137,7 @@ static SET: [Set; SETS] = [const {
         contents: UnsafeCell::new(EMPTY),
     }
 }; SETS];
-/// Held while a set becomes known.
+/// Held while a set becomes known, also over a wait for the lock of its place.
 static MAKE: Lock = Lock::new();
 
 impl Id {
@@ -222,7 +222,11 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
         Entry::Other => return Err(libc::ENOENT),
         _ => return Err(libc::EINVAL),
     };
-    let watched = Watched::of(fd);
+    let watched = match Watched::of(fd) {
+        // Another thread has closed it.
+        Watched::Nothing => return Err(libc::EBADF),
+        watched => watched,
+    };
     let changed = with(id, |contents| {
         let known = contents.watches.iter_mut().find(|watch| watch.fd == fd && watch.watched == watched);
         let fresh = Watch { fd, watched, events: event.events, data: event.u64, ..UNUSED };
@@ -247,7 +251,7 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
 
 /// Makes an epoll descriptor known, unless another thread has.
 fn make(set_fd: c_int) -> Result<Id, c_int> {
-    let _held = MAKE.take().ok_or(libc::EBUSY)?;
+    let _held = MAKE.take_outer().ok_or(libc::EBUSY)?;
     if let Some(id) = of(set_fd) {
         return Ok(id);
     }
@@ -320,9 +324,12 @@ pub(crate) fn forget_watched(fd: c_int) {
 /// Frees all locks in the child of a fork, where the other threads do not exist, and closes what it must not share.
 pub(crate) fn reset_locks() {
     MAKE.reset();
-    for set in SET.iter().filter(|set| set.users.load(Ordering::Relaxed) > 0) {
+    for set in &SET {
+        // A thread may have worked with a set that was closed.
         set.lock.reset();
-        set.waiters.close();
+        if set.users.load(Ordering::Relaxed) > 0 {
+            set.waiters.close();
+        }
     }
 }
 
@@ -337,7 +344,7 @@ pub(crate) fn leave(fd: c_int) {
 impl Watch {
     /// Returns false if nothing is watched any more.
     fn is_current(&self) -> bool {
-        self.fd >= 0 && Watched::of(self.fd) == self.watched
+        self.watched != Watched::Nothing && Watched::of(self.fd) == self.watched
     }
 
     /// Returns true if this process may have to ask the daemon before it can look.
