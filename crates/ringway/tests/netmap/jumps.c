@@ -534,7 +534,7 @@ static void steps_and_replaces(int number, siginfo_t *info, void *context) {
     epoll_add(b.fd, 9);
 }
 
-/* After each instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
+/* After every fourth instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
  * set, it reports nothing of the other one. */
 static void replaced_case(void) {
     struct epoll_event event;
@@ -596,7 +596,7 @@ static void wakes(int number, siginfo_t *info, void *context) {
         single_step(context, 1);
 }
 
-/* After each instruction of the end of a sleep in turn, up to those that work with the set again. */
+/* After every fourth instruction of the end of a sleep in turn, up to those that work with the set again. */
 static void replaced_asleep_case(void) {
     struct epoll_event event;
     int replaced = 0;
@@ -605,7 +605,7 @@ static void replaced_asleep_case(void) {
     catch(SIGTRAP, steps_and_replaces_asleep, 0);
     /* The sleep of a wait without a limit. */
     trap(SYS_ppoll, 2, 0, wakes);
-    for (last_step = 1;; last_step++) {
+    for (last_step = 1;; last_step += 4) {
         epoll_add(b.fd, 7);
         CHECK(ctl_errno == 0);
         steps = is_replaced = 0;
