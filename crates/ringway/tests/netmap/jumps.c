@@ -692,7 +692,7 @@ static void counted_meanwhile_case(void) {
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
     catch(SIGUSR1, begins, 0);
     catch(SIGTRAP, steps_and_counts, 0);
-    for (last_step = 1; last_step < 200; last_step++) {
+    for (last_step = 1; last_step < 40; last_step++) {
         arrives();
         was_held = is_counted = 0;
         CHECK(raise(SIGUSR1) == 0 && epoll_wait(set, &event, 1, 0) == 1);
