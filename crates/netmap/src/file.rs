@@ -276,7 +276,7 @@ impl File {
             return Err(libc::ENXIO);
         }
         // In a signal handler, the thread's own request may be going on.
-        let held = self.request.take_for_requests().ok_or(libc::EBUSY)?;
+        let held = self.request.take_outer().ok_or(libc::EBUSY)?;
         if self.known().is_none() {
             let answer = crate::errno::kept(|| daemon::ask_for_registration(self.dialogue(fd), &Request::Recall));
             let (granted, given) = answer.map_err(|_| {

@@ -28,12 +28,11 @@ struct Patience {
 const SHARED: Patience = Patience { own: SECOND, others: SECOND };
 /// For a lock of this process. It is held over a wait for the lock of a ring, and no call holds it for so long.
 const LOCAL: Patience = Patience { own: 3 * SECOND, others: 30 * SECOND };
-/// For a lock that is held over requests to the daemon. Their time limit is shorter.
-const REQUEST: Patience = Patience { own: 30 * SECOND, others: 30 * SECOND };
-/// For a lock that is held over a wait for another lock of this process.
+/// For a lock that is held over requests to the daemon, which have a time limit, or over a wait for another lock of this process.
 const OUTER: Patience = Patience { own: 60 * SECOND, others: 60 * SECOND };
 
-/// The lock: its holder, or 0. Nothing is held over a call that can wait, but for a request to the daemon, which has a time limit.
+/// The lock: its holder, or 0. Nothing is held over a call that can wait, but for requests to the daemon, which have a time limit, and
+/// for other locks.
 ///
 /// | bits | hold |
 /// |---|---|
@@ -230,12 +229,7 @@ impl Lock {
         self.take_within(LOCAL)
     }
 
-    /// As [`Lock::take`], for a lock that is held over requests to the daemon.
-    pub(crate) fn take_for_requests(&self) -> Option<Held<'_>> {
-        self.take_within(REQUEST)
-    }
-
-    /// As [`Lock::take`], for a lock that is held while another one is waited for.
+    /// As [`Lock::take`], for a lock that is held over requests to the daemon, or while another one is waited for.
     pub(crate) fn take_outer(&self) -> Option<Held<'_>> {
         self.take_within(OUTER)
     }

@@ -27,8 +27,6 @@ pub(crate) fn wait(set_fd: c_int, events: &mut [epoll_event], mut limit: Limit, 
         } else if set::look(id).events == 0 {
             limit.begin();
             has_own = sleep(id, set_fd, limit, mask)?;
-            // What another thread has added meanwhile.
-            set::recall(id);
         }
         // The number may be another descriptor's by now, even if the set has others.
         if set::of(set_fd) != Some(id) {
