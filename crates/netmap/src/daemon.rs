@@ -2,13 +2,12 @@
 
 use std::ffi::{CStr, OsStr, c_int};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::stat;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
 use rustix::thread::nanosleep;
@@ -40,6 +39,12 @@ struct Kept<T>(AtomicPtr<T>);
 impl<T: Sync> Kept<T> {
     const fn none() -> Self {
         Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Returns the value, if it was found.
+    fn known(&self) -> Option<&T> {
+        // SAFETY: published, and never freed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns the value, and whether this call found it.
@@ -150,18 +155,24 @@ pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<OwnedFd, c_int> {
 
 /// Returns true if the descriptor is a connection to the daemon that a netmap open made.
 pub(crate) fn is_connection(fd: BorrowedFd<'_>) -> bool {
-    let Some(own) = address().and_then(SocketAddrUnix::path) else { return false };
     if rustix::net::sockopt::socket_type(fd) != Ok(SocketType::SEQPACKET) {
         return false;
     }
     let peer = getpeername(fd).ok().flatten().and_then(|peer| SocketAddrUnix::try_from(peer).ok());
-    // The daemon may have bound the socket by another path, if there are symbolic links.
-    peer.as_ref().and_then(SocketAddrUnix::path).is_some_and(|peer| peer == own || is_one_file(&peer, &own))
+    let Some(peer) = peer.as_ref().and_then(SocketAddrUnix::path_bytes) else { return false };
+    // Compared only: a peer that is not the daemon has chosen its path, and a look there could last as long as it likes.
+    address().and_then(SocketAddrUnix::path_bytes) == Some(peer) || resolved() == Some(peer)
 }
 
-fn is_one_file(one: &CStr, other: &CStr) -> bool {
-    let file = |path: &CStr| stat(path).ok().map(|about| (about.st_dev, about.st_ino));
-    file(one).is_some_and(|one| file(other) == Some(one))
+/// Returns the path of the daemon's socket without symbolic links: the daemon has bound it by this one.
+fn resolved() -> Option<&'static [u8]> {
+    static RESOLVED: Kept<Vec<u8>> = Kept::none();
+    let find = || {
+        // Kept only if it is there: the daemon may not have been up.
+        let found = std::fs::canonicalize(OsStr::from_bytes(address()?.path_bytes()?)).ok()?;
+        Some(RESOLVED.get(|| found.into_os_string().into_vec()).0)
+    };
+    RESOLVED.known().or_else(find).map(Vec::as_slice)
 }
 
 /// A file's dialogue with the daemon. Only the holder of the file's request lock uses it.

@@ -22,7 +22,7 @@ use crate::private::Private;
 use crate::region::Used;
 use crate::ring::{Dir, Ring};
 use crate::table::{self, Entry};
-use crate::waiters::Waiters;
+use crate::waiters::{Place, Waiters};
 
 /// Most files that one process has open at the same time.
 const FILES: usize = 1024;
@@ -276,7 +276,7 @@ impl File {
             return Err(libc::ENXIO);
         }
         // In a signal handler, the thread's own request may be going on.
-        let held = self.request.take_for_requests().ok_or(libc::EBUSY)?;
+        let held = self.request.take_outer().ok_or(libc::EBUSY)?;
         if self.known().is_none() {
             let answer = crate::errno::kept(|| daemon::ask_for_registration(self.dialogue(fd), &Request::Recall));
             let (granted, given) = answer.map_err(|_| {
@@ -326,10 +326,14 @@ impl File {
         self.state() == State::Ended
     }
 
-    /// Returns the number of a descriptor that becomes readable with each call, until [`Waiters::end`].
+    /// Returns the number of a descriptor that becomes readable with each call, and a place that the caller gives back by [`Waiters::end`].
     /// If there are too many waiters, this is one that is always readable: the thread then waits without sleeping.
-    pub(crate) fn begin_wait(&self) -> c_int {
-        self.call.get().and_then(|call| self.waiters.begin(call)).unwrap_or(self.call.raw())
+    pub(crate) fn begin_wait(&self) -> (c_int, Option<Place>) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        match self.call.get().and_then(|call| self.waiters.begin(call, generation)) {
+            Some((number, place)) => (number, Some(place)),
+            None => (self.call.raw(), None),
+        }
     }
 
     /// Wakes the switch.

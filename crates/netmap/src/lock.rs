@@ -4,6 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::{Advice, madvise};
 use rustix::thread::{Timespec, gettid, nanosleep};
 
 /// Turns of a wait before the thread sleeps: longer than a ring's synchronisation takes.
@@ -17,7 +18,7 @@ const SECOND: i64 = 1_000_000_000;
 /// Times after which a thread takes a lock over, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// Its own, if its stack does not tell whether it still works with it.
+    /// Its own, if its stack does not tell whether it still works with it. No section lasts so long.
     own: i64,
     /// Another thread's.
     others: i64,
@@ -25,17 +26,19 @@ struct Patience {
 
 /// For a lock in shared memory: its holder may be stopped, or no thread at all.
 const SHARED: Patience = Patience { own: SECOND, others: SECOND };
-/// For a lock of this process. No call holds one for so long.
-const LOCAL: Patience = Patience { own: SECOND, others: 30 * SECOND };
-/// For a lock that is held over requests to the daemon. Their time limit is shorter.
-const REQUEST: Patience = Patience { own: 30 * SECOND, others: 30 * SECOND };
+/// For a lock of this process. It is held over a wait for the lock of a ring, and no call holds it for so long.
+const LOCAL: Patience = Patience { own: 3 * SECOND, others: 30 * SECOND };
+/// For a lock that is held over requests to the daemon, which have a time limit, or over a wait for another lock of this process.
+const OUTER: Patience = Patience { own: 60 * SECOND, others: 60 * SECOND };
 
-/// The lock: its holder, or 0. Nothing is held over a call that can wait, but for a request to the daemon, which has a time limit.
+/// The lock: its holder, or 0. Nothing is held over a call that can wait, but for requests to the daemon, which have a time limit, and
+/// for other locks.
 ///
 /// | bits | hold |
 /// |---|---|
 /// | 0 to 21 | the number of the thread |
-/// | 22 to 35 | the lower bits of the number of its PID namespace: threads of different ones may have equal numbers |
+/// | 22 to 34 | the lower bits of the number of its PID namespace: threads of different ones may have equal numbers |
+/// | 35 | the process does not know the namespace: the bits below are random, and nobody asks the kernel for the thread |
 /// | 36 to 63 | the place of the section on the thread's stack, in units of 16 bytes, modulo 4 GiB |
 #[derive(Debug)]
 #[repr(transparent)]
@@ -44,6 +47,7 @@ pub(crate) struct Lock(AtomicU64);
 const THREAD_BITS: u32 = 22;
 const PLACE_SHIFT: u32 = 36;
 const NUMBER: u64 = (1 << THREAD_BITS) - 1;
+const UNKNOWN: u64 = 1 << (PLACE_SHIFT - 1);
 /// Thread and namespace.
 const WHO: u64 = (1 << PLACE_SHIFT) - 1;
 
@@ -89,59 +93,90 @@ impl Held<'_> {
     }
 }
 
-/// A lock that this thread found itself to hold: its address, its word, and the time of the first look, in nanoseconds.
+/// A lock that this thread found itself to hold: its address, its word, the time of the first look, and after how long the thread takes it
+/// over, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Met {
     lock: usize,
     holder: u64,
     since: i64,
+    after: i64,
 }
 
-const NONE_MET: Met = Met { lock: 0, holder: 0, since: 0 };
+const NONE_MET: Met = Met { lock: 0, holder: 0, since: 0, after: 0 };
 
 /// What a thread knows about itself.
 struct Own {
-    /// Thread and namespace as in a lock, once they are known.
+    /// The process's epoch when the thread looked itself up.
+    epoch: Cell<u64>,
+    /// Thread and namespace as in a lock.
     who: Cell<u64>,
     met: Cell<Met>,
 }
 
+/// What a process knows about itself. The kernel empties it in the child of a fork, also of one that libc does not make, where the only
+/// thread has another number than the thread that forked, and may be in another namespace. It has pages of its own, however large they are.
+#[repr(align(65536))]
+struct Process {
+    /// 0: nothing is known. No ancestor of the process had this number.
+    epoch: AtomicU64,
+    /// The PID namespace as in a lock.
+    namespace: AtomicU64,
+}
+
+static PROCESS: Process = Process { epoch: AtomicU64::new(0), namespace: AtomicU64::new(0) };
+/// The last epoch of the process, or of an ancestor.
+static EPOCHS: AtomicU64 = AtomicU64::new(0);
+
 thread_local! {
-    static OWN: Own = const { Own { who: Cell::new(0), met: Cell::new(NONE_MET) } };
+    static OWN: Own = const { Own { epoch: Cell::new(u64::MAX), who: Cell::new(0), met: Cell::new(NONE_MET) } };
 }
 
 /// Returns this thread as in a lock.
 #[inline]
 fn own() -> u64 {
-    match OWN.with(|own| own.who.get()) {
-        0 => look_up_own(),
-        own => own,
-    }
+    let epoch = PROCESS.epoch.load(Ordering::Relaxed);
+    OWN.with(|own| if own.epoch.get() == epoch { own.who.get() } else { look_up_own() })
 }
 
-/// Asks the kernel for this thread's number and namespace. The only thread of a fork's child has another number than the thread that
-/// forked, and may be in another namespace.
+/// Asks the kernel for this thread's number, and once in a process for its namespace.
 #[cold]
 pub(crate) fn look_up_own() -> u64 {
-    let who = number() | namespace() << THREAD_BITS & WHO;
-    OWN.with(|own| own.who.set(who));
+    let epoch = match PROCESS.epoch.load(Ordering::Acquire) {
+        0 => look_up_process(),
+        epoch => epoch,
+    };
+    let number = u64::from(gettid().as_raw_pid().cast_unsigned()) & NUMBER;
+    let who = number | PROCESS.namespace.load(Ordering::Relaxed);
+    OWN.with(|own| {
+        own.who.set(who);
+        own.epoch.set(epoch);
+    });
     who
 }
 
-/// Asks the kernel for this thread's number.
-fn number() -> u64 {
-    u64::from(gettid().as_raw_pid().cast_unsigned()) & NUMBER
+/// Returns the process's epoch.
+fn look_up_process() -> u64 {
+    // SAFETY: only `PROCESS` is in its pages.
+    let _ = unsafe {
+        madvise(std::ptr::from_ref(&PROCESS).cast_mut().cast(), size_of::<Process>(), Advice::LinuxWipeOnFork)
+    };
+    PROCESS.namespace.store(namespace(), Ordering::Relaxed);
+    let epoch = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
+    // Another thread may have done the same.
+    match PROCESS.epoch.compare_exchange(0, epoch, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => epoch,
+        Err(other) => other,
+    }
 }
 
-/// Returns the number of this process's PID namespace. Without `/proc` it is a random one, and nobody asks the kernel for the thread.
+/// Returns this process's PID namespace as in a lock. It cannot be known without `/proc`.
 fn namespace() -> u64 {
-    crate::errno::kept(|| match rustix::fs::stat(c"/proc/self/ns/pid") {
-        Ok(stat) => stat.st_ino,
-        Err(_) => {
-            let mut bytes = [0; 8];
-            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-            u64::from_ne_bytes(bytes)
-        }
+    let known = rustix::fs::stat(c"/proc/self/ns/pid").map(|stat| stat.st_ino << THREAD_BITS & (UNKNOWN - 1));
+    known.unwrap_or_else(|_| {
+        let mut bytes = [0; 8];
+        let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        UNKNOWN | u64::from_ne_bytes(bytes) << THREAD_BITS & (UNKNOWN - 1)
     })
 }
 
@@ -162,7 +197,7 @@ const fn is_left_behind(holder: u64, here: u64) -> bool {
 
 /// Returns false if there is no such thread in this thread's namespace.
 fn is_alive(holder: u64, own: u64) -> bool {
-    if (holder ^ own) & WHO >> THREAD_BITS << THREAD_BITS != 0 {
+    if own & UNKNOWN != 0 || (holder ^ own) & WHO >> THREAD_BITS << THREAD_BITS != 0 {
         return true;
     }
     let thread = holder & NUMBER;
@@ -194,9 +229,9 @@ impl Lock {
         self.take_within(LOCAL)
     }
 
-    /// As [`Lock::take`], for a lock that is held over requests to the daemon.
-    pub(crate) fn take_for_requests(&self) -> Option<Held<'_>> {
-        self.take_within(REQUEST)
+    /// As [`Lock::take`], for a lock that is held over requests to the daemon, or while another one is waited for.
+    pub(crate) fn take_outer(&self) -> Option<Held<'_>> {
+        self.take_within(OUTER)
     }
 
     /// As [`Lock::take`], for a lock that processes share. Takes it from a holder that has kept it for a second.
@@ -207,8 +242,8 @@ impl Lock {
 
     #[inline(always)]
     fn take_within(&self, patience: Patience) -> Option<Held<'_>> {
-        let mut holder = own() | place();
-        let is_taken_over = !self.try_replace(0, holder) && self.wait(&mut holder, patience)?;
+        let holder = own() | place();
+        let is_taken_over = !self.try_replace(0, holder) && self.wait(holder, patience)?;
         // What a handler has met in an earlier section is over.
         OWN.with(|own| {
             if own.met.get().lock == self.address() {
@@ -218,11 +253,6 @@ impl Lock {
         Some(Held { lock: self, holder, is_taken_over })
     }
 
-    /// Returns true if a thread holds the lock, or has left without releasing it.
-    pub(crate) fn is_taken(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -230,25 +260,19 @@ impl Lock {
     /// Waits for the lock, and takes it. Takes it over from a thread that has ended or left without releasing it, and from any that has
     /// kept it for too long. Returns whether it is taken over. `None`: this thread works with it.
     #[cold]
-    fn wait(&self, own: &mut u64, patience: Patience) -> Option<bool> {
+    fn wait(&self, own: u64, patience: Patience) -> Option<bool> {
         let (mut turns, mut last, mut waited, mut before) = (0u32, 0, 0, 0);
         loop {
             let holder = self.0.load(Ordering::Relaxed);
-            if (holder ^ *own) & WHO == 0 {
-                // In the child of a fork that libc has not made, the number that is known is the parent's.
-                if number() != *own & NUMBER {
-                    *own = *own >> PLACE_SHIFT << PLACE_SHIFT | look_up_own();
+            if (holder ^ own) & WHO == 0 {
+                if !self.has_left(holder, own, patience.own) {
+                    return None;
                 }
-                if (holder ^ *own) & WHO == 0 {
-                    if !self.has_left(holder, *own, patience.own) {
-                        return None;
-                    }
-                    if self.try_replace(holder, *own) {
-                        return Some(true);
-                    }
+                if self.try_replace(holder, own) {
+                    return Some(true);
                 }
             }
-            if holder == 0 && self.try_replace(0, *own) {
+            if holder == 0 && self.try_replace(0, own) {
                 return Some(false);
             }
             if holder != std::mem::replace(&mut last, holder) {
@@ -264,9 +288,9 @@ impl Lock {
                 waited += (now - before).min(LONGEST_LOOK);
             }
             before = now;
-            if holder != 0 && (waited >= patience.others || !is_alive(holder, *own)) {
+            if holder != 0 && (waited >= patience.others || !is_alive(holder, own)) {
                 // If another thread has done the same, it holds the lock now.
-                if self.try_replace(holder, *own) {
+                if self.try_replace(holder, own) {
                     return Some(true);
                 }
             } else {
@@ -306,15 +330,18 @@ impl Lock {
             return now - met.since >= time;
         }
         // One lock at a time: another one that is met over and over is taken first.
-        if met.lock == 0 || now - met.since > 2 * time {
-            OWN.with(|own| own.met.set(Met { lock: self.address(), holder, since: now }));
+        if met.lock == 0 || now - met.since > 2 * met.after {
+            OWN.with(|own| own.met.set(Met { lock: self.address(), holder, since: now, after: time }));
         }
         false
     }
 
     /// Frees the lock in the child of a fork, where the thread that held it does not exist.
     pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        // A free one costs the child no copy of its page.
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 }
 

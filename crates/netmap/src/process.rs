@@ -37,6 +37,7 @@ fn at_first_open() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if !IS_DONE.load(Ordering::Acquire) {
         own_tables();
+        crate::lock::look_up_own();
         // SAFETY: the function lives as long as the library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         IS_DONE.store(true, Ordering::Release);

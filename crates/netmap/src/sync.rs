@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{POLLERR, POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
 
-use crate::file::{File, Registration, State};
+use crate::file::{File, Registration};
 use crate::ring::{Dir, Synced};
 
 /// After so many synchronisations in a row without a frame, look at the clock.
@@ -42,10 +42,11 @@ fn sync_rings(file: &File, registration: &Registration, dir: Dir) -> Sum {
                 file.kick_switch();
             }
             sum.add(synced);
+            // Within the turn, too: another one that is on its way counts a frame before `tail` shows it.
+            sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
         } else {
             sum.is_partial = true;
         }
-        sum.moves = sum.moves.wrapping_add(ring.moved().load(Ordering::Relaxed));
     }
     sum
 }
@@ -119,11 +120,11 @@ pub(crate) fn poll_once(file: &File, fd: c_int, events: c_short) -> Ready {
     }
 }
 
-/// As [`poll_once`], without asking the daemon for the registration.
-pub(crate) fn poll_known(file: &File, events: c_short) -> Ready {
+/// As [`poll_once`], without asking the daemon for the registration. `is_asked`: it was asked.
+pub(crate) fn poll_known(file: &File, events: c_short, is_asked: bool) -> Ready {
     match file.known() {
         Some(registration) => poll_rings(file, registration, events),
-        None if file.state() == State::Unknown && file.request.is_taken() => BUSY,
+        None if file.is_unknown() && !is_asked => BUSY,
         None => ENDED,
     }
 }
@@ -143,24 +144,24 @@ fn poll_rings(file: &File, registration: &Registration, events: c_short) -> Read
     ready
 }
 
-/// Asks the switch for a call when one of the events becomes ready.
-pub(crate) fn ask(file: &File, events: c_short) {
-    each_waited_ring(file, events, crate::ring::Ring::ask);
+/// Asks the switch for a call when one of the events becomes ready. Returns false if it could not: the file has no registration yet, or
+/// none any more.
+pub(crate) fn ask(file: &File, events: c_short) -> bool {
+    each_waited_ring(file, events, crate::ring::Ring::ask)
 }
 
-/// Ends a wait that began with [`ask`].
+/// Ends a wait that began with an [`ask`] that returned true.
 pub(crate) fn withdraw(file: &File, events: c_short) {
     each_waited_ring(file, events, crate::ring::Ring::withdraw);
 }
 
-fn each_waited_ring(file: &File, events: c_short, act: impl Fn(&crate::ring::Ring)) {
-    if file.state() != State::Registered {
-        return;
-    }
-    let Ok(registration) = file.registration(-1) else { return };
+/// Returns false if this process knows no registration.
+fn each_waited_ring(file: &File, events: c_short, act: impl Fn(&crate::ring::Ring)) -> bool {
+    let Some(registration) = file.known() else { return false };
     for (dir, wanted) in [(Dir::Tx, POLLOUT | POLLWRNORM), (Dir::Rx, POLLIN | POLLRDNORM)] {
         if events & wanted != 0 {
             registration.rings(dir).for_each(|ring| act(&ring));
         }
     }
+    true
 }

@@ -25,7 +25,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// EBUSY: a signal handler has interrupted a request of its own thread.
     pub(super) fn begin(&self) -> Result<Held<'a>, c_int> {
-        self.file.request.take_for_requests().ok_or(libc::EBUSY)
+        self.file.request.take_outer().ok_or(libc::EBUSY)
     }
 
     /// Reads the body, lets `work` change it, and writes it back if that succeeds.

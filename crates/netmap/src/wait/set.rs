@@ -22,7 +22,7 @@ use crate::lock::Lock;
 use crate::private::Private;
 use crate::sync::{self, Ready};
 use crate::table::{self, Entry};
-use crate::waiters::Waiters;
+use crate::waiters::{Place, Waiters};
 
 /// Most epoll sets with netmap descriptors in a process, and most such descriptors in a set.
 const SETS: usize = 64;
@@ -77,6 +77,8 @@ pub(super) struct Watch {
     pub(super) watched: Watched,
     pub(super) events: u32,
     data: u64,
+    /// The daemon was asked for the registration since the watch is in the set. Until then a file that may have one is not reported.
+    is_asked: bool,
     /// Edge-triggered: the moves of the tails at the last report. `None`: the next look reports the descriptor again.
     reported: Option<u64>,
     /// A look found a ring with bad positions and reset it, and no wait has reported it yet.
@@ -85,8 +87,16 @@ pub(super) struct Watch {
     pub(super) is_spent: bool,
 }
 
-const UNUSED: Watch =
-    Watch { fd: -1, watched: Watched::Nothing, events: 0, data: 0, reported: None, is_bad: false, is_spent: false };
+const UNUSED: Watch = Watch {
+    fd: -1,
+    watched: Watched::Nothing,
+    events: 0,
+    data: 0,
+    is_asked: false,
+    reported: None,
+    is_bad: false,
+    is_spent: false,
+};
 
 struct Contents {
     watches: [Watch; WATCHES],
@@ -110,7 +120,6 @@ struct Set {
     changed: Private,
     /// Threads that sleep for `changed`.
     waiters: Waiters,
-    sleepers: AtomicU32,
     contents: UnsafeCell<Contents>,
 }
 
@@ -125,11 +134,10 @@ static SET: [Set; SETS] = [const {
         has_unknown: AtomicBool::new(false),
         changed: Private::none(),
         waiters: Waiters::none(),
-        sleepers: AtomicU32::new(0),
         contents: UnsafeCell::new(EMPTY),
     }
 }; SETS];
-/// Held while a set becomes known.
+/// Held while a set becomes known, also over a wait for the lock of its place.
 static MAKE: Lock = Lock::new();
 
 impl Id {
@@ -214,7 +222,11 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
         Entry::Other => return Err(libc::ENOENT),
         _ => return Err(libc::EINVAL),
     };
-    let watched = Watched::of(fd);
+    let watched = match Watched::of(fd) {
+        // Another thread has closed it.
+        Watched::Nothing => return Err(libc::EBADF),
+        watched => watched,
+    };
     let changed = with(id, |contents| {
         let known = contents.watches.iter_mut().find(|watch| watch.fd == fd && watch.watched == watched);
         let fresh = Watch { fd, watched, events: event.events, data: event.u64, ..UNUSED };
@@ -231,11 +243,7 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
         Ok(())
     });
     changed.unwrap_or_else(|missed| Err(if missed == Missed::Own { libc::EBUSY } else { libc::EBADF }))?;
-    let set = id.set();
-    // A thread counts itself before it looks at the watches for the last time.
-    if set.sleepers.load(Ordering::SeqCst) > 0
-        && let Some(changed) = set.changed.get()
-    {
+    if let Some(changed) = id.set().changed.get() {
         let _ = rustix::io::write(changed, &1u64.to_ne_bytes());
     }
     Ok(())
@@ -243,7 +251,7 @@ fn note(set_fd: c_int, operation: c_int, fd: c_int, event: epoll_event) -> Resul
 
 /// Makes an epoll descriptor known, unless another thread has.
 fn make(set_fd: c_int) -> Result<Id, c_int> {
-    let _held = MAKE.take().ok_or(libc::EBUSY)?;
+    let _held = MAKE.take_outer().ok_or(libc::EBUSY)?;
     if let Some(id) = of(set_fd) {
         return Ok(id);
     }
@@ -283,7 +291,6 @@ fn end(set: &Set) {
     set.generation.fetch_add(1, Ordering::SeqCst);
     set.waiters.close();
     set.changed.close();
-    set.sleepers.store(0, Ordering::Relaxed);
     set.users.store(0, Ordering::Release);
 }
 
@@ -317,10 +324,12 @@ pub(crate) fn forget_watched(fd: c_int) {
 /// Frees all locks in the child of a fork, where the other threads do not exist, and closes what it must not share.
 pub(crate) fn reset_locks() {
     MAKE.reset();
-    for set in SET.iter().filter(|set| set.users.load(Ordering::Relaxed) > 0) {
+    for set in &SET {
+        // A thread may have worked with a set that was closed.
         set.lock.reset();
-        set.sleepers.store(0, Ordering::Relaxed);
-        set.waiters.close();
+        if set.users.load(Ordering::Relaxed) > 0 {
+            set.waiters.close();
+        }
     }
 }
 
@@ -335,7 +344,7 @@ pub(crate) fn leave(fd: c_int) {
 impl Watch {
     /// Returns false if nothing is watched any more.
     fn is_current(&self) -> bool {
-        self.fd >= 0 && Watched::of(self.fd) == self.watched
+        self.watched != Watched::Nothing && Watched::of(self.fd) == self.watched
     }
 
     /// Returns true if this process may have to ask the daemon before it can look.
@@ -355,7 +364,7 @@ impl Watch {
         let ready = match self.watched {
             // The numbers of the events are those of poll.
             Watched::File(identity) => match file::same(self.fd, identity) {
-                Some(file) => sync::poll_known(&file, self.events as c_short),
+                Some(file) => sync::poll_known(&file, self.events as c_short, self.is_asked),
                 None => return Ready::default(),
             },
             Watched::Set(inner) if of(self.fd) == Some(inner) => {
@@ -397,16 +406,22 @@ pub(super) fn recall(id: Id) {
     if !id.set().has_unknown.load(Ordering::Relaxed) {
         return;
     }
-    each_watch(id, |watch| match watch.watched {
-        Watched::File(identity) => {
-            if let Some(file) = file::same(watch.fd, identity) {
-                let _ = file.registration(watch.fd);
+    let Ok(mut watches) = with(id, |contents| contents.watches) else { return };
+    for watch in watches.iter_mut().filter(|watch| !watch.is_spent) {
+        match watch.watched {
+            Watched::File(identity) => {
+                if let Some(file) = file::same(watch.fd, identity) {
+                    watch.is_asked = file.registration(watch.fd).err() != Some(libc::EBUSY);
+                }
             }
+            Watched::Set(inner) => recall(inner),
+            Watched::Nothing => {}
         }
-        Watched::Set(inner) => recall(inner),
-        Watched::Nothing => {}
-    });
+    }
     let _ = with(id, |contents| {
+        for (watch, asked) in contents.watches.iter_mut().zip(&watches) {
+            watch.is_asked |= asked.is_asked && (watch.fd, watch.watched) == (asked.fd, asked.watched);
+        }
         id.set().has_unknown.store(contents.watches.iter().any(Watch::may_be_unknown), Ordering::Relaxed);
     });
 }
@@ -512,29 +527,24 @@ fn forget_token(id: Id, set_fd: c_int, contents: &mut Contents) {
     }
 }
 
-/// Returns the number of a descriptor that becomes readable when the set changes, until [`end_wait`]. -1: the set is closed.
-pub(super) fn begin_wait(id: Id) -> c_int {
+/// Returns the number of a descriptor that becomes readable when the set changes, and a place that the caller gives back by [`end_wait`].
+/// -1: the set is closed.
+pub(super) fn begin_wait(id: Id) -> (c_int, Option<Place>) {
     let set = id.set();
-    set.sleepers.fetch_add(1, Ordering::SeqCst);
-    let number = set.changed.get().and_then(|changed| set.waiters.begin(changed)).unwrap_or(set.changed.raw());
+    let begun = set.changed.get().and_then(|changed| set.waiters.begin(changed, id.generation));
+    let (number, place) = begun.map_or((set.changed.raw(), None), |(number, place)| (number, Some(place)));
     if id.is_current() {
-        return number;
+        return (number, place);
     }
-    leave_wait(set, number, false);
-    -1
+    end_wait(id, place, false);
+    (-1, None)
 }
 
-/// Ends a wait for the descriptor of this number. `is_called`: it has become readable.
-pub(super) fn end_wait(id: Id, number: c_int, is_called: bool) {
-    // What the wait has taken went with its set.
-    if number >= 0 && id.is_current() {
-        leave_wait(id.set(), number, is_called);
+/// Ends a wait. `is_called`: its descriptor has become readable.
+pub(super) fn end_wait(id: Id, place: Option<Place>, is_called: bool) {
+    if let Some(place) = place {
+        id.set().waiters.end(place, is_called);
     }
-}
-
-fn leave_wait(set: &Set, number: c_int, is_called: bool) {
-    set.waiters.end(number, is_called);
-    let _ = set.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
 }
 
 /// The events of epoll and of poll have the same numbers.

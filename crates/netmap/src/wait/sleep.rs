@@ -19,6 +19,7 @@ use super::time::Limit;
 use crate::file::{self, Identity, Pinned};
 use crate::real::call_real;
 use crate::sync;
+use crate::waiters::Place;
 
 /// Descriptors for which no memory has to be made.
 const ON_STACK: usize = 128;
@@ -31,12 +32,12 @@ const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 enum Why {
     /// The program's descriptor at this place of its array.
     Program(usize),
-    /// The calls for a netmap descriptor, and which file it was.
-    Calls { fd: c_int, events: c_short, file: Identity },
+    /// The calls for a netmap descriptor: which file it was, its place there, and whether the switch was asked for calls.
+    Calls { fd: c_int, events: c_short, file: Identity, place: Option<Place>, is_asked: bool },
     /// The connection of a netmap descriptor, and which file it was.
     Connection(Identity),
-    /// The changes of a set.
-    Changes(set::Id),
+    /// The changes of a set, and the place there.
+    Changes(set::Id, Option<Place>),
 }
 
 /// An array on the stack, or on the heap if it is too long.
@@ -101,14 +102,17 @@ impl Sleep {
     /// Adds a netmap descriptor, and asks the switch for a call when one of the events becomes ready.
     pub(super) fn add_file(&mut self, file: Option<Pinned>, fd: c_int, events: c_short) {
         let Some(file) = file else { return };
-        sync::ask(&file, events);
-        self.add(file.begin_wait(), POLLIN, Why::Calls { fd, events, file: file.identity() });
+        let is_asked = sync::ask(&file, events);
+        self.is_partial |= !is_asked;
+        let (number, place) = file.begin_wait();
+        self.add(number, POLLIN, Why::Calls { fd, events, file: file.identity(), place, is_asked });
         self.add_connection(fd);
     }
 
     /// Adds the netmap descriptors of a set.
     pub(super) fn add_set(&mut self, id: set::Id) {
-        self.add(set::begin_wait(id), POLLIN, Why::Changes(id));
+        let (number, place) = set::begin_wait(id);
+        self.add(number, POLLIN, Why::Changes(id, place));
         let is_whole = set::each_watch(id, |watch| match watch.watched {
             Watched::File(identity) => self.add_file(file::same(watch.fd, identity), watch.fd, watch.events as c_short),
             Watched::Set(inner) => self.add_set(inner),
@@ -176,16 +180,18 @@ impl Sleep {
     pub(super) fn end(&mut self) {
         for (found, why) in self.all() {
             match why {
-                Why::Calls { fd, events, file: before } => {
+                Why::Calls { fd, events, file: before, place, is_asked } => {
                     // The number may have become another file's meanwhile.
                     if let Some(file) = file::same(fd, before) {
-                        if found.fd >= 0 {
-                            file.waiters.end(found.fd, found.revents != 0);
+                        if let Some(place) = place {
+                            file.waiters.end(place, found.revents != 0);
                         }
-                        sync::withdraw(&file, events);
+                        if is_asked {
+                            sync::withdraw(&file, events);
+                        }
                     }
                 }
-                Why::Changes(id) => set::end_wait(id, found.fd, found.revents != 0),
+                Why::Changes(id, place) => set::end_wait(id, place, found.revents != 0),
                 Why::Program(_) | Why::Connection(_) => {}
             }
         }

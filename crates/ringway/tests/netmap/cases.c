@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "port.h"
@@ -206,31 +205,6 @@ static void fork_case(void) {
     expect(&b, 10, 10);
     send_frames(&a, 1, 20, 10);
     expect(&b, 20, 10);
-}
-
-static void pass(int over, int fd) {
-    char byte = 'x';
-    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space = {{0}};
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    CHECK(sendmsg(over, &message, 0) == 1);
-}
-
-static int passed(int over) {
-    char byte;
-    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space;
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
-    CHECK(recvmsg(over, &message, 0) == 1);
-    int fd;
-    CHECK(CMSG_FIRSTHDR(&message) != NULL);
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
-    return fd;
 }
 
 /* A process gets a registered descriptor by a socket. The first thing it does with it is `poll`. */

@@ -211,11 +211,11 @@ static void later_case(void) {
     CHECK(epoll_wait(plain, &event, 1, 20000) == 1 && event.data.u64 == 7);
 }
 
-static int old_set;
+static int old_set, old_error;
 
 static void *waits_in_old_set(void *argument) {
     struct epoll_event event;
-    epoll_wait(old_set, &event, 1, -1);
+    old_error = epoll_wait(old_set, &event, 1, -1) < 0 ? errno : 0;
     __atomic_store_n((int *)argument, 1, __ATOMIC_RELEASE);
     return NULL;
 }
@@ -252,7 +252,7 @@ static void reopened_case(void) {
     double end = now() + 20;
     while (!__atomic_load_n(&woken, __ATOMIC_ACQUIRE))
         CHECK(now() < end && usleep(1000) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && old_error == EBADF);
 }
 
 static const struct test_case cases[] = {

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -19,9 +20,13 @@
 
 #if defined(__x86_64__)
 #define FIRST_ARGUMENT(context) ((context)->uc_mcontext.gregs[REG_RDI])
+#define SECOND_ARGUMENT(context) ((context)->uc_mcontext.gregs[REG_RSI])
+#define FOURTH_ARGUMENT(context) ((context)->uc_mcontext.gregs[REG_R10])
 #define RESULT(context) ((context)->uc_mcontext.gregs[REG_RAX])
 #elif defined(__aarch64__)
 #define FIRST_ARGUMENT(context) ((context)->uc_mcontext.regs[0])
+#define SECOND_ARGUMENT(context) ((context)->uc_mcontext.regs[1])
+#define FOURTH_ARGUMENT(context) ((context)->uc_mcontext.regs[3])
 #define RESULT(context) ((context)->uc_mcontext.regs[0])
 #endif
 
@@ -32,13 +37,13 @@ static void catch(int number, handler *handler, int flags) {
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
-/* From now on this thread's system calls of this number and third argument raise SIGSYS instead. */
-static void trap(unsigned number, unsigned third, handler *handler) {
+/* From now on this thread's system calls of this number and with this argument raise SIGSYS instead. */
+static void trap(unsigned number, int at, unsigned argument, handler *handler) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third, 0, 1),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + at * 8),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, argument, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -50,7 +55,7 @@ static void trap(unsigned number, unsigned third, handler *handler) {
 
 /* The library wakes the switch by eight bytes. */
 static void trap_kicks(handler *handler) {
-    trap(SYS_write, 8, handler);
+    trap(SYS_write, 2, 8, handler);
 }
 
 /* Room for events that no other call has. */
@@ -200,7 +205,7 @@ static void left_set_case(void) {
     /* Until the library has nothing of its own in the kernel's set. */
     for (int i = 0; i < 50; i++)
         CHECK(epoll_wait(set, events, 1, 1) == 0);
-    trap(SYS_epoll_pwait, ROOM, jumps);
+    trap(SYS_epoll_pwait, 2, ROOM, jumps);
     if (sigsetjmp(back, 1) == 0) {
         epoll_wait(set, events, ROOM, 0);
         FAIL("not left");
@@ -236,7 +241,7 @@ static void own_stack_case(void) {
 }
 
 static volatile struct {
-    int synced, released;
+    int held, synced, released;
 } *shared;
 static pid_t child;
 
@@ -271,6 +276,64 @@ static void raw_clone_case(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static volatile int is_held;
+
+/* In a synchronisation of a child, of which libc does not know: the parent synchronises the same ring. */
+static void holds(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    if (kicks++ > 0)
+        return;
+    shared->held = 1;
+    for (double end = now() + 0.3; !shared->synced && now() < end;)
+        sched_yield();
+    is_held = !shared->synced;
+    shared->released = 1;
+}
+
+static void raw_child_case(void) {
+    open_both();
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK((void *)shared != MAP_FAILED);
+    send_frames(&a, 1, sent, 1);
+    expect(&b, sent++, 1);
+    child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        trap_kicks(holds);
+        send_until_a_kick();
+        _exit(is_held ? 0 : 1);
+    }
+    while (!shared->held)
+        sched_yield();
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
+    shared->synced = 1;
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* The namespace in the word of a lock: whether it is unknown, and its number. */
+static unsigned namespace(void) {
+    return held >> 22 & ((1 << 14) - 1);
+}
+
+/* A thread and a child that begin without /proc: the process knows its namespace all the same, and the child does not. */
+static void no_proc_case(void) {
+    open_both();
+    find_locks();
+    unsigned known = namespace();
+    CHECK(chroot("/dev") == 0 && chdir("/") == 0);
+    find_locks();
+    CHECK(namespace() == known && known >> 13 == 0);
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        find_locks();
+        _exit(namespace() >> 13 == 1 ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static int ctl_errno;
 static struct port c;
 
@@ -298,7 +361,7 @@ static void made_in_handler_case(void) {
     open_both();
     set = epoll_create1(0);
     epoll_add(b.fd, 7);
-    trap(SYS_epoll_pwait, ROOM, makes_another);
+    trap(SYS_epoll_pwait, 2, ROOM, makes_another);
     epoll_wait(set, events, ROOM, 0);
     CHECK(ctl_errno == EBUSY);
     send_frames(&a, 1, 0, 1);
@@ -320,12 +383,99 @@ static void renumbered_case(void) {
     c = port_open("lan0:c");
     set = epoll_create1(0);
     epoll_add(c.fd, 7);
-    trap(SYS_epoll_pwait, ROOM, renumbers);
+    trap(SYS_epoll_pwait, 2, ROOM, renumbers);
     CHECK(epoll_wait(set, events, ROOM, 0) == 0);
     send_frames(&a, 1, 0, 1);
     CHECK(epoll_look(events) == 0);
     epoll_add(c.fd, 8);
     CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 8);
+}
+
+/* While its own thread works with the set: the handler looks again and again. */
+static void looks(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    struct epoll_event event;
+    for (double end = now() + 1.5; now() < end;)
+        CHECK(epoll_wait(set, &event, 1, 0) == 0);
+    RESULT((ucontext_t *)context) = 0;
+}
+
+/* A thread may work with a set for longer than with a ring. */
+static void long_work_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    send_frames(&a, 1, 0, 1);
+    drain(&a, 0);
+    /* Now it is the turn of the kernel's set. */
+    for (int found = 0; found == 0;)
+        found = epoll_look(events);
+    trap(SYS_epoll_pwait, 2, ROOM, looks);
+    CHECK(epoll_wait(set, events, ROOM, 0) == 1 && events[0].data.u64 == 7);
+}
+
+static volatile int is_in_set, is_forked;
+
+/* While its own thread works with the set: the set is closed, and the process forks. */
+static void stays(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    CHECK(close(set) == 0);
+    is_in_set = 1;
+    while (!is_forked)
+        sched_yield();
+    RESULT((ucontext_t *)context) = 0;
+}
+
+static void *stays_in_the_set(void *argument) {
+    struct epoll_event events[ROOM];
+    trap(SYS_epoll_pwait, 2, ROOM, stays);
+    epoll_wait(set, events, ROOM, 0);
+    return argument;
+}
+
+/* The child has the place for another set. */
+static void forked_in_set_case(void) {
+    pthread_t thread;
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    CHECK(pthread_create(&thread, NULL, stays_in_the_set, NULL) == 0);
+    while (!is_in_set)
+        sched_yield();
+    child = fork();
+    if (child == 0) {
+        alarm(10);
+        struct epoll_event event;
+        set = epoll_create1(0);
+        struct epoll_event wanted = {.events = EPOLLOUT, .data.u64 = 8};
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &wanted) == 0);
+        _exit(epoll_wait(set, &event, 1, 0) == 1 && event.data.u64 == 8 ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    is_forked = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* While epoll_ctl reads its event: the descriptor is closed. */
+static void closes(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    struct iovec *local = (struct iovec *)SECOND_ARGUMENT((ucontext_t *)context);
+    struct iovec *remote = (struct iovec *)FOURTH_ARGUMENT((ucontext_t *)context);
+    memcpy(local->iov_base, remote->iov_base, local->iov_len);
+    RESULT((ucontext_t *)context) = local->iov_len;
+    CHECK(close(c.fd) == 0);
+}
+
+static void closed_in_change_case(void) {
+    open_both();
+    c = port_open("lan0:c");
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    trap(SYS_process_vm_readv, 2, 1, closes);
+    epoll_add(c.fd, 8);
+    CHECK(ctl_errno == EBADF);
 }
 
 #if defined(__x86_64__)
@@ -384,7 +534,7 @@ static void steps_and_replaces(int number, siginfo_t *info, void *context) {
     epoll_add(b.fd, 9);
 }
 
-/* After each instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
+/* After every fourth instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
  * set, it reports nothing of the other one. */
 static void replaced_case(void) {
     struct epoll_event event;
@@ -412,6 +562,147 @@ static void replaced_case(void) {
 }
 
 static volatile int is_through;
+
+static volatile int is_replaced;
+static volatile pid_t sleeper_tid;
+static pthread_t sleeper;
+
+static void *sleeps_in_the_other(void *argument) {
+    struct epoll_event event;
+    sleeper_tid = gettid();
+    /* A limit, as its sleep is to be none that the filter raises a signal for. */
+    CHECK(epoll_wait(set, &event, 1, 1 << 30) == 1 && event.data.u64 == 10);
+    return argument;
+}
+
+/* Another set gets the number and the place, and another thread sleeps in it. */
+static void steps_and_replaces_asleep(int number, siginfo_t *info, void *context) {
+    steps_and_replaces(number, info, context);
+    if (steps < last_step || ctl_errno != 0)
+        return;
+    is_replaced = 1;
+    sleeper_tid = 0;
+    CHECK(pthread_create(&sleeper, NULL, sleeps_in_the_other, NULL) == 0);
+    while (sleeper_tid == 0)
+        sched_yield();
+    sleeps(&sleeper_tid);
+}
+
+/* The thread wakes up. The second time it is interrupted. */
+static void wakes(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = steps == 0 || is_replaced ? 0 : -EINTR;
+    if (steps == 0)
+        single_step(context, 1);
+}
+
+/* After every fourth instruction of the end of a sleep in turn, up to those that work with the set again. */
+static void replaced_asleep_case(void) {
+    struct epoll_event event;
+    int replaced = 0;
+    open_both();
+    set = epoll_create1(0);
+    catch(SIGTRAP, steps_and_replaces_asleep, 0);
+    /* The sleep of a wait without a limit. */
+    trap(SYS_ppoll, 2, 0, wakes);
+    for (last_step = 1;; last_step += 4) {
+        epoll_add(b.fd, 7);
+        CHECK(ctl_errno == 0);
+        steps = is_replaced = 0;
+        CHECK(epoll_wait(set, &event, 1, -1) == -1 && errno == EBADF);
+        if (!is_replaced)
+            break;
+        replaced++;
+        struct epoll_event room = {.events = EPOLLOUT, .data.u64 = 10};
+        CHECK(epoll_ctl(set, EPOLL_CTL_MOD, b.fd, &room) == 0 && pthread_join(sleeper, NULL) == 0);
+        CHECK(close(set) == 0 && epoll_create1(0) == set);
+    }
+    last_step = 0;
+    CHECK(ctl_errno == EBUSY && replaced > 10);
+}
+
+static int added;
+
+static void steps_and_adds(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (++steps < last_step)
+        return;
+    single_step(context, 0);
+    epoll_add(added, 7);
+}
+
+/* After each instruction of a wait in turn, up to those that work with the set, a descriptor is added about which the process has not asked
+ * yet. It is registered, and no wait reports it. */
+static void added_unknown_case(void) {
+    struct epoll_event event;
+    int pair[2];
+    open_both();
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    set = epoll_create1(0);
+    epoll_add(a.fd, 6);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_adds, 0);
+    for (last_step = 1; ctl_errno == 0; last_step++) {
+        pass(pair[0], b.fd);
+        added = passed(pair[1]);
+        CHECK(raise(SIGUSR1) == 0 && epoll_wait(set, &event, 1, 0) == 0 && steps == last_step);
+        CHECK(epoll_wait(set, &event, 1, 0) == 0);
+        CHECK(close(added) == 0);
+    }
+    CHECK(ctl_errno == EBUSY && last_step > 10);
+}
+
+/* The slots by which the `tail` of `b`'s receive ring has moved: in the doorbell, which is somewhere in the page after the locks. */
+static volatile uint64_t *moved;
+static volatile int was_held, is_counted;
+
+static void find_moved(void) {
+    char *page = (char *)((uintptr_t)rx_lock & -4096) + 4096;
+    for (char *block = page; block < page + 4096; block += 256)
+        if (*(volatile uint64_t *)(block + 152))
+            moved = (volatile uint64_t *)(block + 152);
+    CHECK(moved);
+}
+
+/* Some steps after the thread has released the ring, another one has counted a frame, and has not shown it yet. */
+static void steps_and_counts(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    if (*rx_lock)
+        was_held = 1;
+    if (!was_held || *rx_lock || ++steps < last_step)
+        return;
+    single_step(context, 0);
+    ++*moved;
+    is_counted = 1;
+}
+
+static void arrives(void) {
+    send_frames(&a, 1, sent, 1);
+    drain(&a, 0);
+    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+        CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
+}
+
+static void counted_meanwhile_case(void) {
+    open_both();
+    find_locks();
+    find_moved();
+    set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = 7};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    catch(SIGUSR1, begins, 0);
+    catch(SIGTRAP, steps_and_counts, 0);
+    for (last_step = 1; last_step < 40; last_step++) {
+        arrives();
+        was_held = is_counted = 0;
+        CHECK(raise(SIGUSR1) == 0 && epoll_wait(set, &event, 1, 0) == 1);
+        CHECK(is_counted && take(b.rx[0], sent++) == 1);
+        /* The other one has it from now on. */
+        --*moved;
+        arrives();
+        CHECK(epoll_wait(set, &event, 1, 0) == 1 && take(b.rx[0], sent++) == 1);
+    }
+}
 
 static void steps_and_jumps(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
@@ -441,6 +732,15 @@ static void left_arrival_case(void) {
     CHECK(last_step > 100);
 }
 #else
+static void replaced_asleep_case(void) {
+}
+
+static void added_unknown_case(void) {
+}
+
+static void counted_meanwhile_case(void) {
+}
+
 static void left_arrival_case(void) {
 }
 
@@ -456,6 +756,9 @@ static const struct test_case cases[] = {
     {"left-set", left_set_case}, {"other-stack", other_stack_case}, {"own-stack", own_stack_case},
     {"lost-lock", lost_lock_case}, {"raw-clone", raw_clone_case}, {"left-arrival", left_arrival_case},
     {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
+    {"raw-child", raw_child_case}, {"no-proc", no_proc_case}, {"long-work", long_work_case}, {"forked-in-set", forked_in_set_case},
+    {"closed-in-change", closed_in_change_case}, {"replaced-asleep", replaced_asleep_case},
+    {"added-unknown", added_unknown_case}, {"counted-meanwhile", counted_meanwhile_case},
 };
 
 int main(int argc, char **argv) {

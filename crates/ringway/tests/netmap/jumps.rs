@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use ringway_scenes::Daemon;
+use ringway_testing::skip;
 
 use super::{CONFIG, compiled, run};
 
@@ -72,4 +73,47 @@ fn an_edge_triggered_set_reports_a_frame_whose_arrival_was_noted_by_a_synchronis
 #[test]
 fn a_wait_reports_nothing_of_a_set_that_takes_the_place_of_its_own_at_any_instruction() {
     case("replaced");
+}
+
+#[test]
+fn a_wait_that_ends_leaves_a_thread_alone_that_sleeps_in_a_set_that_has_taken_the_place() {
+    case("replaced-asleep");
+}
+
+#[test]
+fn a_descriptor_that_is_added_during_a_wait_is_no_error_before_the_daemon_was_asked_about_it() {
+    case("added-unknown");
+}
+
+#[test]
+fn an_edge_triggered_set_reports_a_frame_that_another_thread_was_counting_during_the_last_report() {
+    case("counted-meanwhile");
+}
+
+#[test]
+fn a_thread_waits_for_the_lock_of_a_raw_clones_child() {
+    case("raw-child");
+}
+
+#[test]
+fn a_process_looks_up_its_namespace_once_and_asks_about_no_thread_if_it_does_not_know_it() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root for chroot");
+    }
+    case("no-proc");
+}
+
+#[test]
+fn a_handler_leaves_a_set_alone_with_which_its_thread_works_for_longer_than_a_second() {
+    case("long-work");
+}
+
+#[test]
+fn a_child_that_was_forked_while_a_thread_worked_with_a_closed_set_has_its_place_at_once() {
+    case("forked-in-set");
+}
+
+#[test]
+fn a_descriptor_that_is_closed_while_it_is_added_to_a_set_is_ebadf() {
+    case("closed-in-change");
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -186,6 +187,33 @@ static inline void sleeps(volatile pid_t *tid) {
         if (now() > end)
             FAIL("the thread does not sleep");
     }
+}
+
+/* Passes a descriptor over a socket. */
+static inline void pass(int over, int fd) {
+    char byte = 'x';
+    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space = {{0}};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    CHECK(sendmsg(over, &message, 0) == 1);
+}
+
+/* The descriptor that was passed. */
+static inline int passed(int over) {
+    char byte;
+    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    CHECK(recvmsg(over, &message, 0) == 1);
+    int fd;
+    CHECK(CMSG_FIRSTHDR(&message) != NULL);
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+    return fd;
 }
 
 /* The result of a registration, or of another control request, on a descriptor of its own. */

@@ -8,9 +8,9 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "port.h"
@@ -571,6 +571,25 @@ static void late_list_case(void) {
     in_time(control(fd, "lan9:none", REQ_LIST, &list, NULL), ENXIO);
 }
 
+/* The peer of a socket that was passed is no daemon. By the path that it has chosen the daemon can be found by now. */
+static void disguised_case(void) {
+    char folder[] = "/tmp/ringway-XXXXXX";
+    const char *daemon = getenv("RINGWAY_ATTACH_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(daemon && mkdtemp(folder));
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/x", folder);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0), client = socket(AF_UNIX, SOCK_SEQPACKET, 0), pair[2];
+    CHECK(bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 && listen(listener, 1) == 0);
+    CHECK(connect(client, (struct sockaddr *)&address, sizeof(address)) == 0);
+    CHECK(unlink(address.sun_path) == 0 && symlink(daemon, address.sun_path) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    pass(pair[0], client);
+    int received = passed(pair[1]);
+    CHECK(unlink(address.sun_path) == 0 && rmdir(folder) == 0);
+    struct nm_port_info info = {0};
+    CHECK(control(received, "lan0:a", REQ_PORT_INFO, &info, NULL) == ENOTTY);
+}
+
 static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
@@ -578,6 +597,7 @@ static const struct test_case cases[] = {
     {"left-call", left_call_case}, {"namespaces", namespaces_case},
     {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case}, {"late-recall", late_recall_case},
+    {"disguised", disguised_case},
 };
 
 int main(int argc, char **argv) {

@@ -90,6 +90,11 @@ fn a_call_that_a_signal_handler_leaves_by_a_jump_stops_nobody() {
 }
 
 #[test]
+fn a_socket_that_was_passed_is_no_netmap_descriptor_for_the_link_that_its_peer_leaves_at_its_path() {
+    alone("disguised");
+}
+
+#[test]
 fn threads_with_equal_numbers_in_two_pid_namespaces_take_turns() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root for PID namespaces");

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -76,6 +76,78 @@ static void first_case(void) {
         hears(&waiter, &a);
         CHECK(take(b.rx[0], 0) == 1 && close(set) == 0);
     }
+}
+
+/* A descriptor that this process had not asked about is added: another one has registered it. */
+static void unknown_case(void) {
+    struct port a = port_open("lan0:a"), b = port_open("lan0:b"), c = port_open("lan0:c");
+    int set = epoll_create1(0), pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    silent_pipe(set);
+    add(set, c.fd, EPOLLPRI, 6);
+    struct waiter waiter;
+    waiter_start(&waiter, set);
+    pass(pair[0], b.fd);
+    add(set, passed(pair[1]), EPOLLIN | EPOLLONESHOT, 7);
+    sleeps(&waiter.tid);
+    hears(&waiter, &a);
+
+    int fd = open("/dev/netmap", O_RDWR);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        struct nm_register reg = {.mode = MODE_ALL};
+        CHECK(control(fd, "lan0:d", REQ_REGISTER, &reg, NULL) == 0 && write(pair[0], "x", 1) == 1);
+        pause();
+        _exit(1);
+    }
+    char byte;
+    CHECK(read(pair[1], &byte, 1) == 1);
+    waiter_start(&waiter, set);
+    add(set, fd, EPOLLIN | EPOLLONESHOT, 7);
+    sleeps(&waiter.tid);
+    hears(&waiter, &a);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+static void *polls_for_ever(void *argument) {
+    struct waiter *waiter = argument;
+    struct pollfd fd = {.fd = waiter->set, .events = POLLIN};
+    waiter->tid = gettid();
+    waiter->found = poll(&fd, 1, -1);
+    return NULL;
+}
+
+/* A thread sleeps for a descriptor that has no registration. It gets one meanwhile, for which another thread sleeps, too. */
+static void unregistered_case(void) {
+    struct port a = port_open("lan0:a");
+    struct nm_register reg = {.mode = MODE_ALL};
+    struct epoll_event event;
+    int set = epoll_create1(0), pipes[2], fd = open("/dev/netmap", O_RDWR);
+    CHECK(fd >= 0 && pipe(pipes) == 0);
+    add(set, pipes[0], EPOLLIN | EPOLLONESHOT, 5);
+    add(set, fd, EPOLLIN | EPOLLET, 7);
+    CHECK(epoll_wait(set, &event, 1, 0) == 1 && event.data.u64 == 7 && event.events == EPOLLERR);
+    struct waiter first, second = {.set = fd};
+    waiter_start(&first, set);
+    CHECK(control(fd, "lan0:b", REQ_REGISTER, &reg, NULL) == 0);
+    CHECK(pthread_create(&second.thread, NULL, polls_for_ever, &second) == 0);
+    while (second.tid == 0)
+        sched_yield();
+    sleeps(&second.tid);
+    CHECK(write(pipes[1], "x", 1) == 1);
+    CHECK(pthread_join(first.thread, NULL) == 0 && first.found == 1 && first.event.data.u64 == 5);
+    send_frames(&a, 1, 0, 1);
+    CHECK(pthread_join(second.thread, NULL) == 0 && second.found == 1);
+
+    /* The first thread sees the frame itself, too. */
+    CHECK((fd = open("/dev/netmap", O_RDWR)) >= 0 && (set = epoll_create1(0)) >= 0);
+    add(set, fd, EPOLLIN | EPOLLET, 7);
+    CHECK(epoll_wait(set, &event, 1, 0) == 1 && event.events == EPOLLERR);
+    waiter_start(&first, set);
+    reg = (struct nm_register){.mode = MODE_ALL};
+    CHECK(control(fd, "lan0:c", REQ_REGISTER, &reg, NULL) == 0);
+    hears(&first, &a);
 }
 
 static void modified_case(void) {
@@ -415,18 +487,9 @@ static void unmapped_case(void) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     struct port a = port_open("lan0:a");
-    char byte = 'x';
-    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } space = {{0}};
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &a.fd, sizeof(int));
-    CHECK(sendmsg(pair[0], &message, 0) == 1);
+    pass(pair[0], a.fd);
     port_close(&a);
-    CHECK(recvmsg(pair[1], &message, 0) == 1);
-    int received;
-    memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+    int received = passed(pair[1]);
     memory_limit(1 << 20);
     struct nm_register reg = {.mode = MODE_ALL};
     CHECK(control(received, "lan0:b", REQ_REGISTER, &reg, NULL) == ENOMEM);
@@ -448,7 +511,7 @@ static void unmapped_case(void) {
 }
 
 static const struct test_case cases[] = {
-    {"added", added_case}, {"first", first_case}, {"modified", modified_case}, {"polled", polled_case},
+    {"unknown", unknown_case}, {"unregistered", unregistered_case}, {"added", added_case}, {"first", first_case}, {"modified", modified_case}, {"polled", polled_case},
     {"nested", nested_case}, {"race", race_case}, {"no-set", no_set_case}, {"fair", fair_case},
     {"select", select_case}, {"pointers", pointers_case}, {"cancel", cancel_case},
     {"close-range", close_range_case}, {"unmapped", unmapped_case},

@@ -88,3 +88,13 @@ fn a_select_does_not_end_early_for_a_hangup_that_no_set_asks_for() {
 fn a_wait_for_a_closed_descriptor_leaves_the_waits_for_its_successor_alone() {
     case("renewed");
 }
+
+#[test]
+fn a_descriptor_that_another_process_has_registered_is_no_error_in_a_set_in_which_a_thread_sleeps() {
+    case("unknown");
+}
+
+#[test]
+fn a_wait_for_a_descriptor_that_was_not_registered_leaves_other_waits_alone_and_sees_frames() {
+    case("unregistered");
+}
