@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringway_client::{NotExchanged, Port, Shape};
-use ringway_scenes::{Daemon, Said, until};
+use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send, until};
 
 /// Returns the output of a command that changes a port made by a client.
 fn changed(switch: &str, name: &str) -> String {
@@ -54,6 +54,31 @@ fn an_address_is_bound_to_one_port_of_a_map_switch_whoever_made_it() {
     let said = daemon.ringway(&["switch", "set", "lan1", "forwarding=map"]);
     refused(&said, "key \"port.lan1:c4.mac\": 02:00:00:00:00:01 is already bound to port \"lan1:c3\"");
     assert_eq!(daemon.ringway(&["switch", "set", "lan1", "mac_limit=100"]).code, Some(0));
+}
+
+#[test]
+fn protocols_between_a_station_and_its_bridge_pass_only_where_the_switch_forwards_them() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).unwrap());
+    let to = |last: u8| frame([1, 0x80, 0xc2, 0, 0, last], [2, 0, 0, 0, 0, 1], last);
+    let dropped = || daemon.port("a")["drops"]["bridge_reserved"].as_u64().unwrap_or(0);
+    // Spanning tree, LACP, EAPOL, LLDP, and a last one that every switch forwards.
+    let mut passing = |keys: &str| {
+        daemon.ok(&["switch", "set", "lan0", &format!("forward_reserved={keys}")]);
+        let before = dropped();
+        [0, 2, 3, 14, 0x10].into_iter().for_each(|last| send(&mut a, &to(last)));
+        let mut passed = Vec::new();
+        while passed.last() != Some(&0x10) {
+            passed.push(receive(&mut b, PATIENCE).expect("a frame")[5]);
+        }
+        assert_eq!(dropped() - before, 5 - passed.len() as u64, "{keys}");
+        passed
+    };
+    assert_eq!(passing("[]"), [0x10]);
+    assert_eq!(passing("[\"lldp\"]"), [14, 0x10]);
+    assert_eq!(passing("[\"lacp\",\"eapol\",\"lldp\"]"), [2, 3, 14, 0x10]);
+    let said = daemon.ringway(&["switch", "set", "lan0", "forward_reserved=[\"stp\"]"]);
+    refused(&said, "unknown value \"stp\"; write a list of \"lacp\", \"eapol\", \"lldp\"");
 }
 
 #[test]

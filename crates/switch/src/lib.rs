@@ -61,4 +61,4 @@ pub use port::{
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::Time;
-pub use topology::{FloodAction, FloodPolicy, Forward, Forwarding, Member, Switch};
+pub use topology::{FloodAction, FloodPolicy, Forward, Forwarding, Member, ReservedGroups, Switch};

@@ -1,5 +1,6 @@
 //! `[switch.NAME]`: one broadcast domain.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use ringway_switch::policy::Rules;
 use serde_json::Value as Json;
 
 use crate::keys::form::{Choice, Form, Integer, Text, Time};
-use crate::keys::{Keys, Name, Shape, Table, Validate, keys, units};
+use crate::keys::{Class, Keys, Name, Shape, Table, Validate, keys, units};
 
 /// How a switch finds a frame's destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,57 @@ const FLOOD: Text<Flood> = Text {
     write: ToString::to_string,
 };
 
+/// A protocol between a station and the neighbouring bridge, which a switch keeps from other ports by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reserved {
+    /// Link aggregation (01:80:c2:00:00:02).
+    Lacp,
+    /// Port authentication (01:80:c2:00:00:03).
+    Eapol,
+    /// Discovery of neighbours (01:80:c2:00:00:0e).
+    Lldp,
+}
+
+impl Reserved {
+    /// The words of the configuration.
+    pub const WORDS: [(&'static str, Self); 3] = [("lacp", Self::Lacp), ("eapol", Self::Eapol), ("lldp", Self::Lldp)];
+
+    /// Returns the last byte of the protocol's group address (IEEE 802.1Q table 8-1).
+    pub fn last(self) -> u8 {
+        match self {
+            Self::Lacp => 0x02,
+            Self::Eapol => 0x03,
+            Self::Lldp => 0x0e,
+        }
+    }
+}
+
+/// The form of `forward_reserved`.
+#[derive(Clone, Copy, Debug)]
+struct ReservedList;
+
+impl Form for ReservedList {
+    type Value = BTreeSet<Reserved>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
+        let how = "a list of \"lacp\", \"eapol\", \"lldp\"";
+        let one = |text: &str| {
+            let known = Reserved::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, reserved)| reserved);
+            known.ok_or_else(|| format!("unknown value {text:?}; write {how}"))
+        };
+        let list = keys.parsed_list(key, how, one)?;
+        Some(list.into_iter().map(|(reserved, _)| reserved).collect())
+    }
+
+    fn write(&self, value: &Self::Value) -> Json {
+        Reserved::WORDS.iter().filter(|(_, known)| value.contains(known)).map(|(word, _)| *word).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::text("[PROTOCOL,...]", "a list of \"lacp\", \"eapol\", \"lldp\"").class(Class::Texts)
+    }
+}
+
 /// Bounds of `mac_entries`.
 const MAC_ENTRIES: std::ops::RangeInclusive<u32> = 64..=1 << 20;
 
@@ -91,6 +143,7 @@ keys! {
         broadcast: Flood = Flood::Flood, FLOOD, Live, "Where frames to everybody go.";
         multicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to groups go.";
         unknown_unicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to a station without a known port go; a map switch drops them.";
+        forward_reserved: BTreeSet<Reserved> = BTreeSet::new(), ReservedList, Live, "Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped (bridge_reserved).";
     }
     groups {
         /// What may pass, by which addresses are bound to ports.

@@ -162,7 +162,7 @@ fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
         Some(Member::new(Owner::new(index, 0), port))
     });
     let drop = FloodAction::Drop;
-    let policy = FloodPolicy { broadcast: drop, multicast: drop, unknown_unicast: drop };
+    let policy = FloodPolicy { broadcast: drop, multicast: drop, unknown_unicast: drop, ..FloodPolicy::default() };
     let name = format!("{}:{}", name.switch, name.port);
     Arc::new(data::Switch::new(name, members, Arc::clone(table), Box::new(Learning), policy))
 }

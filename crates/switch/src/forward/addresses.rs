@@ -10,7 +10,7 @@ use crate::topology::{Member, Switch};
 pub(super) fn group(mac: Mac, switch: &Switch) -> Destination {
     if mac == Mac::BROADCAST {
         switch.flood_policy().broadcast.destination(DropReason::GroupDropped)
-    } else if mac.is_bridge_reserved() {
+    } else if mac.is_bridge_reserved() && !switch.flood_policy().reserved.contains(mac) {
         Destination::Drop(DropReason::BridgeReserved)
     } else {
         switch.flood_policy().multicast.destination(DropReason::GroupDropped)

@@ -102,7 +102,8 @@ fn each_class_of_frames_without_a_single_destination_follows_its_own_setting() {
     for chosen in 0..classes.len() {
         for spread in [FloodAction::Drop, FloodAction::Port(3)] {
             let of = |class| if class == chosen { spread } else { FloodAction::Flood };
-            let flood_policy = FloodPolicy { broadcast: of(0), multicast: of(1), unknown_unicast: of(2) };
+            let flood_policy =
+                FloodPolicy { broadcast: of(0), multicast: of(1), unknown_unicast: of(2), ..FloodPolicy::default() };
             let mut lan = Plan { flood_policy, ..Plan::new(5) }.learning();
             for (class, (to, reason)) in classes.into_iter().enumerate() {
                 lan.send(1, &[frame(to, mac(1), 60, 0)]);

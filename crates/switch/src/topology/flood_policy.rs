@@ -1,7 +1,7 @@
 //! Flooding policy: where frames without a single destination go.
 
 use crate::batch::Destination;
-use crate::frame::DropReason;
+use crate::frame::{DropReason, Mac};
 
 /// Which forwarding function a switch uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,25 @@ pub struct FloodPolicy {
     pub multicast: FloodAction,
     /// Station addresses that are at no known port.
     pub unknown_unicast: FloodAction,
+    /// The groups 01:80:c2:00:00:00 to 0f that are forwarded like other groups, by their last byte.
+    pub reserved: ReservedGroups,
+}
+
+/// Groups among 01:80:c2:00:00:00 to 0f, which are for the neighbouring bridge itself (IEEE 802.1Q table 8-1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReservedGroups(u16);
+
+impl ReservedGroups {
+    /// Adds the group with this last byte, 0 to 15.
+    #[must_use]
+    pub fn with(self, last: u8) -> Self {
+        Self(self.0 | 1 << (last & 15))
+    }
+
+    /// Returns true if this address, which is a reserved group, is one of them.
+    pub(crate) fn contains(self, group: Mac) -> bool {
+        self.0 & 1 << (group.octets()[5] & 15) != 0
+    }
 }
 
 impl FloodPolicy {
@@ -57,6 +76,11 @@ impl FloodPolicy {
 
 impl Default for FloodPolicy {
     fn default() -> Self {
-        Self { broadcast: FloodAction::Flood, multicast: FloodAction::Flood, unknown_unicast: FloodAction::Flood }
+        Self {
+            broadcast: FloodAction::Flood,
+            multicast: FloodAction::Flood,
+            unknown_unicast: FloodAction::Flood,
+            reserved: ReservedGroups::default(),
+        }
     }
 }

@@ -6,6 +6,6 @@ mod member;
 mod switch;
 
 pub(crate) use context::Context;
-pub use flood_policy::{FloodAction, FloodPolicy, Forwarding};
+pub use flood_policy::{FloodAction, FloodPolicy, Forwarding, ReservedGroups};
 pub use member::Member;
 pub use switch::{Forward, Switch};

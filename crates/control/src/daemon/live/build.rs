@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ringway_engine::Attached;
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
-    self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, Watch,
+    self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, ReservedGroups,
+    Watch,
 };
 
 use super::port::LivePort;
@@ -123,6 +124,11 @@ impl LiveSwitch {
             broadcast: spread(&self.settings.broadcast),
             multicast: spread(&self.settings.multicast),
             unknown_unicast: spread(&self.settings.unknown_unicast),
+            reserved: self
+                .settings
+                .forward_reserved
+                .iter()
+                .fold(ReservedGroups::default(), |all, one| all.with(one.last())),
         };
         let table = Arc::clone(&self.table);
         let domain = Domain {
