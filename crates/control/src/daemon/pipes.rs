@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringway_abi::netmap::{Family, PipeRole};
 use ringway_engine::{Attached, Source};
-use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
+use ringway_ports::process::{ClientId, Pipe, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
 
 use crate::config::Name;
@@ -43,8 +43,6 @@ impl fmt::Display for EndName {
 #[derive(Debug)]
 pub struct LiveEnd {
     pub(super) family: Family,
-    /// The process that opened it.
-    pub(super) process: Process,
     /// What its registrations share.
     pub(super) shared: Arc<RegionPort>,
     pub(super) port: Arc<data::Port>,
@@ -129,7 +127,7 @@ impl Pipes {
     pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
-        pipe.pipe.close(end.role, live.process);
+        pipe.pipe.close(end.role);
         pipe.built = None;
         if pipe.ends.iter().all(Option::is_none) {
             self.pipes.remove(&end.pipe);

@@ -32,10 +32,10 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
             passed.receiver_fault = true;
         }
         work.calling = to.owner.index();
-        if moved.frames > 0 {
+        if moved.frames > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
         }
-        if moved.returned > 0 {
+        if moved.returned > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
         }
         work.calling = NO_PORT;
