@@ -107,11 +107,14 @@ impl Pipe {
         [role, other].map(|role| NonZeroU32::new(self.processes[role as usize].load(Ordering::Relaxed)))
     }
 
-    /// Makes one step of closing an end. Returns none, without effect, while another thread has the pipe: it may wait for pages of
-    /// clients.
+    /// Makes one step of closing an end. Returns none, without effect, while another thread has the pipe, which may wait for pages of
+    /// clients, or while the other end hands its slots over to this one.
     fn step_close(&self, role: PipeRole) -> Option<Step> {
         let mut guard = self.state.try_lock()?;
         let State { ends, lanes, .. } = &mut *guard;
+        if ends[role.other() as usize].as_ref().is_some_and(|other| other.left > 0) {
+            return None;
+        }
         let mut left = ends[role as usize].take();
         let other = ends[role.other() as usize].as_ref();
         let called = other.map_or_else(Weak::new, |other| Weak::clone(&other.port));
@@ -145,15 +148,11 @@ impl End {
         lanes: &mut [Box<[Lane]>; 2],
         receives: bool,
     ) -> bool {
-        match other {
-            // It hands its slots over to this one, which does so when the other one has left.
-            Some((other, _)) if other.left > 0 => return false,
-            Some((other, transfer)) if receives && self.left == 0 => {
-                if !self.move_last(&mut lanes[role as usize], other, transfer) {
-                    return false;
-                }
+        if let Some((other, transfer)) = other {
+            let is_moving = receives && self.left == 0;
+            if is_moving && !self.move_last(&mut lanes[role as usize], other, transfer) {
+                return false;
             }
-            _ => {}
         }
         self.leave(role, other, lanes)
     }

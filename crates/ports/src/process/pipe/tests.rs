@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
@@ -16,6 +17,8 @@ use ringway_testing::until;
 
 use super::super::region::{Region, RegionError, RegionPort, Registration};
 use super::Pipe;
+use super::lane::Allowance;
+use super::state::State;
 use crate::PortIo;
 
 const SLOTS: u32 = 16;
@@ -590,6 +593,27 @@ fn last_frames_whose_time_is_over_are_lost_and_the_end_leaves() {
         next.send(7, 0);
         next.serve().expect("no fault");
         assert_eq!(b.received(false), [7]);
+    });
+}
+
+#[test]
+fn a_visit_whose_time_is_over_moves_no_part_of_a_frame() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        (0..2).for_each(|number| a.send(number, NS_MOREFRAG));
+        a.send(2, 0);
+        {
+            let mut state = pipe.state.lock();
+            let State { ends, lanes, .. } = &mut *state;
+            let [from, to] = ends.each_ref().map(|end| end.as_ref().expect("an end"));
+            let mut allowance = Allowance::new(256, u32::MAX).until(Instant::now());
+            let taken = lanes[0][0].take(&from.tx[0], &to.rx[0], from.transfer(to), &mut allowance).expect("no fault");
+            assert_eq!((taken.frames, taken.bytes, taken.head, lanes[0][0].published(&from.tx[0])), (0, 0, None, 3));
+        }
+        assert!(b.received(false).is_empty());
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), [0, 1, 2]);
     });
 }
 
