@@ -107,14 +107,11 @@ impl Pipe {
         [role, other].map(|role| NonZeroU32::new(self.processes[role as usize].load(Ordering::Relaxed)))
     }
 
-    /// Makes one step of closing an end. Returns none, without effect, while another thread has the pipe, which may wait for pages of
-    /// clients, or while the other end hands its slots over to this one.
+    /// Makes one step of closing an end. Returns none, without effect, while another thread has the pipe: it may wait for pages of
+    /// clients.
     fn step_close(&self, role: PipeRole) -> Option<Step> {
         let mut guard = self.state.try_lock()?;
         let State { ends, lanes, .. } = &mut *guard;
-        if ends[role.other() as usize].as_ref().is_some_and(|other| other.left > 0) {
-            return None;
-        }
         let mut left = ends[role as usize].take();
         let other = ends[role.other() as usize].as_ref();
         let called = other.map_or_else(Weak::new, |other| Weak::clone(&other.port));
@@ -176,7 +173,8 @@ impl End {
     }
 
     /// Gives what the end has to the other end, if there is one: between them the slots change hands for the last time. Copies the
-    /// slots of one ring pair at a time. Returns true after the last one.
+    /// slots of one ring pair at a time. Returns true after the last one. Slots that were handed over stay as they are: if both ends do
+    /// so in turns, each is complete, and the one that stays longer has the buffers.
     fn leave(&mut self, role: PipeRole, other: Option<(&End, Transfer)>, lanes: &mut [Box<[Lane]>; 2]) -> bool {
         let swapping = other.filter(|(_, transfer)| *transfer == Transfer::Swap).map(|(other, _)| other);
         for ring in self.left..self.tx.len().max(self.rx.len()) {
