@@ -151,6 +151,10 @@ mod with {
             self.inner.last_frames()
         }
 
+        fn adopted(&mut self) -> bool {
+            self.inner.adopted()
+        }
+
         fn take_moved(&mut self) -> Moved {
             self.inner.take_moved()
         }

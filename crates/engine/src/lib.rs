@@ -67,7 +67,7 @@ mod topology;
 #[cfg(not(loom))]
 pub use budget::SlowReading;
 #[cfg(not(loom))]
-pub use call::{Called, call, interrupt};
+pub use call::{Called, call, interrupt, prepare as prepare_calls};
 #[cfg(not(loom))]
 pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]

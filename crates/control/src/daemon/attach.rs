@@ -245,7 +245,8 @@ impl Daemon {
     /// Checks the limits of `[attach]` and of the switch.
     pub(super) fn within_limits(&self, wanted: &Wanted) -> Result<(), String> {
         let limits = &self.running.config.attach;
-        let clients = self.clients.len() + self.pipes.ends();
+        // Ends that were closed have memory and descriptors until they have left.
+        let clients = self.clients.len() + self.pipes.ends() + process::unclosed_pipes();
         if clients >= limits.max_ports as usize {
             return Err(format!("{clients} clients are attached: [attach] max_ports allows no more"));
         }

@@ -11,12 +11,12 @@ use ringway_abi::layout::MAX_RINGS;
 use ringway_abi::netmap::{Family, Numbers, PipeEnd, PortName, Register, Wish};
 use ringway_engine::Source;
 use ringway_ports::process::{
-    ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, has_unclosed_pipes,
+    ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, check_unclosed_pipes,
 };
 use rustix::io::Errno;
 
 use super::attach::{AttachHost, Wanted};
-use super::netmap::{check_region_of, has_gone, names, refusal};
+use super::netmap::{beyond_limits, check_region_of, has_gone, names, open_in_region, refusal};
 use super::pipes::{EndName, LiveEnd, PipeName};
 use super::state::{Daemon, choose_poller};
 use crate::config::{Kind, Port};
@@ -55,37 +55,31 @@ impl AttachHost {
             return Ok(registration);
         }
         self.check_region(&family, register)?;
-        if has_unclosed_pipes(process) {
-            let text =
-                format!("{name}: the program has closed too many pipes whose last frames are still moved: try again");
-            return Err(Refusal { is_transient: true, ..Refusal::new(Errno::BUSY, text) });
-        }
+        check_unclosed_pipes(process).map_err(|why| {
+            let refusal = Refusal::new(Errno::BUSY, format!("{name}: {why}"));
+            Refusal { is_transient: true, ..refusal }
+        })?;
         let Opening { end, pipe, poller, colour, most } =
             self.lock().check_end(name, end, &self.sized(&family, &register.wish))?;
         let role = end.role;
         let wish = Wish { buffer_size: register.wish.buffer_size, ..pipe.wish(role) };
+        if pipe.is_closing(role) {
+            // Before a region is made, as the registration is tried again.
+            return Err(Refusal { is_transient: true, ..refusal(name, &RegionError::Closing) });
+        }
         let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
-        let (sides, shared) = self.open_in_region(name, || pipe.open(role, &region, colour))?;
+        let (sides, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
-            pipe.close(role, process);
+            pipe.close(role);
             refusal(name, &error)
         })?;
-        let other = {
-            let mut daemon = self.lock();
-            let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
-            let source = Arc::new(Source::new(sides.input, sides.signal));
-            let live = LiveEnd { family, process, shared, port, source, members: HashSet::from([client]) };
-            let other = EndName { role: role.other(), ..end.clone() };
-            daemon.pipes.insert(end, Arc::clone(&pipe), poller, live);
-            daemon.publish();
-            daemon.pipes.end(&other).map(|other| Arc::clone(&other.shared))
-        };
-        // Until then the poller of the other end does not call this one's clients.
-        self.settle();
-        pipe.activate(role);
-        if let Some(other) = other {
-            other.kick();
-        }
+        let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
+        let source = Arc::new(Source::new(sides.input, sides.signal));
+        let live = LiveEnd { family, shared, port, source, members: HashSet::from([client]) };
+        let mut daemon = self.lock();
+        daemon.pipes.insert(end, pipe, poller, live);
+        // The pollers that get this topology exchange frames with the end.
+        daemon.publish();
         Ok(registration)
     }
 
@@ -177,7 +171,7 @@ impl Daemon {
         let layout = Layout::new(pipe.wish(end.role).shape(wish.buffer_size), 0);
         let bytes = layout.map_err(|error| Refusal::new(Errno::INVAL, format!("{name}: {error}")))?.bytes as u64;
         let wanted = Wanted { switch: switch.clone(), name: port.clone(), bytes, any_source: false, monitor: None };
-        self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
+        self.within_limits(&wanted).map_err(beyond_limits)?;
         let colour = self.next_colour;
         self.next_colour = self.next_colour.wrapping_add(1);
         let most = self.running.config.attach.max_region;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringway_abi::netmap::{Family, PipeRole};
 use ringway_engine::{Attached, Source};
-use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
+use ringway_ports::process::{ClientId, Pipe, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
 
 use crate::config::Name;
@@ -43,8 +43,6 @@ impl fmt::Display for EndName {
 #[derive(Debug)]
 pub struct LiveEnd {
     pub(super) family: Family,
-    /// The process that opened it.
-    pub(super) process: Process,
     /// What its registrations share.
     pub(super) shared: Arc<RegionPort>,
     pub(super) port: Arc<data::Port>,
@@ -129,7 +127,7 @@ impl Pipes {
     pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
-        pipe.pipe.close(end.role, live.process);
+        pipe.pipe.close(end.role);
         pipe.built = None;
         if pipe.ends.iter().all(Option::is_none) {
             self.pipes.remove(&end.pipe);
@@ -165,4 +163,46 @@ fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
     let policy = FloodPolicy { broadcast: drop, multicast: drop, unknown_unicast: drop, ..FloodPolicy::default() };
     let name = format!("{}:{}", name.switch, name.port);
     Arc::new(data::Switch::new(name, members, Arc::clone(table), Box::new(Learning), policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_abi::netmap::{FAMILY_BYTES, Wish};
+    use ringway_ports::process::Region;
+
+    use super::*;
+
+    fn end() -> EndName {
+        let name = |text: &str| text.parse().expect("a name");
+        EndName { pipe: PipeName { switch: name("lan0"), port: name("a"), id: "1".to_owned() }, role: PipeRole::Master }
+    }
+
+    /// Opens the end for this client. Returns what its registrations share.
+    fn open(pipes: &mut Pipes, client: ClientId) -> Arc<RegionPort> {
+        let wish = Wish { tx_slots: 16, rx_slots: 16, ..Wish::default() };
+        let region = Region::new(1, &wish, 16 << 20).expect("a region");
+        let pipe = Pipe::new(PipeRole::Master, &wish);
+        let (sides, shared) = pipe.open(PipeRole::Master, &region, 0, None).expect("an end");
+        let live = LiveEnd {
+            family: Family([0; FAMILY_BYTES]),
+            shared: Arc::clone(&shared),
+            port: Arc::new(data::Port::new("p", sides.output, sides.bell)),
+            source: Arc::new(Source::new(sides.input, sides.signal)),
+            members: HashSet::from([client]),
+        };
+        pipes.insert(end(), pipe, 0, live);
+        shared
+    }
+
+    #[test]
+    fn a_registration_does_not_join_an_end_that_has_gone_or_is_another_one_by_now() {
+        let (mut pipes, clients) = (Pipes::default(), [1, 2, 3].map(ClientId));
+        let first = open(&mut pipes, clients[0]);
+        assert!(pipes.join(&end(), &first, clients[1]));
+        assert_eq!(pipes.close(&end()), HashSet::from([clients[0], clients[1]]));
+        assert!(!pipes.join(&end(), &first, clients[2]), "it has gone");
+        let second = open(&mut pipes, clients[0]);
+        assert!(!pipes.join(&end(), &first, clients[2]), "another one has its name");
+        assert!(pipes.join(&end(), &second, clients[2]));
+    }
 }

@@ -30,13 +30,11 @@ pub enum Called {
 /// The mechanism of a thread's calls.
 #[derive(Debug, Default)]
 pub(super) enum Mechanism {
-    /// The thread has not called yet.
+    /// The thread has not called yet, or the kernel had neither of both: any call might block.
     #[default]
-    Unknown,
+    None,
     Aio(AioSignaler),
     TimedWrite(TimedWriter),
-    /// The kernel offers neither, so any call might block.
-    None,
 }
 
 /// The calls of one thread.
@@ -51,7 +49,7 @@ pub(super) struct Caller {
 
 thread_local! {
     pub(super) static CALLER: RefCell<Caller> =
-        const { RefCell::new(Caller { made: 0, mechanism: Mechanism::Unknown, slow_calls: Vec::new() }) };
+        const { RefCell::new(Caller { made: 0, mechanism: Mechanism::None, slow_calls: Vec::new() }) };
 }
 
 /// Adds one to the eventfd's counter, without waiting. Any thread may call.
@@ -59,9 +57,9 @@ pub fn call(eventfd: BorrowedFd<'_>) -> Called {
     CALLER.with(|caller| caller.borrow_mut().call(eventfd))
 }
 
-/// Prepares the mechanism of the calling thread before its first call.
-pub(crate) fn prepare() {
-    CALLER.with(|caller| caller.borrow_mut().prepare());
+/// Prepares the mechanism of the calling thread before its first call. Returns false if the kernel has none now: each call asks again.
+pub fn prepare() -> bool {
+    CALLER.with(|caller| caller.borrow_mut().prepare())
 }
 
 /// Returns the number of calls that the calling thread has made.
@@ -71,19 +69,19 @@ pub(crate) fn made() -> u64 {
 
 impl Caller {
     #[cold]
-    fn prepare(&mut self) {
-        if !matches!(self.mechanism, Mechanism::Unknown) {
-            return;
+    fn prepare(&mut self) -> bool {
+        if let Mechanism::None = self.mechanism {
+            self.mechanism = match AioSignaler::new() {
+                Some(signaler) => Mechanism::Aio(signaler),
+                None => TimedWriter::new().map_or(Mechanism::None, Mechanism::TimedWrite),
+            };
         }
-        self.mechanism = match AioSignaler::new() {
-            Some(signaler) => Mechanism::Aio(signaler),
-            None => TimedWriter::new().map_or(Mechanism::None, Mechanism::TimedWrite),
-        };
+        !matches!(self.mechanism, Mechanism::None)
     }
 
     pub(super) fn call(&mut self, eventfd: BorrowedFd<'_>) -> Called {
         self.made = self.made.wrapping_add(1);
-        if let Mechanism::Unknown = self.mechanism {
+        if let Mechanism::None = self.mechanism {
             self.prepare();
         }
         if self.slow_calls_to(eventfd).is_some_and(|slow_calls| *slow_calls > 0) {
@@ -123,13 +121,13 @@ impl Caller {
         called
     }
 
-    fn signal(&mut self, eventfd: BorrowedFd<'_>) -> Called {
+    pub(super) fn signal(&mut self, eventfd: BorrowedFd<'_>) -> Called {
         let done = match &mut self.mechanism {
             Mechanism::Aio(signaler) if signaler.signal(eventfd) => Some(true),
             // The kernel usually had no memory. This call uses a write instead.
             Mechanism::Aio(_) => TimedWriter::new().and_then(|mut writer| writer.write(eventfd)),
             Mechanism::TimedWrite(writer) => writer.write(eventfd),
-            Mechanism::Unknown | Mechanism::None => None,
+            Mechanism::None => None,
         };
         match done {
             Some(true) => Called::Done,

@@ -17,6 +17,6 @@ mod interrupt;
 mod tests;
 mod timed_write;
 
-pub use caller::{Called, call};
-pub(crate) use caller::{made, prepare};
+pub(crate) use caller::made;
+pub use caller::{Called, call, prepare};
 pub use interrupt::interrupt;

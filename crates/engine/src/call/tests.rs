@@ -69,8 +69,15 @@ fn a_write_that_waits_is_interrupted() {
 #[test]
 fn a_thread_without_means_to_call_does_not_blame_the_client() {
     let (eventfd, mut caller) = (new_eventfd(), Caller { mechanism: Mechanism::None, ..Caller::default() });
-    assert_eq!(caller.call(eventfd.as_fd()), Called::Failed);
+    assert_eq!(caller.signal(eventfd.as_fd()), Called::Failed);
     assert_eq!(count(&eventfd), 0);
+}
+
+#[test]
+fn a_thread_without_means_to_call_asks_the_kernel_again_at_the_next_call() {
+    let (eventfd, mut caller) = (new_eventfd(), Caller { mechanism: Mechanism::None, ..Caller::default() });
+    assert_eq!(caller.call(eventfd.as_fd()), Called::Done);
+    assert_eq!(count(&eventfd), 1);
 }
 
 #[test]

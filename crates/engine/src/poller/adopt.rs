@@ -4,6 +4,7 @@
 //! it leaves, before it lets the port go (`docs/decisions/last-frames.md`).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -46,12 +47,18 @@ impl Poller {
             self.slots.insert(id, slot);
             self.has_devices |= !attached.source.signal().in_memory();
             let Some(served) = self.ports[slot].as_mut() else { continue };
+            let mut is_new = !Arc::ptr_eq(&served.attached.switch, &attached.switch);
             served.attached = attached.clone();
-            if served.input.is_none() {
+            let had_input = served.input.is_some();
+            if !had_input {
                 served.input = attached.source.take(&self.state);
                 self.waits_for_input |= served.input.is_none();
-                // The port may have been parked without its input, and therefore not armed. A device does not repeat an
-                // event from that time.
+                is_new = true;
+            }
+            let has_work = is_new && served.input.as_mut().is_some_and(|input| input.adopted());
+            // A port without its input may have been parked, and therefore not armed. A device does not repeat an event from
+            // that time.
+            if !had_input || has_work {
                 self.unpark(slot);
             }
         }

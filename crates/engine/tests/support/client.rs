@@ -24,6 +24,12 @@ pub struct Memory {
     pub is_silent: AtomicBool,
     pub looks: AtomicU64,
     pub collects: AtomicU64,
+    /// Number of topologies with a new switch that a poller has taken over.
+    pub adoptions: AtomicU64,
+    /// The other client is called again.
+    calls_again: AtomicBool,
+    /// By reason: number of calls.
+    pub calls: [AtomicU64; 2],
 }
 
 #[derive(Clone, Default)]
@@ -63,6 +69,7 @@ impl Input for Client {
     fn pending(&mut self) -> bool {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.is_held.load(Ordering::Relaxed)
+            || self.calls_again.load(Ordering::Relaxed)
             || self.moves.load(Ordering::Relaxed)
             || self.has_frame.load(Ordering::Acquire)
     }
@@ -76,9 +83,17 @@ impl Input for Client {
 
     fn disarm(&mut self) {}
 
+    fn adopted(&mut self) -> bool {
+        self.adoptions.fetch_add(1, Ordering::Relaxed);
+        self.calls_again.store(true, Ordering::Relaxed);
+        true
+    }
+
     fn take_moved(&mut self) -> Moved {
         let moves = self.moves.load(Ordering::Relaxed);
-        Moved { more: moves || self.is_held.load(Ordering::Relaxed), frames: moves.into(), ..Moved::default() }
+        let more = moves || self.is_held.load(Ordering::Relaxed);
+        let calls_again = self.calls_again.swap(false, Ordering::Relaxed);
+        Moved { more, frames: moves.into(), calls_again, ..Moved::default() }
     }
 }
 
@@ -89,7 +104,8 @@ impl Output for Client {
 }
 
 impl Bell for Client {
-    fn ring(&self, _: CallReason) -> CallResult {
+    fn ring(&self, reason: CallReason) -> CallResult {
+        self.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
         CallResult::Unwanted
     }
 }
@@ -97,6 +113,13 @@ impl Bell for Client {
 /// Attaches the clients to a switch that one poller serves. Returns their ports.
 pub fn attach(clients: &[Client], idle: Idle) -> (Engine, Vec<Arc<Port>>) {
     let engine = Engine::start(&EngineSettings { idle, ..EngineSettings::default() }).expect("a poller");
+    let (topology, ports) = topology(clients);
+    engine.publish(topology);
+    (engine, ports)
+}
+
+/// A topology with these clients at one switch. Returns their ports, too.
+pub fn topology(clients: &[Client]) -> (Topology, Vec<Arc<Port>>) {
     let table = Arc::new(MacTable::new(64, 64, [1, 2]));
     let port = |client: &Client| Arc::new(Port::new("p", Box::new(client.clone()), Box::new(client.clone())));
     let ports: Vec<_> = clients.iter().map(port).collect();
@@ -107,6 +130,5 @@ pub fn attach(clients: &[Client], idle: Idle) -> (Engine, Vec<Arc<Port>>) {
         let source = Arc::new(Source::new(Box::new(client.clone()), Signal::Kick(kick)));
         Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
     });
-    engine.publish(Topology { ports: attached.collect() });
-    (engine, ports)
+    (Topology { ports: attached.collect() }, ports)
 }

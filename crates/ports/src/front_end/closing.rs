@@ -8,16 +8,21 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use ringway_engine::{contain, guard_thread, warn_limited};
+use ringway_engine::{contain, guard_thread, prepare_calls, warn_limited};
 use rustix::net::{Shutdown, shutdown};
 
 use super::files::receive;
 
 /// The number of the process that has sent a file, if it has one in this process's PID namespace.
 pub type Process = Option<NonZeroU32>;
+
+/// The processes that a close counts against: who has sent the file or closed the end, and the process at the other end of the pipe.
+/// Both are the same where only one takes part.
+pub(crate) type Parties = [Process; 2];
 
 /// Most closes of one process that have not ended while it may still send files.
 const MOST_OF_PROCESS: usize = 16;
@@ -35,9 +40,11 @@ static OWN: Queue = Queue::new(1, 1);
 static PIPES: Queue = Queue::new(8, 2);
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
+/// Most ends of pipes of all processes whose close has not ended while anyone may still open others.
+const MOST_PIPES_OF_ALL: usize = 256;
 
-/// One step of a close. Returns true if it was the last one.
-type Step = Box<dyn FnMut() -> bool + Send>;
+/// One step of a close. Returns the processes that the next one counts against, or none after the last one.
+type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
 
 /// What waits to be closed.
 enum Closing {
@@ -49,13 +56,13 @@ enum Closing {
 
 impl Closing {
     /// Closes it, or makes one step. Returns what is left.
-    fn close(self) -> Option<Closing> {
+    fn close(self) -> Option<(Parties, Closing)> {
         let socket = match self {
             Self::Files(files) => {
                 drop(files);
                 return None;
             }
-            Self::Steps(mut step) => return if step() { None } else { Some(Self::Steps(step)) },
+            Self::Steps(mut step) => return step().map(|parties| (parties, Self::Steps(step))),
             Self::Shared(file) => {
                 // The others only borrow it for the time of a call.
                 while Arc::strong_count(&file) > 1 {
@@ -81,7 +88,7 @@ impl Closing {
 /// What waits to be closed, and the threads that close it.
 struct Queue {
     most_threads: usize,
-    /// Most threads that close what one process has sent.
+    /// Most threads whose closes count against one process.
     most_of_process: usize,
     state: Mutex<State>,
     /// Wakes the thread that stays.
@@ -89,9 +96,9 @@ struct Queue {
 }
 
 struct State {
-    waiting: Vec<(Process, Closing)>,
-    /// By thread: the process whose files it closes.
-    busy: Vec<Process>,
+    waiting: Vec<(Parties, Closing)>,
+    /// By thread: whom its close counts against.
+    busy: Vec<Parties>,
     threads: usize,
     /// One of the threads stays when nothing is left to close.
     has_staying: bool,
@@ -102,8 +109,8 @@ struct State {
 impl State {
     /// Returns the oldest close that may begin.
     fn next(&self, most_of_process: usize) -> Option<usize> {
-        let busy = |process| self.busy.iter().filter(|other| **other == process).count();
-        self.waiting.iter().position(|(process, _)| busy(*process) < most_of_process)
+        let busy = |process| self.busy.iter().filter(|parties| parties.contains(process)).count();
+        self.waiting.iter().position(|(parties, _)| parties.iter().all(|process| busy(process) < most_of_process))
     }
 }
 
@@ -113,9 +120,9 @@ impl Queue {
         Self { most_threads, most_of_process, state: Mutex::new(state), more: Condvar::new() }
     }
 
-    fn push(&'static self, process: Process, what: Closing) {
+    fn push(&'static self, parties: Parties, what: Closing) {
         let mut state = self.state.lock();
-        state.waiting.push((process, what));
+        state.waiting.push((parties, what));
         self.start_thread(&mut state);
     }
 
@@ -129,25 +136,40 @@ impl Queue {
             state.is_idle = false;
             self.more.notify_one();
         } else if state.threads < self.most_threads {
-            let _ = self.spawn(state, false);
+            let _ = self.spawn(state, move || self.run(false));
         }
     }
 
-    fn spawn(&'static self, state: &mut State, stays: bool) -> io::Result<()> {
-        std::thread::Builder::new().name("closing".into()).spawn(move || self.run(stays))?;
+    fn spawn(&'static self, state: &mut State, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        std::thread::Builder::new().name("closing".into()).spawn(run)?;
         state.threads += 1;
         Ok(())
     }
 
-    /// Starts the thread that stays, unless there is one: later closes then need no further thread.
+    /// Starts the thread that stays, unless there is one: later closes then need no further thread. It can call clients.
     ///
     /// # Errors
-    /// The kernel has no threads left.
+    /// The kernel has no threads left, or no means for calls.
     fn keep_thread(&'static self) -> io::Result<()> {
         let mut state = self.state.lock();
+        if state.has_staying {
+            return Ok(());
+        }
+        let (say, hear) = sync_channel(1);
+        self.spawn(&mut state, move || {
+            let can_call = prepare_calls();
+            let _ = say.send(can_call);
+            if can_call {
+                self.run(true);
+            }
+        })?;
+        state.has_staying = hear.recv().unwrap_or(false);
         if !state.has_staying {
-            self.spawn(&mut state, true)?;
-            state.has_staying = true;
+            state.threads -= 1;
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "the kernel has no contexts and timers for calls left",
+            ));
         }
         Ok(())
     }
@@ -165,8 +187,8 @@ impl Queue {
                 state.is_idle = false;
                 continue;
             };
-            let (process, what) = state.waiting.remove(next);
-            state.busy.push(process);
+            let (parties, what) = state.waiting.remove(next);
+            state.busy.push(parties);
             self.start_thread(&mut state);
             drop(state);
             let left = contain(|| what.close()).unwrap_or_else(|place| {
@@ -174,56 +196,70 @@ impl Queue {
                 None
             });
             state = self.state.lock();
-            if let Some(at) = state.busy.iter().position(|other| *other == process) {
+            if let Some(at) = state.busy.iter().position(|other| *other == parties) {
                 state.busy.swap_remove(at);
             }
             // The others come first.
-            state.waiting.extend(left.map(|left| (process, left)));
+            state.waiting.extend(left);
         }
         state.threads -= 1;
     }
 
-    /// Returns how many closes have not ended, of a process and of all.
+    /// Returns how many closes have not ended, of a process's own and of all.
     fn count(&self, process: Process) -> (usize, usize) {
         let state = self.state.lock();
-        let all = state.waiting.iter().map(|(other, _)| other).chain(&state.busy);
-        (all.filter(|other| **other == process).count(), state.waiting.len() + state.busy.len())
+        let all = state.waiting.iter().map(|(parties, _)| parties).chain(&state.busy);
+        (all.filter(|parties| parties[0] == process).count(), state.waiting.len() + state.busy.len())
     }
 }
 
 /// Closes files that a process has sent on a separate thread that serves no port.
 pub(crate) fn close_in_background(sender: Process, files: Vec<OwnedFd>) {
     if !files.is_empty() {
-        OF_CLIENTS.push(sender, Closing::Files(files));
+        OF_CLIENTS.push([sender; 2], Closing::Files(files));
     }
 }
 
 /// Closes a file of the switch on a separate thread, when no other thread has it any more: none of them closes it.
 pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
-    OWN.push(None, Closing::Shared(file));
+    OWN.push([None; 2], Closing::Shared(file));
 }
 
-/// Makes sure that there is a thread for [`close_in_steps`].
+/// Makes sure that there is a thread for [`close_in_steps`] that can call clients.
 ///
 /// # Errors
-/// The kernel has no threads left.
+/// The kernel has no threads left, or no means for calls.
 pub(crate) fn prepare_steps() -> io::Result<()> {
     PIPES.keep_thread()
 }
 
-/// Closes an end of a pipe of this process on a separate thread. `step` is called, between those of other ends, until it returns true.
-pub(crate) fn close_in_steps(process: Process, step: impl FnMut() -> bool + Send + 'static) {
-    PIPES.push(process, Closing::Steps(Box::new(step)));
+/// Closes an end of a pipe on a separate thread. `step` is called, between those of other ends, until it returns none. A step that
+/// cannot do anything yet pauses by [`pause_step`].
+pub(crate) fn close_in_steps(parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
+    PIPES.push(parties, Closing::Steps(Box::new(step)));
 }
 
-/// Returns true if no end of a pipe is being closed.
-pub fn pipes_are_closed() -> bool {
-    PIPES.count(None).1 == 0
+/// Pauses before the step that did nothing is made again.
+pub(crate) fn pause_step() {
+    std::thread::sleep(LOOK_EVERY);
 }
 
-/// Returns true if a process may not open another pipe, by the ends that it has closed and that have not left.
-pub fn has_unclosed_pipes(process: Process) -> bool {
-    PIPES.count(process).0 >= MOST_PIPES_OF_PROCESS
+/// Returns the number of ends of pipes that were closed and have not left.
+pub fn unclosed_pipes() -> usize {
+    PIPES.count(None).1
+}
+
+/// Checks that a process may open an end of a pipe, by the ends that were closed and have not left.
+///
+/// # Errors
+/// Too many have not left. The text is for the process.
+pub fn check_unclosed_pipes(process: Process) -> Result<(), String> {
+    let text = "of pipes whose last frames are still moved: try again";
+    match PIPES.count(process) {
+        (own, _) if own >= MOST_PIPES_OF_PROCESS => Err(format!("the program has closed {own} ends {text}")),
+        (_, all) if all >= MOST_PIPES_OF_ALL => Err(format!("programs have closed {all} ends {text}")),
+        _ => Ok(()),
+    }
 }
 
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to
@@ -231,7 +267,7 @@ pub fn has_unclosed_pipes(process: Process) -> bool {
 pub(crate) fn close_socket_in_background(peer: Process, socket: OwnedFd) {
     // From now on the peer can send no more.
     let _ = shutdown(&socket, Shutdown::Both);
-    OF_CLIENTS.push(peer, Closing::Socket(socket));
+    OF_CLIENTS.push([peer; 2], Closing::Socket(socket));
 }
 
 /// Checks that a process may send a file, by the closes that have not ended.
@@ -257,6 +293,8 @@ mod tests {
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+    use ringway_testing::until;
+
     use super::*;
     use crate::front_end::testing::{lingering, send_files};
 
@@ -277,7 +315,7 @@ mod tests {
     }
 
     fn until_idle(queue: &Queue) {
-        ringway_testing::until("all threads have ended", || queue.state.lock().threads == 0);
+        until("all threads have ended", || queue.state.lock().threads == 0);
     }
 
     #[test]
@@ -301,13 +339,14 @@ mod tests {
     fn closing_what_lasts_holds_up_no_other_process_and_not_the_caller() {
         let queue = queue(4, 2);
         let process = |number| NonZeroU32::new(number);
+        let alone = |number| [process(number); 2];
         let (files, peers): (Vec<_>, Vec<_>) = (0..6).map(|_| lingering()).unzip();
         // One process's closes all last. They occupy two threads.
-        files.into_iter().for_each(|file| queue.push(process(1), Closing::Files(vec![file])));
+        files.into_iter().for_each(|file| queue.push(alone(1), Closing::Files(vec![file])));
         for _ in 0..10 {
             let (read, write) = pipe();
-            queue.push(process(2), Closing::Files(vec![write]));
-            ringway_testing::until("the file of another process is closed", || is_closed(&read));
+            queue.push(alone(2), Closing::Files(vec![write]));
+            until("the file of another process is closed", || is_closed(&read));
         }
         assert_eq!(queue.count(process(1)), (6, 6));
         // These lines are reached although no close of the first process has returned yet. The peers go now.
@@ -319,20 +358,20 @@ mod tests {
     #[test]
     fn a_close_that_becomes_possible_begins_while_another_one_lasts() {
         let queue = queue(3, 1);
-        let process = |number| NonZeroU32::new(number);
+        let alone = |number| [NonZeroU32::new(number); 2];
         let (first, first_peer) = lingering();
         let (other, other_peer) = lingering();
         let (read, write) = pipe();
-        queue.push(process(1), Closing::Files(vec![first]));
-        ringway_testing::until("the first close lasts", || queue.state.lock().busy.len() == 1);
+        queue.push(alone(1), Closing::Files(vec![first]));
+        until("the first close lasts", || queue.state.lock().busy.len() == 1);
         // The thread of the first one takes the other's next, and has to start another one for its own process's.
         {
             let mut state = queue.state.lock();
-            state.waiting.push((process(2), Closing::Files(vec![other])));
-            state.waiting.push((process(1), Closing::Files(vec![write])));
+            state.waiting.push((alone(2), Closing::Files(vec![other])));
+            state.waiting.push((alone(1), Closing::Files(vec![write])));
         }
         drop(first_peer);
-        ringway_testing::until("the second file of the first process is closed", || is_closed(&read));
+        until("the second file of the first process is closed", || is_closed(&read));
         drop(other_peer);
         until_idle(queue);
     }
@@ -340,15 +379,86 @@ mod tests {
     #[test]
     fn a_close_of_many_steps_lets_others_end_between_them() {
         let queue = queue(1, 1);
+        let alone = |number| [NonZeroU32::new(number); 2];
+        let unless = |parties: Parties, is_done: bool| (!is_done).then_some(parties);
         let (other_is_done, is_done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let there = Arc::clone(&other_is_done);
-        queue.push(NonZeroU32::new(1), Closing::Steps(Box::new(move || there.load(Ordering::SeqCst))));
+        queue.push(alone(1), Closing::Steps(Box::new(move || unless(alone(1), there.load(Ordering::SeqCst)))));
         let (there, all) = (Arc::clone(&other_is_done), Arc::clone(&is_done));
-        queue.push(NonZeroU32::new(2), Closing::Steps(Box::new(move || !there.swap(true, Ordering::SeqCst))));
+        queue.push(alone(2), Closing::Steps(Box::new(move || unless(alone(2), there.swap(true, Ordering::SeqCst)))));
         until_idle(queue);
-        queue.push(NonZeroU32::new(1), Closing::Steps(Box::new(move || !all.swap(true, Ordering::SeqCst))));
+        queue.push(alone(1), Closing::Steps(Box::new(move || unless(alone(1), all.swap(true, Ordering::SeqCst)))));
         until_idle(queue);
         assert!(other_is_done.load(Ordering::SeqCst) && is_done.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn closes_that_a_process_at_the_other_ends_makes_last_occupy_two_threads() {
+        let queue = queue(4, 2);
+        let process = |number| NonZeroU32::new(number);
+        let ends = Arc::new(AtomicBool::new(false));
+        for own in 1..=3 {
+            let (parties, ends) = ([process(own), process(9)], Arc::clone(&ends));
+            queue.push(
+                parties,
+                Closing::Steps(Box::new(move || {
+                    until("the test ends", || ends.load(Ordering::SeqCst));
+                    None
+                })),
+            );
+        }
+        until("two of them last", || queue.state.lock().busy.len() >= 2);
+        let (read, write) = pipe();
+        queue.push([process(4); 2], Closing::Files(vec![write]));
+        until("the file of another process is closed", || is_closed(&read));
+        let last = queue.state.lock().busy.iter().filter(|parties| parties.contains(&process(9))).count();
+        assert_eq!(last, 2);
+        assert_eq!((queue.count(process(3)), queue.count(process(9))), ((1, 3), (0, 3)));
+        ends.store(true, Ordering::SeqCst);
+        until_idle(queue);
+    }
+
+    #[test]
+    fn a_close_whose_other_process_changes_counts_against_the_new_one() {
+        let queue = queue(1, 1);
+        let (before, after) = ([NonZeroU32::new(1), NonZeroU32::new(2)], [NonZeroU32::new(1), NonZeroU32::new(3)]);
+        let (say, hear) = std::sync::mpsc::channel();
+        let mut was_made = false;
+        queue.push(
+            before,
+            Closing::Steps(Box::new(move || {
+                let _ = say.send(queue.state.lock().busy.clone());
+                (!std::mem::replace(&mut was_made, true)).then_some(after)
+            })),
+        );
+        until_idle(queue);
+        assert_eq!(hear.iter().collect::<Vec<_>>(), [vec![before], vec![after]]);
+    }
+
+    #[test]
+    fn a_process_that_has_closed_64_ends_opens_no_more_and_with_256_of_all_nobody_does() {
+        let ends = Arc::new(AtomicBool::new(false));
+        let process = |number: u32| NonZeroU32::new(u32::MAX - 10 - number);
+        let close = |number| {
+            let (parties, ends) = ([process(number); 2], Arc::clone(&ends));
+            close_in_steps(parties, move || {
+                pause_step();
+                (!ends.load(Ordering::SeqCst)).then_some(parties)
+            });
+        };
+        for number in 0..3 {
+            for _ in 0..MOST_PIPES_OF_PROCESS {
+                assert_eq!(check_unclosed_pipes(process(number)), Ok(()));
+                close(number);
+            }
+            let refused = check_unclosed_pipes(process(number)).expect_err("too many");
+            assert!(refused.starts_with("the program has closed 64 ends of pipes"), "{refused}");
+        }
+        (0..MOST_PIPES_OF_PROCESS).for_each(|_| close(3));
+        let refused = check_unclosed_pipes(process(4)).expect_err("too many of all");
+        assert!(refused.starts_with("programs have closed"), "{refused}");
+        ends.store(true, Ordering::SeqCst);
+        until("all may open ends again", || (0..5).all(|number| check_unclosed_pipes(process(number)).is_ok()));
     }
 
     #[test]
@@ -356,8 +466,8 @@ mod tests {
         let queue = queue(1, 1);
         let process = NonZeroU32::new(1);
         let (read, write) = pipe();
-        queue.push(process, Closing::Steps(Box::new(|| panic!("injected"))));
-        queue.push(process, Closing::Files(vec![write]));
+        queue.push([process; 2], Closing::Steps(Box::new(|| panic!("injected"))));
+        queue.push([process; 2], Closing::Files(vec![write]));
         until_idle(queue);
         assert!(is_closed(&read));
         assert_eq!(queue.count(process), (0, 0));
@@ -367,14 +477,14 @@ mod tests {
     fn a_thread_that_stays_closes_where_no_further_thread_can_be_started() {
         let queue = queue(0, 1);
         let (first, write) = pipe();
-        queue.push(None, Closing::Files(vec![write]));
+        queue.push([None; 2], Closing::Files(vec![write]));
         assert!(!is_closed(&first), "there is no thread");
         queue.keep_thread().expect("a thread");
-        ringway_testing::until("it closes what waited", || is_closed(&first));
+        until("it closes what waited", || is_closed(&first));
         for _ in 0..10 {
             let (read, write) = pipe();
-            queue.push(None, Closing::Files(vec![write]));
-            ringway_testing::until("it closes what comes", || is_closed(&read));
+            queue.push([None; 2], Closing::Files(vec![write]));
+            until("it closes what comes", || is_closed(&read));
         }
     }
 
@@ -390,7 +500,7 @@ mod tests {
         assert!(refused.contains("16 connections or files of this process"), "{refused}");
         assert_eq!(check_unclosed(NonZeroU32::new(u32::MAX - 1)), Ok(()));
         drop(peers);
-        ringway_testing::until("the process may send again", || check_unclosed(process).is_ok());
+        until("the process may send again", || check_unclosed(process).is_ok());
     }
 
     #[test]
@@ -401,7 +511,7 @@ mod tests {
         }
         let (read, own) = pipe();
         close_when_unshared(Arc::new(own));
-        ringway_testing::until("the switch's own file is closed", || match rustix::io::read(&read, &mut [0; 1]) {
+        until("the switch's own file is closed", || match rustix::io::read(&read, &mut [0; 1]) {
             Ok(count) => count == 0,
             Err(error) => error != Errno::AGAIN,
         });

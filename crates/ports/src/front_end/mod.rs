@@ -41,10 +41,11 @@ pub(crate) mod testing;
 mod thread;
 mod unread;
 
-pub use closing::{Process, has_unclosed_pipes, pipes_are_closed};
 pub(crate) use closing::{
-    check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared, prepare_steps,
+    Parties, check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared,
+    pause_step, prepare_steps,
 };
+pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
 pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};

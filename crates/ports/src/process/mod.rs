@@ -42,7 +42,7 @@ use input::ProcessInput;
 use output::ProcessOutput;
 use ring::{Backing, Doorbell, Own, PortMemory};
 
-pub use crate::front_end::{Process, has_unclosed_pipes, pipes_are_closed};
+pub use crate::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
 pub use pipe::Pipe;
 pub use region::{Region, RegionError, RegionPort, Registration};
 pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal};

@@ -32,10 +32,10 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
             passed.receiver_fault = true;
         }
         work.calling = to.owner.index();
-        if moved.frames > 0 {
+        if moved.frames > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
         }
-        if moved.returned > 0 {
+        if moved.returned > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
         }
         work.calling = NO_PORT;
@@ -59,10 +59,10 @@ mod tests {
     use crate::testing::Plan;
     use crate::{Batch, Time, pass};
 
-    /// An end of a pipe whose client has returned slots and sent nothing.
-    struct Returns(u64);
+    /// An end of a pipe that has moved this.
+    struct Moves(Moved);
 
-    impl Input for Returns {
+    impl Input for Moves {
         fn collect<'m>(&'m mut self, _: &mut Batch<'m>) -> Result<(), PortFault> {
             Ok(())
         }
@@ -84,7 +84,7 @@ mod tests {
         fn disarm(&mut self) {}
 
         fn take_moved(&mut self) -> Moved {
-            Moved { returned: self.0, ..Moved::default() }
+            self.0
         }
     }
 
@@ -92,8 +92,23 @@ mod tests {
     fn a_receiver_that_returns_slots_is_not_idle_and_counts_no_frames() {
         let mut lan = Plan::new(2).learning();
         let from = lan.switch.member(0).expect("a port");
-        let passed = pass(&lan.switch, from, &mut Returns(7), &mut lan.work, &Time::at_second(1));
+        let passed = pass(
+            &lan.switch,
+            from,
+            &mut Moves(Moved { returned: 7, ..Moved::default() }),
+            &mut lan.work,
+            &Time::at_second(1),
+        );
         assert_eq!((passed.frames, passed.more), (7, false));
         assert_eq!((lan.counters(0).in_frames, lan.counters(1).out_frames), (0, 0));
+    }
+
+    #[test]
+    fn a_client_that_is_called_again_is_called_for_frames_and_for_room_and_nothing_is_counted() {
+        let mut lan = Plan::new(2).learning();
+        let from = lan.switch.member(0).expect("a port");
+        let again = Moved { calls_again: true, ..Moved::default() };
+        let passed = pass(&lan.switch, from, &mut Moves(again), &mut lan.work, &Time::at_second(1));
+        assert_eq!((passed.frames, lan.sink(1, |kept| kept.rings), lan.counters(1).out_frames), (0, 2, 0));
     }
 }

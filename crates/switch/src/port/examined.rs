@@ -138,6 +138,10 @@ impl Input for Examined<'_> {
         self.input.last_frames()
     }
 
+    fn adopted(&mut self) -> bool {
+        self.time(|input| input.adopted())
+    }
+
     fn take_moved(&mut self) -> Moved {
         let moved = self.time(|input| input.take_moved());
         self.spent.frames = self.spent.frames.saturating_add(moved.frames);

@@ -147,6 +147,12 @@ pub trait Input: Send {
         false
     }
 
+    /// The poller serves this input in another topology from now on, or begins to serve it. Returns true if the poller has to visit the
+    /// port.
+    fn adopted(&mut self) -> bool {
+        false
+    }
+
     /// Returns what the collects since the last call have moved to the other port without the switch, and forgets it. Called
     /// after a collect that left the batch empty. Only an end of a pipe moves frames itself: see [`Moved`].
     fn take_moved(&mut self) -> Moved {
@@ -172,6 +178,9 @@ pub struct Moved {
     pub returned: u64,
     /// The other port's client broke the rules.
     pub other_fault: Option<PortFault>,
+    /// Rings the other port's bell also if nothing was moved: what was moved before was announced in an older topology, which may have
+    /// another port there, or none.
+    pub calls_again: bool,
 }
 
 /// The optional functions of an input.

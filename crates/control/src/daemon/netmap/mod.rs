@@ -16,7 +16,7 @@ use ringway_abi::Layout;
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
 use ringway_ports::process::{
     Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
-    pipes_are_closed,
+    unclosed_pipes,
 };
 use rustix::io::Errno;
 
@@ -32,10 +32,25 @@ pub(super) fn refusal(label: &PortName, error: &RegionError) -> Refusal {
         RegionError::TooLarge { .. } | RegionError::NoRoom(_) | RegionError::NoBuffers { .. } => Errno::NOMEM,
         RegionError::Registrations(_) => Errno::NOMEM,
         RegionError::BufferSize { .. } | RegionError::NoRings | RegionError::Shape(_) => Errno::INVAL,
-        RegionError::Busy | RegionError::Closing => Errno::BUSY,
+        RegionError::Busy | RegionError::Closing | RegionError::Returning => Errno::BUSY,
         RegionError::Kernel(error) => Errno::from_io_error(error).unwrap_or(Errno::NOMEM),
     };
     Refusal::new(errno, format!("{label}: {error}"))
+}
+
+/// Opens a port or an end in a region. An error may pass while ports and ends that were closed still have memory of the region.
+pub(super) fn open_in_region<T>(
+    region: &Region,
+    name: &PortName,
+    open: impl FnOnce() -> Result<T, RegionError>,
+) -> Result<T, Refusal> {
+    let is_leaving = region.is_leaving();
+    open().map_err(|error| Refusal { is_transient: error.is_transient(is_leaving), ..refusal(name, &error) })
+}
+
+/// The refusal of a port or an end that is beyond a limit: ends that were closed count until they have left.
+pub(super) fn beyond_limits(why: String) -> Refusal {
+    Refusal { is_transient: unclosed_pipes() > 0, ..Refusal::new(Errno::NOMEM, why) }
 }
 
 /// Checks that a port lies in the memory that the program names, if it names one.
@@ -145,20 +160,6 @@ impl AttachHost {
         Wish { buffer_size: if wish.buffer_size == 0 { has() } else { wish.buffer_size }, ..*wish }
     }
 
-    /// Opens a port or an end in a region. An error may pass while ports and ends that were closed still have memory.
-    pub(super) fn open_in_region<T>(
-        &self,
-        name: &PortName,
-        open: impl FnOnce() -> Result<T, RegionError>,
-    ) -> Result<T, Refusal> {
-        let is_closing = !self.lock().is_released() || !pipes_are_closed();
-        open().map_err(|error| {
-            let is_full = matches!(error, RegionError::NoRoom(_) | RegionError::NoBuffers { .. });
-            let is_transient = matches!(error, RegionError::Closing) || is_full && is_closing;
-            Refusal { is_transient, ..refusal(name, &error) }
-        })
-    }
-
     /// Registers rings of a port that exists. Returns none if there is no such port.
     fn share(
         &mut self,
@@ -204,7 +205,7 @@ impl AttachHost {
         let Reservation { wanted: mut port, colour, existed, mac } = reservation;
         port.monitor = monitored;
         let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
-        let (sides, shared) = self.open_in_region(&register.name, || region.open(&register.wish, colour))?;
+        let (sides, shared) = open_in_region(&region, &register.name, || region.open(&register.wish, colour))?;
         let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
         if existed {
             // The port has limits of its predecessor, which only one port may use at a time.
@@ -285,7 +286,7 @@ impl Daemon {
         // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
         let wanted = Wanted { switch, name: port, bytes: layout.bytes as u64, any_source: true, monitor: None };
         self.settings_for(&wanted.switch, &wanted.name).map_err(|why| Refusal::new(Errno::NXIO, why))?;
-        self.within_limits(&wanted).map_err(|why| Refusal::new(Errno::NOMEM, why))?;
+        self.within_limits(&wanted).map_err(beyond_limits)?;
         self.reserve(wanted).map_err(|why| Refusal::new(Errno::AGAIN, why))
     }
 

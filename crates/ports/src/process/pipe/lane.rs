@@ -13,6 +13,7 @@
 //! sender without free ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
@@ -48,11 +49,22 @@ pub(super) struct Allowance {
     pub(super) bytes: u32,
     /// Nothing was moved. The first frame is moved whatever its size, so that every frame gets through.
     pub(super) is_whole: bool,
+    /// When the visit ends, if it has to: the memory that it touches may make it last.
+    until: Option<Instant>,
 }
 
 impl Allowance {
     pub(super) fn new(slots: u32, bytes: u32) -> Self {
-        Self { slots, bytes, is_whole: true }
+        Self { slots, bytes, is_whole: true, until: None }
+    }
+
+    /// The visit ends at this time, even within a frame, which is not moved then.
+    pub(super) fn until(self, until: Instant) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Takes a frame's part of the allowance. Returns false, without effect, if less is left.
@@ -62,7 +74,7 @@ impl Allowance {
             return false;
         }
         let (slots, bytes) = (self.slots.saturating_sub(slots), self.bytes.saturating_sub(bytes));
-        *self = Self { slots, bytes, is_whole: false };
+        *self = Self { slots, bytes, is_whole: false, ..*self };
         true
     }
 }
@@ -122,7 +134,7 @@ impl Lane {
             [Slot { buffer: 0, len: 0, flags: 0 }; MAX_SLOTS_PER_FRAME],
         );
         let first = self.next;
-        while self.next != head {
+        'frames: while self.next != head {
             let published = from.distance(self.next, head);
             let Some(frame) = read_frame(from, &sources, self.next, published, &mut slots) else {
                 if published as usize >= MAX_SLOTS_PER_FRAME {
@@ -139,26 +151,31 @@ impl Lane {
                 done.head = None;
                 break;
             }
-            let (mut bad_here, mut bad_there) = (false, false);
+            let (mut bad_here, mut bad_there, mut bytes, mut at) = (false, false, 0, self.next);
             for &slot in frame {
-                let (source, target) =
-                    (&sources.slots(self.next, self.next + 1)[0], &targets.slots(self.next, self.next + 1)[0]);
+                if allowance.is_over() {
+                    done.head = None;
+                    break 'frames;
+                }
+                let (source, target) = (&sources.slots(at, at + 1)[0], &targets.slots(at, at + 1)[0]);
                 match transfer {
                     Transfer::Swap => {
                         let flags = slot.flags & !NS_INDIRECT;
                         target[0].store(Slot { flags, ..slot }.to_word(), Ordering::Relaxed);
                         target[1].store(source[1].load(Ordering::Relaxed), Ordering::Relaxed);
-                        done.bytes += u64::from(slot.len);
+                        bytes += u64::from(slot.len);
                     }
                     Transfer::Copy => match copy(&sources, slot, &targets, target) {
-                        Moved::Bytes(bytes) => done.bytes += bytes,
+                        Moved::Bytes(copied) => bytes += copied,
                         Moved::BadHere => bad_here = true,
                         Moved::BadThere => bad_there = true,
                     },
                 }
-                self.next = from.after(self.next, 1);
+                at = from.after(at, 1);
             }
+            self.next = at;
             done.frames += 1;
+            done.bytes += bytes;
             done.bad_here += u64::from(bad_here);
             done.bad_there += u64::from(bad_there && !bad_here);
         }
@@ -166,6 +183,12 @@ impl Lane {
             to.doorbell[RX_SWITCH + INDEX].store(self.next, Ordering::Release);
         }
         Ok(done)
+    }
+
+    /// Returns the number of slots that the sender has published and that were not moved.
+    pub(super) fn published(&self, from: &Ring) -> u32 {
+        let head = from.doorbell[TX_CLIENT + INDEX].load(Ordering::Relaxed);
+        if head < from.slots { from.distance(self.next, head) } else { 0 }
     }
 
     /// Gives the slots that the receiver has returned back to the sender, if there is one: `most` of them. Returns their number.

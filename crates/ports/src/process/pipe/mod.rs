@@ -8,8 +8,9 @@
 //! poller of the sender moves what is sent, the poller of the receiver gives back what is returned.
 //!
 //! - `lane`: one direction of one ring pair. `state`: the ends, opened and closed in any order.
-//! - `side`: an end's input and output.
+//! - `side`: an end's input and output. `close`: how an end leaves.
 
+mod close;
 mod lane;
 mod side;
 mod state;

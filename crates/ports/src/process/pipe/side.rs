@@ -18,6 +18,8 @@ pub(super) struct PipeInput {
     role: PipeRole,
     seen: Seen,
     moved: Moved,
+    /// The other end's clients have to be called: the frames that they were given by an older topology were announced by that.
+    calls_again: bool,
     /// By ring pair: the doorbell, and the wishes for a kick by the transmit and by the receive ring.
     pairs: Vec<(Doorbell, [WakeRequest; 2])>,
     /// Keeps the end's memory until this side is dropped.
@@ -30,14 +32,15 @@ impl PipeInput {
         let pairs = 0..layout.shape.tx_rings.max(layout.shape.rx_rings);
         let pairs = pairs.map(|pair| Ok((ring::doorbell_of(mapping, layout, pair)?, Default::default())));
         let pairs = pairs.collect::<io::Result<_>>()?;
-        Ok(Self { pipe, role, seen, moved: Moved::default(), pairs, _part: part })
+        Ok(Self { pipe, role, seen, moved: Moved::default(), calls_again: false, pairs, _part: part })
     }
 }
 
 impl Input for PipeInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        self.moved = Moved::default();
-        self.moved = self.pipe.work(self.role, &mut self.seen, batch.room() as u32)?;
+        let calls_again = std::mem::take(&mut self.calls_again);
+        self.moved = Moved { calls_again, ..Moved::default() };
+        self.moved = Moved { calls_again, ..self.pipe.work(self.role, &mut self.seen, batch.room() as u32)? };
         Ok(())
     }
 
@@ -49,10 +52,10 @@ impl Input for PipeInput {
     }
 
     fn pending(&mut self) -> bool {
-        if self.pipe.has_failed() {
+        if self.calls_again || self.pipe.has_failed() {
             return true;
         }
-        let peer = self.pipe.peer(self.role);
+        let peer = self.pipe.taking_part(self.role, &self.seen);
         if peer != 0 && peer != self.seen.peer {
             return true;
         }
@@ -78,6 +81,12 @@ impl Input for PipeInput {
             tx.withdraw(&doorbell[TX_SWITCH + WISH]);
             rx.withdraw(&doorbell[RX_SWITCH + WISH]);
         }
+    }
+
+    fn adopted(&mut self) -> bool {
+        self.seen.adopted = self.pipe.peer(self.role);
+        self.calls_again = true;
+        true
     }
 
     fn take_moved(&mut self) -> Moved {

@@ -28,6 +28,9 @@ pub(super) struct Calls {
     used: Mutex<u64>,
     /// A call blocked, or a kick of the switch: nobody signals the port's eventfds any more.
     is_blocked: AtomicBool,
+    /// The kernel has no means for a call.
+    #[cfg(test)]
+    fails: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +61,8 @@ impl Default for Calls {
             high: AtomicUsize::new(0),
             used: Mutex::new(0),
             is_blocked: AtomicBool::new(false),
+            #[cfg(test)]
+            fails: AtomicBool::new(false),
         }
     }
 }
@@ -100,29 +105,42 @@ impl Calls {
         self.places[place].eventfd.read().clone()
     }
 
-    /// Signals the registrations that have one of these rings, until one of the calls blocks. `failed`: what a call that the kernel
-    /// has no means for counts as.
-    fn call(&self, rings: u32, failed: Called) {
+    /// Signals the registrations that have one of these rings, until one of the calls blocks. Returns false if the kernel had no means
+    /// for one of them.
+    fn call(&self, rings: u32) -> bool {
+        #[cfg(test)]
+        if self.fails.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut has_called = true;
         for call in &self.places[..self.high.load(Ordering::SeqCst)] {
             if !self.is_blocked()
                 && let Some(called) = call.signal(rings)
             {
-                self.note(if called == Called::Failed { failed } else { called });
+                has_called &= self.note(called);
             }
         }
+        has_called
     }
 
-    /// Signals the eventfds of all registrations, as far as the calling thread has means for it. For threads that serve other ports:
-    /// the pollers of this one may have the means.
-    pub(super) fn call_all(&self) {
-        self.call(u32::MAX, Called::Failed);
+    /// Signals the eventfds of all registrations. Returns false if the kernel had no means for one of them: the caller calls again
+    /// later.
+    pub(super) fn call_all(&self) -> bool {
+        self.call(u32::MAX)
     }
 
-    /// Notes the result of signalling an eventfd that the port's clients share.
-    pub(super) fn note(&self, called: Called) {
+    /// For tests: the kernel has no means for calls, or has them again.
+    #[cfg(test)]
+    pub(super) fn fail(&self, fails: bool) {
+        self.fails.store(fails, Ordering::Relaxed);
+    }
+
+    /// Notes the result of signalling an eventfd that the port's clients share. Returns false if the kernel had no means for it.
+    pub(super) fn note(&self, called: Called) -> bool {
         if called == Called::Blocked {
             self.is_blocked.store(true, Ordering::Relaxed);
         }
+        called != Called::Failed
     }
 
     /// Returns true if a call blocked. The port's bell says so at the next call that a client asks for, and the port ends.
@@ -167,7 +185,9 @@ impl Bell for RegionBell {
             return CallResult::Unwanted;
         }
         // A port whose clients cannot be woken ends.
-        self.calls.call(wanted, Called::Blocked);
+        if !self.calls.call(wanted) {
+            self.calls.note(Called::Blocked);
+        }
         CallResult::Called
     }
 

@@ -36,6 +36,8 @@ pub enum RegionError {
     Busy,
     /// The end of a pipe was closed, and its last frames are still moved.
     Closing,
+    /// Free buffers are in lists that registrations have left, and that are read in steps.
+    Returning,
     /// The port has the most registrations that it can have: this number.
     Registrations(usize),
     /// A number is out of range.
@@ -58,6 +60,7 @@ impl std::fmt::Display for RegionError {
             Self::NoRings => f.write_str("the port does not have these rings"),
             Self::Busy => f.write_str("another registration has one of these rings, and one of the two is exclusive"),
             Self::Closing => f.write_str("the last frames of the program before are still moved: try again"),
+            Self::Returning => f.write_str("buffers of registrations that have ended are still taken back: try again"),
             Self::Registrations(most) => write!(f, "the port has {most} registrations: it can have no more"),
             Self::Shape(error) => error.fmt(f),
             Self::Kernel(error) => error.fmt(f),
@@ -66,6 +69,18 @@ impl std::fmt::Display for RegionError {
 }
 
 impl std::error::Error for RegionError {}
+
+impl RegionError {
+    /// Returns true if the same may succeed a moment later. `is_leaving`: see [`Region::is_leaving`](super::Region::is_leaving).
+    #[must_use]
+    pub fn is_transient(&self, is_leaving: bool) -> bool {
+        match self {
+            Self::Closing | Self::Returning => true,
+            Self::NoRoom(_) | Self::NoBuffers { .. } => is_leaving,
+            _ => false,
+        }
+    }
+}
 
 impl From<io::Error> for RegionError {
     fn from(error: io::Error) -> Self {

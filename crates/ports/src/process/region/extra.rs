@@ -4,7 +4,7 @@
 //! next. A thread that writes or reads the list touches a page for each buffer, which takes 6 µs if the kernel has to make the page: 0.4 s
 //! for the 65,536 buffers that one registration may have.
 //! The thread that serves all clients therefore takes [`STEP`] at a time, and a list that was given back is read only as far
-//! as buffers are needed.
+//! as buffers are needed, [`MOST_READ`] at a time.
 
 use std::sync::Arc;
 
@@ -13,8 +13,10 @@ use ringway_abi::layout::MAX_EXTRA;
 use super::memory::Region;
 use super::room::List;
 
-/// Most buffers that are taken in one step, or given back at once.
+/// Most buffers that are taken in one step.
 const STEP: u32 = 256;
+/// Most buffers of lists that are read at once.
+const MOST_READ: u32 = 1024;
 
 /// The extra buffers that a registration still has to get.
 #[derive(Debug)]
@@ -36,13 +38,14 @@ impl Wanted {
     /// Takes some buffers and appends them to the list. Takes no more after the region has had too few.
     pub(super) fn take(&mut self, region: &Arc<Region>) -> Vec<u32> {
         let asked = self.left.min(STEP);
-        region.give_back(asked);
+        let is_all = region.give_back(asked);
         let taken = {
             let mut room = region.room.lock();
             let count = asked.min(room.pool.left());
             room.pool.allocate(count).unwrap_or_default()
         };
-        self.left = if (taken.len() as u32) < asked { 0 } else { self.left - asked };
+        let count = taken.len() as u32;
+        self.left = if count < asked && is_all { 0 } else { self.left - count };
         for &buffer in &taken {
             if let Some(last) = self.last.replace(buffer) {
                 region.write(region.buffer(last), &buffer.to_le_bytes());
@@ -56,23 +59,28 @@ impl Wanted {
 }
 
 impl Region {
-    /// Gives buffers of lists back to the pool until it has `needed` free ones, or no list is left. Reads the lists without the lock of
-    /// the room: the program can make that last.
-    pub(super) fn give_back(&self, needed: u32) {
+    /// Gives buffers of lists back to the pool until it has `needed` free ones or no list is left: [`MOST_READ`] at most. Returns false if
+    /// it has too few, and the lists have more. Reads the lists without the lock of the room: the program can make that last.
+    pub(super) fn give_back(&self, needed: u32) -> bool {
+        let mut may_read = MOST_READ;
         loop {
             let (List { mut next, left }, missing) = {
                 let mut room = self.room.lock();
                 let missing = needed.saturating_sub(room.pool.left());
-                let list = if missing > 0 { room.lists.pop() } else { None };
-                let Some(list) = list else { return };
+                if missing == 0 || room.lists.is_empty() {
+                    return true;
+                }
+                let list = if may_read > 0 { room.lists.pop() } else { None };
+                let Some(list) = list else { return false };
                 (list, missing)
             };
-            let numbers = (0..left.min(missing).min(STEP)).map(|_| {
+            let numbers = (0..left.min(missing).min(may_read)).map(|_| {
                 let number = next;
                 next = self.word(self.buffer(number)).unwrap_or(0);
                 number
             });
             let numbers: Vec<u32> = numbers.collect();
+            may_read -= numbers.len() as u32;
             let mut room = self.room.lock();
             let left = left - numbers.len() as u32;
             if numbers.into_iter().all(|number| room.pool.free(number)) && left > 0 {

@@ -69,6 +69,8 @@ pub(super) struct Room {
     pub(super) pool: Pool,
     /// Extra buffers of registrations that have ended, and that are not in the pool yet.
     pub(super) lists: Vec<List>,
+    /// Number of ports that were closed and still have their part: pollers or a thread for closings use it.
+    pub(super) leaving: usize,
 }
 
 impl Region {
@@ -84,6 +86,7 @@ impl Region {
             ports: Pages::new(INTERFACE_BYTES..sizes.buffers),
             pool: Pool::new(sizes.buffer_count),
             lists: Vec::new(),
+            leaving: 0,
         };
         Ok(Arc::new(Self { memory, sizes, id, room: Mutex::new(room) }))
     }
@@ -137,8 +140,14 @@ impl Region {
     /// Returns the number of free buffers.
     #[cfg(test)]
     pub(in crate::process) fn free_buffers(&self) -> u32 {
-        self.give_back(u32::MAX);
+        while !self.give_back(u32::MAX) {}
         self.room.lock().pool.left()
+    }
+
+    /// Returns true if a port of this region was closed and its memory has not come back yet.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.room.lock().leaving > 0
     }
 
     /// Returns the memory.

@@ -18,6 +18,8 @@ pub struct Part {
     pub(super) layout: Layout,
     /// The buffers of its slots go back with it. Of two ends of a pipe that have the same buffers, one has them.
     has_buffers: AtomicBool,
+    /// The port was closed: [`Region::is_leaving`].
+    is_leaving: AtomicBool,
 }
 
 /// The buffers that the slots of a new port name.
@@ -45,7 +47,9 @@ impl Part {
         // Also checks the shape, which `own_bytes` needs.
         Layout::new(shape, colour).map_err(RegionError::Shape)?;
         let needed = if buffers_of == Buffers::Own { shape.slots() } else { 0 };
-        region.give_back(needed);
+        if !region.give_back(needed) {
+            return Err(RegionError::Returning);
+        }
         let (base, mut given) = {
             let mut room = region.room.lock();
             let left = room.pool.left();
@@ -61,7 +65,7 @@ impl Part {
         (base..layout.end).step_by(PAGE).for_each(|page| region.write(page, &zeroes));
         layout.ring_contents(|| given.next().unwrap_or(0), |at, bytes| region.write(at, bytes));
         let has_buffers = AtomicBool::new(buffers_of == Buffers::Own);
-        Ok(Arc::new(Self { region: Arc::clone(region), layout, has_buffers }))
+        Ok(Arc::new(Self { region: Arc::clone(region), layout, has_buffers, is_leaving: AtomicBool::new(false) }))
     }
 
     /// Returns the region.
@@ -80,9 +84,18 @@ impl Part {
     }
 }
 
+impl Part {
+    /// The port was closed: its memory comes back as soon as nothing uses it any more.
+    pub(super) fn begin_to_leave(&self) {
+        if !self.is_leaving.swap(true, Ordering::Relaxed) {
+            self.region.room.lock().leaving += 1;
+        }
+    }
+}
+
 impl Drop for Part {
     fn drop(&mut self) {
-        let Self { region, layout, has_buffers } = self;
+        let Self { region, layout, has_buffers, is_leaving } = self;
         let mut shape = layout.shape;
         if !*has_buffers.get_mut() {
             (shape.tx_rings, shape.rx_rings) = (0, 0);
@@ -100,5 +113,6 @@ impl Drop for Part {
         let mut room = region.room.lock();
         named.into_iter().for_each(|buffer| _ = room.pool.free(buffer));
         room.ports.free(layout.base, layout.end - layout.base);
+        room.leaving -= usize::from(*is_leaving.get_mut());
     }
 }

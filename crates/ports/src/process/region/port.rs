@@ -19,6 +19,7 @@ use super::claims::Claims;
 use super::error::RegionError;
 use super::memory::Region;
 use super::part::{Buffers, Part};
+use crate::front_end::close_when_unshared;
 use crate::port_io::PortIo;
 
 impl Region {
@@ -45,7 +46,7 @@ impl Region {
 #[derive(Debug)]
 pub struct RegionPort {
     part: Arc<Part>,
-    pub(super) kick: OwnedFd,
+    pub(super) kick: Arc<OwnedFd>,
     pub(super) calls: Arc<Calls>,
     pub(super) colour: u32,
     header: u8,
@@ -63,7 +64,7 @@ impl RegionPort {
         header: u8,
     ) -> io::Result<(Self, Box<dyn Bell>, Signal)> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (kick, calls) = (eventfd(0, flags)?, Arc::new(Calls::default()));
+        let (kick, calls) = (Arc::new(eventfd(0, flags)?), Arc::new(Calls::default()));
         let shape = part.layout.shape;
         let pairs = 0..shape.tx_rings.max(shape.rx_rings);
         let pairs = pairs.map(|pair| ring::doorbell_of(part.region.mapping(), &part.layout, pair));
@@ -74,16 +75,21 @@ impl RegionPort {
     }
 
     /// Wakes the port's poller, as a client does. The clients share the eventfd, so that the signal can last: after it lasted too
-    /// often, the port's next call ends the port.
-    pub fn kick(&self) {
-        if !self.calls.is_blocked() {
-            self.calls.note(ringway_engine::call(self.kick.as_fd()));
-        }
+    /// often, the port's next call ends the port. Returns false if the kernel had no means for it: the caller kicks again later.
+    pub(in crate::process) fn kick(&self) -> bool {
+        self.calls.is_blocked() || self.calls.note(ringway_engine::call(self.kick.as_fd()))
     }
 
-    /// Wakes all clients, whether they have asked for it or not: something has moved outside of a poller.
-    pub fn call_all(&self) {
-        self.calls.call_all();
+    /// Wakes all clients, whether they have asked for it or not: something has moved outside of a poller. Returns false if the kernel
+    /// had no means for it: the caller calls again later.
+    pub(in crate::process) fn call_all(&self) -> bool {
+        self.calls.call_all()
+    }
+
+    /// For tests: the kernel has no means for calls to the clients, or has them again.
+    #[cfg(test)]
+    pub(in crate::process) fn fail_calls(&self, fails: bool) {
+        self.calls.fail(fails);
     }
 
     /// Returns the region.
@@ -106,5 +112,13 @@ impl RegionPort {
 
     pub(super) fn memory(&self) -> BorrowedFd<'_> {
         self.part.region.memory.file()
+    }
+}
+
+impl Drop for RegionPort {
+    fn drop(&mut self) {
+        // Its last close can last: it removes the clients' waiters one by one.
+        close_when_unshared(Arc::clone(&self.kick));
+        self.part.begin_to_leave();
     }
 }

@@ -258,6 +258,53 @@ fn one_step_touches_a_bounded_number_of_extra_buffers_and_closing_touches_none()
 }
 
 #[test]
+fn a_port_takes_back_a_bounded_number_of_buffers_and_is_refused_for_the_moment_while_there_are_more() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let bind = || Registration::new(&port, &register(Rings::All, Rings::All, false, u32::MAX), [0; 6]);
+    drop(complete(bind().expect("a registration")));
+    let large = Wish { tx_slots: 2048, rx_slots: 1024, ..Wish::default() };
+    for returned in [1024, 2048] {
+        let error = region.open(&large, 0).map(|_| ()).expect_err("more buffers are needed");
+        assert!(matches!(error, RegionError::Returning) && error.is_transient(false), "{error}");
+        assert_eq!(region.room.lock().pool.left(), returned);
+    }
+    let _second = region.open(&large, 0).expect("a port");
+    // A registration gets all that there are, whatever the lists name.
+    let mut all = bind().expect("a registration");
+    region.room.lock().lists.extend((0..3000).map(|_| super::room::List { next: 0, left: 1 }));
+    let lists = region.room.lock().lists.len();
+    all.add_extra();
+    assert_eq!(region.room.lock().lists.len(), lists - 1024, "a step reads a bounded number");
+    let all = complete(all);
+    assert_eq!(all.granted().extra_buffers, 65_534 - 128 - 3072);
+}
+
+#[test]
+fn a_region_is_full_for_the_moment_while_a_closed_port_of_its_own_still_has_its_memory() {
+    let (region, other) = (region(), region());
+    let full = || RegionError::NoRoom("another port");
+    let (sides, port) = region.open(&small(), 0).expect("a port");
+    assert!(!region.is_leaving() && !full().is_transient(false));
+    drop(port);
+    assert!(region.is_leaving() && !other.is_leaving() && full().is_transient(true), "pollers still have it");
+    drop(sides);
+    assert!(!region.is_leaving());
+}
+
+#[test]
+fn another_thread_closes_the_kick_descriptor_of_a_port_that_has_gone() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let kick = Arc::clone(&port.kick);
+    drop(port);
+    assert_eq!(Arc::strong_count(&kick), 2, "it waits until nobody else has it");
+    let left = Arc::downgrade(&kick);
+    drop(kick);
+    until("it is closed", || left.strong_count() == 0);
+}
+
+#[test]
 fn a_call_descriptor_goes_with_its_registration() {
     let region = region();
     let (_sides, port) = region.open(&small(), 0).expect("a port");

@@ -13,7 +13,7 @@ use crate::front_end::Process;
 
 /// Identifies an attached client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClientId(pub(super) u64);
+pub struct ClientId(pub u64);
 
 /// A granted request.
 #[derive(Debug)]
