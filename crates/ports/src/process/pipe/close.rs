@@ -20,10 +20,6 @@ use crate::front_end::{Parties, close_in_steps, pause_step};
 const MOST_STEP: u32 = 256;
 /// Time that a step may take: 2 MiB with a page fault for each page take less.
 const STEP_TIME: Duration = Duration::from_millis(10);
-/// Time by which all steps of an end together may take longer. One of the two programs makes page faults last then, or the processors
-/// are busy with other things.
-pub(super) const MOST_LATE: Duration = Duration::from_millis(500);
-
 /// An end that was closed, until it has left.
 pub(super) struct Leaving {
     pipe: Arc<Pipe>,

@@ -12,6 +12,7 @@
 
 mod close;
 mod lane;
+mod open;
 mod side;
 mod state;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A pipe: what its two ends share.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -13,14 +12,14 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_switch::{Moved, PanicLocation, PortFault, giving, note_panic};
 
-use super::super::region::part::{Buffers, Part};
+use super::super::region::part::Part;
 use super::super::region::{Region, RegionError, RegionPort};
 use super::super::ring::{Own, PortMemory, Ring};
-use super::close::MOST_LATE;
-use super::lane::{Allowance, Lane, Transfer, copy_slots};
-use super::side::{PipeInput, PipeOutput};
-use crate::front_end::{Process, prepare_steps};
-use crate::port_io::PortIo;
+use super::lane::{Allowance, Lane, Transfer};
+
+/// Time by which all steps of an end together may take longer. One of the two programs makes page faults last then, or the processors
+/// are busy with other things.
+const MOST_LATE: Duration = Duration::from_millis(500);
 
 /// A pipe, with up to two ends that are in use. Its frames are moved by the pollers of its ends, one at a time.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub(super) struct State {
     /// By the sender's role, and by ring.
     pub(super) lanes: [Box<[Lane]>; 2],
     /// The number of the end that was opened last.
-    last_number: u32,
+    pub(super) last_number: u32,
 }
 
 /// An end in use.
@@ -87,11 +86,11 @@ pub(super) struct Seen {
     /// later nothing is exchanged before the poller has a topology with that end: it could not call that end's clients.
     pub(super) adopted: u32,
     /// Number of visits: each begins with another ring.
-    turn: usize,
+    pub(super) turn: usize,
 }
 
 impl End {
-    fn new(part: Arc<Part>, port: Weak<RegionPort>) -> io::Result<Self> {
+    pub(super) fn new(part: Arc<Part>, port: Weak<RegionPort>) -> io::Result<Self> {
         let (layout, mapping) = (part.layout(), part.region().mapping());
         let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
         let tx = (0..layout.shape.tx_rings).map(|ring| Ring::transmit(&memory, layout, ring));
@@ -112,7 +111,7 @@ impl End {
     }
 
     /// Writes the positions of a ring that begins in the middle, before its client has it.
-    fn begin_at(&self, lane: &Lane, ring: usize, is_sender: bool) {
+    pub(super) fn begin_at(&self, lane: &Lane, ring: usize, is_sender: bool) {
         let (layout, number) = (self.part.layout(), ring as u16);
         let write = |at: usize, word: u32| self.part.region().write(at, &word.to_le_bytes());
         let (ring, at, head, tail, client, switch, told) = if is_sender {
@@ -160,66 +159,8 @@ impl Pipe {
         if role == PipeRole::Master { self.wish } else { swapped(&self.wish) }
     }
 
-    fn shape(&self, role: PipeRole, region: &Region) -> Result<Shape, RegionError> {
+    pub(super) fn shape(&self, role: PipeRole, region: &Region) -> Result<Shape, RegionError> {
         region.shape(&self.wish(role))
-    }
-
-    /// Opens an end, which is not open, in a region, for a program of this process. It takes part as soon as the pollers have a
-    /// topology with it. [`Pipe::close`] closes it, also after an error of the caller's own.
-    ///
-    /// # Errors
-    /// The region has no room, its buffers have another size than those of the other end, the end was closed and has not left yet, a
-    /// poller moves frames at this moment, or the kernel has no descriptors or threads left.
-    pub fn open(
-        self: &Arc<Self>,
-        role: PipeRole,
-        region: &Arc<Region>,
-        colour: u32,
-        process: Process,
-    ) -> Result<(PortIo, Arc<RegionPort>), RegionError> {
-        let shape = self.shape(role, region)?;
-        // Who has the lock may wait for pages of clients.
-        let mut guard = self.state.try_lock().ok_or(RegionError::Closing)?;
-        if self.is_closing(role) {
-            return Err(RegionError::Closing);
-        }
-        prepare_steps()?;
-        let State { ends, lanes, last_number } = &mut *guard;
-        let other = ends[role.other() as usize].as_ref();
-        if let Some(other) = other
-            && other.part.layout().shape.buffer_size != shape.buffer_size
-        {
-            let asked = other.part.layout().shape.buffer_size;
-            return Err(RegionError::BufferSize { asked, has: shape.buffer_size });
-        }
-        let shared = other.filter(|other| Arc::ptr_eq(other.part.region(), region));
-        let buffers = if shared.is_some() { Buffers::None } else { Buffers::Own };
-        let part = Part::allocate(region, shape, colour, buffers)?;
-        let (port, bell, signal) = RegionPort::new(Arc::clone(&part), colour, 0)?;
-        let port = Arc::new(port);
-        let end = End::new(Arc::clone(&part), Arc::downgrade(&port))?;
-        let seen = Seen {
-            tx: lanes[role as usize].iter().map(|lane| lane.next).collect(),
-            rx: lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
-            ..Seen::default()
-        };
-        let input = PipeInput::new(Arc::clone(self), role, part, seen)?;
-        if let Some(other) = shared {
-            other.tx.iter().zip(&end.rx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
-            other.rx.iter().zip(&end.tx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
-        }
-        for (is_sender, sender) in [(true, role), (false, role.other())] {
-            for (ring, lane) in lanes[sender as usize].iter().enumerate() {
-                end.begin_at(lane, ring, is_sender);
-            }
-        }
-        ends[role as usize] = Some(end);
-        *last_number = last_number.wrapping_add(1).max(1);
-        self.processes[role as usize].store(process.map_or(0, NonZeroU32::get), Ordering::Relaxed);
-        self.set(role, Stage::Open);
-        self.numbers[role as usize].store(*last_number, Ordering::SeqCst);
-        let sides = PortIo { input: Box::new(input), output: Box::new(PipeOutput), bell, signal };
-        Ok((sides, port))
     }
 
     /// For tests: keeps everybody else from the pipe.
