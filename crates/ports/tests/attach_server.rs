@@ -405,7 +405,8 @@ fn a_port_that_has_ended_and_whose_client_knows_why_keeps_no_connection_of_the_s
     let attach = Attach::start(PATIENT);
     let mut port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
     let client = attach.attached();
-    let before = descriptors();
+    // The server has closed what it sent to the client.
+    let before = attach.settled();
     let server = attach.server.as_ref().expect("runs");
     server.disconnector().end(client, "the client broke the rules".to_owned());
     let reason = until_some("the client learns the reason", || port.ended());

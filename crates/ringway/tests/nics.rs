@@ -25,10 +25,15 @@ struct Wire {
 impl Wire {
     /// `keys` are those of the port `nic`.
     fn new(keys: &str) -> Self {
+        Self::with("", keys)
+    }
+
+    /// With other sections of the configuration.
+    fn with(sections: &str, keys: &str) -> Self {
         let (nic, wire, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
         join(&nic, &wire);
         let daemon = Daemon::start(&format!(
-            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
+            "{sections}[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
              [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
             nic.name, vm.name
         ));
@@ -170,6 +175,8 @@ fn pings_and_streams_cross_a_packet_socket() {
 fn a_port_fails_with_its_device_and_is_back_with_it() {
     for kind in [XDP_ALONE, PACKET] {
         fails_and_is_back(&Wire::new(kind));
+        // A poller that never sleeps.
+        fails_and_is_back(&Wire::with("[engine]\nidle = \"spin\"\n", kind));
     }
 }
 

@@ -5,8 +5,10 @@ use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, PortFault, Wake
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::PacketSocket;
 
-/// The kernel is asked for lost frames after so many collects, and before a poller sleeps.
-const ASK_AFTER: u32 = 4096;
+/// The device is looked at after so many looks into the ring, and before a poller sleeps.
+const LOOK_AFTER: u32 = 1 << 17;
+/// A collect counts as so many of them.
+const COLLECTS: u32 = 32;
 
 /// The input of a packet port.
 pub(super) struct PacketInput {
@@ -16,17 +18,28 @@ pub(super) struct PacketInput {
     is_lost: bool,
     /// Frames that were lost, and that no batch has counted yet.
     lost: u64,
-    /// Collects since the kernel was asked for lost frames.
-    unasked: u32,
+    /// Looks into the ring since the device was looked at.
+    unlooked: u32,
 }
 
 impl PacketInput {
     pub(super) fn new(packets: PacketSocket, watch: DeviceWatch) -> PacketInput {
-        PacketInput { packets, watch, is_lost: false, lost: 0, unasked: 0 }
+        PacketInput { packets, watch, is_lost: false, lost: 0, unlooked: 0 }
     }
 
-    fn ask_for_lost(&mut self) {
-        self.unasked = 0;
+    /// Looks if `weight` more brings the time. A poller that never sleeps never arms the port.
+    #[inline]
+    fn look_in_time(&mut self, weight: u32) {
+        self.unlooked += weight;
+        if self.unlooked > LOOK_AFTER {
+            self.look();
+        }
+    }
+
+    /// Looks for changes of the device and for lost frames.
+    fn look(&mut self) {
+        self.unlooked = 0;
+        self.is_lost = self.is_lost || self.watch.has_changed();
         self.lost += self.packets.take_lost();
     }
 }
@@ -36,10 +49,7 @@ impl Input for PacketInput {
         if self.is_lost {
             return Err(PortFault::DeviceLost);
         }
-        self.unasked += 1;
-        if self.unasked > ASK_AFTER {
-            self.ask_for_lost();
-        }
+        self.look_in_time(COLLECTS);
         if self.lost > 0 {
             let lost = u32::try_from(std::mem::take(&mut self.lost)).unwrap_or(u32::MAX);
             batch.refuse_lost(DropReason::DeviceOverrun, lost);
@@ -60,14 +70,14 @@ impl Input for PacketInput {
 
     #[inline]
     fn pending(&mut self) -> bool {
+        self.look_in_time(1);
         self.is_lost || self.lost > 0 || self.packets.has_frames()
     }
 
-    /// The kernel reports frames by the socket's readiness, and changes of the device by events.
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        self.is_lost = self.is_lost || self.watch.has_changed();
-        self.ask_for_lost();
-        Armed::with_kick(self.pending())
+    /// The kernel reports frames by the socket's readiness, and changes of the device by events. There is no event of a client.
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        self.look();
+        Armed::with_kick(wake_on == WakeOn::Frames && self.pending())
     }
 
     fn disarm(&mut self) {}

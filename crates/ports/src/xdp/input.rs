@@ -20,8 +20,10 @@ use crate::packet_socket::PacketSocket;
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
 
-/// The kernel is asked for lost frames after so many collects, and before a poller sleeps.
-const ASK_AFTER: u32 = 4096;
+/// The device is looked at after so many looks into the rings, and before a poller sleeps.
+const LOOK_AFTER: u32 = 1 << 17;
+/// A collect counts as so many of them.
+const COLLECTS: u32 = 32;
 
 /// The receiving half of a queue.
 pub(super) struct Receiver {
@@ -142,8 +144,9 @@ impl Receiver {
 
 /// What the port has changed of its device.
 pub(super) struct Held {
-    pub(super) _attached: Attached,
+    // Dropped first: the next port of the device shall find it as it was.
     pub(super) _tags: Tags,
+    pub(super) _attached: Attached,
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
@@ -155,8 +158,8 @@ pub(super) struct XdpInput {
     is_lost: bool,
     /// Frames that were lost, and that no batch has counted yet.
     lost: u64,
-    /// Collects until the kernel is asked for lost frames.
-    unasked: u32,
+    /// Looks into the rings since the device was looked at.
+    unlooked: u32,
     watch: DeviceWatch,
     packets: PacketSocket,
     _held: Held,
@@ -164,13 +167,24 @@ pub(super) struct XdpInput {
 
 impl XdpInput {
     pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unasked: 0, watch, packets, _held: held }
+        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unlooked: 0, watch, packets, _held: held }
     }
 }
 
 impl XdpInput {
-    fn ask_for_lost(&mut self) {
-        self.unasked = 0;
+    /// Looks if `weight` more brings the time. A poller that never sleeps never arms the port.
+    #[inline]
+    fn look_in_time(&mut self, weight: u32) {
+        self.unlooked += weight;
+        if self.unlooked > LOOK_AFTER {
+            self.look();
+        }
+    }
+
+    /// Looks for changes of the device and for lost frames.
+    fn look(&mut self) {
+        self.unlooked = 0;
+        self.is_lost = self.is_lost || self.watch.has_changed();
         self.lost += self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
     }
 }
@@ -180,21 +194,18 @@ impl Input for XdpInput {
         if self.is_lost {
             return Err(PortFault::DeviceLost);
         }
-        self.unasked += 1;
-        if self.unasked > ASK_AFTER {
-            self.ask_for_lost();
-        }
+        self.look_in_time(COLLECTS);
         if self.lost > 0 {
             let lost = u32::try_from(std::mem::take(&mut self.lost)).unwrap_or(u32::MAX);
             batch.refuse_lost(DropReason::DeviceOverrun, lost);
         }
+        // The packet socket has its turn, too.
         let turn = self.turn;
-        self.turn = (turn + 1) % self.queues.len();
+        self.turn = (turn + 1) % (self.queues.len() + 1);
         let (first, last) = self.queues.split_at_mut(turn);
-        for queue in last.iter_mut().chain(first) {
-            queue.collect(batch);
-        }
+        last.iter_mut().for_each(|queue| queue.collect(batch));
         self.packets.collect(batch);
+        first.iter_mut().for_each(|queue| queue.collect(batch));
         Ok(())
     }
 
@@ -225,17 +236,17 @@ impl Input for XdpInput {
 
     #[inline]
     fn pending(&mut self) -> bool {
+        self.look_in_time(1);
         self.is_lost
             || self.lost > 0
             || self.queues.iter().any(|queue| queue.ring.has_entries())
             || self.packets.has_frames()
     }
 
-    /// The kernel reports frames by the sockets' readiness, and changes of the device by events.
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        self.is_lost = self.is_lost || self.watch.has_changed();
-        self.ask_for_lost();
-        Armed::with_kick(self.pending())
+    /// The kernel reports frames by the sockets' readiness, and changes of the device by events. There is no event of a client.
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        self.look();
+        Armed::with_kick(wake_on == WakeOn::Frames && self.pending())
     }
 
     fn disarm(&mut self) {}

@@ -106,8 +106,8 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let address = netdevice::address(name, socket.as_fd()).map_err(|error| failed("look at it", &error))?;
     let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
     netdevice::bring_up(name, socket.as_fd()).map_err(|error| failed("bring it up", &error))?;
-    // Physical devices give complete frames.
-    let is_local = netdevice::driver(name, socket.as_fd()).is_ok_and(|driver| driver == "veth");
+    // Physical devices give complete frames in their drivers.
+    let is_local = netdevice::driver(name, socket.as_fd()).is_ok_and(|driver| matches!(&*driver, "veth" | "tun"));
     let target = Target { name, device, address, host: settings.host, is_local };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
@@ -161,7 +161,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let attached = Attached::new(device, &sockets, host, place)?;
     let tags = Tags::keep(name)?;
     let input = |receivers| XdpInput::new(receivers, watch, packets, Held { _attached: attached, _tags: tags });
-    Ok(sides(queues, is_local, ready, input))
+    Ok(sides(queues, is_local || place == Place::Stack, ready, input))
 }
 
 fn sides(

@@ -222,7 +222,11 @@ impl Attached {
             ..ProgramLoad::default()
         };
         load.name[..7].copy_from_slice(b"ringway");
-        let program = descriptor(&load)?;
+        let program = match descriptor(&load) {
+            // Before Linux 5.18.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => descriptor(&ProgramLoad { flags: 0, ..load })?,
+            other => other?,
+        };
         let link =
             LinkCreate { program: program.as_raw_fd() as u32, device, attach_kind: ATTACH_XDP, flags: place as u32 };
         Ok(Attached { _link: descriptor(&link)? })

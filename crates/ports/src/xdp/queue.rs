@@ -22,6 +22,9 @@ use super::ring::{Consumer, Producer, Queued};
 pub(super) const CHUNK: usize = 2048;
 /// Chunks for frames from the device. They and those of the other direction take 6 MiB.
 pub(super) const RECEIVE: u32 = 2048;
+/// Places of the fill ring. The kernel gives a frame before it frees the place of the frame's chunk: with twice as many places as
+/// chunks one is always free.
+const FILL: u32 = 2 * RECEIVE;
 /// Chunks for frames to the device.
 pub(super) const TRANSMIT: u32 = 1024;
 
@@ -75,14 +78,14 @@ impl Queue {
             tx_metadata_len: 0,
         };
         sockopt::set_xdp_umem_reg(&socket, registration)?;
-        sockopt::set_xdp_umem_fill_ring_size(&socket, RECEIVE)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, FILL)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket, TRANSMIT)?;
         sockopt::set_xdp_rx_ring_size(&socket, RECEIVE)?;
         sockopt::set_xdp_tx_ring_size(&socket, TRANSMIT)?;
         let at = sockopt::xdp_mmap_offsets(&socket)?;
         let fd = socket.as_fd();
         let receive = Consumer::map(fd, XDP_PGOFF_RX_RING, &at.rx, RECEIVE)?;
-        let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, RECEIVE)?;
+        let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, FILL)?;
         let transmit = Producer::map(fd, XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
         let queued =
             transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;

@@ -8,11 +8,10 @@ use ringway_switch::{Bell, CallReason, CallResult, Moderation};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::queue::TRANSMIT;
 use super::ring::Queued;
 
-/// Most system calls in a row.
-const MOST_CALLS: u32 = TRANSMIT / 32 + 1;
+/// Frames that a system call sends in copy mode.
+const A_CALL: u32 = 32;
 /// Time after which the kernel is asked again to send what the device had no room for, in nanoseconds.
 const ASK_AGAIN: u64 = 20_000;
 
@@ -25,22 +24,20 @@ pub(super) struct Sending {
 impl Sending {
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
     pub(super) fn send(&self) -> bool {
-        let mut left = self.queued.untold();
-        for _ in 0..MOST_CALLS {
-            if left == 0 {
-                return false;
-            }
+        // Not all kernels say after each call how many they have sent.
+        for _ in 0..self.queued.untold().div_ceil(A_CALL) {
             match send(&self.socket, &[], SendFlags::DONTWAIT) {
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::BUSY | Errno::NOBUFS) => {}
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                // The device has no room.
+                Err(Errno::BUSY | Errno::NOBUFS) => return true,
                 // The device is down or gone.
                 Err(_) => return false,
             }
-            let before = std::mem::replace(&mut left, self.queued.untold());
-            if left == before {
-                break;
+            if self.queued.untold() == 0 {
+                return false;
             }
         }
-        left > 0
+        self.queued.untold() > 0
     }
 }
 
