@@ -299,8 +299,8 @@ class PortKeys(TypedDict, total=False):
     """Whether drivers are offered the Communication Status Block, by which they need hardly any register. Of e1000
     ports. Cannot change while the port exists. The value is true or false."""
     device: str
-    """The network device, by default called like the port. A TAP device is made if it is not there. Of tap, xdp
-    ports. Cannot change while the port exists. The value is a network device's name."""
+    """The network device, by default called like the port. A TAP device is made if it is not there. Of tap, xdp,
+    packet ports. Cannot change while the port exists. The value is a network device's name."""
     egress: dict[str, Any]
     """How much the port may receive; {}: as much as there is. Each sender has its share by weight. The value is a
     table of keys."""
@@ -319,7 +319,7 @@ class PortKeys(TypedDict, total=False):
     """Isolated ports do not reach each other. The value is true or false."""
     kind: str
     """What the port connects; required. Cannot change while the port exists. The value is "process", "tap", "vhost-
-    user", "e1000", "stream" or "xdp"."""
+    user", "e1000", "stream", "xdp" or "packet"."""
     link: str
     """Whether the NIC's cable is plugged in. Of e1000 ports. The value is "up" or "down"."""
     mac: list[str] | str
@@ -350,8 +350,8 @@ class PortKeys(TypedDict, total=False):
     """The VLAN of a trunk's frames without tags; none: they are dropped. The value is a VLAN, 1 to 4094, or
     "none"."""
     netns: str
-    """The network namespace of the device, a name of "ip netns" or a path; by default Ringway's own. Of tap, xdp
-    ports. Cannot change while the port exists. The value is a network namespace's name or path."""
+    """The network namespace of the device, a name of "ip netns" or a path; by default Ringway's own. Of tap, xdp,
+    packet ports. Cannot change while the port exists. The value is a network namespace's name or path."""
     offload: bool
     """Whether checksums and segmentation may be left to the other side. Of vhost-user ports. Cannot change while the
     port exists. The value is true or false."""
@@ -542,6 +542,9 @@ class SwitchKeys(TypedDict, total=False):
     value is a duration in whole seconds, like "300s"."""
     broadcast: str
     """Where frames to everybody go. The value is "flood", "drop" or "port:NAME"."""
+    forward_reserved: list[str] | str
+    """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
+    (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
     forwarding: str
     """How destinations are found: by learned addresses, or by the addresses bound to ports (map). The value is
     "learning" or "map"."""
@@ -573,6 +576,9 @@ class SwitchStatus(TypedDict, total=False):
     value is a duration in whole seconds, like "300s"."""
     broadcast: str
     """Where frames to everybody go. The value is "flood", "drop" or "port:NAME"."""
+    forward_reserved: list[str] | str
+    """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
+    (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
     forwarding: str
     """How destinations are found: by learned addresses, or by the addresses bound to ports (map). The value is
     "learning" or "map"."""
