@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ringway_testing::skip;
 use ringway_testing::skip::{is_root, processors};
+use ringway_testing::{skip, until};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
@@ -91,8 +91,13 @@ fn what_policy_and_a_flooding_neighbour_cost_is_measured_between_ports_of_both_k
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
-    let output = bench(&["policy", "isolation", "--quick", "--json", json.to_str().expect("UTF-8")]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
+    until("no program takes the cores from the experiments", || {
+        let output = bench(&["policy", "isolation", "--quick", "--json", json.to_str().expect("UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
+        output.status.success()
+    });
     let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
     let figures = report["figures"].as_array().expect("figures");
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();

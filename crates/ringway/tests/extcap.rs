@@ -305,11 +305,11 @@ fn a_signal_ends_a_capture_whose_fifo_nobody_reads() {
     let daemon = Daemon::start(TWO_PORTS);
     // Nobody has opened it.
     let (child, _path, _dir) = Capture::spawn(&daemon, &[]);
-    // It has caught the signals when it asks for the fifo: until then a signal ends it, too, but not with 0.
+    // It catches SIGHUP last. Until then a signal ends it, too, but not with 0.
     until("the command waits for a reader", || {
         let state = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = state.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
-        u64::from_str_radix(&caught, 16).unwrap() & 1 << (Signal::TERM.as_raw() - 1) != 0
+        u64::from_str_radix(&caught, 16).unwrap() & 1 << (Signal::HUP.as_raw() - 1) != 0
     });
     child.signal(Signal::TERM);
     assert_eq!(said(child).code, Some(0));

@@ -124,8 +124,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
 pub fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // A signal that comes before all is registered must not be lost.
+        let meanwhile = signal_hook::flag::register(signal, Arc::clone(&stop))?;
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        signal_hook::low_level::unregister(meanwhile);
     }
     Ok(stop)
 }
