@@ -28,8 +28,36 @@ pub(crate) fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[
     Ok((address.sa_family == libc::ARPHRD_ETHER).then_some(bytes))
 }
 
-/// Makes a request of ethtool (`include/uapi/linux/ethtool.h`): `command` is the structure of that command.
-fn ethtool<T>(name: &str, socket: BorrowedFd<'_>, command: &mut T) -> io::Result<()> {
+/// The structure of a command of ethtool.
+///
+/// # Safety
+/// The structure is that of `include/uapi/linux/ethtool.h` for the commands that its first word has: the kernel reads and writes no byte
+/// beyond it. Any bytes are a value of it.
+unsafe trait Command {}
+
+/// `struct ethtool_drvinfo`, for `ETHTOOL_GDRVINFO`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    others: [u8; 160],
+}
+
+// SAFETY: it has the 196 bytes of `struct ethtool_drvinfo`, and `driver` gives it that command.
+unsafe impl Command for DriverInfo {}
+
+/// `struct ethtool_value`, for `ETHTOOL_GFLAGS` and `ETHTOOL_SFLAGS`.
+#[repr(C)]
+struct Flags {
+    command: u32,
+    flags: u32,
+}
+
+// SAFETY: it has the two words of `struct ethtool_value`, and `set_tag_removal` gives it those commands.
+unsafe impl Command for Flags {}
+
+/// Makes a request of ethtool.
+fn ethtool<C: Command>(name: &str, socket: BorrowedFd<'_>, command: &mut C) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
     ioctl(socket, libc::SIOCETHTOOL, &mut request)
@@ -37,13 +65,6 @@ fn ethtool<T>(name: &str, socket: BorrowedFd<'_>, command: &mut T) -> io::Result
 
 /// Returns the name of a device's driver.
 pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
-    /// `struct ethtool_drvinfo`.
-    #[repr(C)]
-    struct DriverInfo {
-        command: u32,
-        driver: [u8; 32],
-        others: [u8; 160],
-    }
     const GET_DRIVER_INFO: u32 = 3;
     let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], others: [0; 160] };
     ethtool(name, socket, &mut info)?;
@@ -53,21 +74,15 @@ pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
 
 /// Sets whether a device takes the VLAN tags out of received frames. Returns the former setting.
 pub(crate) fn set_tag_removal(name: &str, socket: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
-    /// `struct ethtool_value`.
-    #[repr(C)]
-    struct Value {
-        command: u32,
-        flags: u32,
-    }
     const GET_FLAGS: u32 = 0x25;
     const SET_FLAGS: u32 = 0x26;
     const RECEIVE_VLAN: u32 = 1 << 8;
-    let mut value = Value { command: GET_FLAGS, flags: 0 };
+    let mut value = Flags { command: GET_FLAGS, flags: 0 };
     ethtool(name, socket, &mut value)?;
     let before = value.flags & RECEIVE_VLAN != 0;
     if before != on {
         let flags = if on { value.flags | RECEIVE_VLAN } else { value.flags & !RECEIVE_VLAN };
-        ethtool(name, socket, &mut Value { command: SET_FLAGS, flags })?;
+        ethtool(name, socket, &mut Flags { command: SET_FLAGS, flags })?;
     }
     Ok(before)
 }
@@ -99,7 +114,7 @@ pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
         let what = format!("{name:?} is not a network device's name: write 1 to 15 bytes without \"/\" and \"%\"");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that the kernel does not follow.
+    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and null pointers.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -114,7 +129,7 @@ where
 {
     let number = libc::Ioctl::try_from(number).map_err(|_| io::Error::other("not a number of an ioctl"))?;
     // SAFETY: every request number used in this crate (TUNSETIFF, TUNGETIFF and those of netdevice(7)) takes one ifreq,
-    // and `request` outlives the call.
+    // and `request` outlives the call. Of its addresses the kernel follows only that of SIOCETHTOOL, which is a `Command`.
     match unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -14,16 +14,11 @@ use super::program::Attached;
 use super::queue::{CHUNK, piece};
 use super::ring::{Consumer, Producer};
 use super::tags::Tags;
-use crate::device_watch::DeviceWatch;
+use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::PacketSocket;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
-
-/// The device is looked at after so many looks into the rings, and before a poller sleeps.
-const LOOK_AFTER: u32 = 1 << 17;
-/// A collect counts as so many of them.
-const COLLECTS: u32 = 32;
 
 /// The receiving half of a queue.
 pub(super) struct Receiver {
@@ -154,12 +149,6 @@ pub(super) struct XdpInput {
     queues: Vec<Receiver>,
     /// The queue that comes first.
     turn: usize,
-    /// The device is gone.
-    is_lost: bool,
-    /// Frames that were lost, and that no batch has counted yet.
-    lost: u64,
-    /// Looks into the rings since the device was looked at.
-    unlooked: u32,
     watch: DeviceWatch,
     packets: PacketSocket,
     _held: Held,
@@ -167,37 +156,20 @@ pub(super) struct XdpInput {
 
 impl XdpInput {
     pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { queues, turn: 0, is_lost: false, lost: 0, unlooked: 0, watch, packets, _held: held }
-    }
-}
-
-impl XdpInput {
-    /// Looks if `weight` more brings the time. A poller that never sleeps never arms the port.
-    #[inline]
-    fn look_in_time(&mut self, weight: u32) {
-        self.unlooked += weight;
-        if self.unlooked > LOOK_AFTER {
-            self.look();
-        }
+        XdpInput { queues, turn: 0, watch, packets, _held: held }
     }
 
-    /// Looks for changes of the device and for lost frames.
     fn look(&mut self) {
-        self.unlooked = 0;
-        self.is_lost = self.is_lost || self.watch.has_changed();
-        self.lost += self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
+        let lost = self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
+        self.watch.look(lost);
     }
 }
 
 impl Input for XdpInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        if self.is_lost {
-            return Err(PortFault::DeviceLost);
-        }
-        self.look_in_time(COLLECTS);
-        if self.lost > 0 {
-            let lost = u32::try_from(std::mem::take(&mut self.lost)).unwrap_or(u32::MAX);
-            batch.refuse_lost(DropReason::DeviceOverrun, lost);
+        self.watch.report(batch)?;
+        if self.watch.is_due(COLLECT) {
+            self.look();
         }
         // The packet socket has its turn, too.
         let turn = self.turn;
@@ -236,11 +208,10 @@ impl Input for XdpInput {
 
     #[inline]
     fn pending(&mut self) -> bool {
-        self.look_in_time(1);
-        self.is_lost
-            || self.lost > 0
-            || self.queues.iter().any(|queue| queue.ring.has_entries())
-            || self.packets.has_frames()
+        if self.watch.is_due(1) {
+            self.look();
+        }
+        self.watch.has_report() || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
     }
 
     /// The kernel reports frames by the sockets' readiness, and changes of the device by events. There is no event of a client.
