@@ -68,7 +68,7 @@ pub struct Lock<T> {
     holder: AtomicU64,
     /// Threads that sleep for it.
     sleepers: AtomicU32,
-    /// Number of releases of which a sleeper is told.
+    /// Counts releases that wake a sleeper.
     releases: AtomicU32,
     value: UnsafeCell<T>,
 }

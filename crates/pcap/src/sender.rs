@@ -1,7 +1,7 @@
 //! The sending side of a handle: the transmit ring, and the waits for room in it and for other senders.
 //!
-//! It has nothing in common with the receiving side but the port's eventfd and connection, of which each side's sleeps are told by
-//! themselves: one thread can send while another receives.
+//! The two sides share only the port's eventfd and connection, and each side waits for these with an epoll instance of its own. So one
+//! thread can send while another receives.
 
 use std::borrow::Cow;
 use std::io;

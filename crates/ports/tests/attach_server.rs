@@ -412,7 +412,7 @@ fn a_port_that_has_ended_and_whose_client_knows_why_keeps_no_connection_of_the_s
     let reason = until_some("the client learns the reason", || port.ended());
     // The program keeps its port.
     wait_for_descriptors(before - 1);
-    // Whoever asks again is told the same.
+    // A second question has the same answer.
     assert_eq!([Some(reason), port.ended()], [(); 2].map(|()| Some("the client broke the rules".to_owned())));
     assert!(matches!(port.wait_rx(PATIENCE), Err(AttachError::Refused(why)) if why == "the client broke the rules"));
 }

@@ -1,4 +1,5 @@
-//! A network device as a port of the switch, by AF_XDP or by a packet socket. The device is one end of a veth pair; the other end is "the wire".
+//! A network device as a port of the switch, by AF_XDP or by a packet socket. The device is one end of a veth
+//! pair; the other end is "the wire".
 
 use std::time::Duration;
 

@@ -20,8 +20,8 @@ use super::files::receive;
 /// The number of the process that has sent a file, if it has one in this process's PID namespace.
 pub type Process = Option<NonZeroU32>;
 
-/// The processes that a close counts against: who has sent the file or closed the end, and the process at the other end of the pipe.
-/// Both are the same where only one takes part.
+/// The processes that a close counts against: the process that sent the file or closed the end, and the process at the other end of the
+/// pipe. Both are the same where only one takes part.
 pub(crate) type Parties = [Process; 2];
 
 /// Most closes of one process that have not ended while it may still send files.

@@ -1,8 +1,8 @@
 //! Frames of the local kernel whose checksum is not complete.
 //!
-//! A frame that the kernel sends to a virtual device, such as veth, has only the sum of its pseudo-header in the checksum field. An
-//! XDP socket is not told so. The field itself shows it: in one of 65,536 complete frames it has the same value by chance, and
-//! completing such a frame gives the same bytes again, if the frame is not damaged.
+//! The kernel leaves the checksum of a frame for a virtual device, such as veth, incomplete: the field holds the sum of the
+//! pseudo-header. The kernel does not tell an XDP socket. The field itself shows it: in one of 65,536 complete frames it has the same
+//! value by chance, and completing such a frame gives the same bytes again, if the frame is not damaged.
 
 use ringway_switch::{Headers, Offload};
 

@@ -111,7 +111,7 @@ impl Pipe {
         let mut left = ends[role as usize].take();
         let other = ends[role.other() as usize].as_ref();
         let called = other.map_or_else(Weak::new, |other| Weak::clone(&other.port));
-        // After a failure nobody knows who has which slots.
+        // A failure can have left slots with either end: none are moved after it.
         if let Some(end) = &mut left
             && !self.has_failed()
         {

@@ -29,7 +29,7 @@ impl Pipe {
         process: Process,
     ) -> Result<(PortIo, Arc<RegionPort>), RegionError> {
         let shape = self.shape(role, region)?;
-        // Who has the lock may wait for pages of clients.
+        // The thread that has the lock may wait for pages of clients.
         let mut guard = self.state.try_lock().ok_or(RegionError::Closing)?;
         if self.is_closing(role) {
             return Err(RegionError::Closing);
