@@ -65,9 +65,9 @@ nightly: test smoke-release deny asan tsan guests oracle repeats
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
-	for manifest in $(DENIED); do $(DENY) --locked --manifest-path $$manifest check --config deny.toml bans licenses sources || exit 1; done
+	for manifest in $(DENIED); do $(DENY) --locked --config deny.toml --manifest-path $$manifest check bans licenses sources || exit 1; done
 	@if $(DENY) fetch db; then \
-	  for manifest in $(DENIED); do $(DENY) --locked --manifest-path $$manifest check --config deny.toml --disable-fetch advisories || exit 1; done; \
+	  for manifest in $(DENIED); do $(DENY) --locked --config deny.toml --manifest-path $$manifest check --disable-fetch advisories || exit 1; done; \
 	else echo "make deny: the database of advisories cannot be fetched here: known vulnerabilities are not checked" >&2; fi
 
 $(DENY):
