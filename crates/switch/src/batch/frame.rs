@@ -154,12 +154,17 @@ impl<'b, 'm> Frame<'b, 'm> {
     /// The ones' complement sum of the bytes from `start` on.
     pub(crate) fn sum_from(&self, start: usize) -> Sum {
         let mut sum = Sum::default();
+        self.add_from(start, &mut sum);
+        sum
+    }
+
+    /// Adds the bytes from `start` on to a sum.
+    pub(crate) fn add_from(&self, start: usize, sum: &mut Sum) {
         let head = self.first_bytes();
         sum.add(head.get(start..).unwrap_or(&[]));
         let mut cursor = Cursor::default();
         cursor.take(self.rest(), start.saturating_sub(head.len()), drop);
         cursor.take(self.rest(), self.len(), |view| sum.add_view(view));
-        sum
     }
 
     /// The internet checksum of the bytes from `start` on, never zero (RFC 768).

@@ -82,6 +82,12 @@ impl<'b, 'm> Frames<'b, 'm> {
         self.all.batch().needs() == Accepts::NOTHING
     }
 
+    /// Returns true if all frames of their batch are in their heads.
+    #[inline(always)]
+    pub(crate) fn are_short(&self) -> bool {
+        self.all.batch().rests.is_empty()
+    }
+
     /// Returns true if the frames need no other offload than these. An output whose client may change what it accepts asks this
     /// once more when frames are delivered.
     #[inline(always)]

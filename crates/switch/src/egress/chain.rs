@@ -4,10 +4,11 @@
 //! needs it:
 //!
 //! ```text
-//!   Limited -> Shared -> Tagged -> SoftwareOffload -> Captured -> the client's output
+//!   Limited -> Shared -> Tagged -> Coalesced -> SoftwareOffload -> Captured -> the client's output
 //! ```
 
 use super::capture::Captured;
+use super::coalesce::{CoalesceScratch, Coalesced, accepted};
 use super::limit::{BeyondLimit, Limited};
 use super::offload::{OffloadScratch, SoftwareOffload};
 use super::receiver::Receiver;
@@ -22,13 +23,14 @@ use crate::port::{Output, PortFault};
 pub(super) struct Scratch {
     queues: QueueScratch,
     tag: TagScratch,
+    coalesce: CoalesceScratch,
     pub(super) offload: OffloadScratch,
 }
 
 impl Scratch {
     pub(super) fn new(batch_limit: usize) -> Scratch {
-        let (queues, tag, offload) = (QueueScratch::new(batch_limit), TagScratch::new(), OffloadScratch::new());
-        Scratch { queues, tag, offload }
+        let (queues, coalesce) = (QueueScratch::new(batch_limit), CoalesceScratch::new(batch_limit));
+        Scratch { queues, tag: TagScratch::new(), coalesce, offload: OffloadScratch::new() }
     }
 }
 
@@ -44,6 +46,8 @@ pub(super) struct Chain<'a> {
     pub(super) is_shared: bool,
     /// The port's VLANs, if some frames need a tag put on or taken off.
     pub(super) tags: Option<&'a Membership>,
+    /// TCP segments are joined, if the client accepts that.
+    pub(super) coalesces: bool,
 }
 
 impl Chain<'_> {
@@ -56,9 +60,9 @@ impl Chain<'_> {
         scratch: &mut Scratch,
         beyond: &mut Option<BeyondLimit>,
     ) -> Result<(), PortFault> {
-        let Chain { receiver, limit, is_reserved, is_shared, tags } = self;
+        let Chain { receiver, limit, is_reserved, is_shared, tags, coalesces } = self;
         let counters = receiver.to.port.counters();
-        let (mut captured, mut offload, mut tagged, mut shared);
+        let (mut captured, mut offload, mut coalesced, mut tagged, mut shared);
         let mut output: &mut dyn Output = client;
         if let Some(taps) = receiver.taps() {
             captured = Captured { output, taps };
@@ -67,6 +71,10 @@ impl Chain<'_> {
         if !frames.are_plain() && !frames.need_only(output.capabilities().accepts) {
             offload = SoftwareOffload { output, scratch: &mut scratch.offload };
             output = &mut offload;
+        }
+        if coalesces && let Some(accepts) = accepted(&frames, output) {
+            coalesced = Coalesced { output, accepts, receiver, scratch: &mut scratch.coalesce };
+            output = &mut coalesced;
         }
         if let Some(vlans) = tags {
             tagged = Tagged { output, vlans, scratch: &mut scratch.tag };

@@ -47,6 +47,12 @@ impl<'a> Receiver<'a> {
         self.watch.map(|watch| &watch.taps[..]).filter(|taps| !taps.is_empty())
     }
 
+    /// Counts frames that were appended to others.
+    pub(super) fn join(&self, frames: usize) {
+        self.to.port.counters().add_coalesced(frames as u64);
+        self.progress.refuse(frames);
+    }
+
     /// Counts all frames except the first `given` as dropped, and shows them to the port's captures.
     #[cold]
     pub(super) fn refuse(&self, frames: &Frames<'_, '_>, given: usize, reason: DropReason) {

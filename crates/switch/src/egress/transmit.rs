@@ -76,7 +76,7 @@ impl Transmitter {
 
         let before = counters.delivered_and_lost();
         let receiver = Receiver::new(to, watch, context, &self.progress);
-        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, tags };
+        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, tags, coalesces: to.coalesces };
         let mut beyond = None;
         let result = chain.deliver(Frames::of(batch, order), &mut **output, &mut self.scratch, &mut beyond);
         let after = counters.delivered_and_lost();
@@ -121,7 +121,7 @@ impl Transmitter {
     ) -> Option<Transmitted> {
         let Outgoing { context, batch, is_reserved } = out;
         let receiver = Receiver::new(to, watch, context, &self.progress);
-        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared: false, tags };
+        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared: false, tags, coalesces: false };
         let beyond = divert(chain, Frames::of(batch, order), &mut self.scratch)?;
         let given = beyond.map_or(order.len(), |beyond| beyond.given);
         let mirrors = watch.map_or(&[][..], |watch| &watch.mirrors_out);
@@ -156,7 +156,7 @@ impl Transmitter {
         for &port in mirrors.iter().filter(|_| !order.is_empty()) {
             let Some(mirror) = out.context.switch.member(port) else { continue };
             let receiver = Receiver::new(mirror, out.context.switch.watch(port), out.context, &self.progress);
-            let chain = Chain { receiver, limit: None, is_reserved: false, is_shared: false, tags };
+            let chain = Chain { receiver, limit: None, is_reserved: false, is_shared: false, tags, coalesces: false };
             let frames = Frames::of(out.batch, order);
             if mirror.port.detour().is_on() && divert(chain, frames.clone(), &mut self.scratch).is_some() {
                 continue;

@@ -1,5 +1,6 @@
 //! Tests of offloads.
 
+mod coalesce_tests;
 mod finish_tests;
 mod header_tests;
 pub(crate) mod hostile;

@@ -50,6 +50,7 @@ struct OutputCounters {
     bytes: AtomicU64,
     drops: PerReason,
     calls: AtomicU64,
+    coalesced: AtomicU64,
 }
 
 impl Counters {
@@ -65,6 +66,12 @@ impl Counters {
     pub fn add_out(&self, frames: u64, bytes: u64) {
         add(&self.output.frames, frames);
         add(&self.output.bytes, bytes);
+    }
+
+    /// Counts frames that were appended to others before they were given to the client. Writer: the holder of the output.
+    #[inline]
+    pub(crate) fn add_coalesced(&self, frames: u64) {
+        add(&self.output.coalesced, frames);
     }
 
     /// Counts frames that were dropped at this port as their source. Writer: the owner of the input.
@@ -163,6 +170,7 @@ impl Counters {
             out_bytes: get(&self.output.bytes),
             kicks: get(&self.input.kicks),
             calls: get(&self.output.calls),
+            coalesced: get(&self.output.coalesced),
             moves_held: get(&self.input.moves_held),
             drops: std::array::from_fn(|i| get(&self.input.drops.0[i]).wrapping_add(get(&self.output.drops.0[i]))),
         }
@@ -184,6 +192,8 @@ pub struct CountersReading {
     pub kicks: u64,
     /// Wake-ups of the client.
     pub calls: u64,
+    /// Frames that were appended to others, and given to the client as parts of them.
+    pub coalesced: u64,
     /// Number of times an address did not move to this port because it had moved shortly before.
     pub moves_held: u64,
     drops: [u64; REASONS],
@@ -206,6 +216,7 @@ impl CountersReading {
             out_bytes: self.out_bytes.wrapping_add(other.out_bytes),
             kicks: self.kicks.wrapping_add(other.kicks),
             calls: self.calls.wrapping_add(other.calls),
+            coalesced: self.coalesced.wrapping_add(other.coalesced),
             moves_held: self.moves_held.wrapping_add(other.moves_held),
             drops: std::array::from_fn(|i| self.drops[i].wrapping_add(other.drops[i])),
         }

@@ -28,6 +28,8 @@ pub struct Member {
     /// A learning switch forwards its frames whose source is zero or a group address, and learns nothing from them
     /// (VALE §3.3.1). Otherwise they are dropped as `bad_source`.
     pub any_source: bool,
+    /// TCP segments are joined for it, if its client accepts unsegmented TCP (VPE §4.5).
+    pub coalesces: bool,
 }
 
 impl Member {
@@ -45,6 +47,7 @@ impl Member {
             reach,
             vlans,
             any_source: false,
+            coalesces: true,
         }
     }
 
@@ -81,14 +84,35 @@ impl Member {
     pub(crate) fn ingress_may_drop_unread(&self) -> bool {
         // All fields are named, so that a new one is not forgotten. The VLANs of a port matter only if the switch has
         // VLANs, which `Domain` answers.
-        let Member { owner: _, port: _, isolated: _, macs: _, weight: _, policy, reach, vlans: _, any_source: _ } =
-            self;
+        let Member {
+            owner: _,
+            port: _,
+            isolated: _,
+            macs: _,
+            weight: _,
+            policy,
+            reach,
+            vlans: _,
+            any_source: _,
+            coalesces: _,
+        } = self;
         policy.as_ref().is_none_or(Policy::ingress_may_drop_unread) && reach.may_drop_unread()
     }
 
     /// Returns true if every policy allows dropping frames for the port unread ([`Rule::may_drop_unread`]).
     pub(crate) fn egress_may_drop_unread(&self) -> bool {
-        let Member { owner: _, port, isolated: _, macs: _, weight: _, policy, reach, vlans: _, any_source: _ } = self;
+        let Member {
+            owner: _,
+            port,
+            isolated: _,
+            macs: _,
+            weight: _,
+            policy,
+            reach,
+            vlans: _,
+            any_source: _,
+            coalesces: _,
+        } = self;
         policy.as_ref().is_none_or(Policy::egress_may_drop_unread)
             && reach.may_drop_unread()
             && port.congestion().may_drop_unread()

@@ -1,0 +1,195 @@
+//! Which frames of a delivery are joined.
+
+use super::segment::{Reading, Segment, read};
+use crate::batch::{Frame, Frames};
+use crate::frame::headers::{MAX_FRAME, MAX_SEGMENTS};
+
+/// Flows that are followed at a time. When more are mixed, the flow that was followed longest is left.
+const FLOWS: usize = 16;
+/// Most views of a joined frame.
+const MAX_RESTS: usize = 240;
+/// Longest IP packet, in bytes.
+const LONGEST_IP: usize = 0xffff;
+const NONE: u16 = u16::MAX;
+
+/// The frames of a delivery, by their position in it: which one is appended to which.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// For each frame the one that is appended to it, or [`NONE`].
+    next: Box<[u16]>,
+    /// True for a frame that is appended to another.
+    is_appended: Box<[bool]>,
+    /// What the first frame of a joined one is, for those with a `next`.
+    firsts: Box<[Segment]>,
+}
+
+/// The beginning of a frame that further segments may be appended to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    first: u16,
+    last: u16,
+    segment: Segment,
+    /// Sequence number and IPv4 identification of the next segment.
+    sequence: u32,
+    identification: u16,
+    segments: usize,
+    /// Bytes of the frame so far, and its views.
+    len: usize,
+    rests: usize,
+    /// The checksums of the first segment were checked, and were correct.
+    is_sound: bool,
+}
+
+/// The flows that are followed.
+#[derive(Default)]
+struct Flows {
+    keys: [u64; FLOWS],
+    flows: [Flow; FLOWS],
+    used: usize,
+    oldest: usize,
+}
+
+impl Plan {
+    pub(super) fn new(batch_limit: usize) -> Plan {
+        Plan {
+            next: vec![NONE; batch_limit].into(),
+            is_appended: vec![false; batch_limit].into(),
+            firsts: vec![Segment::default(); batch_limit].into(),
+        }
+    }
+
+    /// Finds the frames that can be joined. Returns how many are appended to others.
+    #[inline(never)]
+    pub(super) fn find(&mut self, frames: &Frames<'_, '_>, v4: bool, v6: bool) -> usize {
+        if frames.len() > self.next.len() {
+            return 0;
+        }
+        let (mut flows, mut appended) = (Flows::default(), 0);
+        for (position, frame) in frames.clone().enumerate() {
+            (self.next[position], self.is_appended[position]) = (NONE, false);
+            match read(&frame) {
+                Reading::Other => {}
+                Reading::Unclear => flows.used = 0,
+                Reading::Tcp(segment) => {
+                    let wanted = if segment.v6 { v6 } else { v4 };
+                    let place = flows.keys[..flows.used].iter().position(|&key| key == segment.flow);
+                    let joined = match place {
+                        Some(place) => {
+                            let flow = &mut flows.flows[place];
+                            flow.takes(frames, &frame, &segment) && {
+                                self.next[usize::from(flow.last)] = position as u16;
+                                self.is_appended[position] = true;
+                                self.firsts[usize::from(flow.first)] = flow.segment;
+                                flow.append(position as u16, &frame, &segment);
+                                appended += 1;
+                                true
+                            }
+                        }
+                        None => false,
+                    };
+                    let goes_on = wanted && segment.is_data && !segment.is_last;
+                    match (place, joined) {
+                        (Some(place), true) => {
+                            if !goes_on || segment.payload < flows.flows[place].segment.payload {
+                                flows.leave(place);
+                            }
+                        }
+                        (Some(place), false) if goes_on => {
+                            flows.flows[place] = Flow::new(position as u16, &frame, &segment);
+                        }
+                        (Some(place), false) => flows.leave(place),
+                        (None, _) if goes_on => flows.follow(Flow::new(position as u16, &frame, &segment)),
+                        (None, _) => {}
+                    }
+                }
+            }
+        }
+        appended
+    }
+
+    /// Returns true if the frame at this position is appended to another.
+    #[inline]
+    pub(super) fn is_appended(&self, position: usize) -> bool {
+        self.is_appended[position]
+    }
+
+    /// The headers of the frame at this position, if others are appended to it.
+    #[inline]
+    pub(super) fn first(&self, position: usize) -> Option<&Segment> {
+        (self.next[position] != NONE).then(|| &self.firsts[position])
+    }
+
+    /// The position of the frame that is appended to the one at this position.
+    #[inline]
+    pub(super) fn next(&self, position: usize) -> Option<usize> {
+        Some(self.next[position]).filter(|&next| next != NONE).map(usize::from)
+    }
+}
+
+impl Flow {
+    #[inline]
+    fn new(position: u16, frame: &Frame<'_, '_>, segment: &Segment) -> Flow {
+        Flow {
+            first: position,
+            last: position,
+            segment: *segment,
+            sequence: segment.sequence(frame).wrapping_add(segment.payload.into()),
+            identification: segment.identification(frame).wrapping_add(segment.identification_step()),
+            segments: 1,
+            len: frame.len(),
+            rests: frame.rest().len(),
+            is_sound: false,
+        }
+    }
+
+    /// Returns true if cutting the frame with this segment appended gives the same frames again.
+    #[inline]
+    fn takes(&mut self, frames: &Frames<'_, '_>, frame: &Frame<'_, '_>, segment: &Segment) -> bool {
+        let Some(first) = frames.clone().nth(self.first.into()) else { return false };
+        let len = self.len + usize::from(segment.payload);
+        segment.is_data
+            && segment.sequence(frame) == self.sequence
+            && segment.payload <= self.segment.payload
+            && segment.identification(frame) == self.identification
+            && segment.has_headers_of(frame, &self.segment, &first)
+            && self.segments < MAX_SEGMENTS
+            && len <= MAX_FRAME.min(LONGEST_IP)
+            && self.rests + frame.rest().len() < MAX_RESTS
+            && (self.is_sound || self.segment.is_sound(&first))
+            && segment.is_sound(frame)
+    }
+
+    #[inline]
+    fn append(&mut self, position: u16, frame: &Frame<'_, '_>, segment: &Segment) {
+        self.last = position;
+        self.is_sound = true;
+        self.sequence = self.sequence.wrapping_add(segment.payload.into());
+        self.identification = self.identification.wrapping_add(segment.identification_step());
+        self.segments += 1;
+        self.len += usize::from(segment.payload);
+        self.rests += frame.rest().len() + 1;
+    }
+}
+
+impl Flows {
+    /// Follows a flow.
+    #[inline]
+    fn follow(&mut self, flow: Flow) {
+        let place = if self.used < FLOWS {
+            self.used += 1;
+            self.used - 1
+        } else {
+            self.oldest = (self.oldest + 1) % FLOWS;
+            self.oldest
+        };
+        (self.keys[place], self.flows[place]) = (flow.segment.flow, flow);
+    }
+
+    /// Leaves a flow.
+    #[inline]
+    fn leave(&mut self, place: usize) {
+        self.used -= 1;
+        self.keys.swap(place, self.used);
+        self.flows.swap(place, self.used);
+    }
+}
