@@ -369,6 +369,7 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         assert_eq!(value("ringway_port_kicks_total", &of), port["kicks"].as_f64().unwrap());
         assert_eq!(value("ringway_port_calls_total", &of), port["calls"].as_f64().unwrap());
         assert_eq!(value("ringway_port_address_moves_held_total", &of), port["moves_held"].as_f64().unwrap());
+        assert_eq!(value("ringway_port_coalesced_total", &of), port["coalesced"].as_f64().unwrap());
         assert_eq!(value("ringway_port_up", &of), if port["state"] == "up" { 1.0 } else { 0.0 });
     }
     assert_eq!(value("ringway_switch_ports", &[("switch", "lan0")]), 3.0);

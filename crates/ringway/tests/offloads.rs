@@ -1,9 +1,11 @@
 //! Checksums and segmentation that Linux leaves undone, or receives undone.
 
 use std::fs::File;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_client::{Gso, Offload, Port, Shape};
@@ -91,17 +93,62 @@ fn segments_cut_for_a_port_without_offloads_satisfy_the_kernel_behind_it() {
     }
 }
 
-/// Returns a socket that receives at 10.77.0.1:9 in a namespace.
-fn socket_in(space: &Namespace) -> UdpSocket {
+/// Returns what a function gives that runs in a namespace.
+fn inside<T: Send + 'static>(space: &Namespace, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let namespace = File::open(format!("/run/netns/{}", space.name)).unwrap();
-    let entered = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(rustix::thread::LinkNameSpaceType::Network))
             .unwrap();
+        run()
+    })
+}
+
+/// Returns a socket that receives at 10.77.0.1:9 in a namespace.
+fn socket_in(space: &Namespace) -> UdpSocket {
+    let bound = inside(space, || {
         let socket = UdpSocket::bind("10.77.0.1:9").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     });
-    entered.join().unwrap()
+    bound.join().unwrap()
+}
+
+/// A sender that cuts its segments itself, and writes their checksums or not: the receiver's kernel is given them joined, and every byte.
+#[test]
+fn segments_of_a_sender_that_cuts_them_itself_arrive_joined() {
+    const BYTES: usize = 16 << 20;
+    let byte = |at: usize| (at ^ at >> 8 ^ at >> 16) as u8;
+    for checksums in ["on", "off"] {
+        let lan = Lan::new(2);
+        lan.spaces[0].ok("ethtool", &["-K", "t1", "tso", "off", "gso", "off", "tx", checksums]);
+        let stream = |coalesce: &str| {
+            lan.daemon.ok(&["port", "set", "t2", &format!("coalesce={coalesce}")]);
+            let before = lan.daemon.port("t2");
+            let listener = inside(&lan.spaces[1], || TcpListener::bind("10.77.0.2:7000").unwrap()).join().unwrap();
+            let receiver = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                let mut received = Vec::new();
+                stream.read_to_end(&mut received).unwrap();
+                received
+            });
+            let sender = inside(&lan.spaces[0], move || {
+                let mut stream = TcpStream::connect("10.77.0.2:7000").unwrap();
+                stream.set_write_timeout(Some(PATIENCE)).unwrap();
+                stream.write_all(&(0..BYTES).map(byte).collect::<Vec<u8>>()).unwrap();
+            });
+            sender.join().unwrap();
+            assert!(receiver.join().unwrap().into_iter().eq((0..BYTES).map(byte)), "other bytes came");
+            let after = lan.daemon.port("t2");
+            let grown =
+                |value: &dyn Fn(&Value) -> &Value| value(&after).as_u64().unwrap() - value(&before).as_u64().unwrap();
+            (grown(&|port| &port["coalesced"]), grown(&|port| &port["out"]["frames"]))
+        };
+        let (joined, frames) = stream("auto");
+        assert!(joined > 1000, "{joined} segments joined, {frames} frames, checksums {checksums}");
+        let (joined, frames) = stream("off");
+        assert!(joined == 0 && frames >= (BYTES / 1448) as u64, "{joined} segments joined, {frames} frames");
+    }
 }
 
 /// Returns a UDP frame over IPv4 from 10.77.0.9 to 10.77.0.1:9, with only the checksum of its pseudo header.

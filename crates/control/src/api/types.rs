@@ -119,6 +119,9 @@ pub struct PortStatus {
     /// forwarded.
     #[serde(default)]
     pub moves_held: u64,
+    /// TCP segments that were appended to others, and delivered as parts of them.
+    #[serde(default)]
+    pub coalesced: u64,
     /// Its number of faults, by reason.
     #[serde(default)]
     pub faults: BTreeMap<String, u64>,

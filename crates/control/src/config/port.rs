@@ -39,6 +39,7 @@ keys! {
         ingress: Limit = Limit::default(), LIMIT, Live, "How much the port may send; {}: as much as it can.";
         egress: Limit = Limit::default(), LIMIT, Live, "How much the port may receive; {}: as much as there is. Each sender has its share by weight.";
         storm: Storm = Storm::default(), STORM, Live, "How much the port may send to many; {}: as much as it can.";
+        coalesce: Coalesce = Coalesce::Auto, Choice(&Coalesce::WORDS), Live, "Whether TCP segments for the port are joined: auto, if its client accepts unsegmented TCP; off, never.";
         poller: Placement = Placement::Any, Poller, Live, "The poller that serves the port, from 0, in the order of cores in the section engine.";
         mirror: BTreeSet<Name> = BTreeSet::new(), Mirrored, Live, "Ports of its switch whose frames are copied to it; it is then a mirror, and nothing else.";
         mirror_direction: Direction = Direction::Both, Choice(&Direction::WORDS), Live, "Which of their frames a mirror gets: from their clients (in), to them (out), or both.";
@@ -64,6 +65,21 @@ keys! {
         interval as "call_interval": Duration = Duration::ZERO, Time(CALL_INTERVALS), Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none.";
         above as "call_above": u64 = 0, Frames(CALL_RATES), Live, "Rate of frames up to which calls have no least time between them, so that a quiet port keeps its latency.";
     }
+}
+
+/// Whether TCP segments for a port are joined (VPE 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coalesce {
+    /// They are, if its client accepts unsegmented TCP.
+    #[default]
+    Auto,
+    /// They are not.
+    Off,
+}
+
+impl Coalesce {
+    /// The words of the configuration.
+    pub const WORDS: [(&'static str, Self); 2] = [("auto", Self::Auto), ("off", Self::Off)];
 }
 
 /// The direction of the frames that a mirror gets copies of.

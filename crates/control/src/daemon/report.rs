@@ -293,6 +293,7 @@ fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {
         kicks: counters.kicks,
         calls: counters.calls,
         moves_held: counters.moves_held,
+        coalesced: counters.coalesced,
         ..status
     }
 }

@@ -13,7 +13,7 @@ use ringway_switch::{
 use super::port::LivePort;
 use super::switch::LiveSwitch;
 use crate::config::identity::{PortSet, Vlan};
-use crate::config::{Calls, Direction, Flood, Forwarding, Name, Port};
+use crate::config::{Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
 use crate::daemon::limits::{self, Buckets};
 
 /// Returns the source guard of a port, if it checks anything.
@@ -105,6 +105,7 @@ impl LiveSwitch {
             reach: self.reach(&live.settings),
             vlans: vlans(&live.settings),
             any_source: live.any_source,
+            coalesces: live.settings.coalesce == Coalesce::Auto,
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();
