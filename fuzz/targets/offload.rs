@@ -6,89 +6,19 @@
 //! delivered claims what its sender's frame claimed, is no longer than what was asked for, and the payload bytes add up.
 #![no_main]
 
+mod frames;
+
 use std::sync::{Arc, Mutex};
 
+use frames::{Offer, Silent, Sink};
 use libfuzzer_sys::fuzz_target;
-use ringway_memory::{Mapping, View};
 use ringway_switch::policy::{Bound, Claims, Domain, Membership, Rules};
 use ringway_switch::{
-    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Gso,
-    Input, Mac, MacMap, MacTable, Member, Offload, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time,
-    WakeOn, Workspace, pass,
+    Accepts, DropReason, FloodPolicy, Gso, Mac, MacMap, MacTable, Member, Offload, Owner, Port, Switch, Time,
+    Workspace, pass,
 };
 
 const SETS: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];
-
-/// Offers one frame, in pieces.
-struct Offer {
-    memory: Mapping,
-    pieces: Vec<(usize, usize)>,
-    offload: Option<Offload>,
-}
-
-impl Input for Offer {
-    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let view = |&(at, len): &(usize, usize)| -> View<'m> { self.memory.view(at, len).expect("inside") };
-        match (self.pieces.as_slice(), self.offload) {
-            ([whole], Some(offload)) => batch.push_offloaded(view(whole), whole.1, offload),
-            ([whole], None) => batch.push(view(whole), whole.1),
-            (pieces, Some(offload)) => batch.push_pieces_offloaded(pieces.iter().map(view), offload),
-            (pieces, None) => batch.push_pieces(pieces.iter().map(view)),
-        }
-        Ok(())
-    }
-
-    fn discard(&mut self, _most: usize) -> Result<Discarded, PortFault> {
-        Ok(Discarded::default())
-    }
-
-    fn release(&mut self) {}
-
-    fn pending(&mut self) -> bool {
-        false
-    }
-
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        Armed::Kick
-    }
-
-    fn disarm(&mut self) {}
-}
-
-/// Keeps what it is given.
-struct Sink {
-    accepts: Accepts,
-    kept: Arc<Mutex<Vec<(Vec<u8>, Option<Offload>)>>>,
-}
-
-impl Output for Sink {
-    fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: self.accepts, names_losses: false }
-    }
-
-    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        for frame in frames {
-            let mut bytes = frame.head().0[..frame.head_len()].to_vec();
-            for rest in frame.rest() {
-                let at = bytes.len();
-                bytes.resize(at + rest.len(), 0);
-                assert!(rest.read(&mut bytes[at..]));
-            }
-            assert_eq!(bytes.len(), frame.len());
-            counters.add_out(1, frame.len() as u64);
-            self.kept.lock().expect("one thread").push((bytes, frame.offload().copied()));
-        }
-        Ok(())
-    }
-}
-
-struct Silent;
-
-impl Bell for Silent {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
-    }
-}
 
 /// The VLAN of frames without a tag.
 const NATIVE: u16 = 9;
@@ -171,7 +101,6 @@ fuzz_target!(|data: &[u8]| {
     let behind = data.iter().copied().chain([0]).cycle();
     let sent: Vec<u8> = addresses.into_iter().chain(begin).chain(behind).take(len).collect();
     let step = if cuts == 0 { len } else { (usize::from(cuts) * 7).max(len / 60 + 1) };
-    let pieces: Vec<_> = (0..len).step_by(step).map(|at| (at, step.min(len - at))).collect();
     let tag = (sent[12..14] == [0x81, 0] && len >= 18).then(|| u16::from_be_bytes([sent[14], sent[15]]) & 0x0fff);
 
     let partial = SETS
@@ -198,8 +127,7 @@ fuzz_target!(|data: &[u8]| {
         let switch = Switch::new("fuzz", members, table, forward, FloodPolicy::default());
         let vlans = shape & (ADD | REMOVE) != 0;
         let switch = switch.within(Domain { bound, rules: Rules::ALLOW, vlans });
-        let mut input = Offer { memory: Mapping::private(len).expect("memory"), pieces: pieces.clone(), offload };
-        assert!(input.memory.whole().write(&sent));
+        let mut input = Offer::new(&[(sent.clone(), offload)], |_| step);
         let from = switch.member(0).expect("a port");
         let passed = pass(&switch, from, &mut input, &mut Workspace::new(4), &Time::at_second(1));
         assert_eq!((passed.frames, passed.fault), (1, None));

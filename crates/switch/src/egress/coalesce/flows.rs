@@ -2,14 +2,14 @@
 
 use super::segment::{Reading, Segment, read};
 use crate::batch::{Frame, Frames};
-use crate::frame::headers::{MAX_FRAME, MAX_SEGMENTS};
+use crate::frame::headers::MAX_SEGMENTS;
 
 /// Flows that are followed at a time. When more are mixed, the flow that was followed longest is left.
 const FLOWS: usize = 16;
 /// Most views of a joined frame.
 const MAX_RESTS: usize = 240;
-/// Longest IP packet, in bytes.
-const LONGEST_IP: usize = 0xffff;
+/// Longest joined frame, in bytes: its IP header can tell its length.
+const LONGEST: usize = 0xffff;
 const NONE: u16 = u16::MAX;
 
 /// The frames of a delivery, by their position in it: which one is appended to which.
@@ -38,6 +38,15 @@ struct Flow {
     rests: usize,
     /// The checksums of the first segment were checked, and were correct.
     is_sound: bool,
+}
+
+/// A segment in its place.
+struct Next<'b, 'm> {
+    position: u16,
+    frame: Frame<'b, 'm>,
+    segment: Segment,
+    /// Others may be appended to it.
+    followed: bool,
 }
 
 /// The flows that are followed.
@@ -71,38 +80,36 @@ impl Plan {
                 Reading::Other => {}
                 Reading::Unclear => flows.used = 0,
                 Reading::Tcp(segment) => {
-                    let wanted = if segment.v6 { v6 } else { v4 };
-                    let place = flows.keys[..flows.used].iter().position(|&key| key == segment.flow);
-                    let joined = match place {
-                        Some(place) => {
-                            let flow = &mut flows.flows[place];
-                            flow.takes(frames, &frame, &segment) && {
-                                self.next[usize::from(flow.last)] = position as u16;
-                                self.is_appended[position] = true;
-                                self.firsts[usize::from(flow.first)] = flow.segment;
-                                flow.append(position as u16, &frame, &segment);
-                                appended += 1;
-                                true
-                            }
-                        }
-                        None => false,
-                    };
-                    let goes_on = wanted && segment.is_data && !segment.is_last;
-                    match (place, joined) {
-                        (Some(place), true) => {
-                            if !goes_on || segment.payload < flows.flows[place].segment.payload {
-                                flows.leave(place);
-                            }
-                        }
-                        (Some(place), false) if goes_on => {
-                            flows.flows[place] = Flow::new(position as u16, &frame, &segment);
-                        }
-                        (Some(place), false) => flows.leave(place),
-                        (None, _) if goes_on => flows.follow(Flow::new(position as u16, &frame, &segment)),
-                        (None, _) => {}
-                    }
+                    let followed = segment.is_data && !segment.is_last && if segment.v6 { v6 } else { v4 };
+                    let next = Next { position: position as u16, frame, segment, followed };
+                    appended += usize::from(self.append(&mut flows, &next, frames));
                 }
             }
+        }
+        appended
+    }
+
+    /// Appends a segment to what its flow has, if that is possible. Returns true if it is appended.
+    #[inline(always)]
+    fn append(&mut self, flows: &mut Flows, next: &Next<'_, '_>, frames: &Frames<'_, '_>) -> bool {
+        let Some(place) = flows.find(next.segment.flow) else {
+            if next.followed {
+                flows.follow(Flow::new(next));
+            }
+            return false;
+        };
+        let flow = &mut flows.flows[place];
+        let appended = flow.takes(next, frames);
+        if appended {
+            self.next[usize::from(flow.last)] = next.position;
+            self.is_appended[usize::from(next.position)] = true;
+            self.firsts[usize::from(flow.first)] = flow.segment;
+            flow.append(next);
+        }
+        match (appended, next.followed) {
+            (true, true) if next.segment.payload == flow.segment.payload => {}
+            (false, true) => *flow = Flow::new(next),
+            _ => flows.leave(place),
         }
         appended
     }
@@ -128,10 +135,11 @@ impl Plan {
 
 impl Flow {
     #[inline]
-    fn new(position: u16, frame: &Frame<'_, '_>, segment: &Segment) -> Flow {
+    fn new(next: &Next<'_, '_>) -> Flow {
+        let Next { position, frame, segment, .. } = next;
         Flow {
-            first: position,
-            last: position,
+            first: *position,
+            last: *position,
             segment: *segment,
             sequence: segment.sequence(frame).wrapping_add(segment.payload.into()),
             identification: segment.identification(frame).wrapping_add(segment.identification_step()),
@@ -144,24 +152,25 @@ impl Flow {
 
     /// Returns true if cutting the frame with this segment appended gives the same frames again.
     #[inline]
-    fn takes(&mut self, frames: &Frames<'_, '_>, frame: &Frame<'_, '_>, segment: &Segment) -> bool {
+    fn takes(&self, next: &Next<'_, '_>, frames: &Frames<'_, '_>) -> bool {
+        let Next { frame, segment, .. } = next;
         let Some(first) = frames.clone().nth(self.first.into()) else { return false };
-        let len = self.len + usize::from(segment.payload);
         segment.is_data
             && segment.sequence(frame) == self.sequence
             && segment.payload <= self.segment.payload
             && segment.identification(frame) == self.identification
             && segment.has_headers_of(frame, &self.segment, &first)
             && self.segments < MAX_SEGMENTS
-            && len <= MAX_FRAME.min(LONGEST_IP)
+            && self.len + usize::from(segment.payload) <= LONGEST
             && self.rests + frame.rest().len() < MAX_RESTS
             && (self.is_sound || self.segment.is_sound(&first))
             && segment.is_sound(frame)
     }
 
     #[inline]
-    fn append(&mut self, position: u16, frame: &Frame<'_, '_>, segment: &Segment) {
-        self.last = position;
+    fn append(&mut self, next: &Next<'_, '_>) {
+        let Next { position, frame, segment, .. } = next;
+        self.last = *position;
         self.is_sound = true;
         self.sequence = self.sequence.wrapping_add(segment.payload.into());
         self.identification = self.identification.wrapping_add(segment.identification_step());
@@ -172,6 +181,11 @@ impl Flow {
 }
 
 impl Flows {
+    #[inline]
+    fn find(&self, key: u64) -> Option<usize> {
+        self.keys[..self.used].iter().position(|&other| other == key)
+    }
+
     /// Follows a flow.
     #[inline]
     fn follow(&mut self, flow: Flow) {
