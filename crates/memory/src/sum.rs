@@ -22,40 +22,95 @@ pub fn ones_sum(bytes: &[u8]) -> u16 {
     unsafe { sum(bytes.as_ptr(), bytes.len()) }
 }
 
+/// Bytes that are added at once.
+const BLOCK: usize = 64;
+/// With fewer blocks, wider instructions do not pay.
+const FEW_BLOCKS: usize = 2;
+
 /// # Safety
 /// `len` bytes can be read at `start`.
-unsafe fn sum(mut start: *const u8, mut len: usize) -> u16 {
-    // Four independent sums, which do not wait for each other. A carry out of 64 bits counts as 1 in 16 bits, too: 2^64
-    // = 1 (mod 2^16 - 1).
-    let mut parts = [0u64; 4];
-    while len >= 32 {
-        for part in &mut parts {
-            // SAFETY: at least 8 bytes are left.
-            let word = unsafe { start.cast::<u64>().read_unaligned() };
-            let (sum, carry) = part.overflowing_add(word);
-            *part = sum + u64::from(carry);
-            // SAFETY: at least 8 bytes are left.
-            start = unsafe { start.add(8) };
+#[inline]
+unsafe fn sum(mut start: *const u8, len: usize) -> u16 {
+    let blocks = len / BLOCK;
+    let mut total = match blocks {
+        0 => 0,
+        // SAFETY: as many blocks are inside.
+        _ => unsafe { sum_blocks(start, blocks) },
+    };
+    // SAFETY: the blocks are inside.
+    start = unsafe { start.add(blocks * BLOCK) };
+    let mut left = len % BLOCK;
+    while left >= 8 {
+        // SAFETY: at least 8 bytes are left.
+        let word = unsafe { start.cast::<u64>().read_unaligned() };
+        total += (word & 0xffff_ffff) + (word >> 32);
+        // SAFETY: as above.
+        start = unsafe { start.add(8) };
+        left -= 8;
+    }
+    if left & 4 != 0 {
+        // SAFETY: at least 4 bytes are left.
+        total += u64::from(unsafe { start.cast::<u32>().read_unaligned() });
+        // SAFETY: as above.
+        start = unsafe { start.add(4) };
+    }
+    if left & 2 != 0 {
+        // SAFETY: at least 2 bytes are left.
+        total += u64::from(unsafe { start.cast::<u16>().read_unaligned() });
+        // SAFETY: as above.
+        start = unsafe { start.add(2) };
+    }
+    if left & 1 != 0 {
+        // SAFETY: one byte is left.
+        total += u64::from(u16::from_ne_bytes([unsafe { *start }, 0]));
+    }
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+/// The sum of all 32-bit words of `blocks` blocks of [`BLOCK`] bytes. A word is congruent to the sum of its halves modulo 2^16 - 1.
+///
+/// # Safety
+/// The blocks can be read at `start`.
+#[inline(never)]
+unsafe fn sum_blocks(start: *const u8, blocks: usize) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if blocks > FEW_BLOCKS && is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2; the rest is the caller's promise.
+        return unsafe { sum_blocks_avx2(start, blocks) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { add_blocks(start, blocks) }
+}
+
+/// # Safety
+/// The processor has AVX2. The blocks can be read at `start`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn sum_blocks_avx2(start: *const u8, blocks: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { add_blocks(start, blocks) }
+}
+
+/// # Safety
+/// The blocks can be read at `start`.
+#[inline(always)]
+unsafe fn add_blocks(start: *const u8, blocks: usize) -> u64 {
+    // Independent sums of 64 bits, which the compiler keeps in vectors: checked additions would prevent that. None overflows, as no
+    // memory has 2^32 blocks.
+    let mut parts = [0u64; BLOCK / 4];
+    let words = start.cast::<[u32; BLOCK / 4]>();
+    for block in 0..blocks {
+        // SAFETY: the block is inside.
+        let words = unsafe { words.add(block).read_unaligned() };
+        for (part, word) in parts.iter_mut().zip(words) {
+            *part = part.wrapping_add(u64::from(word));
         }
-        len -= 32;
     }
-    let mut total: u128 = parts.iter().copied().map(u128::from).sum();
-    while len > 0 {
-        let bytes = len.min(8);
-        let mut word = [0; 8];
-        // SAFETY: at least `bytes` bytes are left.
-        unsafe {
-            std::ptr::copy_nonoverlapping(start, word.as_mut_ptr(), bytes);
-            start = start.add(bytes);
-        }
-        total += u128::from(u64::from_ne_bytes(word));
-        len -= bytes;
-    }
-    let mut sum = (total as u64 as u128) + (total >> 64);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+    // Each is below 2^63, and their sum below 2^64 once their upper halves are folded.
+    parts.into_iter().fold(0, |total, part| total.wrapping_add((part & 0xffff_ffff) + (part >> 32)))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning, Mac,
-    MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
+    Mac, MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
 
 const FRAMES: usize = 256;
@@ -71,11 +71,11 @@ impl Output for Sink {
         let (mut at, mut count, mut bytes) = (0, 0, 0);
         for frame in frames {
             let Some(view) = self.0.view(at, frame.len()) else { break };
-            view.write(frame.first_bytes());
+            let _ = view.write(frame.first_bytes());
             let mut place = frame.head_len();
             for rest in frame.rest() {
                 if let Some(to) = view.sub(place, rest.len()) {
-                    to.copy_from(*rest);
+                    let _ = to.copy_from(*rest);
                 }
                 place += rest.len();
             }

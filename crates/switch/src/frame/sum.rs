@@ -20,6 +20,19 @@ impl Sum {
         self.piece(ones_sum(bytes), bytes.len());
     }
 
+    /// Adds whole 32-bit words. An even number of bytes was added before.
+    #[inline(always)]
+    pub(crate) fn add_words<const N: usize>(&mut self, bytes: &[u8; N]) {
+        let (words, _) = bytes.as_chunks::<4>();
+        // A word is congruent to the sum of its halves.
+        self.total += words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum::<u64>();
+    }
+
+    /// Returns true if all bytes were added, this checksum among them, and it is right, in the form of [`Sum::checksum`].
+    pub(crate) fn is_right(self, checksum: [u8; 2]) -> bool {
+        checksum != [0, 0] && self.field() == [0xff, 0xff]
+    }
+
     pub(crate) fn add_view(&mut self, view: View<'_>) {
         self.piece(view.ones_sum(), view.len());
     }

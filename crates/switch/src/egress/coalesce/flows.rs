@@ -9,15 +9,15 @@ const FLOWS: usize = 16;
 /// Most views of a joined frame.
 const MAX_RESTS: usize = 240;
 /// Longest joined frame, in bytes: its IP header can tell its length.
-const LONGEST: usize = 0xffff;
+const LONGEST: u32 = 0xffff;
 const NONE: u16 = u16::MAX;
 
 /// The frames of a delivery, by their position in it: which one is appended to which.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// For each frame the one that is appended to it, or [`NONE`].
+    /// For each frame the one that is appended to it, or [`NONE`]. Between deliveries all are [`NONE`].
     next: Box<[u16]>,
-    /// True for a frame that is appended to another.
+    /// True for a frame that is appended to another. Between deliveries all are false.
     is_appended: Box<[bool]>,
     /// What the first frame of a joined one is, for those with a `next`.
     firsts: Box<[Segment]>,
@@ -32,10 +32,10 @@ struct Flow {
     /// Sequence number and IPv4 identification of the next segment.
     sequence: u32,
     identification: u16,
-    segments: usize,
-    /// Bytes of the frame so far, and its views.
-    len: usize,
-    rests: usize,
+    segments: u16,
+    /// Views of the frame so far, and its bytes.
+    rests: u16,
+    len: u32,
     /// The checksums of the first segment were checked, and were correct.
     is_sound: bool,
 }
@@ -75,7 +75,6 @@ impl Plan {
         }
         let (mut flows, mut appended) = (Flows::default(), 0);
         for (position, frame) in frames.clone().enumerate() {
-            (self.next[position], self.is_appended[position]) = (NONE, false);
             match read(&frame) {
                 Reading::Other => {}
                 Reading::Unclear => flows.used = 0,
@@ -114,6 +113,12 @@ impl Plan {
         appended
     }
 
+    /// Forgets what was found for a number of frames.
+    pub(super) fn clear(&mut self, frames: usize) {
+        self.next[..frames].fill(NONE);
+        self.is_appended[..frames].fill(false);
+    }
+
     /// Returns true if the frame at this position is appended to another.
     #[inline]
     pub(super) fn is_appended(&self, position: usize) -> bool {
@@ -144,8 +149,8 @@ impl Flow {
             sequence: segment.sequence(frame).wrapping_add(segment.payload.into()),
             identification: segment.identification(frame).wrapping_add(segment.identification_step()),
             segments: 1,
-            len: frame.len(),
-            rests: frame.rest().len(),
+            rests: frame.rest().len() as u16,
+            len: frame.len() as u32,
             is_sound: false,
         }
     }
@@ -160,9 +165,9 @@ impl Flow {
             && segment.payload <= self.segment.payload
             && segment.identification(frame) == self.identification
             && segment.has_headers_of(frame, &self.segment, &first)
-            && self.segments < MAX_SEGMENTS
-            && self.len + usize::from(segment.payload) <= LONGEST
-            && self.rests + frame.rest().len() < MAX_RESTS
+            && usize::from(self.segments) < MAX_SEGMENTS
+            && self.len + u32::from(segment.payload) <= LONGEST
+            && usize::from(self.rests) + frame.rest().len() < MAX_RESTS
             && (self.is_sound || self.segment.is_sound(&first))
             && segment.is_sound(frame)
     }
@@ -175,8 +180,8 @@ impl Flow {
         self.sequence = self.sequence.wrapping_add(segment.payload.into());
         self.identification = self.identification.wrapping_add(segment.identification_step());
         self.segments += 1;
-        self.len += usize::from(segment.payload);
-        self.rests += frame.rest().len() + 1;
+        self.len += u32::from(segment.payload);
+        self.rests += frame.rest().len() as u16 + 1;
     }
 }
 

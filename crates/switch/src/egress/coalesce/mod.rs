@@ -18,9 +18,40 @@ use crate::batch::{Batch, BatchStorage, Frame, Frames};
 use crate::frame::{Accepts, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
+/// Most deliveries that are not looked at after one in which nothing could be joined.
+const LONGEST_PAUSE: u8 = 8;
+/// Senders with a pause of their own; others share one.
+const PAUSES: usize = 64;
+
+/// After a sender's frames could not be joined, a few deliveries of it are not looked at, and more each time: what cannot be joined
+/// costs little.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    /// Deliveries that are still to pass.
+    left: u8,
+    length: u8,
+}
+
+impl Pause {
+    /// Returns true if a delivery passes unlooked at.
+    fn passes(&mut self) -> bool {
+        let is_on = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_on
+    }
+
+    /// Notes how many frames were appended to others.
+    fn note(&mut self, appended: usize) {
+        self.length = if appended > 0 { 0 } else { (self.length * 2).clamp(1, LONGEST_PAUSE) };
+        self.left = self.length;
+    }
+}
+
 /// Memory for joined frames, kept between passes.
 #[derive(Debug)]
 pub(super) struct CoalesceScratch {
+    /// By sender.
+    pauses: [Pause; PAUSES],
     plan: Plan,
     chunk: Option<BatchStorage>,
     /// The indices of the chunk's frames, in order.
@@ -32,6 +63,7 @@ pub(super) struct CoalesceScratch {
 impl CoalesceScratch {
     pub(super) fn new(batch_limit: usize) -> CoalesceScratch {
         CoalesceScratch {
+            pauses: [Pause::default(); PAUSES],
             plan: Plan::new(batch_limit),
             chunk: None,
             order: (0..batch_limit as u16).collect(),
@@ -74,11 +106,17 @@ impl Output for Coalesced<'_> {
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let (v4, v6) = (self.accepts.contains(Accepts::TSO4), self.accepts.contains(Accepts::TSO6));
-        let CoalesceScratch { plan, chunk: storage, order, tails } = &mut *self.scratch;
-        match plan.find(&frames, v4, v6) {
-            0 => return self.output.deliver(frames, counters),
-            appended => self.receiver.join(appended),
+        let CoalesceScratch { pauses, plan, chunk: storage, order, tails } = &mut *self.scratch;
+        let pause = &mut pauses[usize::from(self.receiver.sender().owner.index()) % PAUSES];
+        if pause.passes() {
+            return self.output.deliver(frames, counters);
         }
+        let appended = plan.find(&frames, v4, v6);
+        pause.note(appended);
+        if appended == 0 {
+            return self.output.deliver(frames, counters);
+        }
+        self.receiver.join(appended);
         let mut chunk = storage.take().unwrap_or_else(|| BatchStorage::new(order.len())).into_batch();
         let mut tails = tails.iter_mut();
         for (position, frame) in frames.clone().enumerate() {
@@ -88,6 +126,7 @@ impl Output for Coalesced<'_> {
                 Some(_) => join(&frames, position, plan, &mut chunk, &mut tails),
             }
         }
+        plan.clear(frames.len());
         let result = self.output.deliver(Frames::of(&chunk, &order[..chunk.len()]), counters);
         *storage = Some(chunk.into_storage());
         result

@@ -55,8 +55,26 @@ fn word(head: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Reads a frame.
-#[inline]
+#[inline(always)]
 pub(super) fn read(frame: &Frame<'_, '_>) -> Reading {
+    // IPv4 without tags and options. All offsets are constants.
+    const TRANSPORT: usize = ETHERNET + IPV4_BYTES;
+    let head = &frame.head().0;
+    if frame.head_len() < TRANSPORT + TCP_BYTES || head[12..15] != [0x08, 0x00, 0x45] {
+        return read_any(frame);
+    }
+    if head[ETHERNET + 9] != TCP {
+        return Reading::Other;
+    }
+    if [head[ETHERNET + 6] & 0x3f, head[ETHERNET + 7]] != [0, 0] {
+        return Reading::Unclear;
+    }
+    segment(frame, ETHERNET, TRANSPORT, false).map_or(Reading::Unclear, Reading::Tcp)
+}
+
+/// Reads a frame of any layout.
+#[inline(never)]
+fn read_any(frame: &Frame<'_, '_>) -> Reading {
     let head = frame.first_bytes();
     let mut ip = ETHERNET;
     let mut kind = word(head, ip - 2);
@@ -66,9 +84,9 @@ pub(super) fn read(frame: &Frame<'_, '_>) -> Reading {
     }
     let (transport, v6) = match kind {
         Some(IPV4) => match (bytes::<10>(head, ip), word(head, ip + 6)) {
-            (Some([_, _, _, _, _, _, _, _, _, protocol]), _) if protocol != TCP => return Reading::Other,
-            // Options, or a fragment.
+            (Some([.., protocol]), _) if protocol != TCP => return Reading::Other,
             (Some([0x45, ..]), Some(fragment)) if fragment & 0x3fff == 0 => (ip + IPV4_BYTES, false),
+            // Options, or a fragment.
             _ => return Reading::Unclear,
         },
         Some(IPV6) => match bytes::<7>(head, ip) {
@@ -84,7 +102,7 @@ pub(super) fn read(frame: &Frame<'_, '_>) -> Reading {
 }
 
 /// Reads the headers of a TCP segment. `None`: the frame ends within them.
-#[inline]
+#[inline(always)]
 fn segment(frame: &Frame<'_, '_>, ip: usize, transport: usize, v6: bool) -> Option<Segment> {
     let head = frame.first_bytes();
     let [offset, flags] = bytes(head, transport + 12)?;
@@ -131,19 +149,23 @@ impl Segment {
     pub(super) fn has_headers_of(&self, frame: &Frame<'_, '_>, first: &Segment, first_frame: &Frame<'_, '_>) -> bool {
         let (a, b) = (&frame.head().0, &first_frame.head().0);
         let (ip, transport, end) = (usize::from(self.ip), usize::from(self.transport), usize::from(self.end));
-        let flags = transport + 13;
-        // Up to the length of IP; its flags or its hop limit, and the protocol; addresses and ports; acknowledgement and the header's
-        // length; window; urgent pointer and options.
-        let (v6, addresses) = if self.v6 { (2, ip + 8) } else { (0, ip + 12) };
-        let same = |from: usize, to: usize| a.get(from..to) == b.get(from..to);
+        // The Ethernet header; IP's traffic class and what IPv6 has behind it; flags or hop limit, and the protocol; addresses.
+        let same_ip = if self.v6 {
+            same::<4>(a, b, ip) && same::<2>(a, b, ip + 6) && same::<32>(a, b, ip + 8)
+        } else {
+            same::<2>(a, b, ip) && same::<4>(a, b, ip + 6) && same::<8>(a, b, ip + 12)
+        };
+        // Ports; acknowledgement and the header's length; flags; window; urgent pointer and options.
+        let flags = |head: &[u8]| head.get(transport + 13).map(|flags| flags & !(FIN | PSH));
         (self.ip, self.transport, self.end, self.v6) == (first.ip, first.transport, first.end, first.v6)
-            && same(transport + 8, flags)
-            && (a.get(flags).map(|byte| byte & !(FIN | PSH)) == b.get(flags).map(|byte| byte & !(FIN | PSH)))
-            && same(flags + 1, transport + CSUM)
-            && same(transport + CSUM + 2, end)
-            && same(addresses, transport + 4)
-            && same(ip + 6, addresses - if self.v6 { 0 } else { 2 })
-            && same(0, ip + 2 + v6)
+            && same_ip
+            && same::<4>(a, b, transport)
+            && same::<5>(a, b, transport + 8)
+            && flags(a) == flags(b)
+            && same::<2>(a, b, transport + 14)
+            && a.get(transport + CSUM + 2..end) == b.get(transport + CSUM + 2..end)
+            && same::<14>(a, b, 0)
+            && a.get(ETHERNET..ip) == b.get(ETHERNET..ip)
     }
 
     /// Returns true if the checksums of IP and TCP are correct, in the form in which segmentation writes them.
@@ -156,9 +178,8 @@ impl Segment {
         let (ip, transport) = (usize::from(self.ip), usize::from(self.transport));
         if !self.v6 {
             let mut sum = Sum::default();
-            sum.add(head.get(ip..ip + 10)?);
-            sum.add(head.get(ip + 12..transport)?);
-            if sum.checksum() != bytes(head, ip + 10)? {
+            sum.add_words::<IPV4_BYTES>(&bytes(head, ip)?);
+            if !sum.is_right(bytes(head, ip + 10)?) {
                 return Some(false);
             }
         }
@@ -169,20 +190,23 @@ impl Segment {
             Some(_) => field == sum.field(),
             None => {
                 frame.add_from(transport, &mut sum);
-                field != [0, 0] && sum.field() == [0xff, 0xff]
+                sum.is_right(field)
             }
         })
     }
 
     /// The sum of the pseudo header of a segment with this payload (RFC 9293, 3.1; RFC 8200, 8.1).
     fn pseudo_sum(&self, head: &[u8], payload: usize) -> Option<Sum> {
-        let (ip, transport) = (usize::from(self.ip), usize::from(self.transport));
-        let addresses = if self.v6 { ip + 8 } else { ip + 12 };
-        let len = u32::try_from(usize::from(self.end) - transport + payload).ok()?;
+        let ip = usize::from(self.ip);
+        let len = u16::try_from(usize::from(self.end - self.transport) + payload).ok()?;
+        let [high, low] = len.to_be_bytes();
         let mut sum = Sum::default();
-        sum.add(head.get(addresses..transport)?);
-        sum.add(&len.to_be_bytes());
-        sum.add(&[0, TCP]);
+        if self.v6 {
+            sum.add_words::<32>(&bytes(head, ip + 8)?);
+        } else {
+            sum.add_words::<8>(&bytes(head, ip + 12)?);
+        }
+        sum.add_words(&[high, low, 0, TCP]);
         Some(sum)
     }
 
@@ -211,6 +235,12 @@ impl Segment {
             csum_offset: CSUM as u16,
         })
     }
+}
+
+/// Returns true if `N` bytes of two heads are equal.
+#[inline(always)]
+fn same<const N: usize>(a: &[u8], b: &[u8], at: usize) -> bool {
+    bytes::<N>(a, at) == bytes::<N>(b, at)
 }
 
 fn put(head: &mut [u8], at: usize, value: [u8; 2]) -> Option<()> {
