@@ -333,6 +333,12 @@ fn senders_wait_for_each_other_and_not_for_ever() {
 }
 
 #[test]
+fn a_sender_that_stands_still_is_waited_for_until_a_request_to_break() {
+    let daemon = Daemon::start("");
+    done(run(&daemon, &[text(probe()), "held", "lan0:p"]), "held and let go\n");
+}
+
+#[test]
 fn both_sides_and_a_child_are_told_why_the_port_has_ended() {
     let daemon = Daemon::start("");
     let probe = Probe::start(&daemon, &["told", "lan0:p", "the port was deleted"]);

@@ -3,18 +3,30 @@
 #include <pcap/pcap.h>
 #include <dirent.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#define RESULT(context) ((context)->uc_mcontext.gregs[REG_RAX])
+#elif defined(__aarch64__)
+#define RESULT(context) ((context)->uc_mcontext.regs[0])
+#endif
 
 static pcap_t *p;
 static char errbuf[PCAP_ERRBUF_SIZE];
@@ -329,10 +341,10 @@ static void stuck_with_some_room(void)
     _exit(0);
 }
 
-/* A thread that sends one frame on a ring without room. */
+/* A thread that sends one frame. The send is to fail for a reason, or to succeed (NULL). */
 struct sender {
     pthread_t thread;
-    _Atomic int id;
+    _Atomic int id, is_over;
     const char *wanted;
 };
 
@@ -341,7 +353,11 @@ static void *send_one(void *argument)
     struct sender *sender = argument;
     u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
     sender->id = gettid();
-    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), sender->wanted));
+    if (sender->wanted)
+        CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), sender->wanted));
+    else
+        CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+    sender->is_over = 1;
     return NULL;
 }
 
@@ -349,7 +365,7 @@ static void *send_one(void *argument)
 static void start_sender(struct sender *sender, const char *wanted)
 {
     char path[64], stat[200];
-    sender->id = 0;
+    sender->id = sender->is_over = 0;
     sender->wanted = wanted;
     CHECK(pthread_create(&sender->thread, NULL, send_one, sender) == 0);
     while (sender->id == 0)
@@ -413,6 +429,62 @@ static void senders(void)
     fflush(stdout);
     /* To close the handle is to wait for the switch. */
     _exit(0);
+}
+
+static _Atomic int kicks, is_let_go;
+
+/* In the middle of a send, in place of its kick: the thread stands still until it is let go. */
+static void stand_still(int number, siginfo_t *info, void *context)
+{
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 8;
+    kicks++;
+    while (!is_let_go)
+        sched_yield();
+}
+
+/* Sends single frames to a switch that sleeps in between, until a send kicks it. A filter of system calls raises a signal for the kick. */
+static void *send_until_a_kick(void *nothing)
+{
+    u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 2 * 8),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 8, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+    struct sigaction action = {.sa_sigaction = stand_still, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGSYS, &action, NULL) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    for (int number = 0; kicks == 0; usleep(20000)) {
+        CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+        CHECK(++number < 1000);
+    }
+    return nothing;
+}
+
+/* A thread stands still in the middle of its send. */
+static void held(void)
+{
+    struct sender other;
+    pthread_t holder;
+    CHECK(pthread_create(&holder, NULL, send_until_a_kick, NULL) == 0);
+    while (kicks == 0)
+        sched_yield();
+    /* A request to break ends the wait for it. */
+    start_sender(&other, "pcap_breakloop");
+    pcap_breakloop(p);
+    CHECK(pthread_join(other.thread, NULL) == 0);
+    /* A sender that does not block waits for it, too: the ring has room. */
+    CHECK(pcap_setnonblock(p, 1, errbuf) == 0);
+    start_sender(&other, NULL);
+    CHECK(!other.is_over);
+    is_let_go = 1;
+    CHECK(pthread_join(other.thread, NULL) == 0 && pthread_join(holder, NULL) == 0);
+    puts("held and let go");
 }
 
 /* The port ends: a child, the receiving and the sending side are told why. */
@@ -761,6 +833,8 @@ int main(int argc, char **argv)
             stuck_with_some_room();
         } else if (strcmp(mode, "senders") == 0) {
             senders();
+        } else if (strcmp(mode, "held") == 0) {
+            held();
         } else if (strcmp(mode, "told") == 0) {
             told_of_the_end(argv[3]);
         } else if (strcmp(mode, "drop") == 0) {
