@@ -147,9 +147,10 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The number of the thread that has the next turn.
     #[cfg(test)]
-    pub fn has_sleepers(&self) -> bool {
-        self.sleepers.load(Ordering::SeqCst) > 0
+    pub fn next_turn(&self) -> u64 {
+        self.next.load(Ordering::SeqCst)
     }
 
     /// The place of the value.
@@ -266,13 +267,14 @@ mod tests {
     #[test]
     fn a_thread_that_takes_a_lock_over_and_over_gives_the_others_their_turns() {
         static LOCK: Lock<u32> = Lock::new(0);
-        let mut guard = Some(LOCK.try_lock().unwrap());
+        let mut guard = LOCK.try_lock().unwrap();
         let threads = [(); 3].map(|()| std::thread::spawn(|| *wait_for(&LOCK) += 1));
-        ringway_testing::until("each other thread has had the lock", || {
-            drop(guard.take());
-            guard = LOCK.try_lock().ok();
-            guard.as_ref().is_some_and(|value| **value == threads.len() as u32)
-        });
+        for others in 1..=threads.len() as u32 {
+            ringway_testing::until("another thread has the next turn", || LOCK.next_turn() != 0);
+            drop(guard);
+            guard = wait_for(&LOCK);
+            assert!(*guard >= others, "{} of {others} threads had the lock", *guard);
+        }
     }
 
     #[test]
