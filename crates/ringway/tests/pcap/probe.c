@@ -514,17 +514,22 @@ static void told_of_the_end(const char *why)
     static u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
     struct pcap_pkthdr *header;
     const u_char *data;
-    int status;
+    int status, is_told[2];
+    CHECK(pipe(is_told) == 0);
     say_open();
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    pid_t early = fork(), late = early == 0 ? 0 : fork();
+    CHECK(early >= 0 && late >= 0);
+    if (early == 0 || late == 0) {
+        /* The late one asks after its parent was told. */
+        if (early != 0)
+            CHECK(close(is_told[1]) == 0 && read(is_told[0], errbuf, 1) == 0);
         CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR && strstr(pcap_geterr(p), why));
         _exit(0);
     }
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(waitpid(early, &status, 0) == early && status == 0);
     for (int times = 0; times < 2; times++)
         CHECK(pcap_next_ex(p, &header, &data) == PCAP_ERROR && strstr(pcap_geterr(p), why));
+    CHECK(close(is_told[1]) == 0 && waitpid(late, &status, 0) == late && status == 0);
     while (pcap_inject(p, frame, sizeof frame) == (int)sizeof frame)
         ;
     CHECK(strstr(pcap_geterr(p), "send: ") && strstr(pcap_geterr(p), why));
