@@ -159,6 +159,12 @@ pub(crate) fn look_up_own() -> u64 {
     who
 }
 
+/// Returns a number that this process has, and none of its ancestors.
+pub(crate) fn process() -> u64 {
+    own();
+    PROCESS.epoch.load(Ordering::Relaxed)
+}
+
 /// Begins the life of the child of a fork. Old kernels have left it what the parent knows about itself.
 pub(crate) fn begin_child() {
     PROCESS.epoch.store(0, Ordering::Relaxed);

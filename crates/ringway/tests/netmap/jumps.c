@@ -533,6 +533,30 @@ static void handler_forks_case(void) {
     reap();
 }
 
+/* In the wait for the daemon's answer: a child that goes on with the request before its parent. */
+static void forks_in_request(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 1;
+    if (kicks++ > 0 || (child = fork()) == 0)
+        return;
+    for (double end = now() + 20; !shared->synced;)
+        CHECK(now() < end);
+}
+
+static void forked_in_request_case(void) {
+    struct nm_port_info info = {0};
+    open_both();
+    share();
+    trap(SYS_ppoll, 1, 1, forks_in_request);
+    int error = control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    if (child == 0) {
+        shared->synced = 1;
+        _exit(error == EINTR ? 0 : 1);
+    }
+    CHECK(error == 0 && info.tx_slots > 0 && kicks > 0);
+    reap();
+}
+
 static volatile int sleeps_begun;
 
 static void interrupts(int number, siginfo_t *info, void *context) {
@@ -897,7 +921,8 @@ static const struct test_case cases[] = {
     {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
     {"raw-child", raw_child_case}, {"no-proc", no_proc_case}, {"long-work", long_work_case}, {"forked-in-set", forked_in_set_case},
     {"closed-in-change", closed_in_change_case}, {"replaced-asleep", replaced_asleep_case},
-    {"forked-in-sync", forked_in_sync_case}, {"handler-forks", handler_forks_case}, {"no-wipe", no_wipe_case}, {"ended", ended_case},
+    {"forked-in-sync", forked_in_sync_case}, {"handler-forks", handler_forks_case}, {"no-wipe", no_wipe_case},
+    {"forked-in-request", forked_in_request_case}, {"ended", ended_case},
     {"added-unknown", added_unknown_case}, {"counted-meanwhile", counted_meanwhile_case},
 };
 

@@ -133,6 +133,11 @@ fn a_child_that_a_handler_forks_while_its_thread_works_with_a_set_leaves_the_set
 }
 
 #[test]
+fn a_child_that_a_handler_forks_in_a_request_leaves_the_answer_to_its_parent() {
+    case("forked-in-request");
+}
+
+#[test]
 fn a_child_in_another_namespace_knows_it_where_the_kernel_empties_no_memory_in_a_fork() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root for PID namespaces");
