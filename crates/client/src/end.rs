@@ -96,7 +96,8 @@ mod tests {
     fn an_end_without_a_reason_or_with_another_message_is_a_switch_that_is_gone() {
         let messages: [&[u8]; 3] = [&[], &[7; REPLY_BYTES], &Reply::SendMemory.encode()];
         for message in messages {
-            let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+            let (near, far) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
             send(&far, message, SendFlags::empty()).unwrap();
             drop(far);
             let end = End::unknown().unwrap();

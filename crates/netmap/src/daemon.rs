@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
-use rustix::fs::{CWD, Mode, OFlags, open as open_file, readlinkat_raw};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, open as open_file, readlinkat_raw};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
 use rustix::thread::nanosleep;

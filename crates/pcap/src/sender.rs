@@ -88,7 +88,9 @@ fn await_turn<'a, T>(sender: &'a Lock<T>, wait: &mut Wait<'_>) -> Result<Guard<'
         let wakes = sender.wakes();
         match sender.try_lock() {
             Ok(sender) => return Ok(sender),
-            Err(Busy::Interrupted) => return Err("send: the signal handler has interrupted a send by this handle".into()),
+            Err(Busy::Interrupted) => {
+                return Err("send: the signal handler has interrupted a send by this handle".into());
+            }
             Err(Busy::Inherited) => return Err("send: the parent was sending by this handle when it forked".into()),
             Err(Busy::Held) if looks < LOOKS => {
                 looks += 1;

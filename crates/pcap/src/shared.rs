@@ -119,9 +119,7 @@ impl Shared {
     pub fn send(&self, frame: &[u8]) -> c_int {
         let Some(activated) = self.activated.get() else { return self.fail_not_activated(Side::Sending) };
         let sent = match &activated.sending {
-            Some(sending) => {
-                sending.send(frame, Waiting { breaker: &self.breaker, nonblocking: &self.nonblocking })
-            }
+            Some(sending) => sending.send(frame, Waiting { breaker: &self.breaker, nonblocking: &self.nonblocking }),
             None => Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".into()),
         };
         match sent {

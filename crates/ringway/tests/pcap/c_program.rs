@@ -23,7 +23,10 @@ fn probe() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pcap/probe.c");
         let mut cc = Command::new("cc");
         // The program's epoll_wait is the library's, too.
-        cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"]).arg(&path).arg(source).args(["-lpcap", "-lpthread"]);
+        cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"])
+            .arg(&path)
+            .arg(source)
+            .args(["-lpcap", "-lpthread"]);
         let said: Said = cc.output().unwrap().into();
         assert_eq!(said.code, Some(0), "{}", said.err);
         (dir, path)
