@@ -19,13 +19,13 @@ const BYTES: usize = REPLY_BYTES + 4;
 
 /// The switch's last message, once a process has read it.
 #[derive(Debug)]
-pub(crate) struct End(Mapping);
+pub(crate) struct End(Box<Mapping>);
 
 impl End {
     pub(crate) fn unknown() -> io::Result<End> {
         let file = memfd_create("ringway-end", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, BYTES as u64)?;
-        Mapping::shared(file.as_fd(), BYTES).map(End)
+        Mapping::shared(file.as_fd(), BYTES).map(|memory| End(Box::new(memory)))
     }
 
     /// Returns why the switch has ended the port, if that is known.

