@@ -280,6 +280,8 @@ impl Lock {
     fn wait(&self, own: u64, patience: Patience) -> Option<bool> {
         let (mut turns, mut last, mut waited, mut before) = (0u32, 0, 0, 0);
         loop {
+            // A signal handler may have forked: this is another thread then.
+            let own = self::own() | own & !WHO;
             let holder = self.0.load(Ordering::Relaxed);
             if (holder ^ own) & WHO == 0 {
                 if !self.has_left(holder, own, patience.own) {

@@ -48,6 +48,13 @@ static void catch(int number, handler *handler, int flags) {
     CHECK(sigaction(number, &action, NULL) == 0);
 }
 
+static void install(struct sock_filter *filter, unsigned short length, handler *handler) {
+    struct sock_fprog program = {.len = length, .filter = filter};
+    catch(SIGSYS, handler, SA_NODEFER);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+}
+
 /* From now on this thread's system calls of this number and with this argument raise SIGSYS instead. */
 static void trap(unsigned number, int at, unsigned argument, handler *handler) {
     struct sock_filter filter[] = {
@@ -58,10 +65,18 @@ static void trap(unsigned number, int at, unsigned argument, handler *handler) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
-    catch(SIGSYS, handler, SA_NODEFER);
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    install(filter, sizeof(filter) / sizeof(filter[0]), handler);
+}
+
+/* All system calls of this number. */
+static void trap_all(unsigned number, handler *handler) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    install(filter, sizeof(filter) / sizeof(filter[0]), handler);
 }
 
 /* The library wakes the switch by eight bytes. */
@@ -335,6 +350,45 @@ static void forked_in_sync_case(void) {
     kicks = 0;
     in_thread(forks_in_a_sync);
     CHECK(shared->held && *tx_lock == 0);
+    reap();
+}
+
+static void *lives(void *argument) {
+    *(volatile pid_t *)argument = gettid();
+    pause();
+    return NULL;
+}
+
+/* In the wait for a ring: the lock is free in a child that goes on, and then in its parent. */
+static void forks_waiting(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 0;
+    if (kicks++ > 0)
+        return;
+    child = fork();
+    for (double end = now() + 20; child != 0 && !shared->synced;)
+        CHECK(now() < end);
+    *tx_lock = 0;
+}
+
+/* The child of a handler that forks in a wait for a ring takes the ring in its own name, and releases it. */
+static void forked_waiting_case(void) {
+    volatile pid_t other = 0;
+    pthread_t thread;
+    open_both();
+    share();
+    find_locks();
+    CHECK(pthread_create(&thread, NULL, lives, (void *)&other) == 0);
+    while (other == 0)
+        sched_yield();
+    *tx_lock = (taken_at(here()) & ~((1ULL << 22) - 1)) | other;
+    kicks = 0;
+    trap_all(SYS_nanosleep, forks_waiting);
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0 && kicks > 0 && *tx_lock == 0);
+    if (child == 0) {
+        shared->synced = 1;
+        _exit(0);
+    }
     reap();
 }
 
@@ -922,7 +976,7 @@ static const struct test_case cases[] = {
     {"raw-child", raw_child_case}, {"no-proc", no_proc_case}, {"long-work", long_work_case}, {"forked-in-set", forked_in_set_case},
     {"closed-in-change", closed_in_change_case}, {"replaced-asleep", replaced_asleep_case},
     {"forked-in-sync", forked_in_sync_case}, {"handler-forks", handler_forks_case}, {"no-wipe", no_wipe_case},
-    {"forked-in-request", forked_in_request_case}, {"ended", ended_case},
+    {"forked-waiting", forked_waiting_case}, {"forked-in-request", forked_in_request_case}, {"ended", ended_case},
     {"added-unknown", added_unknown_case}, {"counted-meanwhile", counted_meanwhile_case},
 };
 

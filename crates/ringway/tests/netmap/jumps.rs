@@ -133,6 +133,11 @@ fn a_child_that_a_handler_forks_while_its_thread_works_with_a_set_leaves_the_set
 }
 
 #[test]
+fn a_child_that_a_handler_forks_in_a_wait_for_a_ring_takes_it_and_releases_it() {
+    case("forked-waiting");
+}
+
+#[test]
 fn a_child_that_a_handler_forks_in_a_request_leaves_the_answer_to_its_parent() {
     case("forked-in-request");
 }
