@@ -1,5 +1,5 @@
-/* cost SOCKET FRAMES WAY: what the library costs a program, in instructions of `work` under callgrind. `cost.rs` does the same work by
- * the Rust library; `cost.sh` runs both and compares.
+/* cost SOCKET FRAMES WAY: what the library costs a program, in instructions of `work` under callgrind, or in frames per second, which it
+ * prints after a sum of what it has received. `cost.rs` does the same work by the Rust library; `cost.sh` runs both and compares.
  *
  * Port a sends frames of 60 bytes to port b in batches, in one thread; `work` has the sending and the receiving of one batch, not the
  * waiting. WAY is "runs" (ringway_reserve_run() and ringway_peek_run()), "slots" (ringway_reserve() and ringway_peek()) or "copies" (ringway_push_batch() and ringway_drain()).
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define BATCH 256
 #define LENGTH 60
@@ -110,6 +111,12 @@ __attribute__((noinline)) int work_receive_copies(void) {
     return ringway_drain(b, 0, BATCH, see_frame, NULL);
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
 int main(int count, char **arguments) {
     if (count != 4) {
         fprintf(stderr, "usage: cost SOCKET FRAMES WAY\n");
@@ -121,6 +128,7 @@ int main(int count, char **arguments) {
     memset(frame, 0xff, 6);
     frame[6] = 2;
     long batches = atol(arguments[2]) / BATCH;
+    double begun = now();
     for (long batch = 0; batch < batches; batch++) {
         while (ringway_room(a, 0) < BATCH)
             ringway_wait_tx(a, -1);
@@ -136,6 +144,6 @@ int main(int count, char **arguments) {
         if (got != BATCH)
             return 1;
     }
-    printf("%llu\n", (unsigned long long)sum);
+    printf("%llu %.0f\n", (unsigned long long)sum, batches * BATCH / (now() - begun));
     return 0;
 }

@@ -1,7 +1,8 @@
 //! The work of `cost.c` by the Rust library: `cost SOCKET FRAMES WAY`, with "slots" (`TxRing::reserve`, `RxRing::peek`), "places"
-//! (`TxRing::push_with`, `RxRing::drain`) or "copies" (`TxRing::push`, `RxRing::drain`). `cost.sh` compares the instructions of both.
+//! (`TxRing::push_with`, `RxRing::drain`) or "copies" (`TxRing::push`, `RxRing::drain`). `cost.sh` compares the instructions and the rates
+//! of both.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringway_client::{Piece, Port, Shape};
 
@@ -69,7 +70,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     frame[..6].fill(0xff);
     frame[6] = 2;
     let mut sum = 0;
-    for _ in 0..frames.parse::<usize>()? / BATCH {
+    let batches = frames.parse::<usize>()? / BATCH;
+    let begun = Instant::now();
+    for _ in 0..batches {
         while a.tx().room() < BATCH {
             a.wait_tx(Duration::MAX)?;
         }
@@ -86,6 +89,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let got = if is_slots { work_receive_slots(&mut b, &mut sum) } else { work_receive_copies(&mut b, &mut sum) };
         assert_eq!(got, BATCH);
     }
-    println!("{sum}");
+    println!("{sum} {:.0}", (batches * BATCH) as f64 / begun.elapsed().as_secs_f64());
     Ok(())
 }

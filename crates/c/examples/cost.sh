@@ -1,11 +1,19 @@
 #!/bin/bash
-# crates/c/examples/cost.sh [PROFILE]    release, or tests
+# crates/c/examples/cost.sh [PROFILE [rates]]    release, or tests
 #
-# Counts the instructions that a program in C and one in Rust execute for a frame of 60 bytes in batches of 256, by callgrind: sent on
-# one port and received on another, without the switch's own, which runs in another process. Needs valgrind.
+# Compares what the library costs a program in C and one in Rust, for frames of 60 bytes that it sends on one port in batches of 256 and
+# receives on another:
+# - the instructions for a frame, by callgrind, without the switch's own, which runs in another process. Needs valgrind.
+# - "rates": the frames per second, the program on processor 0 and the switch on processor 1, which polls. All ways take turns, and a
+#   ratio is that of two runs in one turn: what else the machine does changes from turn to turn. Needs two idle processors.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../../.."
-profile=${1:-release} frames=51200
+profile=${1:-release} table=${2:-instructions} frames=51200
+turns=15 frames_of_a_turn=10240000
+[[ $table == instructions || $table == rates ]] || {
+    echo "usage: cost.sh [PROFILE [rates]]" >&2
+    exit 2
+}
 built=target/$profile
 cargo build --quiet --profile "$profile" -p ringway
 cargo build --quiet --profile "$profile" -p ringway-c --lib --example cost
@@ -14,6 +22,9 @@ packaging/c-library "$built/libringway_c.a" "$work"
 ln -s libringway.so.0 "$work/libringway.so"
 cc -O2 -Wall -Wextra -o "$work/cost" crates/c/examples/cost.c -Icrates/c/include -L"$work" -lringway
 printf '[switch.lan0]\n' >"$work/ringway.toml"
+if [[ $table == rates ]]; then
+    printf '[engine]\ncores = [1]\nidle = "spin"\n' >>"$work/ringway.toml"
+fi
 "$built/ringway" --runtime-dir "$work/run" run --config "$work/ringway.toml" >"$work/log" 2>&1 &
 daemon=$!
 trap 'kill $daemon; rm -rf "$work"' EXIT
@@ -36,6 +47,39 @@ count() {
     awk -v frames=$frames -v send="${counted[0]}" -v receive="${counted[1]}" \
         'BEGIN { printf "%8.1f %8.1f %8.1f\n", send / frames, receive / frames, (send + receive) / frames }'
 }
+
+# rate PROGRAM WAY: frames per second.
+rate() {
+    LD_LIBRARY_PATH=$work taskset -c 0 "$1" "$work/run/attach.sock" $frames_of_a_turn "$2" | sed 's/.* //'
+}
+
+# One line for each pair of ways.
+pairs=("slots runs" "places slots" "copies copies")
+rates() {
+    local turn pair ways
+    for ((turn = 0; turn < turns; turn++)); do
+        for pair in "${!pairs[@]}"; do
+            read -ra ways <<<"${pairs[pair]}"
+            echo "$pair $(rate "$built/examples/cost" "${ways[0]}") $(rate "$work/cost" "${ways[1]}")"
+        done
+    done >"$work/rates"
+    printf '%-40s %8s %8s %8s\n' "million frames per second, medians" Rust C C/Rust
+    for pair in "${!pairs[@]}"; do
+        read -ra ways <<<"${pairs[pair]}"
+        printf '%-40s %8s %8s %8s\n' "Rust: ${ways[0]}, C: ${ways[1]}" \
+            "$(median "$pair" '$2 / 1e6')" "$(median "$pair" '$3 / 1e6')" "$(median "$pair" '$3 / $2')"
+    done
+}
+
+# median PAIR EXPRESSION: of the pair's turns.
+median() {
+    awk "\$1 == $1 { print $2 }" "$work/rates" | sort -g | awk '{ all[NR] = $1 } END { printf "%.2f", all[int((NR + 1) / 2)] }'
+}
+
+if [[ $table == rates ]]; then
+    rates
+    exit
+fi
 
 printf '%-40s %8s %8s %8s\n' "instructions for a frame" send receive both
 line() {

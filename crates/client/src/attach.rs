@@ -119,13 +119,3 @@ fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError
         }
     }
 }
-
-/// Returns why the switch ended the connection, if it sent a reason. With `RecvFlags::PEEK` the reason stays in the connection.
-pub(crate) fn end_reason(connection: &OwnedFd, flags: RecvFlags) -> Option<String> {
-    let mut message = [0; REPLY_BYTES];
-    let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT | flags).ok()?;
-    match Reply::decode(message.get(..len)?) {
-        Ok(Reply::Refused(reason)) => Some(reason),
-        _ => None,
-    }
-}

@@ -36,6 +36,7 @@
 mod attach;
 mod batch;
 mod buffer;
+mod end;
 mod error;
 mod external;
 mod memory;

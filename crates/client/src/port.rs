@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{MessageError, Request, split_name};
@@ -12,11 +12,10 @@ use ringway_abi::doorbell::{LOST, PAIR_BYTES, RX_SWITCH};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
-use rustix::process::{Pid, getpid};
 
-use crate::attach::{OfferedMemory, end_reason, request_port};
+use crate::attach::{OfferedMemory, request_port};
 use crate::buffer::Buffer;
+use crate::end::End;
 use crate::error::AttachError;
 use crate::external::ExternalMemory;
 use crate::memory::PortMemory;
@@ -33,10 +32,7 @@ pub struct Port {
     kick: Arc<OwnedFd>,
     call: OwnedFd,
     connection: OwnedFd,
-    /// The process that has attached. A child made by `fork` has the connection, too.
-    process: Pid,
-    /// Why the switch has ended the port, once that is known.
-    end: OnceLock<String>,
+    end: End,
     /// For [`Port::wait_rx`] and [`Port::wait_tx`]; made with the first sleep.
     sleep: Option<Sleep>,
     layout: Layout,
@@ -103,6 +99,7 @@ impl Port {
             let message = format!("{} bytes were promised, the layout has {}", granted.bytes, layout.bytes);
             return Err(AttachError::Memory(io::Error::other(message)));
         }
+        let end = End::unknown().map_err(AttachError::Memory)?;
         let memory = SharedMemory::open(granted.memory, layout.bytes).map_err(AttachError::Memory)?;
         let rings = memory.mapping();
         let all = PortMemory { rings, buffers: brought.map_or(rings, ExternalMemory::mapping), layout: &layout };
@@ -116,8 +113,7 @@ impl Port {
             kick,
             call: granted.call,
             connection: granted.connection,
-            process: getpid(),
-            end: OnceLock::new(),
+            end,
             sleep: None,
             layout,
             mac: granted.mac,
@@ -326,7 +322,7 @@ impl Port {
             }
             match self.sleep(left, now) {
                 Ok(false) => {}
-                Ok(true) => return Err(AttachError::Refused(self.end_reason())),
+                Ok(true) => return Err(AttachError::Refused(self.end.take(&self.connection))),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if signals_end_it {
                         self.want_nothing();
@@ -347,30 +343,17 @@ impl Port {
         self.sleep.insert(sleep).until_called(longest, now)
     }
 
-    /// Returns why the switch has ended the port, or `None` while it has not. Every caller is told.
+    /// Returns why the switch has ended the port, or `None` while it has not. Every caller is told, also in a child made by `fork`.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
-        if let Some(reason) = self.end.get() {
-            return Some(reason.clone());
+        if let Some(reason) = self.end.known() {
+            return Some(reason);
         }
         let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut descriptors, Some(&now)) {
-            Ok(1..) => Some(self.end_reason()),
+            Ok(1..) => Some(self.end.take(&self.connection)),
             _ => None,
         }
-    }
-
-    /// Returns why the switch has ended the port. Takes the switch's message, as the switch keeps the connection until then. A child
-    /// leaves it to the process that has attached.
-    fn end_reason(&self) -> String {
-        if let Some(reason) = end_reason(&self.connection, RecvFlags::PEEK) {
-            // Before the message is gone: another thread that finds none finds this.
-            let _ = self.end.set(reason);
-            if getpid() == self.process {
-                end_reason(&self.connection, RecvFlags::empty());
-            }
-        }
-        self.end.get_or_init(|| "the switch is gone".to_owned()).clone()
     }
 }

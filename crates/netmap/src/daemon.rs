@@ -1,13 +1,15 @@
 //! The daemon: the connection to it, which the program has as its `/dev/netmap`, and the requests on it.
 
-use std::ffi::{CStr, OsStr, c_int};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int};
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, open as open_file, readlinkat_raw};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
 use rustix::thread::nanosleep;
@@ -22,6 +24,8 @@ const SOCKET: &CStr = c"RINGWAY_ATTACH_SOCKET";
 const FAMILY: &CStr = c"RINGWAY_FAMILY";
 /// Time limit for what one call of the program asks the daemon, in seconds.
 const ANSWER_WITHIN: i64 = 10;
+/// Bytes of the longest path of a socket.
+const PATH_BYTES: usize = 108;
 /// Time between two attempts to connect to a daemon whose queue of connections is full.
 const CONNECT_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -32,49 +36,48 @@ pub(crate) struct Given {
     pub(crate) call: OwnedFd,
 }
 
-/// A value that is found once and kept. Threads may find it at the same time; the first one's is kept. It is never locked: the child of a fork
-/// would wait for a thread that it does not have.
-struct Kept<T>(AtomicPtr<T>);
+/// A value that is found once and kept. Without memory from the program's allocator, which a signal handler may have interrupted, and
+/// without a lock: the child of a fork would wait for a thread that it does not have.
+struct Kept<T> {
+    state: AtomicU8,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
 
-impl<T: Sync> Kept<T> {
+const NONE: u8 = 0;
+const BEING_WRITTEN: u8 = 1;
+const KEPT: u8 = 2;
+
+// SAFETY: one thread writes the value, before the state says that it is kept. Afterwards it is only read.
+unsafe impl<T: Send + Sync> Sync for Kept<T> {}
+
+impl<T: Clone> Kept<T> {
     const fn none() -> Self {
-        Self(AtomicPtr::new(null_mut()))
+        Self { state: AtomicU8::new(NONE), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Returns the value, if it was found.
-    fn known(&self) -> Option<&T> {
-        // SAFETY: published, and never freed.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Returns the value, and whether this call found it.
-    fn get(&self, find: impl FnOnce() -> T) -> (&T, bool) {
-        let mut kept = self.0.load(Ordering::Acquire);
-        let mut is_new = false;
-        if kept.is_null() {
-            let own = Box::into_raw(Box::new(find()));
-            match self.0.compare_exchange(null_mut(), own, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => (kept, is_new) = (own, true),
-                Err(other) => {
-                    kept = other;
-                    // SAFETY: made above, and not published.
-                    drop(unsafe { Box::from_raw(own) });
-                }
-            }
+    /// Returns the value. Threads may find it at the same time, each its own; the first one's is kept.
+    fn get(&self, find: impl FnOnce() -> Option<T>) -> Option<T> {
+        if self.state.load(Ordering::Acquire) == KEPT {
+            // SAFETY: written before the state, and not changed afterwards.
+            return Some(unsafe { (*self.value.get()).assume_init_ref().clone() });
         }
-        // SAFETY: published, and never freed.
-        (unsafe { &*kept }, is_new)
+        let own = find()?;
+        if self.state.compare_exchange(NONE, BEING_WRITTEN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            // SAFETY: this thread alone has changed the state, and nobody reads before the next change.
+            unsafe { (*self.value.get()).write(own.clone()) };
+            self.state.store(KEPT, Ordering::Release);
+        }
+        Some(own)
     }
 }
 
 /// Returns the address of the daemon's socket.
-fn address() -> Option<&'static SocketAddrUnix> {
-    static ADDRESS: Kept<Option<SocketAddrUnix>> = Kept::none();
-    let find = || {
+fn address() -> Option<SocketAddrUnix> {
+    static ADDRESS: Kept<SocketAddrUnix> = Kept::none();
+    ADDRESS.get(|| {
         let path = variable(SOCKET).filter(|path| !path.is_empty()).unwrap_or(DEFAULT_SOCKET);
-        SocketAddrUnix::new(OsStr::from_bytes(path.to_bytes())).ok()
-    };
-    ADDRESS.get(find).0.as_ref()
+        SocketAddrUnix::new(path).ok()
+    })
 }
 
 /// Returns a variable of the environment. Not by std, whose lock the child of a fork may find taken.
@@ -93,15 +96,27 @@ pub(crate) fn is_relative() -> bool {
 
 /// Returns the family's number. The first call makes it, unless the environment has one, and puts it there.
 fn family() -> Family {
-    static NUMBER: Kept<Family> = Kept::none();
+    // Threads may make it at the same time: for each half the first one's is taken. 0: there is none yet.
+    static HALVES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
     let inherited = || variable(FAMILY).and_then(|text| parse(text.to_str().ok()?));
-    let (&family, is_new) = NUMBER.get(|| {
-        inherited().unwrap_or_else(|| {
-            let mut number = [0; 16];
-            let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
-            Family(number)
-        })
+    let Family(own) = inherited().unwrap_or_else(|| {
+        let mut number = [0; 16];
+        let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
+        Family(number)
     });
+    let mut is_new = false;
+    let mut number = [0; 16];
+    for (half, (own, agreed)) in HALVES.iter().zip(own.as_chunks().0.iter().zip(number.as_chunks_mut().0)) {
+        let own = u64::from_ne_bytes(*own);
+        let taken = half.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+        is_new |= taken.is_ok();
+        *agreed = match taken {
+            Ok(_) => own,
+            Err(other) => other,
+        }
+        .to_ne_bytes();
+    }
+    let family = Family(number);
     if is_new && inherited() != Some(family) {
         let mut text = [0; 33];
         for (digit, at) in text.iter_mut().zip(0..32) {
@@ -136,7 +151,7 @@ pub(crate) fn open(cloexec: bool, nonblocking: bool) -> Result<OwnedFd, c_int> {
     let address = address().ok_or(libc::ENXIO)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(Errno::raw_os_error)?;
     loop {
-        match connect(&socket, address) {
+        match connect(&socket, &address) {
             Ok(()) => break,
             // The daemon has not accepted earlier connections.
             Err(Errno::AGAIN) if deadline.left().is_some() => drop(nanosleep(&CONNECT_EVERY)),
@@ -161,18 +176,21 @@ pub(crate) fn is_connection(fd: BorrowedFd<'_>) -> bool {
     let peer = getpeername(fd).ok().flatten().and_then(|peer| SocketAddrUnix::try_from(peer).ok());
     let Some(peer) = peer.as_ref().and_then(SocketAddrUnix::path_bytes) else { return false };
     // Compared only: a peer that is not the daemon has chosen its path, and a look there could last as long as it likes.
-    address().and_then(SocketAddrUnix::path_bytes) == Some(peer) || resolved() == Some(peer)
+    let is = |own: Option<SocketAddrUnix>| own.is_some_and(|own| own.path_bytes() == Some(peer));
+    is(address()) || is(resolved())
 }
 
-/// Returns the path of the daemon's socket without symbolic links: the daemon has bound it by this one.
-fn resolved() -> Option<&'static [u8]> {
-    static RESOLVED: Kept<Vec<u8>> = Kept::none();
-    let find = || {
-        // Kept only if it is there: the daemon may not have been up.
-        let found = std::fs::canonicalize(OsStr::from_bytes(address()?.path_bytes()?)).ok()?;
-        Some(RESOLVED.get(|| found.into_os_string().into_vec()).0)
-    };
-    RESOLVED.known().or_else(find).map(Vec::as_slice)
+/// Returns the address of the daemon's socket without symbolic links: the daemon has bound it by this one.
+fn resolved() -> Option<SocketAddrUnix> {
+    static RESOLVED: Kept<SocketAddrUnix> = Kept::none();
+    // Kept only if it is there: the daemon may not have been up.
+    RESOLVED.get(|| {
+        let socket = open_file(address()?.path_bytes()?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let (mut name, mut path) = ([0u8; 32], [MaybeUninit::uninit(); PATH_BYTES + 1]);
+        write!(&mut name[..], "/proc/self/fd/{}", socket.as_raw_fd()).ok()?;
+        let (path, left) = readlinkat_raw(CWD, CStr::from_bytes_until_nul(&name).ok()?, &mut path).ok()?;
+        (!left.is_empty()).then(|| SocketAddrUnix::new(&*path).ok())?
+    })
 }
 
 /// A file's dialogue with the daemon. Only the holder of the file's request lock uses it.

@@ -17,6 +17,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use rustix::thread::nanosleep;
 
 use crate::clock::Deadline;
+use crate::lock;
 
 /// Time that another process has for taking its answer, in seconds. One that waits takes it at once.
 const TAKE_WITHIN: i64 = 2;
@@ -85,14 +86,15 @@ impl Tags {
 /// Sends a request and returns the answer.
 ///
 /// # Errors
-/// The daemon's refusal; ENXIO if the daemon has gone, or does not answer in time.
+/// The daemon's refusal; ENXIO if the daemon has gone, or does not answer in time. EINTR: a signal handler has forked, and this is the child:
+/// the answer is for the parent.
 pub(crate) fn ask(
     socket: BorrowedFd<'_>,
     tags: &Tags,
     request: &Request,
     deadline: Deadline,
 ) -> Result<(Reply, Descriptors), c_int> {
-    let tag = tags.next();
+    let (tag, process) = (tags.next(), lock::process());
     let message = tagged(request.encode(), tag);
     loop {
         match send(socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -106,6 +108,9 @@ pub(crate) fn ask(
     let mut front = None;
     loop {
         wait(socket, PollFlags::IN, deadline)?;
+        if lock::process() != process {
+            return Err(libc::EINTR);
+        }
         let Some(message) = peek(socket)? else { continue };
         match tag_of(message.bytes()) {
             0 => return message.answer(),

@@ -111,6 +111,8 @@ struct Own {
     epoch: Cell<u64>,
     /// Thread and namespace as in a lock.
     who: Cell<u64>,
+    /// The same of the thread that has forked, in the child.
+    parent: Cell<u64>,
     met: Cell<Met>,
 }
 
@@ -129,7 +131,9 @@ static PROCESS: Process = Process { epoch: AtomicU64::new(0), namespace: AtomicU
 static EPOCHS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static OWN: Own = const { Own { epoch: Cell::new(u64::MAX), who: Cell::new(0), met: Cell::new(NONE_MET) } };
+    static OWN: Own = const {
+        Own { epoch: Cell::new(u64::MAX), who: Cell::new(0), parent: Cell::new(0), met: Cell::new(NONE_MET) }
+    };
 }
 
 /// Returns this thread as in a lock.
@@ -153,6 +157,19 @@ pub(crate) fn look_up_own() -> u64 {
         own.epoch.set(epoch);
     });
     who
+}
+
+/// Returns a number that this process has, and none of its ancestors.
+pub(crate) fn process() -> u64 {
+    own();
+    PROCESS.epoch.load(Ordering::Relaxed)
+}
+
+/// Begins the life of the child of a fork. Old kernels have left it what the parent knows about itself.
+pub(crate) fn begin_child() {
+    PROCESS.epoch.store(0, Ordering::Relaxed);
+    OWN.with(|own| own.parent.set(own.who.get()));
+    look_up_own();
 }
 
 /// Returns the process's epoch.
@@ -263,6 +280,8 @@ impl Lock {
     fn wait(&self, own: u64, patience: Patience) -> Option<bool> {
         let (mut turns, mut last, mut waited, mut before) = (0u32, 0, 0, 0);
         loop {
+            // A signal handler may have forked: this is another thread then.
+            let own = self::own() | own & !WHO;
             let holder = self.0.load(Ordering::Relaxed);
             if (holder ^ own) & WHO == 0 {
                 if !self.has_left(holder, own, patience.own) {
@@ -336,18 +355,22 @@ impl Lock {
         false
     }
 
-    /// Frees the lock in the child of a fork, where the thread that held it does not exist.
+    /// Frees the lock in the child of a fork, where other threads do not exist. If the thread that has forked works with it, a signal handler
+    /// has forked: the child's thread works with it on.
     pub(crate) fn reset(&self) {
+        let (holder, parent) = (self.0.load(Ordering::Relaxed), OWN.with(|own| own.parent.get()));
         // A free one costs the child no copy of its page.
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
+        if holder != 0 {
+            let is_own = holder & WHO == parent;
+            self.0.store(if is_own { own() | holder & !WHO } else { 0 }, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // It may have been taken from this thread.
-        let _ = self.lock.0.compare_exchange(self.holder, 0, Ordering::Release, Ordering::Relaxed);
+        // It may have been taken from this thread. In the child of a fork within the section, a lock in shared memory is the parent's.
+        let holder = own() | self.holder & !WHO;
+        let _ = self.lock.0.compare_exchange(holder, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

@@ -23,24 +23,36 @@ fn own_tables() {
 }
 
 extern "C" fn in_child() {
+    // Nothing was opened.
+    if OWNER.load(Ordering::Relaxed) == 0 {
+        return;
+    }
     own_tables();
-    crate::lock::look_up_own();
+    crate::lock::begin_child();
     file::reset_locks();
     crate::control::reset_lock();
     crate::wait::set::reset_locks();
 }
 
-/// Prepares for forks. Called before the process has its first netmap descriptor.
-fn at_first_open() {
+/// Prepares for forks.
+fn watch_forks() {
     // No lock: the child of a fork would wait for a thread that it does not have. Threads that come here at the same time all do it, and a
     // child then does the same work twice.
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if !IS_DONE.load(Ordering::Acquire) {
-        own_tables();
-        crate::lock::look_up_own();
         // SAFETY: the function lives as long as the library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         IS_DONE.store(true, Ordering::Release);
+    }
+}
+
+/// Called before the process has its first netmap descriptor, also by signal handlers.
+fn at_first_open() {
+    // Done already, but for a call by another library's constructor.
+    watch_forks();
+    if OWNER.load(Ordering::Relaxed) == 0 {
+        own_tables();
+        crate::lock::look_up_own();
     }
 }
 
@@ -68,6 +80,7 @@ pub(crate) fn recognise(fd: c_int) -> Option<Pinned> {
 /// Runs when the library is loaded.
 extern "C" fn load() {
     crate::real::look_up_all();
+    watch_forks();
     if daemon::is_relative() {
         recognise_inherited();
     }

@@ -23,13 +23,12 @@ impl Breaker {
         Self { asked: AtomicU64::new(0), taken: AtomicU64::new(0), wake }
     }
 
-    /// Requests the end. Async-signal-safe: an addition and a write.
+    /// Requests the end: [`Breaker::wake`] has to follow. Async-signal-safe.
     pub fn ask(&self) {
-        self.asked.fetch_add(1, Ordering::Release);
-        self.wake();
+        self.asked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Wakes the threads that sleep, which look again at what they wait for.
+    /// Wakes the threads that sleep in epoll, which look again at what they wait for. Async-signal-safe.
     pub fn wake(&self) {
         if let Some(wake) = &self.wake {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());

@@ -207,7 +207,7 @@ pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut pcap_t) {
     // SAFETY: the program's handle is open.
     unsafe {
         match Handle::ours(p) {
-            Some(handle) => handle.shared.breaker.ask(),
+            Some(handle) => handle.shared.break_waits(),
             None => real::pcap_breakloop(p),
         }
     }
@@ -334,7 +334,7 @@ pub unsafe extern "C-unwind" fn pcap_setnonblock(p: *mut pcap_t, nonblock: c_int
         let Some(handle) = Handle::ours(p) else { return real::pcap_setnonblock(p, nonblock, errbuf) };
         handle.shared.nonblocking.store(nonblock != 0, Ordering::Relaxed);
         // Threads that wait look again.
-        handle.shared.breaker.wake();
+        handle.shared.wake();
         0
     }
 }

@@ -50,6 +50,11 @@ pub fn watch_forks() {
     }
 }
 
+/// A waiter asks for the next turn after this time: before, a thread that sends frame after frame keeps the lock.
+const TURN_AFTER: Duration = Duration::from_millis(1);
+/// Longest sleep of a waiter that does not have the next turn: the one that has it may have jumped out of its wait.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Why a lock cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
@@ -57,7 +62,7 @@ pub enum Busy {
     Interrupted,
     /// A thread had it when this process was forked. It is never released here.
     Inherited,
-    /// Another thread has it.
+    /// Another thread has it, or has the next turn.
     Held,
 }
 
@@ -66,10 +71,12 @@ pub enum Busy {
 pub struct Lock<T> {
     /// The number of the thread that has it; 0: none.
     holder: AtomicU64,
+    /// The number of the thread that has the next turn; 0, or a number of the parent process: any thread.
+    next: AtomicU64,
     /// Threads that sleep for it.
     sleepers: AtomicU32,
-    /// Counts releases that wake a sleeper.
-    releases: AtomicU32,
+    /// Counts what wakes the sleepers.
+    wakes: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -78,38 +85,72 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        let (sleepers, releases) = (AtomicU32::new(0), AtomicU32::new(0));
-        Lock { holder: AtomicU64::new(0), sleepers, releases, value: UnsafeCell::new(value) }
+        Lock {
+            holder: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            sleepers: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
-    /// Returns the value if no thread has it.
+    /// Returns the value if no thread has it, and no other thread has the next turn.
     #[inline]
     pub fn try_lock(&self) -> Result<Guard<'_, T>, Busy> {
         let own = own_number();
-        match self.holder.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Guard(self)),
-            Err(holder) if holder == own => Err(Busy::Interrupted),
-            Err(holder) if holder < FIRST.load(Ordering::Relaxed) => Err(Busy::Inherited),
-            Err(_) => Err(Busy::Held),
-        }
+        if self.next.load(Ordering::Relaxed) == 0 { self.take(own) } else { self.take_in_turn(own) }
     }
 
-    /// Sleeps until the lock may be free, for at most `longest`. One of those that sleep is told of a release, and has to try.
-    pub fn sleep(&self, longest: Duration) {
-        // In one order with the release: either this thread sees it, or the holder sees a sleeper.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let seen = self.releases.load(Ordering::SeqCst);
-        if self.holder.load(Ordering::SeqCst) != 0 {
-            let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-            let _ = futex::wait(&self.releases, futex::Flags::PRIVATE, seen, Some(&longest));
+    #[inline]
+    fn take(&self, own: u64) -> Result<Guard<'_, T>, Busy> {
+        match self.holder.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(Guard(self)),
+            Err(holder) => Err(Self::busy(own, holder)),
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     #[cold]
-    fn wake_one(&self) {
-        self.releases.fetch_add(1, Ordering::SeqCst);
-        let _ = futex::wake(&self.releases, futex::Flags::PRIVATE, 1);
+    fn take_in_turn(&self, own: u64) -> Result<Guard<'_, T>, Busy> {
+        if self.is_turn_of_another(own) {
+            return Err(Self::busy(own, self.holder.load(Ordering::Relaxed)));
+        }
+        let guard = self.take(own)?;
+        let _ = self.next.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
+        Ok(guard)
+    }
+
+    fn busy(own: u64, holder: u64) -> Busy {
+        match holder {
+            0 => Busy::Held,
+            holder if holder == own => Busy::Interrupted,
+            holder if holder < FIRST.load(Ordering::Relaxed) => Busy::Inherited,
+            _ => Busy::Held,
+        }
+    }
+
+    fn is_turn_of_another(&self, own: u64) -> bool {
+        let next = self.next.load(Ordering::SeqCst);
+        next != own && next >= FIRST.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of wakes up to now.
+    pub fn wakes(&self) -> u32 {
+        self.wakes.load(Ordering::SeqCst)
+    }
+
+    /// Wakes all threads that sleep for the lock: they look again at what they wait for. Async-signal-safe.
+    pub fn wake(&self) {
+        // In one order with a sleeper: either this thread sees it, or it sees that the count has moved.
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _ = futex::wake(&self.wakes, futex::Flags::PRIVATE, i32::MAX as u32);
+        }
+    }
+
+    /// The number of the thread that has the next turn.
+    #[cfg(test)]
+    pub fn next_turn(&self) -> u64 {
+        self.next.load(Ordering::SeqCst)
     }
 
     /// The place of the value.
@@ -145,7 +186,61 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.0.holder.swap(0, Ordering::SeqCst);
         if self.0.sleepers.load(Ordering::SeqCst) > 0 {
-            self.0.wake_one();
+            self.0.wake();
+        }
+    }
+}
+
+/// The wait of a thread for a lock.
+#[derive(Debug)]
+pub struct Waiter<'a, T> {
+    lock: &'a Lock<T>,
+    own: u64,
+    is_first_sleep: bool,
+    /// Whose turn was next when this thread looked last.
+    other: u64,
+}
+
+impl<T> Waiter<'_, T> {
+    pub fn new(lock: &Lock<T>) -> Waiter<'_, T> {
+        Waiter { lock, own: own_number(), is_first_sleep: true, other: 0 }
+    }
+
+    /// Sleeps until the lock may be free, or until a wake after the first `wakes`, for at most `longest`. The thread then has to try.
+    pub fn sleep(&mut self, wakes: u32, longest: Duration) {
+        let most = match (self.is_first_sleep, self.has_turn()) {
+            (true, _) => TURN_AFTER,
+            (false, true) => longest,
+            (false, false) => LOOK_AGAIN,
+        };
+        let longest = longest.min(most);
+        // In one order with a release: either this thread sees it, or the holder sees a sleeper.
+        self.lock.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.lock.holder.load(Ordering::SeqCst) != 0 || self.lock.is_turn_of_another(self.own) {
+            let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+            let _ = futex::wait(&self.lock.wakes, futex::Flags::PRIVATE, wakes, Some(&longest));
+        }
+        self.lock.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.is_first_sleep = false;
+    }
+
+    /// Asks for the next turn, unless this is the first sleep. Takes it from a thread that has left the lock free since the last look.
+    fn has_turn(&mut self) -> bool {
+        let next = self.lock.next.load(Ordering::SeqCst);
+        let is_left = next == self.other && self.lock.holder.load(Ordering::SeqCst) == 0;
+        self.other = next;
+        if self.is_first_sleep || next == self.own || !is_left && self.lock.is_turn_of_another(self.own) {
+            return next == self.own;
+        }
+        self.lock.next.compare_exchange(next, self.own, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl<T> Drop for Waiter<'_, T> {
+    /// Leaves the next turn to others, if the thread has it and has not taken it.
+    fn drop(&mut self) {
+        if self.lock.next.compare_exchange(self.own, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            self.lock.wake();
         }
     }
 }
@@ -154,23 +249,90 @@ impl<T> Drop for Guard<'_, T> {
 mod tests {
     use super::*;
 
+    /// No time ends such a sleep.
+    const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+    /// Waits for the lock.
+    fn wait_for<T>(lock: &Lock<T>) -> Guard<'_, T> {
+        let mut waiter = Waiter::new(lock);
+        loop {
+            let wakes = lock.wakes();
+            match lock.try_lock() {
+                Ok(guard) => return guard,
+                Err(_) => waiter.sleep(wakes, FOR_EVER),
+            }
+        }
+    }
+
     #[test]
-    fn who_would_wait_for_itself_or_for_nobody_is_told() {
+    fn a_thread_that_takes_a_lock_over_and_over_gives_the_others_their_turns() {
+        static LOCK: Lock<u32> = Lock::new(0);
+        let mut guard = LOCK.try_lock().unwrap();
+        let threads = [(); 3].map(|()| std::thread::spawn(|| *wait_for(&LOCK) += 1));
+        while *guard < threads.len() as u32 {
+            ringway_testing::until("another thread has the next turn", || LOCK.next_turn() != 0);
+            let before = *guard;
+            drop(guard);
+            guard = wait_for(&LOCK);
+            assert!(*guard > before, "no other thread had the lock");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_its_thread_does_not_take_goes_to_the_next_thread() {
+        static LOCK: Lock<u32> = Lock::new(0);
+        // As a thread that has jumped out of its wait.
+        let mut gone = Waiter::new(&LOCK);
+        gone.own = u64::MAX;
+        gone.is_first_sleep = false;
+        assert!(gone.has_turn());
+        std::mem::forget(gone);
+        let other = std::thread::spawn(|| *wait_for(&LOCK) += 1);
+        ringway_testing::until("the other thread has had the lock", || other.is_finished());
+        // A wait that ends otherwise leaves its turn.
+        let mut ended = Waiter::new(&LOCK);
+        ended.is_first_sleep = false;
+        assert!(ended.has_turn());
+        let other = std::thread::spawn(|| LOCK.try_lock().err());
+        assert_eq!(other.join().unwrap(), Some(Busy::Held));
+        drop(ended);
+        let other = std::thread::spawn(|| LOCK.try_lock().err());
+        assert_eq!(other.join().unwrap(), None);
+    }
+
+    #[test]
+    fn who_would_wait_for_itself_is_told() {
         static LOCK: Lock<u32> = Lock::new(1);
         let other = || std::thread::spawn(|| LOCK.try_lock().map(|mut value| *value += 1)).join().unwrap();
         let guard = LOCK.try_lock().unwrap();
         assert_eq!(LOCK.try_lock().err(), Some(Busy::Interrupted));
         assert_eq!(other(), Err(Busy::Held));
         drop(guard);
-        assert_eq!(other(), Ok(()));
-        // As in the child of a fork: what was locked stays so, and other locks are as usual.
-        let guard = LOCK.try_lock().unwrap();
-        in_child();
-        assert_eq!((LOCK.try_lock().err(), other()), (Some(Busy::Inherited), Err(Busy::Inherited)));
-        let of_child = Lock::new(());
-        let _of_child = of_child.try_lock().unwrap();
-        assert_eq!(of_child.try_lock().err(), Some(Busy::Interrupted));
-        assert_eq!(*guard, 2);
+        assert_eq!((other(), *LOCK.try_lock().unwrap()), (Ok(()), 2));
+    }
+
+    #[test]
+    fn a_child_is_told_of_what_was_locked_and_has_other_locks_as_usual() {
+        static LOCK: Lock<u32> = Lock::new(1);
+        watch_forks();
+        let _guard = LOCK.try_lock().unwrap();
+        let is_as_expected = || {
+            let of_child = Lock::new(());
+            let held = of_child.try_lock();
+            let interrupted = of_child.try_lock().err();
+            (LOCK.try_lock().err(), held.is_ok(), interrupted) == (Some(Busy::Inherited), true, Some(Busy::Interrupted))
+        };
+        // SAFETY: the child allocates nothing, and ends by `_exit`.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit((!is_as_expected()).into());
+            }
+            child
+        };
+        let mut status = -1;
+        // SAFETY: the child's number, and a place for its status.
+        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
     }
 
     #[test]
@@ -179,16 +341,10 @@ mod tests {
         static LOCK: Lock<u32> = Lock::new(0);
         let count = || {
             for _ in 0..TIMES {
-                loop {
-                    if let Ok(mut value) = LOCK.try_lock() {
-                        *value += 1;
-                        // The others find it locked.
-                        std::thread::yield_now();
-                        break;
-                    }
-                    // No time ends this sleep.
-                    LOCK.sleep(Duration::from_secs(1 << 30));
-                }
+                let mut value = wait_for(&LOCK);
+                *value += 1;
+                // The others find it locked.
+                std::thread::yield_now();
             }
         };
         let threads = [(); 4].map(|()| std::thread::spawn(count));

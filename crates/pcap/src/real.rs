@@ -2,7 +2,8 @@
 #![allow(clippy::too_many_arguments)]
 
 use std::ffi::{CStr, c_void};
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, addrinfo, c_char, c_int, c_long, c_uchar, c_uint};
 
@@ -65,15 +66,44 @@ fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
 }
 
 /// The library and its functions, or why there is none.
-static LOADED: OnceLock<Result<Table, String>> = OnceLock::new();
+type Loaded = Result<Table, String>;
 
-fn table() -> Option<Table> {
-    LOADED.get_or_init(|| crate::find::open().map(Table::new)).as_ref().ok().copied()
+/// Null until libpcap is wanted. Threads may open it at the same time, and the first one's is kept. None waits for another: the child of
+/// a fork would wait for a thread that it does not have.
+static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(null_mut());
+
+fn known() -> Option<&'static Loaded> {
+    // SAFETY: published, and never freed.
+    unsafe { LOADED.load(Ordering::Acquire).as_ref() }
+}
+
+fn loaded() -> &'static Loaded {
+    known().unwrap_or_else(load)
+}
+
+#[cold]
+fn load() -> &'static Loaded {
+    let own = Box::into_raw(Box::new(crate::find::open().map(Table::new)));
+    match LOADED.compare_exchange(null_mut(), own, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: published, and never freed.
+        Ok(_) => unsafe { &*own },
+        Err(others) => {
+            // SAFETY: made above, and not published.
+            drop(unsafe { Box::from_raw(own) });
+            // SAFETY: published, and never freed.
+            unsafe { &*others }
+        }
+    }
+}
+
+#[inline]
+fn table() -> Option<&'static Table> {
+    loaded().as_ref().ok()
 }
 
 /// Writes why libpcap is missing into a program's error buffer.
 fn say(errbuf: *mut c_char) {
-    if let Some(Err(why)) = LOADED.get() {
+    if let Some(Err(why)) = known() {
         // SAFETY: the caller's buffer has the size that libpcap requires.
         unsafe { text::to_errbuf(errbuf, why) };
     }
@@ -81,8 +111,7 @@ fn say(errbuf: *mut c_char) {
 
 /// Why there is no libpcap, or `None`.
 pub fn missing() -> Option<String> {
-    table();
-    LOADED.get().and_then(|loaded| loaded.as_ref().err().cloned())
+    loaded().as_ref().err().cloned()
 }
 
 const NULL_TEXT: *const c_char = std::ptr::null();

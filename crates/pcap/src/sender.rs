@@ -6,14 +6,14 @@
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, TxRing};
 use rustix::time::Timespec;
 
 use crate::breaker::Breaker;
-use crate::lock::{Busy, Guard, Lock};
+use crate::lock::{Busy, Guard, Lock, Waiter};
 use crate::source;
 use crate::wait::Sleep;
 
@@ -21,9 +21,10 @@ use crate::wait::Sleep;
 const RING_FULL: &str = "send: the ring is full: the switch has not taken earlier frames yet";
 /// How often a non-blocking sender without room asks whether the port has ended: one system call.
 const ENDED_EVERY: u32 = 64;
-/// Longest wait of a sender for room in the ring, and for other senders that wait for it: a switch that takes no frame for so long
-/// hangs.
+/// Longest time in which the switch takes no frame while a sender waits: a switch that takes none for so long hangs.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
+const NO_ROOM: &str = "send: the switch has taken no frame for 5 s";
+const NO_END: &str = "send: another thread has been sending by this handle for 5 s";
 /// How often a sender looks for the end of another one that does not wait.
 const LOOKS: u32 = 100;
 /// Shortest and longest frame that can be sent.
@@ -43,70 +44,92 @@ pub struct Waiting<'a> {
 /// Why a frame was not sent. Refusals that a signal handler gets need no memory.
 pub type Refusal = Cow<'static, str>;
 
-/// Sends a frame. If the handle blocks, waits for other senders and for room, until a request to break.
-#[inline]
-pub fn send(sender: &Lock<Sender>, frame: &[u8], waiting: Waiting<'_>) -> Result<(), Refusal> {
-    if !FRAME.contains(&frame.len()) {
-        let text = format!("send: a frame has {} to {} bytes, not {}", FRAME.start(), FRAME.end(), frame.len());
-        return Err(text.into());
-    }
-    let mut wait = Wait::new(waiting.breaker);
-    let mut sender = match sender.try_lock() {
-        Ok(sender) => sender,
-        Err(busy) => await_sender(sender, busy, &mut wait, waiting)?,
-    };
-    if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait, waiting) }
+/// The sending side, as all threads use it.
+#[derive(Debug)]
+pub struct Sending {
+    sender: Lock<Sender>,
+    /// Counts that the switch has taken frames while a sender waited for room.
+    taken: AtomicU32,
 }
 
-/// Waits for the end of other sends.
+impl Sending {
+    pub fn new(sender: Sender) -> Sending {
+        Sending { sender: Lock::new(sender), taken: AtomicU32::new(0) }
+    }
+
+    /// Sends a frame. Waits for other senders. If the handle blocks, waits for room, too, until a request to break.
+    #[inline]
+    pub fn send(&self, frame: &[u8], waiting: Waiting<'_>) -> Result<(), Refusal> {
+        if !FRAME.contains(&frame.len()) {
+            let text = format!("send: a frame has {} to {} bytes, not {}", FRAME.start(), FRAME.end(), frame.len());
+            return Err(text.into());
+        }
+        let mut wait = Wait::new(waiting.breaker, &self.taken);
+        let mut sender = match self.sender.try_lock() {
+            Ok(sender) => sender,
+            Err(_) => await_turn(&self.sender, &mut wait)?,
+        };
+        if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait, waiting.nonblocking) }
+    }
+
+    /// Wakes the threads that wait for other senders, which look again at what they wait for. Async-signal-safe.
+    pub fn wake(&self) {
+        self.sender.wake();
+    }
+}
+
+/// Waits for the end of other sends. So does a sender that does not block: the other one does not wait for room then.
 #[cold]
-fn await_sender<'a>(
-    sender: &'a Lock<Sender>,
-    mut busy: Busy,
-    wait: &mut Wait,
-    waiting: Waiting<'_>,
-) -> Result<Guard<'a, Sender>, Refusal> {
+fn await_turn<'a, T>(sender: &'a Lock<T>, wait: &mut Wait<'_>) -> Result<Guard<'a, T>, Refusal> {
+    let mut waiter = Waiter::new(sender);
     let mut looks = 0;
     loop {
-        match busy {
-            Busy::Interrupted => return Err("send: the signal handler has interrupted a send by this handle".into()),
-            Busy::Inherited => return Err("send: the parent was sending by this handle when it forked".into()),
-            Busy::Held if looks < LOOKS => {
+        // A wake after this one ends the sleep.
+        let wakes = sender.wakes();
+        match sender.try_lock() {
+            Ok(sender) => return Ok(sender),
+            Err(Busy::Interrupted) => {
+                return Err("send: the signal handler has interrupted a send by this handle".into());
+            }
+            Err(Busy::Inherited) => return Err("send: the parent was sending by this handle when it forked".into()),
+            Err(Busy::Held) if looks < LOOKS => {
                 looks += 1;
                 std::hint::spin_loop();
             }
-            Busy::Held if waiting.nonblocking.load(Ordering::Relaxed) => return Err(RING_FULL.into()),
-            // What ends the wait of the other one ends this one.
-            Busy::Held => sender.sleep(wait.left(waiting.breaker)?),
-        }
-        match sender.try_lock() {
-            Ok(sender) => return Ok(sender),
-            Err(why) => busy = why,
+            Err(Busy::Held) => waiter.sleep(wakes, wait.left(Instant::now(), NO_END)?),
         }
     }
 }
 
 /// The wait of one send, which begins when it is first asked how long it may last.
-struct Wait {
+struct Wait<'a> {
+    breaker: &'a Breaker,
     /// Number of requests to break before the send: they do not end it.
     asked: u64,
-    deadline: Option<Instant>,
+    /// See [`Sending::taken`].
+    taken: &'a AtomicU32,
+    /// That number when the deadline was set, and the deadline.
+    limit: Option<(u32, Instant)>,
 }
 
-impl Wait {
+impl<'a> Wait<'a> {
     #[inline]
-    fn new(breaker: &Breaker) -> Wait {
-        Wait { asked: breaker.asked(), deadline: None }
+    fn new(breaker: &'a Breaker, taken: &'a AtomicU32) -> Wait<'a> {
+        Wait { breaker, asked: breaker.asked(), taken, limit: None }
     }
 
-    /// Returns how long the wait may last yet.
-    fn left(&mut self, breaker: &Breaker) -> Result<Duration, Refusal> {
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + ROOM_WITHIN);
-        let left = deadline.saturating_duration_since(Instant::now());
+    /// Returns how long the wait may last yet. It ends for the reason `over` when the switch has taken no frame for too long.
+    fn left(&mut self, now: Instant, over: &'static str) -> Result<Duration, Refusal> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let (_, deadline) = *match &mut self.limit {
+            Some(limit) if limit.0 == taken => limit,
+            limit => limit.insert((taken, now + ROOM_WITHIN)),
+        };
+        let left = deadline.saturating_duration_since(now);
         if left.is_zero() {
-            return Err(format!("send: the switch has taken no frame for {} s", ROOM_WITHIN.as_secs()).into());
+            return Err(over.into());
         }
-        if breaker.asked() != self.asked {
+        if self.breaker.asked() != self.asked {
             return Err("send: pcap_breakloop has ended the wait for room in the ring".into());
         }
         Ok(left)
@@ -140,17 +163,27 @@ impl Sender {
     }
 
     #[cold]
-    fn send_without_room(&mut self, frame: &[u8], wait: &mut Wait, waiting: Waiting<'_>) -> Result<(), Refusal> {
+    fn send_without_room(
+        &mut self,
+        frame: &[u8],
+        wait: &mut Wait<'_>,
+        nonblocking: &AtomicBool,
+    ) -> Result<(), Refusal> {
         let slots = frame.len().div_ceil(self.ring.buffer_size());
+        let mut room = self.ring.room();
         loop {
-            if waiting.nonblocking.load(Ordering::Relaxed) {
+            if nonblocking.load(Ordering::Relaxed) {
                 return Err(self.refuse());
             }
             if let Some(why) = self.port.ended() {
                 return Err(format!("send: {why}").into());
             }
-            let left = wait.left(waiting.breaker)?;
-            self.await_room(slots, left, waiting.breaker).map_err(|error| format!("send: {error}"))?;
+            let left = wait.left(Instant::now(), NO_ROOM)?;
+            self.await_room(slots, left, wait.breaker).map_err(|error| format!("send: {error}"))?;
+            let before = std::mem::replace(&mut room, self.ring.room());
+            if room != before {
+                wait.taken.fetch_add(1, Ordering::Relaxed);
+            }
             if self.push(frame) {
                 return Ok(());
             }
@@ -187,5 +220,59 @@ impl Drop for Sender {
             // Not libc's sleep, in which `pthread_cancel` would end the thread.
             let _ = rustix::thread::nanosleep(&LOOK_AGAIN);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts a send that waits for the lock, and calls `then` when it sleeps. Returns how the wait has ended.
+    fn while_a_sender_sleeps(lock: &Lock<()>, breaker: &Breaker, then: impl FnOnce()) -> Result<(), Refusal> {
+        let (taken, sleeper) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                sleeper.store(rustix::thread::gettid().as_raw_pid().cast_unsigned(), Ordering::Relaxed);
+                await_turn(lock, &mut Wait::new(breaker, &taken)).map(drop)
+            });
+            ringway_testing::until("the sender sleeps", || {
+                assert!(!sender.is_finished(), "the send has ended");
+                let has_turn = lock.next_turn() != 0;
+                let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", sleeper.load(Ordering::Relaxed)));
+                // Before its first sleep, which is short, it has no turn.
+                has_turn && stat.is_ok_and(|stat| stat.contains(") S "))
+            });
+            then();
+            sender.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_send_waits_for_the_end_of_another_ones_send_and_is_not_told_that_the_ring_is_full() {
+        let (lock, breaker) = (Lock::new(()), Breaker::new());
+        let guard = lock.try_lock().unwrap();
+        assert_eq!(while_a_sender_sleeps(&lock, &breaker, || drop(guard)), Ok(()));
+    }
+
+    #[test]
+    fn a_request_to_break_ends_the_wait_for_another_sender_that_goes_on() {
+        let (lock, breaker) = (Lock::new(()), Breaker::new());
+        let _guard = lock.try_lock().unwrap();
+        let ended = while_a_sender_sleeps(&lock, &breaker, || {
+            breaker.ask();
+            lock.wake();
+        });
+        assert_eq!(ended, Err("send: pcap_breakloop has ended the wait for room in the ring".into()));
+    }
+
+    #[test]
+    fn a_switch_that_takes_frames_slowly_ends_no_wait() {
+        let (breaker, taken, begun) = (Breaker::new(), AtomicU32::new(0), Instant::now());
+        let mut wait = Wait::new(&breaker, &taken);
+        let mut left = |seconds| wait.left(begun + Duration::from_secs(seconds), NO_ROOM);
+        assert_eq!([left(0), left(4)], [5, 1].map(|seconds| Ok(Duration::from_secs(seconds))));
+        taken.fetch_add(1, Ordering::Relaxed);
+        assert_eq!([left(4), left(8)], [5, 1].map(|seconds| Ok(Duration::from_secs(seconds))));
+        assert_eq!(left(9), Err(NO_ROOM.into()));
     }
 }

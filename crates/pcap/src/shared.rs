@@ -11,7 +11,7 @@ use ringway_client::Port;
 use crate::abi::*;
 use crate::breaker::Breaker;
 use crate::lock::{self, Lock};
-use crate::sender::{self, Sender, Waiting};
+use crate::sender::{Sender, Sending, Waiting};
 use crate::{filter, real, text};
 
 /// Whose failure a text tells. Two threads may fail at the same time.
@@ -44,7 +44,7 @@ pub struct Activated {
     pub dead: Dead,
     pub losses: Losses,
     /// Absent at a mirror.
-    sender: Option<Lock<Sender>>,
+    sending: Option<Sending>,
 }
 
 const _: () = {
@@ -100,14 +100,26 @@ impl Shared {
         self.fail(side, PCAP_ERROR_NOT_ACTIVATED, "this handle hasn't been activated yet")
     }
 
+    /// Requests the end of what waits. Async-signal-safe.
+    pub fn break_waits(&self) {
+        self.breaker.ask();
+        self.wake();
+    }
+
+    /// Wakes the threads that sleep, which look again at what they wait for.
+    pub fn wake(&self) {
+        self.breaker.wake();
+        if let Some(sending) = self.activated.get().and_then(|activated| activated.sending.as_ref()) {
+            sending.wake();
+        }
+    }
+
     /// Sends a frame.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> c_int {
         let Some(activated) = self.activated.get() else { return self.fail_not_activated(Side::Sending) };
-        let sent = match &activated.sender {
-            Some(sender) => {
-                sender::send(sender, frame, Waiting { breaker: &self.breaker, nonblocking: &self.nonblocking })
-            }
+        let sent = match &activated.sending {
+            Some(sending) => sending.send(frame, Waiting { breaker: &self.breaker, nonblocking: &self.nonblocking }),
             None => Err("send: a mirror is read-only: send from a port of your own, SWITCH:PORT".into()),
         };
         match sent {
@@ -119,7 +131,7 @@ impl Shared {
 
 impl Activated {
     pub fn new(dead: Dead, losses: Losses, sender: Option<Sender>) -> Activated {
-        Activated { dead, losses, sender: sender.map(Lock::new) }
+        Activated { dead, losses, sending: sender.map(Sending::new) }
     }
 
     /// Returns the counters.

@@ -16,7 +16,7 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLRDHUP, nfds_t, pollfd, sigset_t, timesp
 use super::mask::Mask;
 use super::set::{self, Watched};
 use super::time::Limit;
-use crate::file::{self, Identity, Pinned};
+use crate::file::{self, Identity, Pinned, State};
 use crate::real::call_real;
 use crate::sync;
 use crate::waiters::Place;
@@ -101,7 +101,8 @@ impl Sleep {
 
     /// Adds a netmap descriptor, and asks the switch for a call when one of the events becomes ready.
     pub(super) fn add_file(&mut self, file: Option<Pinned>, fd: c_int, events: c_short) {
-        let Some(file) = file else { return };
+        // One that has ended stays so: there is nothing to sleep for.
+        let Some(file) = file.filter(|file| file.state() != State::Ended) else { return };
         let is_asked = sync::ask(&file, events);
         self.is_partial |= !is_asked;
         let (number, place) = file.begin_wait();

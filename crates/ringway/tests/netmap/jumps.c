@@ -32,9 +32,27 @@
 
 typedef void handler(int, siginfo_t *, void *);
 
+/* The time that the program and the library see, if it is not 0: in nanoseconds. */
+static volatile int64_t frozen;
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    if (frozen) {
+        *time = (struct timespec){.tv_sec = frozen / 1000000000, .tv_nsec = frozen % 1000000000};
+        return 0;
+    }
+    return syscall(SYS_clock_gettime, clock, time);
+}
+
 static void catch(int number, handler *handler, int flags) {
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | flags};
     CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+static void install(struct sock_filter *filter, unsigned short length, handler *handler) {
+    struct sock_fprog program = {.len = length, .filter = filter};
+    catch(SIGSYS, handler, SA_NODEFER);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
 }
 
 /* From now on this thread's system calls of this number and with this argument raise SIGSYS instead. */
@@ -47,10 +65,18 @@ static void trap(unsigned number, int at, unsigned argument, handler *handler) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
-    catch(SIGSYS, handler, SA_NODEFER);
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    install(filter, sizeof(filter) / sizeof(filter[0]), handler);
+}
+
+/* All system calls of this number. */
+static void trap_all(unsigned number, handler *handler) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    install(filter, sizeof(filter) / sizeof(filter[0]), handler);
 }
 
 /* The library wakes the switch by eight bytes. */
@@ -245,6 +271,29 @@ static volatile struct {
 } *shared;
 static pid_t child;
 
+static void share(void) {
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK((void *)shared != MAP_FAILED);
+}
+
+static void reap(void) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Waits until a process sleeps, as one that waits for a lock does, or has synchronised. */
+static void await_sleep_or_sync(pid_t process) {
+    char path[64], text[256], state = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", process);
+    for (double end = now() + 20; state != 'S' && !shared->synced;) {
+        int fd = open(path, O_RDONLY);
+        ssize_t length = read(fd, text, sizeof(text) - 1);
+        CHECK(fd >= 0 && length > 0 && close(fd) == 0 && now() < end);
+        text[length] = 0;
+        state = strrchr(text, ')')[2];
+    }
+}
+
 /* In a synchronisation: a child, of which libc does not know, synchronises the same ring. */
 static void clones(int number, siginfo_t *info, void *context) {
     (void)number, (void)info, (void)context;
@@ -256,8 +305,7 @@ static void clones(int number, siginfo_t *info, void *context) {
         shared->synced = 1;
         _exit(result == 0 && was_released ? 0 : 1);
     }
-    for (double end = now() + 0.3; !shared->synced && now() < end;)
-        sched_yield();
+    await_sleep_or_sync(child);
     shared->released = 1;
 }
 
@@ -269,11 +317,79 @@ static void *clones_in_a_sync(void *argument) {
 
 static void raw_clone_case(void) {
     open_both();
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK((void *)shared != MAP_FAILED);
+    share();
     in_thread(clones_in_a_sync);
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    reap();
+}
+
+/* In a synchronisation: a child that goes on with it. */
+static void forks(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info, (void)context;
+    if (kicks++ > 0 || (child = fork()) == 0)
+        return;
+    for (double end = now() + 20; !shared->synced;)
+        CHECK(now() < end);
+    shared->held = (pid_t)(*tx_lock & ((1 << 22) - 1)) == gettid();
+}
+
+static void *forks_in_a_sync(void *argument) {
+    trap_kicks(forks);
+    send_until_a_kick();
+    if (child == 0) {
+        shared->synced = 1;
+        _exit(0);
+    }
+    return argument;
+}
+
+/* The child of a handler that forks in a synchronisation does not release its parent's ring. */
+static void forked_in_sync_case(void) {
+    open_both();
+    share();
+    find_locks();
+    kicks = 0;
+    in_thread(forks_in_a_sync);
+    CHECK(shared->held && *tx_lock == 0);
+    reap();
+}
+
+static void *lives(void *argument) {
+    *(volatile pid_t *)argument = gettid();
+    pause();
+    return NULL;
+}
+
+/* In the wait for a ring: the lock is free in a child that goes on, and then in its parent. */
+static void forks_waiting(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 0;
+    if (kicks++ > 0)
+        return;
+    child = fork();
+    for (double end = now() + 20; child != 0 && !shared->synced;)
+        CHECK(now() < end);
+    *tx_lock = 0;
+}
+
+/* The child of a handler that forks in a wait for a ring takes the ring in its own name, and releases it. */
+static void forked_waiting_case(void) {
+    volatile pid_t other = 0;
+    pthread_t thread;
+    open_both();
+    share();
+    find_locks();
+    CHECK(pthread_create(&thread, NULL, lives, (void *)&other) == 0);
+    while (other == 0)
+        sched_yield();
+    *tx_lock = (taken_at(here()) & ~((1ULL << 22) - 1)) | other;
+    kicks = 0;
+    trap_all(SYS_nanosleep, forks_waiting);
+    CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0 && kicks > 0 && *tx_lock == 0);
+    if (child == 0) {
+        shared->synced = 1;
+        _exit(0);
+    }
+    reap();
 }
 
 static volatile int is_held;
@@ -284,16 +400,14 @@ static void holds(int number, siginfo_t *info, void *context) {
     if (kicks++ > 0)
         return;
     shared->held = 1;
-    for (double end = now() + 0.3; !shared->synced && now() < end;)
-        sched_yield();
+    await_sleep_or_sync(getppid());
     is_held = !shared->synced;
     shared->released = 1;
 }
 
 static void raw_child_case(void) {
     open_both();
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK((void *)shared != MAP_FAILED);
+    share();
     send_frames(&a, 1, sent, 1);
     expect(&b, sent++, 1);
     child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
@@ -307,8 +421,7 @@ static void raw_child_case(void) {
         sched_yield();
     CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
     shared->synced = 1;
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    reap();
 }
 
 /* The namespace in the word of a lock: whether it is unknown, and its number. */
@@ -330,8 +443,38 @@ static void no_proc_case(void) {
         find_locks();
         _exit(namespace() >> 13 == 1 ? 0 : 1);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    reap();
+}
+
+static pid_t in_own_namespace(void) {
+    CHECK(unshare(CLONE_NEWPID) == 0);
+    return fork();
+}
+
+/* A kernel that cannot empty memory in the child of a fork: the child is in another namespace than its parent. */
+static void no_wipe_case(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 2 * 8),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+    open_both();
+    find_locks();
+    unsigned known = namespace();
+    child = in_own_namespace();
+    if (child == 0) {
+        alarm(20);
+        kicks = 0;
+        find_locks();
+        _exit(namespace() == known ? 1 : 0);
+    }
+    reap();
 }
 
 static int ctl_errno;
@@ -391,12 +534,14 @@ static void renumbered_case(void) {
     CHECK(ctl_errno == 0 && epoll_look(events) == 1 && events[0].data.u64 == 8);
 }
 
-/* While its own thread works with the set: the handler looks again and again. */
+/* While its own thread works with the set: the handler looks for almost three seconds, of which none passes. */
 static void looks(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
     struct epoll_event event;
-    for (double end = now() + 1.5; now() < end;)
+    int64_t begin = now() * 1e9;
+    for (frozen = begin; frozen < begin + 2900000000; frozen += 100000000)
         CHECK(epoll_wait(set, &event, 1, 0) == 0);
+    frozen = 0;
     RESULT((ucontext_t *)context) = 0;
 }
 
@@ -413,6 +558,79 @@ static void long_work_case(void) {
         found = epoll_look(events);
     trap(SYS_epoll_pwait, 2, ROOM, looks);
     CHECK(epoll_wait(set, events, ROOM, 0) == 1 && events[0].data.u64 == 7);
+}
+
+/* While its own thread works with the set: a child does not work with it in the handler, and goes on with it afterwards. */
+static void forks_in_set(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    struct epoll_event event;
+    RESULT((ucontext_t *)context) = 0;
+    child = fork();
+    if (child == 0)
+        CHECK(epoll_wait(set, &event, 1, 0) == 0);
+}
+
+static void handler_forks_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    send_frames(&a, 1, 0, 1);
+    drain(&a, 0);
+    for (int found = 0; found == 0;)
+        found = epoll_look(events);
+    trap(SYS_epoll_pwait, 2, ROOM, forks_in_set);
+    CHECK(epoll_wait(set, events, ROOM, 0) == 1 && events[0].data.u64 == 7);
+    wait_deep(events);
+    if (child == 0)
+        _exit(0);
+    reap();
+}
+
+/* In the wait for the daemon's answer: a child that goes on with the request before its parent. */
+static void forks_in_request(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 1;
+    if (kicks++ > 0 || (child = fork()) == 0)
+        return;
+    for (double end = now() + 20; !shared->synced;)
+        CHECK(now() < end);
+}
+
+static void forked_in_request_case(void) {
+    struct nm_port_info info = {0};
+    open_both();
+    share();
+    trap(SYS_ppoll, 1, 1, forks_in_request);
+    int error = control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    if (child == 0) {
+        shared->synced = 1;
+        _exit(error == EINTR ? 0 : 1);
+    }
+    CHECK(error == 0 && info.tx_slots > 0 && kicks > 0);
+    reap();
+}
+
+static volatile int sleeps_begun;
+
+static void interrupts(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    sleeps_begun++;
+    RESULT((ucontext_t *)context) = -EINTR;
+}
+
+/* The daemon has gone, and the set has reported it: a wait without a limit sleeps without one. */
+static void ended_case(void) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = 7};
+    alarm(20);
+    open_both();
+    set = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
+    puts("waiting");
+    fflush(stdout);
+    CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.events == EPOLLERR);
+    trap(SYS_ppoll, 2, 0, interrupts);
+    CHECK(epoll_wait(set, &event, 1, -1) == -1 && errno == EINTR && sleeps_begun == 1);
 }
 
 static volatile int is_in_set, is_forked;
@@ -452,8 +670,7 @@ static void forked_in_set_case(void) {
         CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &wanted) == 0);
         _exit(epoll_wait(set, &event, 1, 0) == 1 && event.data.u64 == 8 ? 0 : 1);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    reap();
     is_forked = 1;
     CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -758,6 +975,8 @@ static const struct test_case cases[] = {
     {"replaced", replaced_case}, {"made-in-handler", made_in_handler_case}, {"renumbered", renumbered_case},
     {"raw-child", raw_child_case}, {"no-proc", no_proc_case}, {"long-work", long_work_case}, {"forked-in-set", forked_in_set_case},
     {"closed-in-change", closed_in_change_case}, {"replaced-asleep", replaced_asleep_case},
+    {"forked-in-sync", forked_in_sync_case}, {"handler-forks", handler_forks_case}, {"no-wipe", no_wipe_case},
+    {"forked-waiting", forked_waiting_case}, {"forked-in-request", forked_in_request_case}, {"ended", ended_case},
     {"added-unknown", added_unknown_case}, {"counted-meanwhile", counted_meanwhile_case},
 };
 

@@ -2,17 +2,21 @@
 //!
 //! Each test runs one case of `jumps.c`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringway_scenes::Daemon;
 use ringway_testing::skip;
 
-use super::{CONFIG, compiled, run};
+use super::{CONFIG, compiled, daemon_is_killed_under, run};
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    compiled(&PROGRAM, "jumps")
+}
 
 fn case(name: &str) {
-    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    run(compiled(&PROGRAM, "jumps"), &Daemon::start(CONFIG), name);
+    run(program(), &Daemon::start(CONFIG), name);
 }
 
 #[test]
@@ -116,4 +120,37 @@ fn a_child_that_was_forked_while_a_thread_worked_with_a_closed_set_has_its_place
 #[test]
 fn a_descriptor_that_is_closed_while_it_is_added_to_a_set_is_ebadf() {
     case("closed-in-change");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_in_a_synchronisation_does_not_release_its_parents_ring() {
+    case("forked-in-sync");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_while_its_thread_works_with_a_set_leaves_the_set_to_that_thread() {
+    case("handler-forks");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_in_a_wait_for_a_ring_takes_it_and_releases_it() {
+    case("forked-waiting");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_in_a_request_leaves_the_answer_to_its_parent() {
+    case("forked-in-request");
+}
+
+#[test]
+fn a_child_in_another_namespace_knows_it_where_the_kernel_empties_no_memory_in_a_fork() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root for PID namespaces");
+    }
+    case("no-wipe");
+}
+
+#[test]
+fn a_wait_without_a_limit_sleeps_without_one_after_the_daemons_end_was_reported() {
+    daemon_is_killed_under(program(), "ended");
 }

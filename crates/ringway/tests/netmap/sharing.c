@@ -16,6 +16,27 @@
 #include "port.h"
 
 static volatile int stop, parked;
+static volatile int allocations;
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t number, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+
+/* The library's allocations are the program's. */
+void *malloc(size_t bytes) {
+    allocations++;
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t number, size_t bytes) {
+    allocations++;
+    return __libc_calloc(number, bytes);
+}
+
+void *realloc(void *old, size_t bytes) {
+    allocations++;
+    return __libc_realloc(old, bytes);
+}
 
 static void reap(pid_t child) {
     int status;
@@ -590,6 +611,24 @@ static void disguised_case(void) {
     CHECK(control(received, "lan0:a", REQ_PORT_INFO, &info, NULL) == ENOTTY);
 }
 
+/* A descriptor that was passed is recognised, in the first use of the library, without memory from the program's allocator: the thread may be a
+ * signal handler in malloc. */
+static void passed_quietly_case(void) {
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = allocations, received = passed(pair[1]);
+        CHECK(allocations == before);
+        struct nm_port_info info = {0};
+        CHECK(control(received, "lan0:a", REQ_PORT_INFO, &info, NULL) == 0 && info.tx_slots == 128);
+        _exit(0);
+    }
+    struct port a = port_make("lan0:a", (struct nm_register){.tx_slots = 128});
+    pass(pair[0], a.fd);
+    reap(child);
+}
+
 static const struct test_case cases[] = {
     {"threads-sync", threads_sync_case}, {"two-descriptors", two_descriptors_case}, {"two-processes", two_processes_case},
     {"dead-thread", dead_thread_case}, {"own-answers", own_answers_case}, {"left-answers", left_answers_case},
@@ -597,7 +636,7 @@ static const struct test_case cases[] = {
     {"left-call", left_call_case}, {"namespaces", namespaces_case},
     {"handler-asks", handler_asks_case}, {"fork-register", fork_register_case}, {"semaphore", semaphore_case},
     {"late-answer", late_answer_case}, {"late-list", late_list_case}, {"late-recall", late_recall_case},
-    {"disguised", disguised_case},
+    {"disguised", disguised_case}, {"passed-quietly", passed_quietly_case},
 };
 
 int main(int argc, char **argv) {

@@ -95,6 +95,16 @@ fn a_socket_that_was_passed_is_no_netmap_descriptor_for_the_link_that_its_peer_l
 }
 
 #[test]
+fn a_descriptor_that_is_passed_is_recognised_without_memory_from_the_programs_allocator() {
+    let (daemon, folder) = (Daemon::start(CONFIG), tempfile::tempdir().unwrap());
+    case(&daemon.socket("attach.sock"), "passed-quietly");
+    // The daemon has bound the socket by another path.
+    let link = folder.path().join("link.sock");
+    std::os::unix::fs::symlink(daemon.socket("attach.sock"), &link).unwrap();
+    case(&link, "passed-quietly");
+}
+
+#[test]
 fn threads_with_equal_numbers_in_two_pid_namespaces_take_turns() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root for PID namespaces");

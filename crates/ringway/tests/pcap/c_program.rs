@@ -22,7 +22,11 @@ fn probe() -> &'static Path {
         let path = dir.path().join("probe");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pcap/probe.c");
         let mut cc = Command::new("cc");
-        cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&path).arg(source).args(["-lpcap", "-lpthread"]);
+        // The program's epoll_wait is the library's, too.
+        cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"])
+            .arg(&path)
+            .arg(source)
+            .args(["-lpcap", "-lpthread"]);
         let said: Said = cc.output().unwrap().into();
         assert_eq!(said.code, Some(0), "{}", said.err);
         (dir, path)
@@ -330,6 +334,12 @@ fn senders_wait_for_each_other_and_not_for_ever() {
     let said = probe.succeed();
     daemon.signal(Signal::CONT);
     assert_eq!(said, "no sender is left\n");
+}
+
+#[test]
+fn a_sender_that_stands_still_is_waited_for_until_a_request_to_break() {
+    let daemon = Daemon::start("");
+    done(run(&daemon, &[text(probe()), "held", "lan0:p"]), "held and let go\n");
 }
 
 #[test]
