@@ -10,8 +10,8 @@ use ringway_control::config::e1000::{Cable, Model};
 use ringway_control::config::limit::Rate;
 use ringway_control::config::port::DynamicPorts;
 use ringway_control::config::{
-    Bucket, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Settings, Socket, Storm, Switch,
-    VhostUser,
+    Bucket, CallInterval, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Settings, Socket,
+    Storm, Switch, VhostUser,
 };
 use ringway_control::kinds::End;
 
@@ -155,7 +155,7 @@ fn a_front_end_is_kept_where_it_can_be() {
     let port = Port::new(name(0), Kind::VhostUser, &name(1));
     let config = |port: &Port| Config { ports: [(name(1), port.clone())].into(), ..Config::default() };
     let steps = |new: &Port| diff(&config(&port), &config(new));
-    let calls = Calls { interval: Duration::from_micros(20), above: 10_000 };
+    let calls = Calls { interval: CallInterval::Fixed(Duration::from_micros(20)), above: 10_000 };
     for new in [
         Port { weight: 2, ..port.clone() },
         Port { isolated: true, ..port.clone() },

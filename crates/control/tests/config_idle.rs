@@ -99,6 +99,8 @@ fn what_belongs_to_a_key_that_is_not_there_is_refused() {
     refused("", "call_interval = 1\ncall_above = \"10kpps\"", "key \"port.p.call_interval\": expected a duration");
     accepted("", "call_above = \"0pps\"");
     accepted("", "call_interval = \"1ms\"\ncall_above = \"10kpps\"");
+    accepted("", "call_interval = \"auto\"");
+    refused("", "call_interval = \"auto\"\ncall_above = \"10kpps\"", "there is no call_interval");
     refused(
         "",
         "trunk = []",

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ringway_control::config::e1000::{Cable, Model, Registers};
-use ringway_control::config::{Config, E1000, Host, Memory, Placement, Role, Settings, Socket, VhostUser, parse};
+use ringway_control::config::{
+    CallInterval, Config, E1000, Host, Memory, Placement, Role, Settings, Socket, VhostUser, parse,
+};
 use ringway_control::kinds::device::Device;
 use ringway_control::kinds::socket::SocketPath;
 use ringway_control::kinds::stream::Stream;
@@ -73,7 +75,10 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     let socket = Socket::new("vm2.sock", Role::Server);
     let plain = VhostUser { queues: 8, mtu: None, offload: true, socket, memory: given.clone() };
     assert_eq!(vm2.settings, Settings::VhostUser(plain));
-    assert_eq!((vm2.calls.interval, vm2.calls.above, vm2.poller), (Duration::ZERO, 0, Placement::Any));
+    assert_eq!(
+        (vm2.calls.interval, vm2.calls.above, vm2.poller),
+        (CallInterval::Fixed(Duration::ZERO), 0, Placement::Any)
+    );
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
     let socket = Socket::new("vms/3.sock", Role::Client);
     let told = VhostUser { queues: 1, mtu: Some(9000), offload: false, socket, memory: given };
@@ -89,7 +94,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     assert_eq!(E1000::new(Model::E1000).completion_delay, Duration::from_millis(2));
     let pc = &config.ports[&"pc".parse().unwrap()];
     assert_eq!(pc.settings, Settings::Stream(Stream { socket: Socket::new("pc.sock", Role::Client) }));
-    assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));
+    assert_eq!((vm3.calls.interval, vm3.calls.above), (CallInterval::Fixed(Duration::from_micros(50)), 10_000));
     assert_eq!(vm3.poller, Placement::Poller(0));
     let lan1 = &config.switches[&"lan1".parse().unwrap()];
     assert_eq!((lan1.mac_entries, lan1.mac_limit, lan1.ageing.as_secs()), (16384, 4096, 300));

@@ -25,7 +25,7 @@ fn start(idle: Idle, pollers: usize) -> (Engine, Lan) {
 }
 
 fn moderate(station: &Station, interval: Duration) {
-    station.port.set_moderation(Moderation { interval, above: None });
+    station.port.set_moderation(Moderation::Fixed { interval, above: None });
 }
 
 /// Sleeps until frames come, and returns them.
@@ -112,7 +112,7 @@ fn a_quiet_port_is_called_for_each_frame_though_a_busy_one_would_not_be() {
     let (_engine, lan) = start(Idle::Sleep, 1);
     let [from, to] = [&lan.stations[0], &lan.stations[1]];
     // Without `above`, no second call would come.
-    to.port.set_moderation(Moderation { interval: FOR_EVER, above: Some(1_000_000) });
+    to.port.set_moderation(Moderation::Fixed { interval: FOR_EVER, above: Some(1_000_000) });
     let arms = || from.arms.load(Ordering::Relaxed);
     support::wait_until("the sender's port is armed", || arms() > 0);
     for number in 0..20 {
@@ -123,6 +123,40 @@ fn a_quiet_port_is_called_for_each_frame_though_a_busy_one_would_not_be() {
         assert_eq!(to.take().len(), 1);
         // The poller reads the clock before it arms, so the next frame comes after this call.
         support::wait_until("the sender's port is armed again", || arms() > before);
+    }
+}
+
+/// A client that takes what comes, and then one that waits for each frame.
+#[test]
+fn an_interval_that_follows_the_traffic_becomes_long_and_short() {
+    let (_engine, lan) = start(Idle::Spin, 1);
+    let [from, to] = [&lan.stations[0], &lan.stations[1]];
+    to.port.set_moderation(Moderation::Auto);
+    let interval = || to.port.call_intervals()[0];
+    let mut number = 0;
+    let (began, mut single) = (Instant::now(), false);
+    // Frames as fast as they can be sent, to a client that always asks for a call.
+    while interval().is_zero() {
+        assert!(began.elapsed() < DEADLINE, "no interval was tried");
+        (0..8).for_each(|_| {
+            from.send(1, number);
+            number += 1;
+        });
+        to.ask();
+        to.take();
+    }
+    // Each frame is sent when the one before was received.
+    while !single {
+        assert!(began.elapsed() < 2 * DEADLINE, "the interval stays at {:?}", interval());
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            to.ask();
+            from.send(1, number);
+            number += 1;
+            assert!(to.is_called(DEADLINE), "no call for frame {number}");
+            to.take();
+        }
+        single = interval().is_zero();
     }
 }
 

@@ -207,6 +207,13 @@ fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
     }
     let port = daemon.port("b");
     assert_eq!((&port["call_interval"], &port["call_above"]), (&"100ms".into(), &"0pps".into()));
+    assert_eq!(port["call_intervals"], serde_json::json!({ "receive": "100ms", "send": "100ms" }));
+    // Who sleeps until each frame comes is called at once.
+    daemon.ok(&["port", "set", "b", "call_interval=auto"]);
+    until("calls are not delayed", &mut calls_are_frequent);
+    let port = daemon.port("b");
+    assert_eq!(port["call_interval"], "auto");
+    assert_eq!(port["call_intervals"], serde_json::json!({ "receive": "0s", "send": "0s" }));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub use policy::Policy;
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, Discarded, Entry, Examined,
     FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output, OutputCapabilities,
-    PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, WakeOn, Watch,
+    PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Tuner, WakeOn, Watch,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::Time;

@@ -73,8 +73,11 @@ pub struct PortStatus {
     /// Its identity besides `mac`, and the ports that it may reach.
     #[serde(default)]
     pub identity: IdentityStatus,
-    /// Least time between two calls, like `50us`; `0s`: none.
+    /// Least time between two calls, like `50us`; `0s`: none; `auto`: as the traffic needs.
     pub call_interval: String,
+    /// The least times between two calls in force.
+    #[serde(default)]
+    pub call_intervals: CallIntervals,
     /// Rate of frames up to which there is no least time between calls, like `10kpps`; `0pps`: there always is.
     pub call_above: String,
     /// The poller that serves it; null: none at present.
@@ -128,6 +131,15 @@ pub struct PortStatus {
     /// Its use of poller time beyond its budget; null: none so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow: Option<SlowStatus>,
+}
+
+/// The least times between two calls in force, like `50us`; `0s`: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallIntervals {
+    /// Between calls for frames to receive.
+    pub receive: String,
+    /// Between calls for room to send.
+    pub send: String,
 }
 
 /// The use of poller time beyond a port's budget. Causes are page faults in its memory, and frames in very many pieces.

@@ -33,7 +33,7 @@ pub use identity::Identity;
 pub use limit::{Bucket, Excess, Limit, Storm};
 pub use load::{LoadError, load, parse};
 pub use model::Config;
-pub use port::{Calls, Coalesce, Direction, Placement, Port};
+pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
 pub use scope::KeyScope;
 pub use switch::{Flood, Forwarding, Switch};
 

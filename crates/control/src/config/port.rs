@@ -1,14 +1,16 @@
 //! `[port.NAME]`: the keys of every port, together with those of its kind.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
 use super::identity::Identity;
 use super::limit::{Limit, Storm};
-use crate::keys::form::{Boolean, Choice, Form, Frames, Integer, TableOf, Time};
+use crate::keys::form::{Boolean, Choice, Form, Frames, Integer, TableOf};
 use crate::keys::mistake::alternatives;
+use crate::keys::units::show_duration;
 use crate::keys::{Class, Key, Keys, Mac, Mutability, Name, Shape, Table, Value, keys};
 use crate::kinds::{Kind, RESERVED_KINDS, Settings};
 
@@ -62,7 +64,7 @@ keys! {
     /// When a port's client is called (moderation; thesis 4.3.4).
     #[derive(Copy)]
     pub struct Calls {
-        interval as "call_interval": Duration = Duration::ZERO, Time(CALL_INTERVALS), Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none.";
+        interval as "call_interval": CallInterval = CallInterval::Fixed(Duration::ZERO), Interval, Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none; auto: as the traffic needs.";
         above as "call_above": u64 = 0, Frames(CALL_RATES), Live, "Rate of frames up to which calls have no least time between them, so that a quiet port keeps its latency.";
     }
 }
@@ -225,8 +227,8 @@ impl Port {
         self.identity.validate(&self.mac, keys);
         let wrong = |key, what, right| keys.wrong(key, keys.span_of_key(key), what, right);
         // A mistake in the interval is reported already.
-        let has_interval =
-            !self.calls.interval.is_zero() || keys.has("call_interval") && !keys.understood("call_interval");
+        let has_interval = matches!(self.calls.interval, CallInterval::Fixed(interval) if !interval.is_zero())
+            || keys.has("call_interval") && !keys.understood("call_interval");
         if keys.understood("call_above") && self.calls.above > 0 && !has_interval {
             let right = "write call_interval, or leave it out";
             wrong("call_above", "there is no call_interval that it belongs to", right);
@@ -382,6 +384,49 @@ impl Form for Mirrored {
     fn shape(&self) -> Shape {
         let text = "a list of ports of the same switch like [\"vm1\"]";
         Shape::text("[\"PORT\",...]", text).class(Class::Texts)
+    }
+}
+
+/// The least time between two calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallInterval {
+    /// This time.
+    Fixed(Duration),
+    /// What the traffic needs.
+    Auto,
+}
+
+impl fmt::Display for CallInterval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Fixed(interval) => f.write_str(&show_duration(*interval)),
+        }
+    }
+}
+
+/// The form of `call_interval`.
+#[derive(Clone, Copy, Debug)]
+struct Interval;
+
+impl Form for Interval {
+    type Value = CallInterval;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&CallInterval>) -> Option<CallInterval> {
+        match keys.entry(key)?.node.value {
+            Value::Text(ref text) if text == "auto" => Some(CallInterval::Auto),
+            _ => keys.duration(key, CALL_INTERVALS).map(CallInterval::Fixed),
+        }
+    }
+
+    fn write(&self, value: &CallInterval) -> Json {
+        value.to_string().into()
+    }
+
+    fn shape(&self) -> Shape {
+        let [low, high] = [CALL_INTERVALS.start(), CALL_INTERVALS.end()].map(|bound| show_duration(*bound));
+        Shape::text("TIME|auto", format!("a duration from {low} to {high}, like \"50us\", or \"auto\""))
+            .words(&["auto"])
     }
 }
 

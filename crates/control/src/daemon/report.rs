@@ -16,7 +16,7 @@ use super::state::{Daemon, unknown};
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
 use crate::api::switch::SwitchKeys;
-use crate::api::types::{FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
+use crate::api::types::{CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
 use crate::config::identity::{PortSet, Vlan};
 use crate::config::{Kind, Name, Port, Switch};
 use crate::inject;
@@ -224,7 +224,7 @@ fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy
         storm: limits::report_storm(port, policy.and_then(|p| p.storm.as_deref())),
         isolated: port.isolated,
         identity: identity_status(port),
-        call_interval: show_duration(port.calls.interval),
+        call_interval: port.calls.interval.to_string(),
         call_above: show_rate(port.calls.above),
         mirror: port.mirror.iter().map(ToString::to_string).collect(),
         mirror_direction: (!port.mirror.is_empty()).then(|| port.mirror_direction.as_str().to_owned()),
@@ -274,7 +274,9 @@ fn live_status(name: &Name, live: &LivePort, until: Instant) -> PortStatus {
         status.state = state.as_str().to_owned();
     }
     let slow = slow_status(&live.source.slow());
-    counted(PortStatus { poller: Some(live.poller), slow, ..status }, &live.counters())
+    let [receive, send] = live.port.call_intervals().map(show_duration);
+    let call_intervals = CallIntervals { receive, send };
+    counted(PortStatus { poller: Some(live.poller), call_intervals, slow, ..status }, &live.counters())
 }
 
 /// Returns the status of an end of a pipe: that of a process port, without keys.

@@ -1,6 +1,7 @@
 //! Calls to the guest, by interrupts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_switch::{Bell, CallReason, CallResult, Moderation};
 
@@ -24,5 +25,9 @@ impl Bell for E1000Bell {
     fn moderate(&self, moderation: Moderation) -> bool {
         self.device.moderate(moderation);
         true
+    }
+
+    fn call_interval(&self) -> Option<Duration> {
+        Some(self.device.interval())
     }
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use ringway_engine::nanoseconds;
 use ringway_memory::Quota;
-use ringway_switch::{CallResult, FrameRateMeter, Moderation};
+use ringway_switch::{CallResult, FrameRateMeter, Moderation, Totals, Tuner};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::access_counters::AccessCounters;
@@ -56,6 +56,9 @@ pub(super) struct InterruptState {
     raised_before: u64,
     moderation: Moderation,
     pace: FrameRateMeter,
+    tuner: Tuner,
+    /// The interval that `tuner` found, in nanoseconds.
+    auto_interval: u64,
     /// Number of polls for descriptors without result since the last with one.
     pub(super) idle_polls: u32,
     /// Frames sent and received, from which `pace` computes a rate.
@@ -118,6 +121,8 @@ impl Device {
             raised_before: 0,
             moderation: Moderation::default(),
             pace: FrameRateMeter::default(),
+            tuner: Tuner::default(),
+            auto_interval: 0,
             idle_polls: 0,
             frames: 0,
         };
@@ -231,7 +236,18 @@ impl Device {
     pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> CallResult {
         let polled = lists && self.is_waiting() && self.drain() == Backlog::Polled;
         let mut interrupting = self.interrupting();
-        let InterruptState { causes, scheduled, raised, moderation, pace, idle_polls, frames, .. } = &mut *interrupting;
+        let InterruptState {
+            causes,
+            scheduled,
+            raised,
+            moderation,
+            pace,
+            tuner,
+            auto_interval,
+            idle_polls,
+            frames,
+            ..
+        } = &mut *interrupting;
         if fired.is_some() && *scheduled == fired {
             *scheduled = None;
         }
@@ -239,10 +255,19 @@ impl Device {
             return CallResult::Unwanted;
         }
         let now = nanoseconds();
-        let min_interval = nanoseconds_of(moderation.interval);
-        let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, min_interval));
-        causes.set_min_interval(if applies { min_interval } else { 0 });
+        causes.set_min_interval(match moderation {
+            Moderation::Auto => *auto_interval,
+            Moderation::Fixed { interval, above } => {
+                let interval = nanoseconds_of(*interval);
+                let applies = above.is_none_or(|above| pace.is_above(above, *frames, now, interval));
+                if applies { interval } else { 0 }
+            }
+        });
         let mut raise = causes.settle(now);
+        if raise.vectors != 0 {
+            // Bytes are not known here.
+            *auto_interval = tuner.note_call(now, Totals { frames: *frames, bytes: *frames });
+        }
         if polled {
             let look = now + (FIRST_POLL << (*idle_polls).min(MOST_DOUBLINGS));
             *idle_polls += u32::from(fired.is_some());
@@ -294,7 +319,20 @@ impl Device {
 
     /// Sets the port's own interrupt moderation.
     pub(super) fn moderate(&self, moderation: Moderation) {
-        self.interrupting.lock().moderation = moderation;
+        let mut interrupting = self.interrupting.lock();
+        if interrupting.moderation != moderation {
+            (interrupting.moderation, interrupting.tuner, interrupting.auto_interval) =
+                (moderation, Tuner::default(), 0);
+        }
+    }
+
+    /// The port's own least time between two interrupts at present. The guest may have set a longer one.
+    pub(super) fn interval(&self) -> Duration {
+        let interrupting = self.interrupting.lock();
+        match interrupting.moderation {
+            Moderation::Auto => Duration::from_nanos(interrupting.auto_interval),
+            Moderation::Fixed { interval, .. } => interval,
+        }
     }
 
     /// Sets the longest delay of the interrupt for sent frames.

@@ -165,7 +165,7 @@ fn registers_are_read_soon_from_an_interrupt_to_the_driver_s_last_flush() {
 fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
     let mut nic = Nic::new(Model::E1000);
     let bell = E1000Bell { device: Arc::clone(&nic.device) };
-    let hour = Moderation { interval: Duration::from_secs(3600), above: None };
+    let hour = Moderation::Fixed { interval: Duration::from_secs(3600), above: None };
     assert!(bell.moderate(hour));
     nic.write(IMS, LSC);
     nic.write(ICS, LSC);

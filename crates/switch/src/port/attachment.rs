@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::bell::{Bell, CallResult};
 use super::counters::Counters;
@@ -219,11 +220,20 @@ impl Port {
         self.moderation.set(if by_bell { Moderation::default() } else { moderation });
     }
 
+    /// Returns the least times between two calls at present: for frames to receive, and for room to send. Zero: none.
+    #[must_use]
+    pub fn call_intervals(&self) -> [Duration; 2] {
+        [CallReason::Frames, CallReason::Room].map(|reason| {
+            let own = || Duration::from_nanos(self.moderation.interval(reason));
+            self.bell.call_interval().unwrap_or_else(own)
+        })
+    }
+
     /// Rings the bell, unless the port's calls are moderated. Returns `None` if they are moderated. The caller passes
     /// the result to [`Port::ring`].
     #[inline(always)]
     pub(crate) fn ring_at_once(&self, reason: CallReason) -> Option<CallResult> {
-        (self.moderation.interval() == 0).then(|| self.bell.ring(reason))
+        (self.moderation.interval(reason) == 0).then(|| self.bell.ring(reason))
     }
 
     /// Wakes the client if it wants a call, now or as soon as moderation allows. `asked` is the result of
@@ -232,10 +242,10 @@ impl Port {
         let Some(asked) = asked else { return self.ring_moderated(reason, time) };
         match asked {
             CallResult::Unwanted => CallOutcome::Done,
-            CallResult::Called => self.called(),
-            CallResult::Later { due, called } => self.later(due, called),
+            CallResult::Called => self.called(reason, time),
+            CallResult::Later { due, called } => self.later(due, called.then_some((reason, time))),
             CallResult::Busy => match self.moderation.gate(reason).postpone() {
-                Some(last) => self.pending(last, time.nanoseconds + RETRY_AFTER),
+                Some(last) => self.pending(reason, last, time.nanoseconds + RETRY_AFTER),
                 None => CallOutcome::Done,
             },
         }
@@ -245,11 +255,8 @@ impl Port {
         if self.is_retired() {
             return CallOutcome::Done;
         }
-        let interval = self.moderation.interval();
-        let frames = match reason {
-            CallReason::Frames => self.counters.out_frames(),
-            CallReason::Room => self.counters.in_frames(),
-        };
+        let interval = self.moderation.interval(reason);
+        let frames = self.counters.totals(reason).frames;
         let gate = self.moderation.gate(reason);
         let applies = self.moderation.applies(reason, frames, time.nanoseconds, interval);
         let interval = if applies { interval } else { 0 };
@@ -258,7 +265,7 @@ impl Port {
 
     /// Makes a pending call.
     pub(crate) fn ring_pending(&self, reason: CallReason, call: Pending, time: &Time) -> CallOutcome {
-        self.ring_pending_within(reason, call, time, self.moderation.interval())
+        self.ring_pending_within(reason, call, time, self.moderation.interval(reason))
     }
 
     /// Makes a pending call without waiting for the end of the moderation interval.
@@ -284,9 +291,9 @@ impl Port {
 
     /// Returns when a pending call is due, in nanoseconds. A call that the bell asked for ([`CallResult::Later`]) is due at
     /// once, because the bell's own time may have changed since.
-    pub(crate) fn due(&self, call: Pending) -> u64 {
+    pub(crate) fn due(&self, reason: CallReason, call: Pending) -> u64 {
         match call {
-            Pending::After(last) => due_after(last, self.moderation.interval()),
+            Pending::After(last) => due_after(last, self.moderation.interval(reason)),
             Pending::CallResult(_) => 0,
         }
     }
@@ -295,24 +302,25 @@ impl Port {
         let gate = self.moderation.gate(reason);
         match entry {
             Entry::Covered => CallOutcome::Done,
-            Entry::Pending(last) => self.pending(last, 0),
+            Entry::Pending(last) => self.pending(reason, last, 0),
             Entry::Ask => {
                 let called = match self.bell.ring(reason) {
                     CallResult::Unwanted => None,
                     // The clock is read after the call, so that two calls are never closer than the interval.
                     CallResult::Called => Some((time.read)()),
-                    CallResult::Busy => return self.pending(gate.give_up(), time.nanoseconds + RETRY_AFTER),
+                    CallResult::Busy => return self.pending(reason, gate.give_up(), time.nanoseconds + RETRY_AFTER),
                     // Only bells that moderate themselves return `CallResult::Later`, and the port does not moderate their
                     // calls.
                     CallResult::Later { due, called } => {
                         let pending = gate.leave(None, interval);
-                        return pending.map_or_else(|| self.later(due, called), |last| self.pending(last, 0));
+                        let called = called.then_some((reason, time));
+                        return pending.map_or_else(|| self.later(due, called), |last| self.pending(reason, last, 0));
                     }
                 };
                 let pending = gate.leave(called, interval);
-                match called.map_or(CallOutcome::Done, |_| self.called()) {
+                match called.map_or(CallOutcome::Done, |_| self.called(reason, time)) {
                     CallOutcome::Done => {
-                        pending.map_or(CallOutcome::Done, |last| self.pending(last, time.nanoseconds + 1))
+                        pending.map_or(CallOutcome::Done, |last| self.pending(reason, last, time.nanoseconds + 1))
                     }
                     rung => rung,
                 }
@@ -320,20 +328,21 @@ impl Port {
         }
     }
 
-    fn pending(&self, last: u64, soonest: u64) -> CallOutcome {
+    fn pending(&self, reason: CallReason, last: u64, soonest: u64) -> CallOutcome {
         let call = Pending::After(last);
-        CallOutcome::Pending { call, due: self.due(call).max(soonest) }
+        CallOutcome::Pending { call, due: self.due(reason, call).max(soonest) }
     }
 
-    fn later(&self, due: u64, called: bool) -> CallOutcome {
-        match if called { self.called() } else { CallOutcome::Done } {
+    fn later(&self, due: u64, called: Option<(CallReason, &Time)>) -> CallOutcome {
+        match called.map_or(CallOutcome::Done, |(reason, time)| self.called(reason, time)) {
             CallOutcome::Done => CallOutcome::Pending { call: Pending::CallResult(due), due },
             rung => rung,
         }
     }
 
-    fn called(&self) -> CallOutcome {
+    fn called(&self, reason: CallReason, time: &Time) -> CallOutcome {
         self.counters.add_call();
+        self.moderation.note_call(reason, time.nanoseconds, || self.counters.totals(reason));
         if self.bell.is_blocked() {
             self.fail(PortFault::CallBlocked);
             return CallOutcome::Fault;
@@ -366,7 +375,7 @@ impl Drop for Port {
 }
 
 /// Moderation that holds every call back.
-const NEVER: Moderation = Moderation { interval: std::time::Duration::MAX, above: None };
+const NEVER: Moderation = Moderation::Fixed { interval: Duration::MAX, above: None };
 
 /// The output of a port that was retired after a panic: drops all frames. Keeps the broken output unused, to be dropped
 /// with the port.

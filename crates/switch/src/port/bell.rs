@@ -1,5 +1,7 @@
 //! Waking a port's client.
 
+use std::time::Duration;
+
 use super::event::CallReason;
 use super::moderation::Moderation;
 
@@ -89,6 +91,11 @@ pub trait Bell: Send + Sync {
     fn moderate(&self, moderation: Moderation) -> bool {
         let _ = moderation;
         false
+    }
+
+    /// For a bell that moderates its calls itself: the least time between two calls at present.
+    fn call_interval(&self) -> Option<Duration> {
+        None
     }
 
     /// Returns true if a call blocked for too long. The port ends then ([`super::PortFault::CallBlocked`]), and its

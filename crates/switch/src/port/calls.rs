@@ -161,7 +161,7 @@ impl PendingCalls {
         let mut calls = std::mem::take(&mut self.calls).into_vec();
         calls.retain_mut(|Reverse(call)| {
             let Some(port) = call.port.upgrade() else { return false };
-            call.due = port.due(call.call);
+            call.due = port.due(call.reason, call.call);
             true
         });
         self.calls = calls.into();

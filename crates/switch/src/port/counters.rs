@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::event::CallReason;
+use super::tuner::Totals;
 use crate::frame::DropReason;
 use crate::single_writer::add;
 
@@ -124,6 +126,15 @@ impl Counters {
     #[must_use]
     pub fn out_frames(&self) -> u64 {
         self.output.frames.load(Ordering::Relaxed)
+    }
+
+    /// The frames and bytes in the direction of a call.
+    pub(crate) fn totals(&self, reason: CallReason) -> Totals {
+        let (frames, bytes) = match reason {
+            CallReason::Frames => (&self.output.frames, &self.output.bytes),
+            CallReason::Room => (&self.input.frames, &self.input.bytes),
+        };
+        Totals { frames: frames.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
     /// Number of bytes given to the client, and number of frames dropped because the client had no room. For the holder

@@ -98,7 +98,7 @@ fn each_frame_that_has_no_room_is_counted() {
 fn a_call_that_is_due_elsewhere_is_made_by_the_thread_that_serves_the_port() {
     let mut lan = Plan::new(2).map();
     let port = port(&lan, 1);
-    port.set_moderation(Moderation { interval: Duration::from_millis(1), above: None });
+    port.set_moderation(Moderation::Fixed { interval: Duration::from_millis(1), above: None });
     lan.sink(1, |kept| kept.calls = true);
     let at = |seconds| Time { read: || 1_000_000_000, ..Time::at_second(seconds) };
     for number in 0..2 {

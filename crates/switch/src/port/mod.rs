@@ -1,7 +1,7 @@
 //! Ports: what a client gives the switch, and what the switch gives a client.
 //!
 //! - `input`, `output`, `bell`: what a kind of port implements. `fault`: how a port ends.
-//! - `event`, `ring`, `moderation`, `calls`: when a client is woken.
+//! - `event`, `ring`, `moderation` (with `tuner`), `calls`: when a client is woken.
 //! - `counters`: what is counted.
 //! - `attachment`: one port, as all pollers see it.
 //! - `detour`: frames and calls that wait for a port in quarantine.
@@ -20,6 +20,7 @@ mod moderation;
 mod output;
 mod ring;
 mod tap;
+mod tuner;
 
 #[cfg(test)]
 mod detour_tests;
@@ -40,3 +41,4 @@ pub use input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
 pub use output::{Output, OutputCapabilities};
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};
+pub use tuner::{Totals, Tuner};

@@ -8,19 +8,34 @@
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicBool;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::event::CallReason;
+use super::tuner::{Totals, Tuner};
 
-/// A port's moderation. No interval: every call is made at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moderation {
-    /// Least time between two calls for the same [`crate::CallReason`].
-    pub interval: Duration,
-    /// Frames per second, in the call's direction, up to which calls are made at once all the same.
-    pub above: Option<u64>,
+/// A port's moderation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moderation {
+    /// One interval for both reasons. Zero: every call is made at once.
+    Fixed {
+        /// Least time between two calls for the same [`crate::CallReason`].
+        interval: Duration,
+        /// Frames per second, in the call's direction, up to which calls are made at once all the same.
+        above: Option<u64>,
+    },
+    /// The intervals follow from what calls bring, for each reason by itself.
+    Auto,
+}
+
+impl Default for Moderation {
+    /// Every call is made at once.
+    fn default() -> Moderation {
+        Moderation::Fixed { interval: Duration::ZERO, above: None }
+    }
 }
 
 /// The calls of one port for one reason: the time of the last call, and whether a call is pending.
@@ -132,32 +147,63 @@ impl CallGate {
 /// A port's settings as they can change while frames flow, and its gates.
 #[derive(Debug, Default)]
 pub(crate) struct Moderated {
-    interval: AtomicU64,
     above: AtomicU64,
-    gates: [(CallGate, FrameRateMeter); 2],
+    is_auto: AtomicBool,
+    reasons: [OfReason; 2],
+}
+
+/// What a port has for one reason.
+#[derive(Debug, Default)]
+struct OfReason {
+    interval: AtomicU64,
+    gate: CallGate,
+    meter: FrameRateMeter,
+    /// A poller that finds it locked leaves its call out: another notes one.
+    tuner: Mutex<Tuner>,
 }
 
 impl Moderated {
     pub(crate) fn set(&self, moderation: Moderation) {
-        let interval = u64::try_from(moderation.interval.as_nanos()).unwrap_or(u64::MAX);
-        self.above.store(moderation.above.unwrap_or(0), Ordering::Relaxed);
-        self.interval.store(interval, Ordering::Relaxed);
+        let (interval, above) = match moderation {
+            Moderation::Auto if self.is_auto.swap(true, Ordering::Relaxed) => return,
+            Moderation::Auto => (Duration::ZERO, None),
+            Moderation::Fixed { interval, above } => (interval, above),
+        };
+        self.is_auto.store(moderation == Moderation::Auto, Ordering::Relaxed);
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.above.store(above.unwrap_or(0), Ordering::Relaxed);
+        for reason in &self.reasons {
+            let mut tuner = reason.tuner.lock().unwrap_or_else(PoisonError::into_inner);
+            *tuner = Tuner::default();
+            reason.interval.store(interval, Ordering::Relaxed);
+        }
     }
 
     /// The interval in nanoseconds; 0: none.
     #[inline]
-    pub(crate) fn interval(&self) -> u64 {
-        self.interval.load(Ordering::Relaxed)
+    pub(crate) fn interval(&self, reason: CallReason) -> u64 {
+        self.reasons[reason as usize].interval.load(Ordering::Relaxed)
     }
 
     pub(crate) fn gate(&self, reason: CallReason) -> &CallGate {
-        &self.gates[reason as usize].0
+        &self.reasons[reason as usize].gate
     }
 
     /// Returns true if a port with this count of frames in the call's direction is fast enough to be moderated.
     pub(crate) fn applies(&self, reason: CallReason, frames: u64, now: u64, interval: u64) -> bool {
         let above = self.above.load(Ordering::Relaxed);
-        above == 0 || self.gates[reason as usize].1.is_above(above, frames, now, interval)
+        above == 0 || self.reasons[reason as usize].meter.is_above(above, frames, now, interval)
+    }
+
+    /// Notes that the client was called at about `now`; `totals` are those of the call's direction.
+    pub(crate) fn note_call(&self, reason: CallReason, now: u64, totals: impl FnOnce() -> Totals) {
+        let reason = &self.reasons[reason as usize];
+        if self.is_auto.load(Ordering::Relaxed)
+            && let Ok(mut tuner) = reason.tuner.try_lock()
+        {
+            let interval = tuner.note_call(now, totals());
+            reason.interval.store(interval, Ordering::Relaxed);
+        }
     }
 }
 

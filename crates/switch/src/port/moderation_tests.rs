@@ -70,7 +70,7 @@ impl Client {
 }
 
 fn moderate(port: &Port, interval: u64, above: Option<u64>) {
-    port.set_moderation(Moderation { interval: Duration::from_nanos(interval), above });
+    port.set_moderation(Moderation::Fixed { interval: Duration::from_nanos(interval), above });
 }
 
 #[test]

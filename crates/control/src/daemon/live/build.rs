@@ -13,7 +13,7 @@ use ringway_switch::{
 use super::port::LivePort;
 use super::switch::LiveSwitch;
 use crate::config::identity::{PortSet, Vlan};
-use crate::config::{Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
+use crate::config::{CallInterval, Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
 use crate::daemon::limits::{self, Buckets};
 
 /// Returns the source guard of a port, if it checks anything.
@@ -40,7 +40,10 @@ impl LiveSwitch {
         let switch = self.build(buckets);
         let one = |live: &LivePort| {
             let Calls { interval, above } = live.settings.calls;
-            live.port.set_moderation(Moderation { interval, above: (above > 0).then_some(above) });
+            live.port.set_moderation(match interval {
+                CallInterval::Auto => Moderation::Auto,
+                CallInterval::Fixed(interval) => Moderation::Fixed { interval, above: (above > 0).then_some(above) },
+            });
             Attached {
                 switch: Arc::clone(&switch),
                 index: live.owner.index(),
