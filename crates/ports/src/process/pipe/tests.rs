@@ -34,19 +34,26 @@ struct End {
     shared: Arc<RegionPort>,
     pipe: Arc<Pipe>,
     role: PipeRole,
+    number: u32,
     /// The other end, as of the topology of its poller.
     adopted: Option<u32>,
 }
 
 impl End {
     fn open(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>) -> End {
-        let (sides, shared) = pipe.open(role, region, 0, None).expect("an end");
-        End { sides, shared, pipe: Arc::clone(pipe), role, adopted: None }
+        End::open_by(pipe, role, region, 0)
+    }
+
+    /// Opens an end for a program with this number.
+    fn open_by(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>, process: u32) -> End {
+        let (sides, shared) = pipe.open(role, region, 0, NonZeroU32::new(process)).expect("an end");
+        let number = pipe.numbers[role as usize].load(Ordering::SeqCst);
+        End { sides, shared, pipe: Arc::clone(pipe), role, number, adopted: None }
     }
 
     /// Its poller takes over the newest topology.
     fn adopt(&mut self) {
-        let peer = Some(self.pipe.peer(self.role));
+        let peer = Some(self.pipe.peer(self.role, self.number));
         if std::mem::replace(&mut self.adopted, peer) != peer {
             assert!(self.sides.input.adopted(), "the poller visits it");
         }
@@ -127,14 +134,20 @@ impl End {
         frames.into()
     }
 
-    /// Visits the end once.
-    fn visit(&mut self, batch: usize) -> Result<Moved, PortFault> {
-        self.adopt();
+    /// Visits the end once, in the topology that its poller has.
+    fn collect(&mut self, batch: usize) -> (Result<(), PortFault>, Moved) {
         let mut batch = ringway_switch::BatchStorage::new(batch).into_batch();
-        self.sides.input.collect(&mut batch)?;
+        let result = self.sides.input.collect(&mut batch);
         drop(batch);
         self.sides.input.release();
-        Ok(self.sides.input.take_moved())
+        (result, self.sides.input.take_moved())
+    }
+
+    /// Visits the end once, in the newest topology.
+    fn visit(&mut self, batch: usize) -> Result<Moved, PortFault> {
+        self.adopt();
+        let (result, moved) = self.collect(batch);
+        result.map(|()| moved)
     }
 
     /// Serves the end as a poller does.
@@ -206,6 +219,36 @@ fn frames_wait_for_an_end_that_is_not_open_and_for_one_that_comes_again() {
             assert!(!a.pending() || a.serve().is_ok());
         }
     });
+}
+
+#[test]
+fn a_receiver_that_closes_takes_frames_of_an_earlier_sender_along_and_the_senders_own_arrive_again() {
+    let regions = [region(1), region(2), region(3)];
+    for returned in 0..4 {
+        let pipe = pipe();
+        let mut b = End::open(&pipe, PipeRole::Slave, &regions[0]);
+        for (byte, region) in [(0, &regions[1]), (2, &regions[2])] {
+            let mut earlier = End::open(&pipe, PipeRole::Master, region);
+            (byte..byte + 2).for_each(|byte| earlier.send(byte, 0));
+            earlier.serve().expect("no fault");
+            earlier.close();
+        }
+        let mut a = End::open(&pipe, PipeRole::Master, &regions[1]);
+        (4..6).for_each(|byte| a.send(byte, 0));
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), [0, 1, 2, 3, 4, 5]);
+        b.set_word(RX_CLIENT + INDEX, returned);
+        b.serve().expect("no fault");
+        b.close();
+        let mut b = End::open(&pipe, PipeRole::Slave, &regions[0]);
+        a.serve().expect("no fault");
+        assert_eq!(b.received(true), [4, 5], "{returned} were returned");
+        b.serve().expect("no fault");
+        // Each of the sender's slots is free again.
+        (0..15).for_each(|byte| a.send(byte, 0));
+        a.serve().expect("no fault");
+        assert_eq!(b.received(true), (0..15).collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -516,11 +559,7 @@ fn an_end_gets_no_frames_by_a_topology_without_it_and_its_clients_are_called_by_
         for round in 0..3 {
             let b = End::open(&pipe, PipeRole::Slave, second);
             assert!(!a.sides.input.pending(), "its poller has another topology");
-            let mut batch = ringway_switch::BatchStorage::new(4).into_batch();
-            a.sides.input.collect(&mut batch).expect("no fault");
-            drop(batch);
-            a.sides.input.release();
-            assert_eq!(a.sides.input.take_moved(), Moved::default());
+            assert_eq!(a.collect(4), (Ok(()), Moved::default()));
             assert!(b.received(false).is_empty(), "round {round}");
             let moved = a.visit(4).expect("no fault");
             assert!(moved.frames == 1 && moved.calls_again, "{moved:?}");
@@ -528,6 +567,58 @@ fn an_end_gets_no_frames_by_a_topology_without_it_and_its_clients_are_called_by_
             assert!(!a.visit(4).expect("no fault").calls_again, "once");
             b.close();
         }
+    });
+}
+
+#[test]
+fn the_input_of_an_end_that_has_left_moves_nothing_for_the_next_one() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let [mut old, b] =
+            [(PipeRole::Master, first), (PipeRole::Slave, second)].map(|(role, region)| End::open(&pipe, role, region));
+        old.serve().expect("no fault");
+        close(&pipe, PipeRole::Master);
+        let mut a = End::open(&pipe, PipeRole::Master, first);
+        a.send(1, 0);
+        // The topology of the poller still has the old end.
+        // Its client has still returned and published something.
+        old.set_word(RX_CLIENT + INDEX, 1);
+        old.set_word(TX_CLIENT + INDEX, 1);
+        assert!(!old.sides.input.pending(), "there is nothing to do for it");
+        assert_eq!(old.collect(4), (Ok(()), Moved::default()));
+        assert!(b.received(false).is_empty());
+        a.serve().expect("no fault");
+        assert_eq!(b.received(false), [1]);
+        a.set_word(TX_CLIENT + INDEX, SLOTS);
+        assert_eq!(old.collect(4), (Ok(()), Moved::default()), "the fault is the new one's");
+        assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(SLOTS)));
+    });
+}
+
+#[test]
+fn a_visit_that_ends_in_a_fault_says_what_it_has_moved() {
+    let wish = Wish { tx_rings: 2, rx_rings: 2, tx_slots: SLOTS, rx_slots: SLOTS, ..Wish::default() };
+    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
+    both(&regions, |first, second| {
+        let mut moves = Vec::new();
+        for bad in [0, 1] {
+            let pipe = Pipe::new(PipeRole::Master, &wish);
+            let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+            a.visit(256).expect("no fault");
+            b.fill(0, 1, 1);
+            b.fill(1, 1, 1);
+            b.visit(256).expect("no fault");
+            a.words(0, |words| words[RX_CLIENT + INDEX].store(3, Ordering::SeqCst));
+            a.fill(1 - bad, 1, 1);
+            a.words(bad, |words| words[TX_CLIENT + INDEX].store(SLOTS, Ordering::SeqCst));
+            let (result, moved) = a.collect(256);
+            assert_eq!(result, Err(PortFault::TxHeadOutOfRange(SLOTS)));
+            let came = b.words(1 - bad, |words| words[RX_SWITCH + INDEX].load(Ordering::SeqCst)).into();
+            assert_eq!((moved.frames, moved.bytes, moved.returned), (came, came, 3));
+            moves.push(came);
+        }
+        moves.sort_unstable();
+        assert_eq!(moves, [0, 15], "one visit begins with the ring without the fault");
     });
 }
 
@@ -571,6 +662,22 @@ fn a_step_counts_against_the_processes_of_both_ends_that_there_are() {
     assert_eq!(leaving.step(), Some([process(5), process(7)]));
     drop(held);
     while leaving.step().is_some() {}
+}
+
+#[test]
+fn a_step_works_only_under_the_processes_that_it_counts_against() {
+    let regions = [region(1), region(2)];
+    let pipe = pipe();
+    let process = NonZeroU32::new;
+    let a = End::open_by(&pipe, PipeRole::Master, &regions[0], 5);
+    a.send(1, 0);
+    let mut leaving = pipe.begin_close(PipeRole::Master);
+    // Another program opens the other end after the step has got a thread.
+    let b = End::open_by(&pipe, PipeRole::Slave, &regions[1], 7);
+    assert_eq!(leaving.step(), Some([process(5), process(7)]));
+    assert!(b.received(false).is_empty(), "the step was counted against process 5 only");
+    assert_eq!(leaving.step(), None);
+    assert_eq!(b.received(false), [1]);
 }
 
 #[test]
