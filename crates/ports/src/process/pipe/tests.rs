@@ -589,9 +589,9 @@ fn the_input_of_an_end_that_has_left_moves_nothing_for_the_next_one() {
         assert!(b.received(false).is_empty());
         a.serve().expect("no fault");
         assert_eq!(b.received(false), [1]);
-        a.set_word(TX_CLIENT + INDEX, SLOTS);
+        a.set_word(RX_CLIENT + INDEX, 9);
         assert_eq!(old.collect(4), (Ok(()), Moved::default()), "the fault is the new one's");
-        assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(SLOTS)));
+        assert_eq!(a.serve(), Err(PortFault::RxHeadOutOfRange(9)));
     });
 }
 
