@@ -252,6 +252,33 @@ fn a_receiver_that_closes_takes_frames_of_an_earlier_sender_along_and_the_sender
 }
 
 #[test]
+fn a_frame_that_a_closed_receiver_had_begun_to_return_does_not_arrive_in_part() {
+    both(&[region(1), region(2)], |first, second| {
+        for returned in 0..5 {
+            let pipe = pipe();
+            let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+            (0..2).for_each(|byte| a.send(byte, NS_MOREFRAG));
+            (2..4).for_each(|byte| a.send(byte, 0));
+            a.serve().expect("no fault");
+            b.set_word(RX_CLIENT + INDEX, returned);
+            b.close();
+            let mut b = End::open(&pipe, PipeRole::Slave, second);
+            a.serve().expect("no fault");
+            let whole: &[u8] = match returned {
+                0 => &[0, 1, 2, 3],
+                4 => &[],
+                _ => &[3],
+            };
+            assert_eq!(b.received(true), whole, "{returned} slots were returned");
+            b.serve().expect("no fault");
+            (0..15).for_each(|byte| a.send(byte, 0));
+            a.serve().expect("no fault");
+            assert_eq!(b.received(true), (0..15).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
 fn a_frame_of_several_slots_is_published_whole() {
     both(&[region(1), region(2)], |first, second| {
         let pipe = pipe();
@@ -281,6 +308,19 @@ fn a_frame_of_more_than_64_slots_is_a_fault_and_those_before_it_arrive() {
         (1..66).for_each(|number| a.send(number, NS_MOREFRAG));
         assert_eq!(a.serve(), Err(PortFault::EndlessFrame));
         assert_eq!(b.received(false), [0]);
+    });
+}
+
+#[test]
+fn a_frame_that_fills_a_small_ring_and_has_no_end_is_a_fault() {
+    both(&[region(1), region(2)], |first, second| {
+        let pipe = pipe();
+        let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
+        (0..14).for_each(|byte| a.send(byte, NS_MOREFRAG));
+        a.serve().expect("a slot is free");
+        a.send(14, NS_MOREFRAG);
+        assert_eq!(a.serve(), Err(PortFault::EndlessFrame));
+        assert!(b.received(false).is_empty());
     });
 }
 
