@@ -1,8 +1,10 @@
 //! Two programs and their pipe.
 //!
-//! - `moving`: visits of pollers. `closing`: ends that are closed, in steps. `order`: ends that are opened and closed in any order.
+//! - `moving`: visits of pollers. `closing`: ends that are closed, in steps.
+//! - `order`: ends that are opened and closed in any order. `hostile`: a program that writes anything into its memory.
 
 mod closing;
+mod hostile;
 mod moving;
 mod order;
 

@@ -152,7 +152,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn whichever_ends_come_and_go_each_frame_arrives_once_in_order_and_every_buffer_goes_back(steps in steps()) {
