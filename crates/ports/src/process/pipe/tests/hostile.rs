@@ -38,6 +38,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..100)
 }
 
+/// Returns the number of slots that an end has in the ring of these two lines of its doorbell.
+fn slots(end: &End, client: usize, switch: usize) -> u32 {
+    let [head, tail] = [client, switch].map(|line| end.word(line + INDEX));
+    assert!(head < SLOTS && tail < SLOTS);
+    (tail + SLOTS - head) % SLOTS
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
@@ -58,23 +65,19 @@ proptest! {
                     hostile.set_slot(if is_tx { layout.tx_ring(0) } else { layout.rx_ring(0) }, at, slot);
                 }
                 Step::ServeHostile => {
+                    let before = slots(&honest, RX_CLIENT, RX_SWITCH);
                     // The program may publish as fast as it is served.
                     if (0..4).any(|_| hostile.visit(256).is_err()) {
                         hostile.close();
                         hostile = open_hostile();
                     }
+                    prop_assert!(before <= slots(&honest, RX_CLIENT, RX_SWITCH), "what has come stays");
                 }
                 Step::Honest => {
-                    let slots = [(TX_CLIENT, TX_SWITCH), (RX_CLIENT, RX_SWITCH)].map(|(from, to)| {
-                        let [from, to] = [from, to].map(|line| honest.word(line + INDEX));
-                        prop_assert!(from < SLOTS && to < SLOTS);
-                        Ok((to + SLOTS - from) % SLOTS)
-                    });
-                    let [free, received] = slots;
-                    if free? > 0 {
+                    if slots(&honest, TX_CLIENT, TX_SWITCH) > 0 {
                         honest.send(1, 0);
                     }
-                    for at in 0..received? {
+                    for at in 0..slots(&honest, RX_CLIENT, RX_SWITCH) {
                         let slot = honest.slot(honest.layout().rx_ring(0), (honest.word(RX_CLIENT + INDEX) + at) % SLOTS);
                         prop_assert!(slot.buffer > 1 && u32::from(slot.len) <= honest.layout().shape.buffer_size);
                     }
@@ -91,12 +94,11 @@ proptest! {
         hostile.close();
         let mut other = open_hostile();
         other.serve().expect("no fault");
-        let free_slots = |end: &End| (end.word(TX_SWITCH + INDEX) + SLOTS - end.word(TX_CLIENT + INDEX)) % SLOTS;
         other.set_word(RX_CLIENT + INDEX, other.word(RX_SWITCH + INDEX));
         honest.serve().expect("no fault");
         other.set_word(RX_CLIENT + INDEX, other.word(RX_SWITCH + INDEX));
         other.serve().expect("no fault");
-        prop_assert_eq!(free_slots(&honest), SLOTS - 1);
+        prop_assert_eq!(slots(&honest, TX_CLIENT, TX_SWITCH), SLOTS - 1);
         other.close();
         honest.close();
         prop_assert_eq!(regions[1].free_buffers(), free);
