@@ -226,25 +226,13 @@ impl Lane {
         }
     }
 
-    /// Returns how many of the received slots, the first ones, belong to a frame that the receiver has begun to return. The slots are the
-    /// receiver's own: what it writes there decides on frames that it could return as well.
-    fn begun(self, to: &Ring) -> u32 {
-        let memory = to.memory();
-        let is_inside = |slot: u32| Slot::from_word(memory.word(slot).load(Ordering::Relaxed)).more();
-        let (mut last, mut count) = (self.tail(to.slots), 0);
-        while count < self.received(to).min(MAX_SLOTS_PER_FRAME as u32) && is_inside(last) {
-            (last, count) = (to.after(last, 1), count + 1);
-        }
-        count
-    }
-
     /// The receiver goes: the frames that it has not returned are the sender's next ones again, except those of earlier senders, which
-    /// go with the receiver's memory, and the rest of a frame that it has begun to return.
+    /// go with the receiver's memory.
     pub(super) fn take_back(&mut self, to: &Ring, from: Option<(&Ring, Transfer)>) {
         if let Some((from, Transfer::Swap)) = from {
             copy_slots(to, from, self.returned, self.received(to));
         }
-        self.return_slots(self.earlier.max(self.begun(to)), to, from);
+        self.return_slots(self.earlier, to, from);
         self.next = self.returned;
     }
 

@@ -87,33 +87,6 @@ fn a_receiver_that_closes_takes_frames_of_an_earlier_sender_along_and_the_sender
 }
 
 #[test]
-fn a_frame_that_a_closed_receiver_had_begun_to_return_does_not_arrive_in_part() {
-    both(&[region(1), region(2)], |first, second| {
-        for returned in 0..5 {
-            let pipe = pipe();
-            let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-            (0..2).for_each(|byte| a.send(byte, NS_MOREFRAG));
-            (2..4).for_each(|byte| a.send(byte, 0));
-            a.serve().expect("no fault");
-            b.set_word(RX_CLIENT + INDEX, returned);
-            b.close();
-            let mut b = End::open(&pipe, PipeRole::Slave, second);
-            a.serve().expect("no fault");
-            let whole: &[u8] = match returned {
-                0 => &[0, 1, 2, 3],
-                4 => &[],
-                _ => &[3],
-            };
-            assert_eq!(b.received(true), whole, "{returned} slots were returned");
-            b.serve().expect("no fault");
-            (0..15).for_each(|byte| a.send(byte, 0));
-            a.serve().expect("no fault");
-            assert_eq!(b.received(true), (0..15).collect::<Vec<_>>());
-        }
-    });
-}
-
-#[test]
 fn a_frame_of_several_slots_is_published_whole() {
     both(&[region(1), region(2)], |first, second| {
         let pipe = pipe();

@@ -42,7 +42,6 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     byte: u8,
-    more: bool,
     /// A program before has sent it, and the sender has another buffer in its place.
     earlier: bool,
 }
@@ -55,13 +54,11 @@ struct Direction {
     moved: usize,
     /// How many of these the receiver has returned. Its poller has not seen that yet.
     returned: usize,
-    /// The slot that was given back last is not the last one of its frame.
-    is_inside: bool,
 }
 
 impl Direction {
     fn pop(&mut self) {
-        self.is_inside = self.slots.pop_front().is_some_and(|slot| slot.more);
+        self.slots.pop_front();
         self.moved -= 1;
     }
 
@@ -73,10 +70,10 @@ impl Direction {
     /// The receiver closes. `has_sender`: the sender is open.
     fn take_back(&mut self, has_sender: bool) {
         self.give_back();
-        while self.moved > 0 && (self.is_inside || self.slots[0].earlier) {
+        while self.moved > 0 && self.slots[0].earlier {
             self.pop();
         }
-        (self.moved, self.is_inside) = (0, false);
+        self.moved = 0;
         if !has_sender {
             self.slots.clear();
         }
@@ -116,7 +113,7 @@ impl Pair {
                     for left in (0..slots).rev() {
                         self.byte = self.byte.wrapping_add(1);
                         end.send(self.byte, if left > 0 { NS_MOREFRAG } else { 0 });
-                        self.sent[at].slots.push_back(Sent { byte: self.byte, more: left > 0, earlier: false });
+                        self.sent[at].slots.push_back(Sent { byte: self.byte, earlier: false });
                     }
                 }
             }
