@@ -32,16 +32,18 @@ const MOST_OF_ALL: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What clients have sent. They decide how long closing it lasts.
-static OF_CLIENTS: Queue = Queue::new(16, 2);
+static OF_CLIENTS: Queue = Queue::new(16, 2, || true);
 /// The switch's own files. They do not wait for those of clients: otherwise one client could keep all of them open.
-static OWN: Queue = Queue::new(1, 1);
+static OWN: Queue = Queue::new(1, 1, || true);
 
 /// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
-static PIPES: Queue = Queue::new(8, 2);
+static PIPES: Queue = Queue::new(8, 2, prepare_calls);
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
+/// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
+const MOST_PIPES_OF_CLOSERS: usize = 256;
 /// Most ends of pipes of all processes whose close has not ended while anyone may still open others.
-const MOST_PIPES_OF_ALL: usize = 256;
+const MOST_PIPES_OF_ALL: usize = 512;
 
 /// One step of a close. Returns the processes that the next one counts against, or none after the last one.
 type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
@@ -90,6 +92,8 @@ struct Queue {
     most_threads: usize,
     /// Most threads whose closes count against one process.
     most_of_process: usize,
+    /// Prepares a thread. A thread for which this returns false ends.
+    prepare: fn() -> bool,
     state: Mutex<State>,
     /// Wakes the thread that stays.
     more: Condvar,
@@ -107,17 +111,19 @@ struct State {
 }
 
 impl State {
-    /// Returns the oldest close that may begin.
+    /// Returns the close that begins next: the oldest one of a process that has no thread, or else of one that may have another.
     fn next(&self, most_of_process: usize) -> Option<usize> {
         let busy = |process| self.busy.iter().filter(|parties| parties.contains(process)).count();
-        self.waiting.iter().position(|(parties, _)| parties.iter().all(|process| busy(process) < most_of_process))
+        let of_closes = self.waiting.iter().map(|(parties, _)| parties.iter().map(busy).max().unwrap_or(0));
+        let allowed = of_closes.enumerate().filter(|&(_, busy)| busy < most_of_process);
+        allowed.min_by_key(|&(_, busy)| busy).map(|(place, _)| place)
     }
 }
 
 impl Queue {
-    const fn new(most_threads: usize, most_of_process: usize) -> Self {
+    const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
         let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, is_idle: false };
-        Self { most_threads, most_of_process, state: Mutex::new(state), more: Condvar::new() }
+        Self { most_threads, most_of_process, prepare, state: Mutex::new(state), more: Condvar::new() }
     }
 
     fn push(&'static self, parties: Parties, what: Closing) {
@@ -136,7 +142,13 @@ impl Queue {
             state.is_idle = false;
             self.more.notify_one();
         } else if state.threads < self.most_threads {
-            let _ = self.spawn(state, move || self.run(false));
+            let _ = self.spawn(state, move || {
+                if (self.prepare)() {
+                    self.run(false);
+                } else {
+                    self.state.lock().threads -= 1;
+                }
+            });
         }
     }
 
@@ -157,9 +169,9 @@ impl Queue {
         }
         let (say, hear) = sync_channel(1);
         self.spawn(&mut state, move || {
-            let can_call = prepare_calls();
-            let _ = say.send(can_call);
-            if can_call {
+            let is_prepared = (self.prepare)();
+            let _ = say.send(is_prepared);
+            if is_prepared {
                 self.run(true);
             }
         })?;
@@ -211,6 +223,20 @@ impl Queue {
         let all = state.waiting.iter().map(|(parties, _)| parties).chain(&state.busy);
         (all.filter(|parties| parties[0] == process).count(), state.waiting.len() + state.busy.len())
     }
+
+    /// See [`check_unclosed_pipes`].
+    fn check_ends(&self, process: Process) -> Result<(), String> {
+        let text = "of pipes whose last frames are still moved: try again";
+        let (own, all) = self.count(process);
+        let most = if own > 0 { MOST_PIPES_OF_CLOSERS } else { MOST_PIPES_OF_ALL };
+        if own >= MOST_PIPES_OF_PROCESS {
+            Err(format!("the program has closed {own} ends {text}"))
+        } else if all >= most {
+            Err(format!("programs have closed {all} ends {text}"))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Closes files that a process has sent on a separate thread that serves no port.
@@ -254,12 +280,7 @@ pub fn unclosed_pipes() -> usize {
 /// # Errors
 /// Too many have not left. The text is for the process.
 pub fn check_unclosed_pipes(process: Process) -> Result<(), String> {
-    let text = "of pipes whose last frames are still moved: try again";
-    match PIPES.count(process) {
-        (own, _) if own >= MOST_PIPES_OF_PROCESS => Err(format!("the program has closed {own} ends {text}")),
-        (_, all) if all >= MOST_PIPES_OF_ALL => Err(format!("programs have closed {all} ends {text}")),
-        _ => Ok(()),
-    }
+    PIPES.check_ends(process)
 }
 
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to
@@ -288,7 +309,7 @@ pub(crate) fn check_unclosed(process: Process) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -300,7 +321,7 @@ mod tests {
 
     /// A queue of a test.
     fn queue(most_threads: usize, most_of_process: usize) -> &'static Queue {
-        Box::leak(Box::new(Queue::new(most_threads, most_of_process)))
+        Box::leak(Box::new(Queue::new(most_threads, most_of_process, || true)))
     }
 
     /// A pipe that reads the end when its other end is closed.
@@ -353,6 +374,16 @@ mod tests {
         drop(peers);
         until_idle(queue);
         assert_eq!(queue.count(process(1)), (0, 0));
+    }
+
+    #[test]
+    fn the_close_of_a_process_that_has_no_thread_comes_before_older_ones_of_a_process_that_has_one() {
+        let alone = |number| [NonZeroU32::new(number); 2];
+        let queue = queue(2, 2);
+        let mut state = queue.state.lock();
+        state.busy.push(alone(1));
+        state.waiting.extend([1, 1, 2, 3].map(|number| (alone(number), Closing::Files(Vec::new()))));
+        assert_eq!(state.next(2), Some(2));
     }
 
     #[test]
@@ -436,29 +467,39 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_closed_64_ends_opens_no_more_and_with_256_of_all_nobody_does() {
+    fn a_process_that_has_closed_64_ends_opens_no_more_with_256_of_all_none_that_has_one_and_with_512_nobody() {
+        let queue = queue(8, 2);
         let ends = Arc::new(AtomicBool::new(false));
-        let process = |number: u32| NonZeroU32::new(u32::MAX - 10 - number);
+        let process = |number: u32| NonZeroU32::new(number + 1);
         let close = |number| {
             let (parties, ends) = ([process(number); 2], Arc::clone(&ends));
-            close_in_steps(parties, move || {
+            let step = move || {
                 pause_step();
                 (!ends.load(Ordering::SeqCst)).then_some(parties)
-            });
+            };
+            queue.push(parties, Closing::Steps(Box::new(step)));
         };
         for number in 0..3 {
             for _ in 0..MOST_PIPES_OF_PROCESS {
-                assert_eq!(check_unclosed_pipes(process(number)), Ok(()));
+                assert_eq!(queue.check_ends(process(number)), Ok(()));
                 close(number);
             }
-            let refused = check_unclosed_pipes(process(number)).expect_err("too many");
+            let refused = queue.check_ends(process(number)).expect_err("too many");
             assert!(refused.starts_with("the program has closed 64 ends of pipes"), "{refused}");
         }
-        (0..MOST_PIPES_OF_PROCESS).for_each(|_| close(3));
-        let refused = check_unclosed_pipes(process(4)).expect_err("too many of all");
+        (0..MOST_PIPES_OF_PROCESS - 1).for_each(|_| close(3));
+        assert_eq!(queue.check_ends(process(3)), Ok(()));
+        close(4);
+        for number in [3, 4] {
+            let refused = queue.check_ends(process(number)).expect_err("many of all, and some of its own");
+            assert!(refused.starts_with("programs have closed"), "{refused}");
+        }
+        assert_eq!(queue.check_ends(process(5)), Ok(()), "the closes of others concern nobody else");
+        (5..9).for_each(|number| (0..MOST_PIPES_OF_PROCESS).for_each(|_| close(number)));
+        let refused = queue.check_ends(process(9)).expect_err("too many of all");
         assert!(refused.starts_with("programs have closed"), "{refused}");
         ends.store(true, Ordering::SeqCst);
-        until("all may open ends again", || (0..5).all(|number| check_unclosed_pipes(process(number)).is_ok()));
+        until("all may open ends again", || (0..10).all(|number| queue.check_ends(process(number)).is_ok()));
     }
 
     #[test]
@@ -486,6 +527,25 @@ mod tests {
             queue.push([None; 2], Closing::Files(vec![write]));
             until("it closes what comes", || is_closed(&read));
         }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_prepared_leaves_its_closes_to_the_one_that_stays() {
+        static PREPARED: AtomicUsize = AtomicUsize::new(0);
+        let queue: &Queue = Box::leak(Box::new(Queue::new(2, 1, || PREPARED.fetch_add(1, Ordering::SeqCst) == 0)));
+        queue.keep_thread().expect("a thread");
+        until("the thread waits for closes", || queue.state.lock().is_idle);
+        let (first, first_peer) = lingering();
+        queue.push([NonZeroU32::new(1); 2], Closing::Files(vec![first]));
+        until("the first close lasts", || queue.state.lock().busy.len() == 1);
+        let (read, write) = pipe();
+        queue.push([NonZeroU32::new(2); 2], Closing::Files(vec![write]));
+        until("another thread has come and gone", || {
+            PREPARED.load(Ordering::SeqCst) == 2 && queue.state.lock().threads == 1
+        });
+        assert!(!is_closed(&read), "that thread must not close it");
+        drop(first_peer);
+        until("the thread that stays closes it", || is_closed(&read));
     }
 
     #[test]

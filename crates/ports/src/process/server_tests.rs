@@ -14,8 +14,9 @@ use rustix::net::{
 };
 
 use super::external::ExternalMemory;
-use super::region::Registration;
+use super::region::{Region, RegionPort, Registration};
 use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP};
+use crate::PortIo;
 use crate::front_end::Process;
 
 /// Refuses all requests.
@@ -109,6 +110,35 @@ impl Host for NotYet {
     fn detach(&mut self, _: ClientId) {}
 }
 
+/// Returns the next answer to a client of the netmap dialogue.
+fn next(client: &OwnedFd) -> netmap::Reply {
+    let mut message = [0; 4096];
+    let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
+    netmap::Reply::decode(&message[..len]).unwrap()
+}
+
+fn open_netmap(path: &std::path::Path) -> OwnedFd {
+    let client = client(path);
+    say(&client, &netmap::Request::Open(Family([1; 16])).encode());
+    assert_eq!(next(&client), netmap::Reply::Done);
+    client
+}
+
+/// A registration of all rings.
+fn register(extra_buffers: u32) -> Register {
+    Register {
+        name: "lan0:a".parse().unwrap(),
+        tx: Rings::All,
+        rx: Rings::All,
+        exclusive: false,
+        wish: Wish::default(),
+        extra_buffers,
+        region: 0,
+        monitor: netmap::Monitor::default(),
+        polling: netmap::Polling::default(),
+    }
+}
+
 #[test]
 fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_served_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,40 +146,76 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
     let tries = Arc::new(AtomicU32::new(0));
     let host = NotYet { has_asked: false, tries: Arc::clone(&tries) };
     let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
-    let next = |client: &OwnedFd| {
-        let mut message = [0; 4096];
-        let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
-        netmap::Reply::decode(&message[..len]).unwrap()
-    };
-    let open = || {
-        let client = client(&path);
-        say(&client, &netmap::Request::Open(Family([1; 16])).encode());
-        assert_eq!(next(&client), netmap::Reply::Done);
-        client
-    };
-    let (waits, other) = (open(), open());
-    let name: PortName = "lan0:a".parse().unwrap();
-    let register = Register {
-        name: name.clone(),
-        tx: Rings::All,
-        rx: Rings::All,
-        exclusive: false,
-        wish: Wish::default(),
-        extra_buffers: 0,
-        region: 0,
-        monitor: netmap::Monitor::default(),
-        polling: netmap::Polling::default(),
-    };
+    let (waits, other) = (open_netmap(&path), open_netmap(&path));
+    let register = register(0);
     say(&waits, &netmap::Request::Register(register.clone()).encode());
     // The next request waits for the answer to the first one.
-    say(&waits, &netmap::Request::Register(register).encode());
+    say(&waits, &netmap::Request::Register(register.clone()).encode());
     ringway_testing::until("it was refused for the moment", || tries.load(Ordering::SeqCst) > 0);
-    say(&other, &netmap::Request::Info(name, Wish::default()).encode());
+    say(&other, &netmap::Request::Info(register.name.clone(), Wish::default()).encode());
     let text = |reply| match reply {
         netmap::Reply::Refused { text, .. } => text,
         other => panic!("{other:?}"),
     };
     assert_eq!(text(next(&other)), "no numbers");
     assert_eq!([text(next(&waits)), text(next(&waits))], ["for good", "for good"]);
+    drop(server);
+}
+
+/// Has one port, and one that was closed and is in use until a client asks for numbers.
+struct WithLeaving {
+    port: (PortIo, Arc<RegionPort>),
+    leaving: Option<PortIo>,
+    registered: Arc<AtomicU32>,
+}
+
+impl NetmapHost for WithLeaving {
+    fn register(&mut self, _: ClientId, _: Process, _: Family, register: &Register) -> Result<Registration, Refusal> {
+        let registration = Registration::new(&self.port.1, register, [0; 6]);
+        self.registered.fetch_add(1, Ordering::SeqCst);
+        registration.map_err(|error| Refusal::new(Errno::NOMEM, error.to_string()))
+    }
+
+    fn info(&mut self, _: Family, _: &PortName, _: &Wish) -> Result<Numbers, Refusal> {
+        self.leaving = None;
+        Err(Refusal::new(Errno::NXIO, "no numbers"))
+    }
+}
+
+impl Host for WithLeaving {
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+        Err("refused".to_owned())
+    }
+
+    fn detach(&mut self, _: ClientId) {}
+}
+
+#[test]
+fn a_registration_gets_the_extra_buffers_that_a_closed_port_gives_back_within_a_moment() {
+    let wish = Wish { tx_slots: 64, rx_slots: 64, ..Wish::default() };
+    let region = Region::new(1, &wish, 2 << 20).unwrap();
+    let port = region.open(&wish, 0).unwrap();
+    let (leaving, shared) = region.open(&wish, 0).unwrap();
+    let free = region.free_buffers();
+    drop(shared);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attach.sock");
+    let registered = Arc::new(AtomicU32::new(0));
+    let host = WithLeaving { port, leaving: Some(leaving), registered: Arc::clone(&registered) };
+    let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
+    let (waits, other) = (open_netmap(&path), open_netmap(&path));
+    say(&waits, &netmap::Request::Register(register(u32::MAX)).encode());
+    ringway_testing::until("it is registered", || registered.load(Ordering::SeqCst) > 0);
+    let name = register(0).name;
+    say(&other, &netmap::Request::Info(name, Wish::default()).encode());
+    assert!(matches!(next(&other), netmap::Reply::Refused { .. }));
+    match next(&waits) {
+        netmap::Reply::Granted(granted) => assert_eq!(granted.extra_buffers, free + 128),
+        other => panic!("{other:?}"),
+    }
     drop(server);
 }

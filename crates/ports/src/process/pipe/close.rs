@@ -39,7 +39,8 @@ struct Step {
 
 impl Leaving {
     /// Makes one step, and calls the clients of the other end: they may have got frames, or slots to send from. Returns the processes
-    /// that the next step counts against, or none after the last one.
+    /// that the next step counts against, or none after the last one. If the other end has another process than the step counts
+    /// against, the step does nothing.
     pub(super) fn step(&mut self) -> Option<Parties> {
         let is_done = contain(|| self.make_step()).unwrap_or_else(|place| {
             warn_limited(&format!(
@@ -55,13 +56,13 @@ impl Leaving {
 
     fn make_step(&mut self) -> bool {
         if !self.has_left {
-            self.parties = self.pipe.parties(self.role);
-            let Some(step) = self.pipe.step_close(self.role) else {
+            let counted = std::mem::replace(&mut self.parties, self.pipe.parties(self.role));
+            let Some(step) = self.pipe.step_close(self.role, counted) else {
                 pause_step();
                 return false;
             };
             if step.lost > 0 {
-                let [own, other] = self.parties.map(|process| process.map_or(0, NonZeroU32::get));
+                let [own, other] = counted.map(|process| process.map_or(0, NonZeroU32::get));
                 warn_limited(&format!(
                     "last frames of a closed end of a pipe are lost, in {} slots: the memory of process {own} or {other} makes moving \
                      them last",
@@ -103,10 +104,11 @@ impl Pipe {
         [role, other].map(|role| NonZeroU32::new(self.processes[role as usize].load(Ordering::Relaxed)))
     }
 
-    /// Makes one step of closing an end. Returns none, without effect, while another thread has the pipe: it may wait for pages of
-    /// clients.
-    fn step_close(&self, role: PipeRole) -> Option<Step> {
-        let mut guard = self.state.try_lock()?;
+    /// Makes one step of closing an end, whose time counts against these processes. Returns none, without effect, if the ends have
+    /// others, or while another thread has the pipe: it may wait for pages of clients.
+    fn step_close(&self, role: PipeRole, counted: Parties) -> Option<Step> {
+        // No end opens meanwhile.
+        let mut guard = self.state.try_lock().filter(|_| self.parties(role) == counted)?;
         let State { ends, lanes, .. } = &mut *guard;
         let mut left = ends[role as usize].take();
         let other = ends[role.other() as usize].as_ref();

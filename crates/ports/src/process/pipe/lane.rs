@@ -39,6 +39,8 @@ pub(super) struct Lane {
     pub(super) next: u32,
     /// The first slot that the receiver has not returned: one after the sender's `tail`.
     pub(super) returned: u32,
+    /// How many of the received slots, the first ones, have frames of earlier senders: the sender has other buffers in these slots.
+    earlier: u32,
 }
 
 /// What one visit may still move.
@@ -137,7 +139,7 @@ impl Lane {
         'frames: while self.next != head {
             let published = from.distance(self.next, head);
             let Some(frame) = read_frame(from, &sources, self.next, published, &mut slots) else {
-                if published as usize >= MAX_SLOTS_PER_FRAME {
+                if published as usize >= MAX_SLOTS_PER_FRAME || published == from.slots - 1 {
                     if done.frames == 0 {
                         return Err(PortFault::EndlessFrame);
                     }
@@ -212,19 +214,32 @@ impl Lane {
         if let Some((from, Transfer::Swap)) = from {
             copy_slots(to, from, self.returned, count);
         }
-        self.returned = to.after(self.returned, count);
-        if let Some((from, _)) = from {
-            from.doorbell[TX_SWITCH + INDEX].store(self.tail(from.slots), Ordering::Release);
-        }
+        self.return_slots(count, to, from);
         Ok(count)
     }
 
-    /// The receiver goes: the frames that it has not returned are the sender's next ones again.
+    fn return_slots(&mut self, count: u32, to: &Ring, from: Option<(&Ring, Transfer)>) {
+        self.returned = to.after(self.returned, count);
+        self.earlier = self.earlier.saturating_sub(count);
+        if let Some((from, _)) = from {
+            from.doorbell[TX_SWITCH + INDEX].store(self.tail(from.slots), Ordering::Release);
+        }
+    }
+
+    /// The receiver goes: the frames that it has not returned are the sender's next ones again, except those of earlier senders, which
+    /// go with the receiver's memory.
     pub(super) fn take_back(&mut self, to: &Ring, from: Option<(&Ring, Transfer)>) {
         if let Some((from, Transfer::Swap)) = from {
             copy_slots(to, from, self.returned, self.received(to));
         }
+        self.return_slots(self.earlier, to, from);
         self.next = self.returned;
+    }
+
+    /// Another sender comes. `transfer`: to the receiver, if there is one. A sender in the receiver's memory has the received frames'
+    /// buffers in its own slots.
+    pub(super) fn begin_sender(&mut self, from: &Ring, transfer: Option<Transfer>) {
+        self.earlier = if transfer == Some(Transfer::Swap) { 0 } else { self.received(from) };
     }
 
     /// The sender goes: the receiver's empty slots get the buffers that the sender's free slots have.

@@ -49,9 +49,11 @@ impl Pipe {
         let (port, bell, signal) = RegionPort::new(Arc::clone(&part), colour, 0)?;
         let port = Arc::new(port);
         let end = End::new(Arc::clone(&part), Arc::downgrade(&port))?;
+        let number = last_number.wrapping_add(1).max(1);
         let seen = Seen {
             tx: lanes[role as usize].iter().map(|lane| lane.next).collect(),
             rx: lanes[role.other() as usize].iter().map(|lane| lane.returned).collect(),
+            own: number,
             ..Seen::default()
         };
         let input = PipeInput::new(Arc::clone(self), role, part, seen)?;
@@ -59,16 +61,18 @@ impl Pipe {
             other.tx.iter().zip(&end.rx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
             other.rx.iter().zip(&end.tx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
         }
+        let transfer = other.map(|other| end.transfer(other));
+        lanes[role as usize].iter_mut().zip(&end.tx).for_each(|(lane, ring)| lane.begin_sender(ring, transfer));
         for (is_sender, sender) in [(true, role), (false, role.other())] {
             for (ring, lane) in lanes[sender as usize].iter().enumerate() {
                 end.begin_at(lane, ring, is_sender);
             }
         }
         ends[role as usize] = Some(end);
-        *last_number = last_number.wrapping_add(1).max(1);
+        *last_number = number;
         self.processes[role as usize].store(process.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         self.set(role, Stage::Open);
-        self.numbers[role as usize].store(*last_number, Ordering::SeqCst);
+        self.numbers[role as usize].store(number, Ordering::SeqCst);
         let sides = PortIo { input: Box::new(input), output: Box::new(PipeOutput), bell, signal };
         Ok((sides, port))
     }

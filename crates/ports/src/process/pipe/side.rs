@@ -18,8 +18,6 @@ pub(super) struct PipeInput {
     role: PipeRole,
     seen: Seen,
     moved: Moved,
-    /// The other end's clients have to be called: the frames that they were given by an older topology were announced by that.
-    calls_again: bool,
     /// By ring pair: the doorbell, and the wishes for a kick by the transmit and by the receive ring.
     pairs: Vec<(Doorbell, [WakeRequest; 2])>,
     /// Keeps the end's memory until this side is dropped.
@@ -32,16 +30,13 @@ impl PipeInput {
         let pairs = 0..layout.shape.tx_rings.max(layout.shape.rx_rings);
         let pairs = pairs.map(|pair| Ok((ring::doorbell_of(mapping, layout, pair)?, Default::default())));
         let pairs = pairs.collect::<io::Result<_>>()?;
-        Ok(Self { pipe, role, seen, moved: Moved::default(), calls_again: false, pairs, _part: part })
+        Ok(Self { pipe, role, seen, moved: Moved::default(), pairs, _part: part })
     }
 }
 
 impl Input for PipeInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let calls_again = std::mem::take(&mut self.calls_again);
-        self.moved = Moved { calls_again, ..Moved::default() };
-        self.moved = Moved { calls_again, ..self.pipe.work(self.role, &mut self.seen, batch.room() as u32)? };
-        Ok(())
+        self.pipe.work(self.role, &mut self.seen, batch.room() as u32, &mut self.moved)
     }
 
     fn release(&mut self) {}
@@ -52,7 +47,10 @@ impl Input for PipeInput {
     }
 
     fn pending(&mut self) -> bool {
-        if self.calls_again || self.pipe.has_failed() {
+        if !self.pipe.has(self.role, self.seen.own) {
+            return false;
+        }
+        if self.moved.calls_again || self.pipe.has_failed() {
             return true;
         }
         let peer = self.pipe.taking_part(self.role, &self.seen);
@@ -84,8 +82,9 @@ impl Input for PipeInput {
     }
 
     fn adopted(&mut self) -> bool {
-        self.seen.adopted = self.pipe.peer(self.role);
-        self.calls_again = true;
+        self.seen.adopted = self.pipe.peer(self.role, self.seen.own);
+        // What the other end's clients were given by an older topology was announced by that.
+        self.moved.calls_again = true;
         true
     }
 

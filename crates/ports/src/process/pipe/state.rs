@@ -80,6 +80,8 @@ pub(super) struct Seen {
     /// The `head` of each transmit and receive ring, up to which nothing is left to do.
     pub(super) tx: Vec<u32>,
     pub(super) rx: Vec<u32>,
+    /// The number of the input's own end. The poller may still have the input when the next program has opened the end.
+    pub(super) own: u32,
     /// The number of the other end, or 0 if it takes no part.
     pub(super) peer: u32,
     /// The number of the other end, as of [`Pipe::peer`], when the poller took over its topology. With another end that is opened
@@ -201,17 +203,22 @@ impl Pipe {
         self.failure.get().is_some()
     }
 
-    /// Returns the number of the other end, or 0 if one of both ends is closed.
+    /// Says whether the end with this number is open.
     #[inline]
-    pub(super) fn peer(&self, role: PipeRole) -> u32 {
-        let [own, other] = [role, role.other()].map(|role| self.numbers[role as usize].load(Ordering::Acquire));
-        if own == 0 { 0 } else { other }
+    pub(super) fn has(&self, role: PipeRole, number: u32) -> bool {
+        self.numbers[role as usize].load(Ordering::Acquire) == number
+    }
+
+    /// Returns the number of the other end, or 0 if that is closed or the end with the number `own`.
+    #[inline]
+    pub(super) fn peer(&self, role: PipeRole, own: u32) -> u32 {
+        if self.has(role, own) { self.numbers[role.other() as usize].load(Ordering::Acquire) } else { 0 }
     }
 
     /// Returns the number of the other end, or 0 if it takes no part: it is closed, or the poller's topology is older.
     #[inline]
     pub(super) fn taking_part(&self, role: PipeRole, seen: &Seen) -> u32 {
-        let peer = self.peer(role);
+        let peer = self.peer(role, seen.own);
         if peer == seen.adopted { peer } else { 0 }
     }
 
@@ -222,31 +229,31 @@ impl Pipe {
     }
 
     /// Moves frames from an end to the other one, and gives slots back that its client has returned. Moves `most` slots and copies
-    /// [`Pipe::MOST_BYTES`] at most, or one frame. Does nothing while an end is opened or closed: a poller does not wait.
+    /// [`Pipe::MOST_BYTES`] at most, or one frame. Does nothing while an end is opened or closed: a poller does not wait. Adds to `moved`
+    /// what it has moved, also before an error.
     ///
     /// # Errors
     /// The end's client broke the rules.
-    pub(super) fn work(&self, role: PipeRole, seen: &mut Seen, most: u32) -> Result<Moved, PortFault> {
+    pub(super) fn work(&self, role: PipeRole, seen: &mut Seen, most: u32, moved: &mut Moved) -> Result<(), PortFault> {
+        let Some(mut guard) = self.state.try_lock() else {
+            moved.more = true;
+            return Ok(());
+        };
+        let State { ends, lanes, .. } = &mut *guard;
+        let (Some(end), true) = (&ends[role as usize], self.has(role, seen.own)) else { return Ok(()) };
         if let Some(&place) = self.failure.get() {
             giving(|| fail_at(place));
         }
-        let Some(mut guard) = self.state.try_lock() else { return Ok(Moved { more: true, ..Moved::default() }) };
         let peer = self.taking_part(role, seen);
         if peer != seen.peer {
             // What was taken back has to be moved again.
             seen.peer = peer;
             seen.tx.fill(u32::MAX);
         }
-        let State { ends, lanes, .. } = &mut *guard;
-        let (ends, is_closing) = (&*ends, self.is(role, Stage::Closing));
-        let (Some(end), other, false) = (&ends[role as usize], &ends[role.other() as usize], is_closing) else {
-            return Ok(Moved::default());
-        };
-        let other = other.as_ref().map(|other| (other, end.transfer(other)));
-        let (rings, mut moved) = ([end.tx.len(), end.rx.len()], Moved::default());
+        let other = ends[role.other() as usize].as_ref().map(|other| (other, end.transfer(other)));
         seen.turn = seen.turn.wrapping_add(1);
         let mut left = most;
-        for ring in in_turn(rings[1], seen.turn) {
+        for ring in in_turn(end.rx.len(), seen.turn) {
             let lane = &mut lanes[role.other() as usize][ring];
             let from = other.map(|(other, transfer)| (&other.tx[ring], transfer));
             let count = lane.give_back(&end.rx[ring], from, left)?;
@@ -255,28 +262,27 @@ impl Pipe {
             seen.rx[ring] = lane.returned;
         }
         moved.more = left == 0;
-        let active = other.filter(|_| peer != 0);
-        let mut allowance = Allowance::new(most, Self::MOST_BYTES);
-        for ring in in_turn(rings[0], seen.turn) {
-            let (Some((other, transfer)), lane) = (active, &mut lanes[role as usize][ring]) else { break };
-            let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut allowance)?;
-            moved.frames += taken.frames;
-            moved.bytes += taken.bytes;
-            moved.bad_here += taken.bad_here;
-            moved.bad_there += taken.bad_there;
-            match taken.head {
-                Some(head) => seen.tx[ring] = head,
-                None => {
-                    // No slot has this number: whatever the client publishes meanwhile, something is left to do.
-                    seen.tx[ring] = u32::MAX;
-                    moved.more = true;
+        if let Some((other, transfer)) = other.filter(|_| peer != 0) {
+            let mut allowance = Allowance::new(most, Self::MOST_BYTES);
+            for ring in in_turn(end.tx.len(), seen.turn) {
+                let lane = &mut lanes[role as usize][ring];
+                let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut allowance)?;
+                moved.frames += taken.frames;
+                moved.bytes += taken.bytes;
+                moved.bad_here += taken.bad_here;
+                moved.bad_there += taken.bad_there;
+                match taken.head {
+                    Some(head) => seen.tx[ring] = head,
+                    None => {
+                        // No slot has this number: whatever the client publishes meanwhile, something is left to do.
+                        seen.tx[ring] = u32::MAX;
+                        moved.more = true;
+                    }
                 }
             }
-        }
-        if let Some((other, _)) = active {
             moved.other_fault = other.is_lost().then_some(PortFault::MemoryLost);
         }
-        if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(moved) }
+        if end.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 }
 

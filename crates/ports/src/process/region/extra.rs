@@ -18,6 +18,17 @@ const STEP: u32 = 256;
 /// Most buffers of lists that are read at once.
 const MOST_READ: u32 = 1024;
 
+/// Whether a registration has its extra buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// It has all of them, or those that the region has.
+    Complete,
+    /// More steps are needed.
+    Incomplete,
+    /// The region has too few. Closed ports have not given theirs back yet.
+    Leaving,
+}
+
 /// The extra buffers that a registration still has to get.
 #[derive(Debug)]
 pub(super) struct Wanted {
@@ -31,21 +42,24 @@ impl Wanted {
         Self { left: asked.min(MAX_EXTRA), last: None }
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.left == 0
-    }
-
-    /// Takes some buffers and appends them to the list. Takes no more after the region has had too few.
-    pub(super) fn take(&mut self, region: &Arc<Region>) -> Vec<u32> {
+    /// Takes some buffers and appends them to the list. Takes no more after the region has had too few. `waits`: but waits for those
+    /// of closed ports.
+    pub(super) fn take(&mut self, region: &Arc<Region>, waits: bool) -> (Vec<u32>, Extra) {
         let asked = self.left.min(STEP);
         let is_all = region.give_back(asked);
-        let taken = {
+        let (taken, is_leaving) = {
             let mut room = region.room.lock();
             let count = asked.min(room.pool.left());
-            room.pool.allocate(count).unwrap_or_default()
+            (room.pool.allocate(count).unwrap_or_default(), room.leaving > 0)
         };
         let count = taken.len() as u32;
-        self.left = if count < asked && is_all { 0 } else { self.left - count };
+        self.left -= count;
+        let extra = match self.left {
+            0 => Extra::Complete,
+            _ if count == asked || !is_all => Extra::Incomplete,
+            _ if waits && is_leaving => Extra::Leaving,
+            _ => Extra::Complete,
+        };
         for &buffer in &taken {
             if let Some(last) = self.last.replace(buffer) {
                 region.write(region.buffer(last), &buffer.to_le_bytes());
@@ -54,7 +68,7 @@ impl Wanted {
         if let Some(last) = self.last {
             region.write(region.buffer(last), &0u32.to_le_bytes());
         }
-        taken
+        (taken, extra)
     }
 }
 

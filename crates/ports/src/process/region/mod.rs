@@ -34,6 +34,7 @@ mod room;
 mod tests;
 
 pub use error::RegionError;
+pub use extra::Extra;
 pub use memory::Region;
 pub use port::RegionPort;
 pub use registration::Registration;

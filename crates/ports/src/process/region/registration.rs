@@ -10,7 +10,7 @@ use ringway_abi::layout::{PAGE, netmap_if};
 use ringway_abi::netmap::{Granted, Numbers, PortName, Register};
 
 use super::error::RegionError;
-use super::extra::Wanted;
+use super::extra::{Extra, Wanted};
 use super::port::RegionPort;
 use super::room::List;
 use crate::front_end::close_when_unshared;
@@ -67,10 +67,11 @@ impl Registration {
     }
 
     /// Adds some of the extra buffers that the client has asked for, as far as the region has them. The number is bounded,
-    /// because each costs a page of memory and the caller serves other clients. Returns true when all are added.
-    pub fn add_extra(&mut self) -> bool {
+    /// because each costs a page of memory and the caller serves other clients. `waits`: the caller tries again if closed ports still
+    /// have some.
+    pub fn add_extra(&mut self, waits: bool) -> Extra {
         let Self { port, granted, wanted, .. } = self;
-        let taken = wanted.take(port.region());
+        let (taken, extra) = wanted.take(port.region(), waits);
         if granted.extra_buffers == 0
             && let Some(&head) = taken.first()
         {
@@ -78,7 +79,7 @@ impl Registration {
             port.region().write(granted.interface as usize + netmap_if::BUFS_HEAD, &head.to_le_bytes());
         }
         granted.extra_buffers += taken.len() as u32;
-        wanted.is_done()
+        extra
     }
 
     /// Returns what the reply says.

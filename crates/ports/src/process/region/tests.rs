@@ -9,7 +9,7 @@ use ringway_abi::{Layout, Slot};
 use ringway_testing::until;
 
 use super::memory::{INTERFACE_BYTES, Sizes};
-use super::{Region, RegionError, RegionPort, Registration};
+use super::{Extra, Region, RegionError, RegionPort, Registration};
 use crate::PortIo;
 
 const MOST: u64 = 256 << 20;
@@ -46,7 +46,7 @@ fn left(region: &Region) -> u32 {
 
 /// Adds all extra buffers.
 fn complete(mut registration: Registration) -> Registration {
-    while !registration.add_extra() {}
+    while registration.add_extra(false) != Extra::Complete {}
     registration
 }
 
@@ -245,7 +245,7 @@ fn one_step_touches_a_bounded_number_of_extra_buffers_and_closing_touches_none()
     let before = left(&region);
     let mut all =
         Registration::new(&port, &register(Rings::All, Rings::All, false, u32::MAX), [0; 6]).expect("a registration");
-    assert!(!all.add_extra(), "more steps are needed");
+    assert_eq!(all.add_extra(true), Extra::Incomplete);
     assert_eq!(all.granted().extra_buffers, 256);
     let all = complete(all);
     assert_eq!(all.granted().extra_buffers, before);
@@ -274,7 +274,7 @@ fn a_port_takes_back_a_bounded_number_of_buffers_and_is_refused_for_the_moment_w
     let mut all = bind().expect("a registration");
     region.room.lock().lists.extend((0..3000).map(|_| super::room::List { next: 0, left: 1 }));
     let lists = region.room.lock().lists.len();
-    all.add_extra();
+    all.add_extra(true);
     assert_eq!(region.room.lock().lists.len(), lists - 1024, "a step reads a bounded number");
     let all = complete(all);
     assert_eq!(all.granted().extra_buffers, 65_534 - 128 - 3072);
@@ -290,6 +290,32 @@ fn a_region_is_full_for_the_moment_while_a_closed_port_of_its_own_still_has_its_
     assert!(region.is_leaving() && !other.is_leaving() && full().is_transient(true), "pollers still have it");
     drop(sides);
     assert!(!region.is_leaving());
+}
+
+#[test]
+fn extra_buffers_that_a_closed_port_still_has_are_waited_for_if_the_caller_does() {
+    let region = region();
+    let (_sides, port) = region.open(&small(), 0).expect("a port");
+    let closed = region.open(&small(), 0).expect("a port");
+    let before = left(&region);
+    let bind = || Registration::new(&port, &register(Rings::All, Rings::All, false, u32::MAX), [0; 6]).expect("room");
+    let add = |registration: &mut Registration, waits| loop {
+        match registration.add_extra(waits) {
+            Extra::Incomplete => {}
+            extra => break extra,
+        }
+    };
+    let mut all = bind();
+    assert_eq!((add(&mut all, true), all.granted().extra_buffers), (Extra::Complete, before), "no port is closed");
+    drop(all);
+    let (sides, shared) = closed;
+    drop(shared);
+    let mut all = bind();
+    assert_eq!((add(&mut all, true), all.granted().extra_buffers), (Extra::Leaving, before));
+    let mut other = bind();
+    assert_eq!((add(&mut other, false), other.granted().extra_buffers), (Extra::Complete, 0));
+    drop(sides);
+    assert_eq!((add(&mut all, true), all.granted().extra_buffers), (Extra::Complete, before + 128));
 }
 
 #[test]

@@ -12,12 +12,13 @@ use ringway_abi::netmap::{Family, Register, Reply, Request, tagged};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::super::region::Registration;
+use super::super::region::{Extra, Registration};
 use super::host::{Change, ClientId, Host, Listed, Refusal};
 use super::send::send_with_descriptors;
 use crate::front_end::Process;
 
-/// How long a registration that is refused for the moment is tried again: what a program closed a moment ago still has its memory.
+/// How long a registration that is refused for the moment, or gets too few extra buffers, is tried again: what a program closed a
+/// moment ago still has its memory.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
 /// A connection of this dialogue.
@@ -25,10 +26,12 @@ pub(super) struct Open {
     family: Family,
     process: Process,
     registration: Option<Box<Registration>>,
-    /// A registration that is tried again, until this time.
-    retried: Option<(Box<Register>, Instant)>,
-    /// The tag of the request that is not answered yet: its registration is tried again, or gets its extra buffers.
-    pending: Option<u64>,
+    /// The tag of the request that is not answered yet, and when its registration has been tried for long enough.
+    pending: Option<(u64, Instant)>,
+    /// The registration that is tried again. None: the registration gets its extra buffers.
+    retried: Option<Box<Register>>,
+    /// The extra buffers wait for closed ports.
+    is_waiting: bool,
 }
 
 /// What the connection gets as its answer.
@@ -74,7 +77,7 @@ impl Open {
             Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
             Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        Ok(Self { family, process, registration: None, retried: None, pending: None })
+        Ok(Self { family, process, registration: None, pending: None, retried: None, is_waiting: false })
     }
 
     pub(super) fn has_registration(&self) -> bool {
@@ -91,14 +94,24 @@ impl Open {
         self.retried.is_some()
     }
 
+    /// Returns true if its request gets on only after a pause.
+    pub(super) fn may_pause(&self) -> bool {
+        self.is_retried() || self.is_waiting
+    }
+
     /// Tries the registration again, or adds some extra buffers to it. Returns the answer, and the tag of its request, if it can be
     /// given now.
     pub(super) fn proceed(&mut self, host: &mut dyn Host, client: ClientId) -> Option<(Result<Answer, Refusal>, u64)> {
+        let (tag, until) = self.pending?;
         let answer = match self.retried.take() {
-            Some((register, until)) => self.register(host, client, register, until),
-            None => Ok(self.add_extra()),
+            Some(register) => self.register(host, client, register, until),
+            None => Ok(self.add_extra(until)),
         };
-        if matches!(answer, Ok(Answer::Later)) { None } else { Some((answer, self.pending.take()?)) }
+        if matches!(answer, Ok(Answer::Later)) {
+            return None;
+        }
+        self.pending = None;
+        Some((answer, tag))
     }
 
     /// Registers rings. A refusal that may pass is no answer before this time.
@@ -112,20 +125,22 @@ impl Open {
         match host.register(client, self.process, self.family, &register) {
             Ok(registration) => {
                 self.registration = Some(Box::new(registration));
-                Ok(self.add_extra())
+                Ok(self.add_extra(until))
             }
             Err(refusal) if refusal.is_transient && Instant::now() < until => {
-                self.retried = Some((register, until));
+                self.retried = Some(register);
                 Ok(Answer::Later)
             }
             Err(refusal) => Err(refusal),
         }
     }
 
-    /// Adds some extra buffers to the registration.
-    fn add_extra(&mut self) -> Answer {
-        let is_done = self.registration.as_mut().is_none_or(|registration| registration.add_extra());
-        if is_done { Answer::Registration } else { Answer::Later }
+    /// Adds some extra buffers to the registration. It gets those that there are at this time.
+    fn add_extra(&mut self, until: Instant) -> Answer {
+        let waits = Instant::now() < until;
+        let extra = self.registration.as_mut().map_or(Extra::Complete, |registration| registration.add_extra(waits));
+        self.is_waiting = extra == Extra::Leaving;
+        if extra == Extra::Complete { Answer::Registration } else { Answer::Later }
     }
 
     /// Carries out a request. `tag`: that of the request.
@@ -145,8 +160,9 @@ impl Open {
                 return Err(Refusal::new(Errno::BUSY, "the connection has a registration already"));
             }
             Request::Register(register) => {
-                let answer = self.register(host, client, Box::new(register), Instant::now() + TRIES_FOR)?;
-                self.pending = matches!(answer, Answer::Later).then_some(tag);
+                let until = Instant::now() + TRIES_FOR;
+                let answer = self.register(host, client, Box::new(register), until)?;
+                self.pending = matches!(answer, Answer::Later).then_some((tag, until));
                 return Ok(answer);
             }
             Request::Recall if self.has_registration() => return Ok(Answer::Registration),

@@ -89,13 +89,13 @@ impl Server {
         self.at = None;
     }
 
-    /// Returns true if all registrations that are not finished are tried again after a pause.
+    /// Returns true if all registrations that are not finished get on only after a pause.
     pub(super) fn may_pause(&self) -> bool {
-        let is_retried = |id: &u64| {
+        let may_pause = |id: &u64| {
             let state = self.clients.get(id).map(|connection| &connection.state);
-            matches!(state, Some(State::Netmap(open)) if open.is_retried())
+            matches!(state, Some(State::Netmap(open)) if open.may_pause())
         };
-        self.unfinished.iter().all(is_retried)
+        self.unfinished.iter().all(may_pause)
     }
 
     /// Sends the answer to the request with this tag. A client that cannot have it is disconnected.

@@ -1,245 +1,23 @@
-//! Ends that are opened and closed in any order, in one region and in two.
+//! Ends that are closed: their last frames, their slots, and who waits for what.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
-use ringway_abi::layout::netmap_ring;
+use ringway_abi::Slot;
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::netmap::{Monitor, PipeRole, Polling, Register, Rings, Wish};
-use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
-use ringway_abi::{Layout, Slot};
+use ringway_abi::slot::NS_MOREFRAG;
 use ringway_switch::contain;
-use ringway_switch::{Moved, PortFault};
 use ringway_testing::file::take_count;
 use ringway_testing::until;
 
-use super::super::region::{Region, RegionError, RegionPort, Registration};
-use super::Pipe;
-use super::lane::Allowance;
-use super::state::State;
-use crate::PortIo;
-
-const SLOTS: u32 = 16;
-
-fn region(id: u16) -> Arc<Region> {
-    let wish = Wish { tx_slots: SLOTS, rx_slots: SLOTS, ..Wish::default() };
-    Region::new(id, &wish, 256 << 20).expect("a region")
-}
-
-/// An open end, and its client.
-struct End {
-    sides: PortIo,
-    shared: Arc<RegionPort>,
-    pipe: Arc<Pipe>,
-    role: PipeRole,
-    /// The other end, as of the topology of its poller.
-    adopted: Option<u32>,
-}
-
-impl End {
-    fn open(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>) -> End {
-        let (sides, shared) = pipe.open(role, region, 0, None).expect("an end");
-        End { sides, shared, pipe: Arc::clone(pipe), role, adopted: None }
-    }
-
-    /// Its poller takes over the newest topology.
-    fn adopt(&mut self) {
-        let peer = Some(self.pipe.peer(self.role));
-        if std::mem::replace(&mut self.adopted, peer) != peer {
-            assert!(self.sides.input.adopted(), "the poller visits it");
-        }
-    }
-
-    fn pending(&mut self) -> bool {
-        self.adopt();
-        self.sides.input.pending()
-    }
-
-    fn layout(&self) -> &Layout {
-        self.shared.layout()
-    }
-
-    /// The words of a ring pair's doorbell.
-    fn words<T>(&self, pair: u16, take: impl Fn(&[AtomicU32]) -> T) -> T {
-        let bell = self.shared.region().mapping().view(self.layout().doorbell(pair), PAIR_BYTES).expect("the doorbell");
-        take(bell.words32().expect("words"))
-    }
-
-    fn word(&self, word: usize) -> u32 {
-        self.words(0, |words| words[word].load(Ordering::SeqCst))
-    }
-
-    fn set_word(&self, word: usize, value: u32) {
-        self.words(0, |words| words[word].store(value, Ordering::SeqCst));
-    }
-
-    fn slot(&self, ring: usize, at: u32) -> Slot {
-        let at = ring + netmap_ring::SLOTS + at as usize * SLOT_BYTES;
-        let view = self.shared.region().mapping().view(at, 8).expect("a slot");
-        Slot::from_word(view.words64().expect("a word")[0].load(Ordering::SeqCst))
-    }
-
-    fn set_slot(&self, ring: usize, at: u32, slot: Slot) {
-        let at = ring + netmap_ring::SLOTS + at as usize * SLOT_BYTES;
-        let view = self.shared.region().mapping().view(at, 8).expect("a slot");
-        view.words64().expect("a word")[0].store(slot.to_word(), Ordering::SeqCst);
-    }
-
-    /// Sends a frame of one byte; the sender has a free slot.
-    fn send(&self, byte: u8, flags: u16) {
-        let head = self.word(TX_CLIENT + INDEX);
-        assert_ne!(head, self.word(TX_SWITCH + INDEX), "a slot is free");
-        let ring = self.layout().tx_ring(0);
-        let slot = self.slot(ring, head);
-        self.shared.region().write(self.layout().buffer(slot.buffer), &[byte]);
-        self.set_slot(ring, head, Slot { len: 1, flags, ..slot });
-        self.set_word(TX_CLIENT + INDEX, (head + 1) % self.layout().shape.tx_slots);
-    }
-
-    /// Returns the frames that have come and were not returned, and returns them if `release` is set.
-    fn received(&self, release: bool) -> Vec<u8> {
-        let (mut at, tail, mut all) = (self.word(RX_CLIENT + INDEX), self.word(RX_SWITCH + INDEX), Vec::new());
-        while at != tail {
-            let slot = self.slot(self.layout().rx_ring(0), at);
-            let mut byte = [0];
-            let buffer = self.shared.region().mapping().view(self.layout().buffer(slot.buffer), 1).expect("a buffer");
-            assert!(slot.len == 1 && buffer.read(&mut byte));
-            all.push(byte[0]);
-            at = (at + 1) % self.layout().shape.rx_slots;
-        }
-        if release {
-            self.set_word(RX_CLIENT + INDEX, at);
-        }
-        all
-    }
-
-    /// Publishes frames of this many slots, with `len` bytes in each slot, in all free slots of a transmit ring. Returns their number.
-    fn fill(&self, ring: u16, slots: u32, len: u16) -> u64 {
-        let at = self.layout().tx_ring(ring);
-        let frames = (self.layout().shape.tx_slots - 1) / slots;
-        for number in 0..frames * slots {
-            let flags = if number % slots == slots - 1 { 0 } else { NS_MOREFRAG };
-            self.set_slot(at, number, Slot { len, flags, ..self.slot(at, number) });
-        }
-        self.words(ring, |words| words[TX_CLIENT + INDEX].store(frames * slots, Ordering::SeqCst));
-        frames.into()
-    }
-
-    /// Visits the end once.
-    fn visit(&mut self, batch: usize) -> Result<Moved, PortFault> {
-        self.adopt();
-        let mut batch = ringway_switch::BatchStorage::new(batch).into_batch();
-        self.sides.input.collect(&mut batch)?;
-        drop(batch);
-        self.sides.input.release();
-        Ok(self.sides.input.take_moved())
-    }
-
-    /// Serves the end as a poller does.
-    fn serve(&mut self) -> Result<(), PortFault> {
-        while self.pending() && self.visit(4)?.more {}
-        Ok(())
-    }
-
-    /// Closes the end, and waits until it has left.
-    fn close(self) {
-        close(&self.pipe, self.role);
-    }
-}
-
-fn close(pipe: &Arc<Pipe>, role: PipeRole) {
-    pipe.close(role);
-    until("the end leaves", || pipe.is_closed(role));
-}
-
-fn pipe() -> Arc<Pipe> {
-    Pipe::new(PipeRole::Master, &Wish { tx_slots: SLOTS, rx_slots: SLOTS, ..Wish::default() })
-}
-
-fn both(regions: &[Arc<Region>; 2], check: impl Fn(&Arc<Region>, &Arc<Region>)) {
-    check(&regions[0], &regions[0]);
-    check(&regions[0], &regions[1]);
-}
-
-#[test]
-fn frames_go_through_in_order_as_long_as_the_receiver_returns_slots() {
-    both(&[region(1), region(2)], |first, second| {
-        let pipe = pipe();
-        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-        for round in 0..5u8 {
-            (0..15).for_each(|number| a.send(round * 16 + number, 0));
-            a.serve().expect("no fault");
-            assert_eq!(a.word(TX_CLIENT + INDEX), a.word(TX_SWITCH + INDEX), "no slot is free");
-            assert_eq!(b.received(true), (0..15).map(|number| round * 16 + number).collect::<Vec<_>>());
-            assert!(b.pending());
-            b.serve().expect("no fault");
-            b.send(round, 0);
-            b.serve().expect("no fault");
-            assert_eq!(a.received(true), [round]);
-            a.serve().expect("no fault");
-        }
-    });
-}
-
-#[test]
-fn frames_wait_for_an_end_that_is_not_open_and_for_one_that_comes_again() {
-    both(&[region(1), region(2)], |first, second| {
-        let pipe = pipe();
-        let mut a = End::open(&pipe, PipeRole::Master, first);
-        (0..3).for_each(|number| a.send(number, 0));
-        a.serve().expect("no fault");
-        assert!(!a.pending(), "nobody receives");
-        for round in 0..4 {
-            let mut b = End::open(&pipe, PipeRole::Slave, if round % 2 == 0 { second } else { first });
-            a.serve().expect("no fault");
-            assert_eq!(b.received(false), [0, 1, 2], "round {round}");
-            b.send(9, 0);
-            b.serve().expect("no fault");
-            assert_eq!(a.received(true), [9]);
-            a.serve().expect("no fault");
-            // Closed before a poller has seen what it sent.
-            b.send(7, 0);
-            b.close();
-            assert_eq!(a.received(true), [7]);
-            assert!(!a.pending() || a.serve().is_ok());
-        }
-    });
-}
-
-#[test]
-fn a_frame_of_several_slots_is_published_whole() {
-    both(&[region(1), region(2)], |first, second| {
-        let pipe = pipe();
-        let (mut a, b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-        (0..6).for_each(|number| a.send(number, NS_MOREFRAG));
-        a.serve().expect("no fault");
-        assert!(b.received(false).is_empty() && !a.pending(), "its end is not published");
-        a.send(6, 0);
-        a.serve().expect("no fault");
-        assert_eq!(b.received(false), [0, 1, 2, 3, 4, 5, 6]);
-    });
-}
-
-#[test]
-fn a_frame_of_more_than_64_slots_is_a_fault_and_those_before_it_arrive() {
-    let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
-    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
-    both(&regions, |first, second| {
-        let pipe = Pipe::new(PipeRole::Master, &wish);
-        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-        (0..63).for_each(|number| a.send(number, NS_MOREFRAG));
-        a.send(63, 0);
-        a.serve().expect("64 slots are a frame");
-        assert_eq!(b.received(true), (0..64).collect::<Vec<_>>());
-        b.serve().expect("no fault");
-        a.send(0, 0);
-        (1..66).for_each(|number| a.send(number, NS_MOREFRAG));
-        assert_eq!(a.serve(), Err(PortFault::EndlessFrame));
-        assert_eq!(b.received(false), [0]);
-    });
-}
+use super::super::super::region::{Region, RegionError, Registration};
+use super::super::Pipe;
+use super::super::lane::Allowance;
+use super::super::state::State;
+use super::{End, SLOTS, both, close, pipe, region};
 
 #[test]
 fn every_buffer_goes_back_once_whichever_end_closes_first() {
@@ -279,106 +57,6 @@ fn every_buffer_goes_back_once_if_both_ends_close_together() {
         while leaving.step().is_some() {}
     }
     assert_eq!(region.free_buffers(), free);
-}
-
-#[test]
-fn a_head_that_is_none_of_its_slots_is_a_fault() {
-    let region = region(1);
-    let pipe = pipe();
-    let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, &region), End::open(&pipe, PipeRole::Slave, &region));
-    a.send(1, 0);
-    a.serve().expect("no fault");
-    b.set_word(RX_CLIENT + INDEX, 2);
-    assert_eq!(b.serve(), Err(PortFault::RxHeadOutOfRange(2)));
-    (1..15).for_each(|number| a.send(number, 0));
-    // One more than is free would overwrite what the receiver has.
-    a.set_word(TX_CLIENT + INDEX, 0);
-    assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(0)));
-    a.set_word(TX_CLIENT + INDEX, SLOTS);
-    assert_eq!(a.serve(), Err(PortFault::TxHeadOutOfRange(SLOTS)));
-}
-
-/// The visits that move all frames of this kind in these rings. Each is as large as `check` allows.
-fn visits(rings: u16, slots_of_frame: u32, len: u16, check: impl Fn(&Moved)) -> u64 {
-    let wish = Wish {
-        tx_rings: rings,
-        rx_rings: rings,
-        tx_slots: 128,
-        rx_slots: 128,
-        buffer_size: u32::from(len).max(2112),
-        ..Wish::default()
-    };
-    let regions = [1, 2].map(|id| Region::new(id, &wish, 1 << 30).expect("a region"));
-    let pipe = Pipe::new(PipeRole::Master, &wish);
-    let mut a = End::open(&pipe, PipeRole::Master, &regions[0]);
-    let _b = End::open(&pipe, PipeRole::Slave, &regions[1]);
-    let mut left: u64 = (0..rings).map(|ring| a.fill(ring, slots_of_frame, len)).sum();
-    for visit in 1.. {
-        assert!(a.pending(), "a visit that leaves frames finds them the next time");
-        let moved = a.visit(256).expect("no fault");
-        assert!(moved.frames > 0, "each visit moves frames");
-        check(&moved);
-        left -= moved.frames;
-        assert_eq!(moved.more, left > 0, "an unfinished visit says so");
-        if left == 0 {
-            return visit;
-        }
-    }
-    unreachable!("visits have an end")
-}
-
-#[test]
-fn a_visit_copies_2_mib_at_most_or_one_frame() {
-    let check = |moved: &Moved| assert!(moved.bytes <= 2 << 20, "{} bytes in one visit", moved.bytes);
-    // 15 frames of 523,776 bytes in each ring.
-    assert_eq!(visits(3, 8, 65_472, check), 12, "four frames a visit");
-    assert_eq!(visits(2, 64, 65_472, |moved| assert_eq!(moved.frames, 1)), 2);
-}
-
-#[test]
-fn a_visit_counts_slots_not_frames() {
-    assert_eq!(visits(16, 32, 64, |moved| assert!(moved.frames <= 256 / 32, "{} frames of 32 slots", moved.frames)), 6);
-}
-
-#[test]
-fn a_visit_that_leaves_frames_finds_them_when_the_head_comes_round_to_where_it_was() {
-    both(&[region(1), region(2)], |first, second| {
-        let pipe = pipe();
-        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-        a.send(0, 0);
-        a.serve().expect("no fault");
-        assert_eq!(b.received(true), [0]);
-        b.serve().expect("no fault");
-        (1..16).for_each(|number| a.send(number, 0));
-        assert!(a.visit(4).expect("no fault").more);
-        // The head is 0. One slot more comes back, and the head is 1 again: as it was when everything had been seen.
-        assert_eq!(b.received(true), [1, 2, 3, 4]);
-        b.serve().expect("no fault");
-        a.send(16, 0);
-        assert!(a.pending());
-        a.serve().expect("no fault");
-        assert_eq!(b.received(false), (5..17).collect::<Vec<_>>());
-    });
-}
-
-#[test]
-fn a_visit_gives_a_bounded_number_of_slots_back() {
-    let wish = Wish { tx_slots: 128, rx_slots: 128, ..Wish::default() };
-    let regions = [1, 2].map(|id| Region::new(id, &wish, 256 << 20).expect("a region"));
-    both(&regions, |first, second| {
-        let pipe = Pipe::new(PipeRole::Master, &wish);
-        let (mut a, mut b) = (End::open(&pipe, PipeRole::Master, first), End::open(&pipe, PipeRole::Slave, second));
-        a.fill(0, 1, 1);
-        a.serve().expect("no fault");
-        b.set_word(RX_CLIENT + INDEX, b.word(RX_SWITCH + INDEX));
-        for returned in [49, 99] {
-            assert!(b.pending() && b.visit(50).expect("no fault").more);
-            assert_eq!(a.word(TX_SWITCH + INDEX), returned);
-        }
-        b.serve().expect("no fault");
-        assert!(!b.pending());
-        assert_eq!(a.word(TX_SWITCH + INDEX), 126);
-    });
 }
 
 #[test]
@@ -507,31 +185,6 @@ fn who_opens_an_end_does_not_wait_for_a_thread_that_has_the_pipe() {
 }
 
 #[test]
-fn an_end_gets_no_frames_by_a_topology_without_it_and_its_clients_are_called_by_the_first_one_with_it() {
-    both(&[region(1), region(2)], |first, second| {
-        let pipe = pipe();
-        let mut a = End::open(&pipe, PipeRole::Master, first);
-        a.send(1, 0);
-        a.serve().expect("no fault");
-        for round in 0..3 {
-            let b = End::open(&pipe, PipeRole::Slave, second);
-            assert!(!a.sides.input.pending(), "its poller has another topology");
-            let mut batch = ringway_switch::BatchStorage::new(4).into_batch();
-            a.sides.input.collect(&mut batch).expect("no fault");
-            drop(batch);
-            a.sides.input.release();
-            assert_eq!(a.sides.input.take_moved(), Moved::default());
-            assert!(b.received(false).is_empty(), "round {round}");
-            let moved = a.visit(4).expect("no fault");
-            assert!(moved.frames == 1 && moved.calls_again, "{moved:?}");
-            assert_eq!(b.received(false), [1]);
-            assert!(!a.visit(4).expect("no fault").calls_again, "once");
-            b.close();
-        }
-    });
-}
-
-#[test]
 fn a_step_waits_for_no_thread_that_has_the_pipe_and_other_ends_of_the_process_leave() {
     let region = region(1);
     let ends = || {
@@ -571,6 +224,22 @@ fn a_step_counts_against_the_processes_of_both_ends_that_there_are() {
     assert_eq!(leaving.step(), Some([process(5), process(7)]));
     drop(held);
     while leaving.step().is_some() {}
+}
+
+#[test]
+fn a_step_works_only_under_the_processes_that_it_counts_against() {
+    let regions = [region(1), region(2)];
+    let pipe = pipe();
+    let process = NonZeroU32::new;
+    let a = End::open_by(&pipe, PipeRole::Master, &regions[0], 5);
+    a.send(1, 0);
+    let mut leaving = pipe.begin_close(PipeRole::Master);
+    // Another program opens the other end after the step has got a thread.
+    let b = End::open_by(&pipe, PipeRole::Slave, &regions[1], 7);
+    assert_eq!(leaving.step(), Some([process(5), process(7)]));
+    assert!(b.received(false).is_empty(), "the step was counted against process 5 only");
+    assert_eq!(leaving.step(), None);
+    assert_eq!(b.received(false), [1]);
 }
 
 #[test]
