@@ -20,6 +20,8 @@ use crate::front_end::Process;
 /// How long a registration that is refused for the moment, or gets too few extra buffers, is tried again: what a program closed a
 /// moment ago still has its memory.
 const TRIES_FOR: Duration = Duration::from_secs(1);
+/// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
+const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);
 
 /// A connection of this dialogue.
 pub(super) struct Open {
@@ -127,7 +129,7 @@ impl Open {
                 self.registration = Some(Box::new(registration));
                 Ok(self.add_extra(until))
             }
-            Err(refusal) if refusal.is_transient && Instant::now() < until => {
+            Err(refusal) if may_pass(&refusal, until) => {
                 self.retried = Some(register);
                 Ok(Answer::Later)
             }
@@ -205,4 +207,13 @@ impl Open {
 pub(super) fn send_end(socket: &OwnedFd, reason: &Refusal) {
     // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
     let _ = rustix::net::send(socket, &reason.reply().encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Returns true if a registration that was refused is to be tried again. `until`: the end of [`TRIES_FOR`].
+fn may_pass(refusal: &Refusal, until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now());
+    match refusal.errno {
+        Errno::NOMEM if left > TRIES_FOR - LOOKS_AROUND_FOR => true,
+        _ => refusal.is_transient && !left.is_zero(),
+    }
 }
