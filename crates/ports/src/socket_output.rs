@@ -83,7 +83,7 @@ impl SocketOutput {
 
 impl Output for SocketOutput {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: self.accepts, names_losses: false }
+        OutputCapabilities { accepts: self.accepts, ..OutputCapabilities::default() }
     }
 
     fn deliver(&mut self, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

@@ -64,7 +64,7 @@ struct Sink(Mapping);
 
 impl Output for Sink {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: Accepts::EVERYTHING, names_losses: false }
+        OutputCapabilities { accepts: Accepts::EVERYTHING, ..OutputCapabilities::default() }
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

@@ -226,6 +226,8 @@ pub(crate) struct Kept {
     pub(crate) size: Option<usize>,
     /// Longest frame that fits its buffers, in bytes.
     pub(crate) longest: usize,
+    /// Longest frame that it says it takes.
+    pub(crate) told_longest: usize,
     /// The number of lost frames that it was told last.
     pub(crate) told_lost: u64,
 }
@@ -249,6 +251,7 @@ impl Sink {
             calls: false,
             size: None,
             longest: usize::MAX,
+            told_longest: usize::MAX,
             told_lost: 0,
         };
         Sink { kept: Arc::new(Mutex::new(kept)), picks: Vec::new() }
@@ -275,7 +278,11 @@ impl Kept {
 
 impl Output for Sink {
     fn capabilities(&self) -> OutputCapabilities {
-        self.with(|kept| OutputCapabilities { accepts: kept.accepts, names_losses: kept.names_losses })
+        self.with(|kept| OutputCapabilities {
+            accepts: kept.accepts,
+            names_losses: kept.names_losses,
+            longest: kept.told_longest,
+        })
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {

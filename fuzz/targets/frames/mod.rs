@@ -76,7 +76,7 @@ pub struct Sink {
 
 impl Output for Sink {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: self.accepts, names_losses: false }
+        OutputCapabilities { accepts: self.accepts, ..OutputCapabilities::default() }
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

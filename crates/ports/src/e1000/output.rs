@@ -25,7 +25,7 @@ impl E1000Output {
 
 impl Output for E1000Output {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: Receive::ACCEPTS, names_losses: false }
+        OutputCapabilities { accepts: Receive::ACCEPTS, ..OutputCapabilities::default() }
     }
 
     fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {

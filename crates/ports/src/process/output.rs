@@ -100,7 +100,8 @@ impl<B: Backing> Output for ProcessOutput<B> {
     fn capabilities(&self) -> OutputCapabilities {
         let offload = self.rings.iter().any(|ring| ring.ring.offload);
         let accepts = if offload { Accepts::EVERYTHING } else { Accepts::NOTHING };
-        OutputCapabilities { accepts, names_losses: true }
+        let longest = self.rings.iter().map(|ring| longest(&ring.ring)).min().unwrap_or(0);
+        OutputCapabilities { accepts, names_losses: true, longest }
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
@@ -384,6 +385,12 @@ fn write_prefix<'m, const PREFIX: usize>(buffer: View<'m>, frame: &Frame<'_, '_>
     let mut prefix = [0; PREFIX];
     prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload()));
     buffer.write(&prefix).then(|| buffer.sub(PREFIX, buffer.len() - PREFIX))?
+}
+
+/// Longest frame that fits a ring whose slots are all free.
+fn longest<B: Backing>(ring: &Ring<B>) -> usize {
+    let slots = MAX_SLOTS_PER_FRAME.min((ring.slots as usize).saturating_sub(1)).max(1);
+    (slots * ring.buffer_size as usize).saturating_sub(PREFIX_BYTES)
 }
 
 /// Copies a frame to several buffers, all of them full except the last. Returns how many slots it took.

@@ -27,7 +27,8 @@ fn enabled(queues: &mut [Option<ReceiveQueue>]) -> impl Iterator<Item = &mut Rec
 
 impl Output for VhostOutput {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: self.device.output.lock().accepts, names_losses: true }
+        let accepts = self.device.output.lock().accepts;
+        OutputCapabilities { accepts, names_losses: true, ..OutputCapabilities::default() }
     }
 
     fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
-use ringway_switch::{DropReason, Frame, Offload};
+use ringway_switch::{DropReason, Frame, Gso, Offload};
 
 use super::fault::RingFault;
 use super::inflight::InflightNote;
@@ -263,9 +263,17 @@ impl<R: Ring> Receive<R> {
         given
     }
 
-    /// Returns true if a frame exceeds the MTU. Frames to be segmented never do.
+    /// Returns true if a frame, or a segment of it, exceeds the MTU.
     fn is_too_long(&self, frame: &Frame<'_, '_>) -> bool {
-        frame.len() > self.longest && frame.offload().is_none_or(|offload| offload.gso_size == 0)
+        let piece = match frame.offload() {
+            Some(&Offload { gso: Gso::Tcp4 | Gso::Tcp6 | Gso::UdpL4, hdr_len, gso_size, .. }) => {
+                usize::from(hdr_len) + usize::from(gso_size)
+            }
+            // Fragments fit.
+            Some(Offload { gso: Gso::Udp4Frag, .. }) => 0,
+            _ => frame.len(),
+        };
+        frame.len() > self.longest && piece > self.longest
     }
 
     /// Delivers one frame to a chain of any kind, or to several chains if the frame needs them and mergeable buffers

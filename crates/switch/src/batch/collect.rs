@@ -3,6 +3,7 @@
 use ringway_memory::{HEAD_BYTES, Head, View, read_heads};
 
 use super::entry::{EMPTY, Entry, Extras};
+use super::frame::Frame;
 use super::storage::{Batch, MIN_FRAME};
 use crate::frame::{Accepts, DropReason, Offload, headers};
 
@@ -173,6 +174,14 @@ impl<'m> Batch<'m> {
             Entry { len: len as u32, first_rest: self.parts.draft_first_rest as u32, extras, ..EMPTY };
         self.parts.count += 1;
         self.parts.bytes += len as u64;
+    }
+
+    /// Adds a frame of another batch, as it is. The caller has checked `room`.
+    pub(crate) fn push_copy(&mut self, frame: &Frame<'_, 'm>) {
+        let (head, rests) = self.draft();
+        *head = *frame.head();
+        rests.extend_from_slice(frame.rest());
+        self.seal(frame.head_len(), frame.offload().copied());
     }
 
     /// Adds the frame that was built in the place from [`Batch::draft`], with an offload from a client. A frame that

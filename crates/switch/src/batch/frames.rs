@@ -82,6 +82,11 @@ impl<'b, 'm> Frames<'b, 'm> {
         self.all.batch().needs() == Accepts::NOTHING
     }
 
+    /// Returns true if most frames of their sender wait for a limit.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.all.batch().parts.source_waits
+    }
+
     /// Returns true if all frames of their batch are in their heads.
     #[inline(always)]
     pub(crate) fn are_short(&self) -> bool {

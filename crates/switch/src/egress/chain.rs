@@ -8,7 +8,7 @@
 //! ```
 
 use super::capture::Captured;
-use super::coalesce::{CoalesceScratch, Coalesced, accepted};
+use super::coalesce::{CoalesceScratch, Coalesced, joins, may_join};
 use super::limit::{BeyondLimit, Limited};
 use super::offload::{OffloadScratch, SoftwareOffload};
 use super::receiver::Receiver;
@@ -68,13 +68,17 @@ impl Chain<'_> {
             captured = Captured { output, taps };
             output = &mut captured;
         }
-        if !frames.are_plain() && !frames.need_only(output.capabilities().accepts) {
-            offload = SoftwareOffload { output, scratch: &mut scratch.offload };
-            output = &mut offload;
-        }
-        if coalesces && let Some(accepts) = accepted(&frames, output) {
-            coalesced = Coalesced { output, accepts, receiver, scratch: &mut scratch.coalesce };
-            output = &mut coalesced;
+        let may_join = coalesces && may_join(&frames);
+        if may_join || !frames.are_plain() {
+            let capabilities = output.capabilities();
+            if !frames.need_only(capabilities.accepts) {
+                offload = SoftwareOffload { output, scratch: &mut scratch.offload };
+                output = &mut offload;
+            }
+            if may_join && joins(capabilities.accepts) {
+                coalesced = Coalesced { output, capabilities, receiver, is_shared, scratch: &mut scratch.coalesce };
+                output = &mut coalesced;
+            }
         }
         if let Some(vlans) = tags {
             tagged = Tagged { output, vlans, scratch: &mut scratch.tag };

@@ -110,8 +110,8 @@ impl<'m> Queue<'_, 'm, '_> {
                     }
                     _ => self.cut = Cut::new(frame, *offload, self.numbers),
                 },
-                offload => {
-                    copy(&frame, offload, chunk);
+                _ => {
+                    chunk.push_copy(&frame);
                     return true;
                 }
             }
@@ -123,14 +123,6 @@ impl<'m> Queue<'_, 'm, '_> {
         }
         true
     }
-}
-
-/// Adds an unchanged frame to `chunk`.
-fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) {
-    let (head, rests) = chunk.draft();
-    *head = *frame.head();
-    rests.extend_from_slice(frame.rest());
-    chunk.seal(frame.head_len(), offload.copied());
 }
 
 /// Adds a frame with its checksum computed. Returns `None` if the frame has no checksum field; admission rejects such

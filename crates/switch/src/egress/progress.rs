@@ -13,6 +13,8 @@ pub(super) struct Progress {
     /// Number of frames that the port is being given, without those that the port's limit or the senders' shares
     /// refused. [`NOT_BEGUN`] before the first port.
     frames: AtomicUsize,
+    /// Number of these that were appended to others.
+    joined: AtomicUsize,
     /// The port's counter of delivered frames before this delivery.
     before: AtomicU64,
 }
@@ -28,6 +30,7 @@ impl Progress {
     #[inline(always)]
     pub(super) fn begin(&self, frames: usize, counters: &Counters) {
         self.frames.store(frames, Ordering::Relaxed);
+        self.joined.store(0, Ordering::Relaxed);
         self.before.store(counters.out_frames(), Ordering::Relaxed);
     }
 
@@ -37,6 +40,16 @@ impl Progress {
         if self.is_begun() {
             self.frames.store(self.frames().saturating_sub(frames), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that this number of frames were appended to others, and counted.
+    pub(super) fn join(&self, frames: usize) {
+        self.joined.store(self.joined() + frames, Ordering::Relaxed);
+    }
+
+    /// Number of frames that were appended to others.
+    pub(super) fn joined(&self) -> usize {
+        self.joined.load(Ordering::Relaxed)
     }
 
     /// Notes that the delivery has ended: all frames are in a counter.
@@ -60,7 +73,7 @@ impl Progress {
             return 0;
         }
         let given = counters.out_frames().wrapping_sub(self.before.load(Ordering::Relaxed));
-        (self.frames() as u64).saturating_sub(given)
+        (self.frames() as u64).saturating_sub(given + self.joined() as u64)
     }
 }
 

@@ -48,9 +48,9 @@ impl<'a> Receiver<'a> {
     }
 
     /// Counts frames that were appended to others.
-    pub(super) fn join(&self, frames: usize) {
+    pub(super) fn count_joined(&self, frames: usize) {
         self.to.port.counters().add_coalesced(frames as u64);
-        self.progress.refuse(frames);
+        self.progress.join(frames);
     }
 
     /// Counts all frames except the first `given` as dropped, and shows them to the port's captures.

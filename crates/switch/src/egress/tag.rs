@@ -109,7 +109,7 @@ impl Output for Tagged<'_> {
                 match (class.is_tagged(), self.vlans.tags(class.vlan())) {
                     (true, false) => untag(&frame, &mut chunk),
                     (false, true) => tag(&frame, class.vlan(), &mut chunk, tail),
-                    _ => copy(&frame, &mut chunk),
+                    _ => chunk.push_copy(&frame),
                 }
             }
             let order = &self.scratch.order[..chunk.len()];
@@ -128,13 +128,6 @@ fn shifted(offload: Option<&Offload>, shift: impl Fn(u16) -> u16) -> Option<Offl
         hdr_len: if offload.gso == Gso::None { offload.hdr_len } else { shift(offload.hdr_len) },
         ..*offload
     })
-}
-
-fn copy<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
-    let (head, rests) = chunk.draft();
-    *head = *frame.head();
-    rests.extend_from_slice(frame.rest());
-    chunk.seal(frame.head_len(), frame.offload().copied());
 }
 
 /// Adds a frame to `chunk`, with its tag removed.

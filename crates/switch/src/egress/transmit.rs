@@ -193,7 +193,9 @@ impl Transmitter {
     fn note_given(&mut self, out: Outgoing<'_, '_, '_>, order: &[u16], port: u16, began: u64) {
         let given = &order[..self.progress.frames().min(order.len())];
         let bytes = Frames::of(out.batch, given).map(|frame| frame.len() as u64).sum();
-        self.note_spent(port, began, given.len() as u64, bytes, out.context.now);
+        // As many as the port counts.
+        let frames = given.len().saturating_sub(self.progress.joined());
+        self.note_spent(port, began, frames as u64, bytes, out.context.now);
     }
 
     /// While passes are examined: counts the time since `began` for a receiver.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use ringway_memory::Mapping;
 
 use super::samples::{Sample, complete};
 use super::{Accepts, Gso, Offload};
 use crate::testing::{Lan, Plan, frame, mac};
-use crate::{DropReason, Headers};
+use crate::{DropReason, Examined, Headers, Time, TimeSpent, pass};
 
 const TSO: Accepts = Accepts::EVERYTHING;
 type Received = Vec<(Vec<u8>, Option<Offload>)>;
@@ -282,6 +283,93 @@ fn frames_of_others_stay_and_joined_frames_are_no_longer_than_ip_allows() {
     wire.sort();
     sent.sort();
     assert!(wire == sent);
+}
+
+/// Nothing is joined only to be cut again.
+#[test]
+fn frames_that_leave_work_to_others_are_joined_for_receivers_that_accept_that_only() {
+    let mut sender = Sender::v4(1);
+    let mut sent: Vec<_> = (0..4).map(|_| sender.next(500, 0x10)).map(|(bytes, sum)| (bytes, Some(sum))).collect();
+    let (datagrams, asks) =
+        Sample { gso: Gso::UdpL4, gso_size: 600, payload: vec![1; 1200], ..Sample::default() }.build();
+    sent.push((datagrams, Some(asks)));
+    for (accepts, joined) in
+        [(Accepts::NOTHING, 0), (Accepts::CSUM | Accepts::TSO6, 0), (Accepts::CSUM | Accepts::TSO4, 3)]
+    {
+        let mut lan = lan(accepts);
+        sent.iter().for_each(|(bytes, offload)| lan.offers[0].put_offloaded(bytes, &[], *offload));
+        lan.pass(0);
+        assert_eq!((lan.counters(1).coalesced, lan.received(1).len()), (joined, 6 - joined as usize), "{accepts:?}");
+    }
+}
+
+#[test]
+fn tags_that_linux_does_not_segment_behind_keep_frames_apart() {
+    for (tag, frames) in [([0x88, 0xa8], 1), ([0x91, 0], 3)] {
+        let mut sender = Sender { tags: 1, ..Sender::v4(1) };
+        let mut sent: Vec<_> = (0..3).map(|_| sender.complete(500, 0x10)).collect();
+        sent.iter_mut().for_each(|bytes| bytes[12..14].copy_from_slice(&tag));
+        assert_eq!(send(&plain(sent), TSO).0.len(), frames, "{tag:x?}");
+    }
+}
+
+#[test]
+fn joined_frames_are_no_longer_than_the_receiver_takes() {
+    let mut sender = Sender::v4(1);
+    let segments: Vec<_> = (0..40).map(|_| sender.complete(1448, 0x10)).collect();
+    let mut lan = lan(TSO);
+    lan.sink(1, |kept| (kept.longest, kept.told_longest) = (9000, 9000));
+    lan.send(0, &segments);
+    assert_eq!((lan.counters(1).drops().count(), lan.received(1).len()), (0, 7));
+    // It does not say so: the first delivery is lost, and the next ones are not joined.
+    lan.sink(1, |kept| kept.told_longest = usize::MAX);
+    lan.send(0, &segments);
+    assert_eq!((lan.dropped(1, DropReason::ReceiverTooSmall), lan.received(1).len()), (1, 0));
+    lan.send(0, &segments);
+    assert_eq!((lan.dropped(1, DropReason::ReceiverTooSmall), lan.received(1)), (1, segments));
+}
+
+#[test]
+fn a_congested_receiver_that_is_nearly_full_is_given_what_fits() {
+    let mut sender = Sender::v4(1);
+    let mut segments = |count: usize| (0..count).map(|_| sender.complete(500, 0x10)).collect::<Vec<_>>();
+    let mut lan = lan(TSO);
+    lan.sink(1, |kept| kept.room = 0);
+    lan.send(0, &segments(2));
+    lan.sink(1, |kept| kept.room = 20);
+    let (sent, before) = (segments(100), lan.counters(1).coalesced);
+    lan.send(0, &sent);
+    assert_eq!((lan.received(1), lan.counters(1).coalesced), (sent[..20].to_vec(), before));
+    // With room for all of them they are joined.
+    lan.sink(1, |kept| kept.room = 100);
+    lan.send(0, &segments(100));
+    assert_eq!(lan.received(1).len(), 1);
+}
+
+#[test]
+fn frames_in_vain_for_one_receiver_keep_nothing_from_another() {
+    let mut lan = Plan { bytes: 4 << 20, ..Plan::new(3) }.map();
+    (1..3).for_each(|port| lan.sink(port, |kept| kept.accepts = TSO));
+    let mut sender = Sender::v4(1);
+    for _ in 0..30 {
+        (0..4).for_each(|number| lan.offers[0].put(&frame(mac(2), mac(0), 300, number), &[]));
+        (0..4).for_each(|_| lan.offers[0].put(&sender.complete(500, 0x10), &[]));
+        lan.pass(0);
+    }
+    assert_eq!((lan.counters(1).out_frames, lan.counters(2).out_frames), (30, 120));
+}
+
+/// While passes are examined, a port is told as many frames as it counts, and the bytes of all.
+#[test]
+fn the_time_that_a_receiver_took_is_told_with_the_bytes_of_joined_frames() {
+    let (mut sender, mut lan) = (Sender::v4(1), lan(TSO));
+    (0..5).for_each(|_| lan.offers[0].put(&sender.complete(1000, 0x10), &[]));
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    let mut input = Examined::new(&mut lan.offers[0], &area, || 1);
+    lan.work.examine(true);
+    pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut input, &mut lan.work, &Time::at_second(1));
+    let TimeSpent { frames, bytes, .. } = lan.work.given()[0].spent;
+    assert_eq!((lan.counters(1).coalesced, frames, bytes), (4, 1, 5 * (14 + 20 + 32 + 1000)));
 }
 
 #[test]

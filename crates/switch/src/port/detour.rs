@@ -239,7 +239,7 @@ struct BacklogOutput<'a>(&'a mut Backlog);
 
 impl Output for BacklogOutput<'_> {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: Accepts::EVERYTHING, names_losses: true }
+        OutputCapabilities { accepts: Accepts::EVERYTHING, names_losses: true, ..OutputCapabilities::default() }
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {

@@ -89,11 +89,20 @@ pub trait Output: Send {
 }
 
 /// The optional functions of an output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputCapabilities {
     /// The offloads that `deliver` accepts. Others are done in software before delivery.
     pub accepts: Accepts,
     /// True if `deliver` notes the drop reason of each frame that it drops, with [`crate::Frame::lose`]. Other outputs
     /// are given frames one at a time while the port is captured.
     pub names_losses: bool,
+    /// Longest frame, in bytes, that the client takes while all its buffers are free. Segments are not joined beyond it.
+    pub longest: usize,
+}
+
+impl Default for OutputCapabilities {
+    /// Complete frames of any length.
+    fn default() -> OutputCapabilities {
+        OutputCapabilities { accepts: Accepts::NOTHING, names_losses: false, longest: usize::MAX }
+    }
 }

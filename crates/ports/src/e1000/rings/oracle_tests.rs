@@ -317,7 +317,7 @@ struct Receiver(Arc<Mutex<Vec<Vec<u8>>>>, Accepts);
 
 impl Output for Receiver {
     fn capabilities(&self) -> OutputCapabilities {
-        OutputCapabilities { accepts: self.1, names_losses: false }
+        OutputCapabilities { accepts: self.1, ..OutputCapabilities::default() }
     }
     fn deliver(&mut self, frames: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
         for frame in frames {

@@ -2,14 +2,15 @@
 
 use super::segment::{Reading, Segment, read};
 use crate::batch::{Frame, Frames};
-use crate::frame::headers::MAX_SEGMENTS;
+use crate::frame::Accepts;
+use crate::port::OutputCapabilities;
 
 /// Flows that are followed at a time. When more are mixed, the flow that was followed longest is left.
 const FLOWS: usize = 16;
-/// Most views of a joined frame.
+/// Most views of a joined frame. Each segment behind the first has one or more.
 const MAX_RESTS: usize = 240;
 /// Longest joined frame, in bytes: its IP header can tell its length.
-const LONGEST: u32 = 0xffff;
+const LONGEST: usize = 0xffff;
 const NONE: u16 = u16::MAX;
 
 /// The frames of a delivery, by their position in it: which one is appended to which.
@@ -21,6 +22,8 @@ pub(super) struct Plan {
     is_appended: Box<[bool]>,
     /// What the first frame of a joined one is, for those with a `next`.
     firsts: Box<[Segment]>,
+    /// Longest joined frame, in bytes.
+    longest: u32,
 }
 
 /// The beginning of a frame that further segments may be appended to.
@@ -32,7 +35,6 @@ struct Flow {
     /// Sequence number and IPv4 identification of the next segment.
     sequence: u32,
     identification: u16,
-    segments: u16,
     /// Views of the frame so far, and its bytes.
     rests: u16,
     len: u32,
@@ -64,12 +66,15 @@ impl Plan {
             next: vec![NONE; batch_limit].into(),
             is_appended: vec![false; batch_limit].into(),
             firsts: vec![Segment::default(); batch_limit].into(),
+            longest: 0,
         }
     }
 
     /// Finds the frames that can be joined. Returns how many are appended to others.
     #[inline(never)]
-    pub(super) fn find(&mut self, frames: &Frames<'_, '_>, v4: bool, v6: bool) -> usize {
+    pub(super) fn find(&mut self, frames: &Frames<'_, '_>, client: &OutputCapabilities) -> usize {
+        let (v4, v6) = (client.accepts.contains(Accepts::TSO4), client.accepts.contains(Accepts::TSO6));
+        self.longest = client.longest.min(LONGEST) as u32;
         if frames.len() > self.next.len() {
             return 0;
         }
@@ -81,7 +86,7 @@ impl Plan {
                 Reading::Tcp(segment) => {
                     let followed = segment.is_data && !segment.is_last && if segment.v6 { v6 } else { v4 };
                     let next = Next { position: position as u16, frame, segment, followed };
-                    appended += usize::from(self.append(&mut flows, &next, frames));
+                    appended += usize::from(self.place(&mut flows, &next, frames));
                 }
             }
         }
@@ -90,7 +95,7 @@ impl Plan {
 
     /// Appends a segment to what its flow has, if that is possible. Returns true if it is appended.
     #[inline(always)]
-    fn append(&mut self, flows: &mut Flows, next: &Next<'_, '_>, frames: &Frames<'_, '_>) -> bool {
+    fn place(&mut self, flows: &mut Flows, next: &Next<'_, '_>, frames: &Frames<'_, '_>) -> bool {
         let Some(place) = flows.find(next.segment.flow) else {
             if next.followed {
                 flows.follow(Flow::new(next));
@@ -98,7 +103,7 @@ impl Plan {
             return false;
         };
         let flow = &mut flows.flows[place];
-        let appended = flow.takes(next, frames);
+        let appended = flow.takes(next, frames, self.longest);
         if appended {
             self.next[usize::from(flow.last)] = next.position;
             self.is_appended[usize::from(next.position)] = true;
@@ -148,7 +153,6 @@ impl Flow {
             segment: *segment,
             sequence: segment.sequence(frame).wrapping_add(segment.payload.into()),
             identification: segment.identification(frame).wrapping_add(segment.identification_step()),
-            segments: 1,
             rests: frame.rest().len() as u16,
             len: frame.len() as u32,
             is_sound: false,
@@ -157,7 +161,7 @@ impl Flow {
 
     /// Returns true if cutting the frame with this segment appended gives the same frames again.
     #[inline]
-    fn takes(&self, next: &Next<'_, '_>, frames: &Frames<'_, '_>) -> bool {
+    fn takes(&self, next: &Next<'_, '_>, frames: &Frames<'_, '_>, longest: u32) -> bool {
         let Next { frame, segment, .. } = next;
         let Some(first) = frames.clone().nth(self.first.into()) else { return false };
         segment.is_data
@@ -165,8 +169,7 @@ impl Flow {
             && segment.payload <= self.segment.payload
             && segment.identification(frame) == self.identification
             && segment.has_headers_of(frame, &self.segment, &first)
-            && usize::from(self.segments) < MAX_SEGMENTS
-            && self.len + u32::from(segment.payload) <= LONGEST
+            && self.len + u32::from(segment.payload) <= longest
             && usize::from(self.rests) + frame.rest().len() < MAX_RESTS
             && (self.is_sound || self.segment.is_sound(&first))
             && segment.is_sound(frame)
@@ -179,7 +182,6 @@ impl Flow {
         self.is_sound = true;
         self.sequence = self.sequence.wrapping_add(segment.payload.into());
         self.identification = self.identification.wrapping_add(segment.identification_step());
-        self.segments += 1;
         self.len += u32::from(segment.payload);
         self.rests += frame.rest().len() as u16 + 1;
     }

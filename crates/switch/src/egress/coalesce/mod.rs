@@ -14,22 +14,24 @@ use flows::Plan;
 use ringway_memory::{HEAD_BYTES, View};
 
 use super::receiver::Receiver;
-use crate::batch::{Batch, BatchStorage, Frame, Frames};
-use crate::frame::{Accepts, Offload};
+use crate::batch::{Batch, BatchStorage, Frames};
+use crate::frame::{Accepts, DropReason, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// Most deliveries that are not looked at after one in which nothing could be joined.
-const LONGEST_PAUSE: u8 = 8;
-/// Senders with a pause of their own; others share one.
+const LONGEST_PAUSE: u16 = 8;
+/// Deliveries that are not looked at after a joined frame was too long for its receiver.
+const PAUSE_AFTER_LOSS: u16 = 4096;
+/// Pairs of sender and receiver with a pause of their own; others share one.
 const PAUSES: usize = 64;
 
-/// After a sender's frames could not be joined, a few deliveries of it are not looked at, and more each time: what cannot be joined
-/// costs little.
+/// After frames of a sender to a receiver could not be joined, a few deliveries are not looked at, and more each time: what cannot be
+/// joined costs little.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pause {
     /// Deliveries that are still to pass.
-    left: u8,
-    length: u8,
+    left: u16,
+    length: u16,
 }
 
 impl Pause {
@@ -50,9 +52,10 @@ impl Pause {
 /// Memory for joined frames, kept between passes.
 #[derive(Debug)]
 pub(super) struct CoalesceScratch {
-    /// By sender.
+    /// By sender and receiver.
     pauses: [Pause; PAUSES],
     plan: Plan,
+    /// Taken while frames are delivered.
     chunk: Option<BatchStorage>,
     /// The indices of the chunk's frames, in order.
     order: Box<[u16]>,
@@ -65,7 +68,7 @@ impl CoalesceScratch {
         CoalesceScratch {
             pauses: [Pause::default(); PAUSES],
             plan: Plan::new(batch_limit),
-            chunk: None,
+            chunk: Some(BatchStorage::new(batch_limit)),
             order: (0..batch_limit as u16).collect(),
             tails: vec![[0; HEAD_BYTES]; batch_limit].into(),
         }
@@ -75,20 +78,32 @@ impl CoalesceScratch {
 /// An output that is given joined frames where that is possible.
 pub(super) struct Coalesced<'a> {
     pub(super) output: &'a mut dyn Output,
-    /// What the output accepts.
-    pub(super) accepts: Accepts,
+    /// Those of the client's output.
+    pub(super) capabilities: OutputCapabilities,
     pub(super) receiver: Receiver<'a>,
+    /// The receiver is congested.
+    pub(super) is_shared: bool,
     pub(super) scratch: &'a mut CoalesceScratch,
 }
 
-/// What the output accepts, if some of these frames may be joined for it: it accepts unsegmented TCP, and not all frames are short.
+/// Returns true if some of these frames may be joined: there are several, and not all are short.
 #[inline(always)]
-pub(super) fn accepted(frames: &Frames<'_, '_>, output: &dyn Output) -> Option<Accepts> {
-    if frames.len() < 2 || frames.are_short() {
-        return None;
+pub(super) fn may_join(frames: &Frames<'_, '_>) -> bool {
+    frames.len() > 1 && !frames.are_short()
+}
+
+/// Returns true if a client that accepts these offloads is given joined frames.
+#[inline(always)]
+pub(super) fn joins(accepts: Accepts) -> bool {
+    accepts.contains(Accepts::CSUM) && accepts.meets(Accepts::TSO4 | Accepts::TSO6)
+}
+
+impl Coalesced<'_> {
+    /// Returns true if the receiver has a place for each frame, or cannot tell. In a receiver that is nearly full a joined frame would
+    /// be lost as a whole, where some of its segments find room.
+    fn has_room(&mut self, frames: &Frames<'_, '_>) -> bool {
+        !self.is_shared || self.output.room(frames.clone()).is_none_or(|(free, _)| free >= frames.len())
     }
-    let accepts = output.capabilities().accepts;
-    (accepts.contains(Accepts::CSUM) && accepts.meets(Accepts::TSO4 | Accepts::TSO6)).then_some(accepts)
 }
 
 impl Output for Coalesced<'_> {
@@ -105,40 +120,40 @@ impl Output for Coalesced<'_> {
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let (v4, v6) = (self.accepts.contains(Accepts::TSO4), self.accepts.contains(Accepts::TSO6));
-        let CoalesceScratch { pauses, plan, chunk: storage, order, tails } = &mut *self.scratch;
-        let pause = &mut pauses[usize::from(self.receiver.sender().owner.index()) % PAUSES];
-        if pause.passes() {
+        let (sender, receiver) = (self.receiver.sender().owner.index(), self.receiver.to.owner.index());
+        let place = (usize::from(sender) * 31 + usize::from(receiver)) % PAUSES;
+        if self.scratch.pauses[place].passes() || !self.has_room(&frames) {
             return self.output.deliver(frames, counters);
         }
-        let appended = plan.find(&frames, v4, v6);
-        pause.note(appended);
+        let CoalesceScratch { pauses, plan, chunk: storage, order, tails } = &mut *self.scratch;
+        let appended = plan.find(&frames, &self.capabilities);
+        pauses[place].note(appended);
         if appended == 0 {
             return self.output.deliver(frames, counters);
         }
-        self.receiver.join(appended);
         let mut chunk = storage.take().unwrap_or_else(|| BatchStorage::new(order.len())).into_batch();
+        self.receiver.count_joined(appended);
         let mut tails = tails.iter_mut();
         for (position, frame) in frames.clone().enumerate() {
             match plan.first(position) {
                 _ if plan.is_appended(position) => {}
-                None => copy(&frame, &mut chunk),
+                None => chunk.push_copy(&frame),
                 Some(_) => join(&frames, position, plan, &mut chunk, &mut tails),
             }
         }
         plan.clear(frames.len());
+        if frames.has_waited() {
+            chunk.note_waited();
+        }
+        let too_long = || counters.lost_out()[DropReason::ReceiverTooSmall as usize];
+        let before = too_long();
         let result = self.output.deliver(Frames::of(&chunk, &order[..chunk.len()]), counters);
+        if too_long() != before {
+            pauses[place].left = PAUSE_AFTER_LOSS;
+        }
         *storage = Some(chunk.into_storage());
         result
     }
-}
-
-/// Adds an unchanged frame to `chunk`.
-fn copy<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
-    let (head, rests) = chunk.draft();
-    *head = *frame.head();
-    rests.extend_from_slice(frame.rest());
-    chunk.seal(frame.head_len(), frame.offload().copied());
 }
 
 /// Adds the frame at `first` to `chunk`, with those that are appended to it.

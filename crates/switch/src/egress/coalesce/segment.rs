@@ -6,6 +6,8 @@ use crate::frame::{Gso, Offload, Sum, is_tag};
 
 const ETHERNET: usize = 14;
 const TAG_BYTES: usize = 4;
+const TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
@@ -78,11 +80,13 @@ fn read_any(frame: &Frame<'_, '_>) -> Reading {
     let head = frame.first_bytes();
     let mut ip = ETHERNET;
     let mut kind = word(head, ip - 2);
-    while kind.is_some_and(is_tag) {
+    // Linux segments frames behind these tags only.
+    while matches!(kind, Some(TAG | SERVICE_TAG)) {
         ip += TAG_BYTES;
         kind = word(head, ip - 2);
     }
     let (transport, v6) = match kind {
+        Some(kind) if is_tag(kind) => return Reading::Unclear,
         Some(IPV4) => match (bytes::<10>(head, ip), word(head, ip + 6)) {
             (Some([.., protocol]), _) if protocol != TCP => return Reading::Other,
             (Some([0x45, ..]), Some(fragment)) if fragment & 0x3fff == 0 => (ip + IPV4_BYTES, false),
