@@ -122,7 +122,7 @@ pub struct PortStatus {
     /// forwarded.
     #[serde(default)]
     pub moves_held: u64,
-    /// TCP segments that were appended to others, and delivered as parts of them.
+    /// TCP segments that were appended to others. The frame that they are parts of counts once, as delivered or as lost.
     #[serde(default)]
     pub coalesced: u64,
     /// Its number of faults, by reason.

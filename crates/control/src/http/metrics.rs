@@ -138,7 +138,7 @@ impl Collector for Snapshot {
         family(e, "port_calls", "Times the switch woke the client", None, plain(|p| p.calls))?;
         let help = "Times that an address did not move to this port, as it had moved shortly before";
         family(e, "port_address_moves_held", help, None, plain(|p| p.moves_held))?;
-        let help = "TCP segments that were appended to others, and given to the client as parts of them";
+        let help = "TCP segments that were appended to others: the larger frame counts once";
         family(e, "port_coalesced", help, None, plain(|p| p.coalesced))?;
         encode_slow(e, status)?;
         let pollers = |time: fn(&PollerStatus) -> f64| {

@@ -203,7 +203,7 @@ pub struct CountersReading {
     pub kicks: u64,
     /// Wake-ups of the client.
     pub calls: u64,
-    /// Frames that were appended to others, and given to the client as parts of them.
+    /// Frames that were appended to others. The frame that they are parts of counts once, as given or as lost.
     pub coalesced: u64,
     /// Number of times an address did not move to this port because it had moved shortly before.
     pub moves_held: u64,

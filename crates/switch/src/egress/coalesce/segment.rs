@@ -2,7 +2,7 @@
 
 use crate::batch::Frame;
 use crate::frame::headers::{IPV4_BYTES, IPV6_BYTES};
-use crate::frame::{Gso, Offload, Sum, is_tag};
+use crate::frame::{Gso, Offload, Sum};
 
 const ETHERNET: usize = 14;
 const TAG_BYTES: usize = 4;
@@ -86,7 +86,6 @@ fn read_any(frame: &Frame<'_, '_>) -> Reading {
         kind = word(head, ip - 2);
     }
     let (transport, v6) = match kind {
-        Some(kind) if is_tag(kind) => return Reading::Unclear,
         Some(IPV4) => match (bytes::<10>(head, ip), word(head, ip + 6)) {
             (Some([.., protocol]), _) if protocol != TCP => return Reading::Other,
             (Some([0x45, ..]), Some(fragment)) if fragment & 0x3fff == 0 => (ip + IPV4_BYTES, false),
