@@ -1,10 +1,13 @@
 //! A network device as a port of the switch, by AF_XDP or by a packet socket. The device is one end of a veth
 //! pair; the other end is "the wire".
 
+use std::fs::File;
+use std::io::Write;
 use std::time::Duration;
 
 use ringway_scenes::namespace::{Namespace, frames};
 use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
+use ringway_traffic::open_device;
 use ringway_traffic::pcap::Recorder;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -267,10 +270,13 @@ fn overruns(wire: &Wire) {
 #[test]
 fn the_device_leaves_vlan_tags_in_frames_while_it_is_an_xdp_port() {
     let wire = Wire::new(XDP);
-    let takes_out = || wire.nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
-    assert!(!takes_out());
+    let takes_out = || {
+        let features = wire.nic.ok("ethtool", &["-k", "x0"]);
+        ["rx-vlan-offload: on", "rx-vlan-stag-hw-parse: on"].map(|on| features.contains(on))
+    };
+    assert_eq!(takes_out(), [false; 2]);
     wire.daemon.ok(&["port", "del", "nic"]);
-    until("the device is as before", takes_out);
+    until("the device is as before", || takes_out() == [true; 2]);
 }
 
 #[test]
@@ -285,4 +291,158 @@ fn is_promiscuous(wire: &Wire) {
     assert!(promiscuous());
     wire.daemon.ok(&["port", "del", "nic"]);
     until("the device is as before", || !promiscuous());
+}
+
+/// A TAP device whose packets are a packet port's, and the program behind it that is the wire.
+struct Behind {
+    daemon: Daemon,
+    wire: File,
+    _nic: Namespace,
+}
+
+impl Behind {
+    fn new() -> Self {
+        let nic = Namespace::new();
+        let wire = nic.within(|| open_device("x0", true)).unwrap();
+        let daemon = Daemon::start(&format!(
+            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{PACKET}\n",
+            nic.name
+        ));
+        Self { daemon, wire, _nic: nic }
+    }
+
+    /// Sends a frame with this offload header and this data.
+    fn send(&mut self, header: [u8; 10], data: &[u8]) {
+        self.wire.write_all(&[&header, data].concat()).unwrap();
+    }
+}
+
+/// A broadcast frame of a protocol that nobody knows.
+const UNKNOWN: [u8; 60] = {
+    let mut frame = [0xff; 60];
+    frame[6] = 2;
+    (frame[12], frame[13]) = (0x88, 0xb5);
+    frame
+};
+
+/// A frame with an IPv4 packet to 10.0.0.2 of 4,000 bytes after its header, of this protocol.
+fn large(protocol: u8) -> Vec<u8> {
+    let mut frame = UNKNOWN[..12].to_vec();
+    frame.extend([8, 0, 0x45, 0, 0x0f, 0xb4, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    // The header of TCP says that it has 20 bytes, that of UDP how long the datagram is.
+    frame.extend(if protocol == 6 {
+        [0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10]
+    } else {
+        [0, 1, 0, 2, 0x0f, 0xa0, 0, 0, 0, 0, 0, 0, 0, 0]
+    });
+    frame.resize(14 + 20 + 4000, 0);
+    frame
+}
+
+#[test]
+fn a_frame_that_the_kernel_cannot_describe_does_not_make_a_packet_port_deaf() {
+    let mut nic = Behind::new();
+    let mut client = nic.daemon.attach("lan0:c").unwrap();
+    nic.send([0; 10], &UNKNOWN);
+    assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&UNKNOWN[..]));
+    // A datagram to be cut into fragments.
+    nic.send([1, 3, 42, 0, 0x78, 5, 34, 0, 6, 0], &large(17));
+    until("frames arrive", || {
+        nic.send([0; 10], &UNKNOWN);
+        receive(&mut client, Duration::from_millis(100)).is_some_and(|frame| frame == UNKNOWN)
+    });
+}
+
+#[test]
+fn a_large_frame_without_a_checksum_to_be_made_is_a_bad_offload() {
+    let mut nic = Behind::new();
+    nic.send([0, 1, 54, 0, 0x78, 5, 0, 0, 0, 0], &large(6));
+    until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "bad_offload": 1 }));
+}
+
+/// Sends a frame of so many bytes to the device, and returns how many were sent and how many were too long.
+fn send_of(wire: &Wire, client: &mut ringway_client::Port, len: usize) -> [u64; 2] {
+    let mut frame = vec![0; len];
+    frame[..14].copy_from_slice(&UNKNOWN[..14]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xc]);
+    let counts = || {
+        let port = wire.daemon.port("nic");
+        [&port["out"]["frames"], &port["drops"]["receiver_too_small"]].map(|count| count.as_u64().unwrap_or(0))
+    };
+    let before = counts();
+    send(client, &frame);
+    until("it is counted", || counts() != before);
+    let after = counts();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn frames_longer_than_the_mtu_of_an_xdp_device_are_dropped_by_name() {
+    let wire = Wire::new(XDP_ALONE);
+    let mut client = wire.daemon.attach("lan0:c").unwrap();
+    assert_eq!([1514, 1518, 1519].map(|len| send_of(&wire, &mut client, len)), [[1, 0], [1, 0], [0, 1]]);
+    let set = |mtu: &str| wire.nic.ok("ip", &["link", "set", "x0", "mtu", mtu]);
+    set("1600");
+    until("longer frames are sent", || send_of(&wire, &mut client, 1618) == [1, 0]);
+    set("1400");
+    until("shorter frames are refused", || send_of(&wire, &mut client, 1419) == [0, 1]);
+}
+
+#[test]
+fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_many() {
+    let (nic, peer, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
+    let link = ["link", "add", "x0", "numrxqueues", "65", "numtxqueues", "65", "type", "veth", "peer", "name", "w0"];
+    nic.ok("ip", &[&link[..], &["netns", &peer.name]].concat());
+    let use_queues = |count: &str| nic.ok("ethtool", &["-L", "x0", "rx", count]);
+    use_queues("1");
+    for (space, device) in [(&nic, "x0"), (&peer, "w0")] {
+        space.ok("ip", &["link", "set", device, "up"]);
+    }
+    peer.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "w0"]);
+    let daemon = Daemon::start(&format!(
+        "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{XDP_ALONE}\n\
+         [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
+        nic.name, vm.name
+    ));
+    vm.ok("ip", &["addr", "add", "10.78.0.2/24", "dev", "t0"]);
+    let queues = || daemon.port("nic")["xdp"]["queues"].clone();
+    assert_eq!(queues(), 1);
+    use_queues("3");
+    until("the port has all queues", || queues() == 3);
+    assert_eq!(daemon.status()["faults"][0]["reason"], "device_changed");
+    vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+    use_queues("65");
+    daemon.until_state("nic", "failed");
+    let why = || daemon.port("nic")["detail"].as_str().is_some_and(|why| why.contains("it has 65 receive queues"));
+    until("it says why", why);
+}
+
+#[test]
+fn frames_for_a_device_that_is_down_are_dropped_and_not_sent_later() {
+    let wire = Wire::new(XDP_ALONE);
+    let dir = tempfile::tempdir().unwrap();
+    let written = dir.path().join("written.pcap");
+    let args = ["-Z", "root", "-n", "-i", "w0", "-c", "1", "-w", written.to_str().unwrap(), "ether proto 0x88b5"];
+    let capture = wire.wire.start("tcpdump", &args, "listening on");
+    let mut client = wire.daemon.attach("lan0:c").unwrap();
+    wire.nic.ok("ip", &["link", "set", "x0", "down"]);
+    let mut frame = UNKNOWN;
+    (0..1500).for_each(|_| send(&mut client, &frame));
+    // Frames that were queued when the device was found down are counted by the next delivery.
+    let dropped = || wire.drops("nic")["receiver_down"].as_u64().unwrap_or(0);
+    until("each frame is counted", || {
+        send(&mut client, &frame);
+        dropped() >= 1500
+    });
+    assert_eq!(wire.drops("nic")["receiver_full"], Value::Null);
+    wire.nic.ok("ip", &["link", "set", "x0", "up"]);
+    frame[59] = 1;
+    until("the device sends", || {
+        let before = dropped();
+        send(&mut client, &frame);
+        until("it is counted", || wire.daemon.port("nic")["out"]["frames"].as_u64() > Some(0) || dropped() > before);
+        dropped() == before
+    });
+    capture.finish();
+    assert_eq!(frames(&written), [frame], "a frame from the time when the device was down");
 }

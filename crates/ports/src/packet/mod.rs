@@ -35,20 +35,14 @@ pub struct Settings {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| {
-        io::Error::new(error.kind(), format!("network device \"{name}\": cannot {what}: {}", help(error)))
-    };
-    let requests = netdevice::socket()?;
-    let device = netdevice::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
-    let address = netdevice::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
-    let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
-    netdevice::bring_up(name, requests.as_fd()).map_err(|error| failed("bring it up", &error))?;
-    let packets =
-        PacketSocket::open(device, Wanted::NotOurs).map_err(|error| failed("open a packet socket for it", &error))?;
-    let watch = DeviceWatch::new(name, device, address)?;
+    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let watch = DeviceWatch::new(name, false)?;
+    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
+    let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
-    epoll::add(&ready, &watch, EventData::new_u64(1), EventFlags::IN)?;
+    watch.join(&ready)?;
     let socket = Arc::new(packets.as_fd().try_clone_to_owned()?);
     // Kernels before 6.2 refuse USO.
     let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::xdp_statistics;
-use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
 use super::partial::partial_checksum;
 use super::program::Attached;
-use super::queue::{CHUNK, piece};
+use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};
 use super::tags::Tags;
 use crate::device_watch::{COLLECT, DeviceWatch};
-use crate::packet_socket::PacketSocket;
+use crate::packet_socket::{Look, PacketSocket};
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
@@ -32,21 +31,6 @@ pub(super) struct Receiver {
     lost: u64,
     /// Entries that were taken, and whose chunks the kernel does not have yet.
     taken: usize,
-}
-
-/// An entry of the receive ring: `struct xdp_desc`.
-struct Entry {
-    address: u64,
-    len: u32,
-    continues: bool,
-}
-
-impl Entry {
-    #[inline]
-    fn of([address, rest]: [u64; 2]) -> Entry {
-        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
-        Entry { address, len: rest as u32, continues: options.contains(XdpDescOptions::XDP_PKT_CONTD) }
-    }
 }
 
 impl Receiver {
@@ -111,7 +95,9 @@ impl Receiver {
     }
 
     /// Returns how many frames the socket has lost since this was last called: those for which it had no chunk or no entry.
-    fn take_lost(&mut self) -> u64 {
+    fn look(&mut self) -> u64 {
+        // A driver may have asked to be woken after the last chunks were given back.
+        self.wake_driver();
         let Ok(now) = xdp_statistics(&self.socket) else { return 0 };
         let lost = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
         lost.saturating_sub(std::mem::replace(&mut self.lost, lost))
@@ -130,8 +116,15 @@ impl Receiver {
         }
         self.ring.advance(chunks);
         self.ring.release();
-        if self.fill.publish() && self.fill.needs_wakeup() {
-            // The driver waits for chunks. An error shows at the next look at the socket.
+        if self.fill.publish() {
+            self.wake_driver();
+        }
+    }
+
+    /// Tells the driver of chunks, if it waits for them.
+    fn wake_driver(&self) {
+        if self.fill.needs_wakeup() {
+            // An error shows at the next look at the socket.
             let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
@@ -139,29 +132,32 @@ impl Receiver {
 
 /// What the port has changed of its device.
 pub(super) struct Held {
-    // Dropped first: the next port of the device shall find it as it was.
     pub(super) _tags: Tags,
     pub(super) _attached: Attached,
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
 pub(super) struct XdpInput {
+    // Dropped first: the next port of the device finds it as it was, and comes only when the sockets are closed.
+    _held: Held,
     queues: Vec<Receiver>,
     /// The queue that comes first.
     turn: usize,
     watch: DeviceWatch,
     packets: PacketSocket,
-    _held: Held,
 }
 
 impl XdpInput {
     pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { queues, turn: 0, watch, packets, _held: held }
+        XdpInput { _held: held, queues, turn: 0, watch, packets }
     }
 
     fn look(&mut self) {
-        let lost = self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
-        self.watch.look(lost);
+        let Look { lost, is_stalled } = self.packets.look();
+        self.watch.look(self.queues.iter_mut().map(Receiver::look).sum::<u64>() + lost);
+        if is_stalled {
+            self.watch.fail(PortFault::DeviceStalled);
+        }
     }
 }
 
