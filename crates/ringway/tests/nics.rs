@@ -157,7 +157,7 @@ fn a_device_that_another_switch_has_is_refused_until_that_lets_it_go() {
     let netns = format!("netns={}", wire.nic.name);
     let add = ["port", "add", "nic", "switch=lan0", "kind=xdp", "device=x0", &netns, "host=false"];
     let said = other.ringway(&add);
-    assert!(said.code != Some(0) && said.err.contains("it has another XDP program"), "{} {}", said.out, said.err);
+    assert!(said.code != Some(0) && said.err.contains("another socket has its queue 0"), "{} {}", said.out, said.err);
     wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
     wire.daemon.ok(&["port", "del", "nic"]);
     until("the device is free", || other.ringway(&add).code == Some(0));

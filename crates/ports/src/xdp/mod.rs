@@ -21,6 +21,7 @@ mod tags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -39,6 +40,10 @@ use tags::Tags;
 
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
+/// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
+const FREED_WITHIN: Duration = Duration::from_millis(50);
+/// Time between two of these tries.
+const TRY_EVERY: Duration = Duration::from_millis(5);
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +128,7 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
             Err(error) => last = error,
         }
         // Another mode would be refused, too.
-        if matches!(Errno::from_io_error(&last), None | Some(Errno::BUSY | Errno::PERM | Errno::NOBUFS)) {
+        if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM | Errno::NOBUFS)) {
             break;
         }
     }
@@ -157,8 +162,9 @@ struct Opened {
 fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<Opened> {
     let &Target { name, device, address, queues: most, host, is_local } = target;
     let mut queues = Vec::new();
+    let deadline = Instant::now() + FREED_WITHIN;
     for queue in 0..most {
-        match Queue::open(device, queue, transfer) {
+        match open_queue(device, queue, transfer, deadline) {
             Ok(opened) => queues.push(opened),
             // The device has no more queues.
             Err(error) if queue > 0 && Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
@@ -174,9 +180,30 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
     epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
-    let attached = Attached::new(device, &sockets, host, place)?;
+    let attached = Attached::new(device, &sockets, host, place).map_err(|error| {
+        let what = format!(
+            "it has another XDP program: end the program that attached it, or remove it (ip link set {name} xdp off)"
+        );
+        if Errno::from_io_error(&error) == Some(Errno::BUSY) { io::Error::other(what) } else { error }
+    })?;
     let held = Held { _tags: Tags::keep(name)?, _attached: attached };
     Ok(Opened { queues, packets, held, ready, is_local: is_local || place == Place::Stack })
+}
+
+/// Opens the socket of a queue.
+fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) -> io::Result<Queue> {
+    loop {
+        match Queue::open(device, queue, transfer) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                if Instant::now() >= deadline {
+                    let what = format!("another socket has its queue {queue}: end the program that has it");
+                    return Err(io::Error::other(what));
+                }
+                std::thread::sleep(TRY_EVERY);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Makes the sides of a port. Also returns the number of its queues.
@@ -206,10 +233,9 @@ fn help(error: &io::Error) -> String {
         Some(Errno::PERM | Errno::ACCESS) => {
             "this user may not: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned()
         }
-        Some(Errno::BUSY) => {
-            "it has another XDP program, or another socket has one of its queues: end that program (ip link set DEVICE xdp off)".to_owned()
+        Some(Errno::NOBUFS) => {
+            "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned()
         }
-        Some(Errno::NOBUFS) => "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned(),
         Some(Errno::AFNOSUPPORT) => "this kernel has no XDP sockets (CONFIG_XDP_SOCKETS)".to_owned(),
         _ => error.to_string(),
     }
