@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ringway_scenes::namespace::{Namespace, frames};
 use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
+use ringway_testing::skip;
 use ringway_traffic::open_device;
 use ringway_traffic::pcap::Recorder;
 use rustix::process::Signal;
@@ -34,10 +35,16 @@ impl Wire {
 
     /// With other sections of the configuration.
     fn with(sections: &str, keys: &str) -> Self {
-        let (nic, wire, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
+        let (nic, wire) = (Namespace::new(), Namespace::new());
         join(&nic, &wire);
+        Self::of(nic, wire, sections, &format!("device = \"x0\"\n{keys}"))
+    }
+
+    /// With a device that is there already.
+    fn of(nic: Namespace, wire: Namespace, sections: &str, keys: &str) -> Self {
+        let vm = Namespace::new();
         let daemon = Daemon::start(&format!(
-            "{sections}[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n\
+            "{sections}[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\n{keys}\n\
              [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
             nic.name, vm.name
         ));
@@ -53,6 +60,11 @@ impl Wire {
 /// Makes the veth pair.
 fn join(nic: &Namespace, wire: &Namespace) {
     nic.ok("ip", &["link", "add", "x0", "type", "veth", "peer", "name", "w0", "netns", &wire.name]);
+    address(nic, wire);
+}
+
+/// Brings the veth pair up.
+fn address(nic: &Namespace, wire: &Namespace) {
     wire.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "w0"]);
     wire.ok("ip", &["link", "set", "w0", "up"]);
     nic.ok("ip", &["link", "set", "x0", "up"]);
@@ -390,27 +402,20 @@ fn frames_longer_than_the_mtu_of_an_xdp_device_are_dropped_by_name() {
 
 #[test]
 fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_many() {
-    let (nic, peer, vm) = (Namespace::new(), Namespace::new(), Namespace::new());
+    let (nic, peer) = (Namespace::new(), Namespace::new());
     let link = ["link", "add", "x0", "numrxqueues", "65", "numtxqueues", "65", "type", "veth", "peer", "name", "w0"];
     nic.ok("ip", &[&link[..], &["netns", &peer.name]].concat());
-    let use_queues = |count: &str| nic.ok("ethtool", &["-L", "x0", "rx", count]);
-    use_queues("1");
-    for (space, device) in [(&nic, "x0"), (&peer, "w0")] {
-        space.ok("ip", &["link", "set", device, "up"]);
-    }
-    peer.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "w0"]);
-    let daemon = Daemon::start(&format!(
-        "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{XDP_ALONE}\n\
-         [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
-        nic.name, vm.name
-    ));
-    vm.ok("ip", &["addr", "add", "10.78.0.2/24", "dev", "t0"]);
+    nic.ok("ethtool", &["-L", "x0", "rx", "1"]);
+    address(&nic, &peer);
+    let wire = Wire::of(nic, peer, "", &format!("device = \"x0\"\n{XDP_ALONE}"));
+    let use_queues = |count: &str| wire.nic.ok("ethtool", &["-L", "x0", "rx", count]);
+    let daemon = &wire.daemon;
     let queues = || daemon.port("nic")["xdp"]["queues"].clone();
     assert_eq!(queues(), 1);
     use_queues("3");
     until("the port has all queues", || queues() == 3);
     assert_eq!(daemon.status()["faults"][0]["reason"], "device_changed");
-    vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
     use_queues("65");
     daemon.until_state("nic", "failed");
     let why = || daemon.port("nic")["detail"].as_str().is_some_and(|why| why.contains("it has 65 receive queues"));
@@ -445,4 +450,145 @@ fn frames_for_a_device_that_is_down_are_dropped_and_not_sent_later() {
     });
     capture.finish();
     assert_eq!(frames(&written), [frame], "a frame from the time when the device was down");
+}
+
+#[test]
+fn a_macvtap_is_a_port_by_its_path() {
+    let (nic, wire) = (Namespace::new(), Namespace::new());
+    join(&nic, &wire);
+    // Numbers of devices are unique in their namespace, and paths everywhere.
+    let index = (10_000_000 + std::process::id()).to_string();
+    let make = ["link", "add", "link", "x0", "name", "m0", "index", &index, "type", "macvtap", "mode", "passthru"];
+    if nic.run("ip", &make).code != Some(0) {
+        skip!("the kernel has no macvtap");
+    }
+    let wire = Wire::of(nic, wire, "", &format!("device = \"/dev/tap{index}\"\n{PACKET}"));
+    wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
+    for more in [&[][..], &["-R"]] {
+        assert!(stream(&wire, more) > 8_000_000, "{more:?}");
+    }
+    wire.nic.ok("ip", &["link", "del", "m0"]);
+    wire.daemon.until_state("nic", "failed");
+    wire.nic.ok("ip", &make);
+    wire.daemon.until_state("nic", "up");
+    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
+}
+
+#[test]
+fn a_path_that_is_no_macvtap_is_refused_with_what_to_do() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let refused = |kind: &str, device: &str| {
+        let said =
+            daemon.ringway(&["port", "add", "p", "switch=lan0", &format!("kind={kind}"), &format!("device={device}")]);
+        assert_ne!(said.code, Some(0), "{kind} {device}");
+        said.err
+    };
+    for (kind, device, why) in [
+        ("packet", "/dev/null", "it is not a macvtap"),
+        ("packet", "/dev/net/tun", "it is not a macvtap"),
+        ("packet", "/dev/tap-none", "type macvtap mode passthru"),
+        ("packet", "a/b", "is not a network device's name"),
+        ("xdp", "/dev/null", "is not a network device's name"),
+        ("tap", "/dev/null", "is not a network device's name"),
+    ] {
+        let said = refused(kind, device);
+        assert!(said.contains(why), "{kind} {device}: {said}");
+    }
+}
+
+/// Attaches an XDP program that passes everything on, and keeps it attached. Its argument is the number of the device.
+const OTHER_PROGRAM: &str = r#"
+import ctypes, os, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+def bpf(command, attributes):
+    fd = libc.syscall(321 if os.uname().machine == "x86_64" else 280, command, attributes, len(attributes))
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    return fd
+code = ctypes.create_string_buffer(bytes([0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]))
+licence = ctypes.create_string_buffer(b"GPL")
+load = struct.pack("=IIQQIIQIIQQII", 6, 2, ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, 0, 0, 0, 37)
+link = bpf(28, struct.pack("=IIII", bpf(5, load), int(sys.argv[1]), 37, 4))
+print("attached", flush=True)
+time.sleep(300)
+"#;
+
+#[test]
+fn what_keeps_an_xdp_port_from_its_device_is_said() {
+    let (nic, wire) = (Namespace::new(), Namespace::new());
+    join(&nic, &wire);
+    let netns = format!("netns={}", nic.name);
+    let refused = |daemon: &Daemon, kind: &str, why: &str| {
+        let said = daemon.ringway(&["port", "add", "nic", "switch=lan0", kind, "device=x0", &netns]);
+        assert!(said.code != Some(0) && said.err.contains(why), "{} {}", said.out, said.err);
+    };
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let index = nic.ok("cat", &["/sys/class/net/x0/ifindex"]);
+    let other = nic.start("python3", &["-c", OTHER_PROGRAM, index.trim()], "attached");
+    refused(&daemon, "kind=xdp", "it has another XDP program: end the program that attached it");
+    drop(other);
+    let unprivileged = Daemon::start_by(&["setpriv", "--bounding-set", "-net_raw"], "[switch.lan0]\n");
+    refused(&unprivileged, "kind=xdp", "this user may not: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF");
+    refused(&unprivileged, "kind=packet", "this user may not: packet sockets need CAP_NET_RAW");
+    let limited = ["prlimit", "--memlock=1048576", "setpriv", "--bounding-set", "-ipc_lock"];
+    refused(&Daemon::start_by(&limited, "[switch.lan0]\n"), "kind=xdp", "RLIMIT_MEMLOCK is too small for its memory");
+}
+
+/// Sends back what it receives.
+const ECHO: &str = r#"
+import socket
+server = socket.create_server(("10.78.0.3", 22))
+print("listening", flush=True)
+connection = server.accept()[0]
+while data := connection.recv(100):
+    connection.sendall(data)
+"#;
+
+/// Keeps one connection and notes in a file how many bytes were answered, until there is another file.
+const KEEP: &str = r#"
+import os, socket, sys, time
+connection = socket.create_connection(("10.78.0.3", 22))
+print("connected", flush=True)
+answered = 0
+while not os.path.exists(sys.argv[2]):
+    connection.sendall(b"x")
+    assert connection.recv(1) == b"x"
+    answered += 1
+    with open(sys.argv[1], "r+") as file:
+        file.write(str(answered))
+    time.sleep(0.002)
+"#;
+
+#[test]
+fn a_connection_to_the_host_is_kept_while_ports_of_its_device_come_go_and_are_killed() {
+    for kind in ["kind=xdp", "kind=packet"] {
+        let (nic, wire) = (Namespace::new(), Namespace::new());
+        join(&nic, &wire);
+        nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
+        let dir = tempfile::tempdir().unwrap();
+        let [count, end] = ["count", "end"].map(|name| dir.path().join(name));
+        std::fs::write(&count, "0").unwrap();
+        let _server = nic.start("python3", &["-c", ECHO], "listening");
+        let client = wire.start("python3", &["-c", KEEP, count.to_str().unwrap(), end.to_str().unwrap()], "connected");
+        let goes_on = |when: &str| {
+            let answered = || std::fs::read_to_string(&count).unwrap().parse::<u64>().unwrap_or(0);
+            let before = answered();
+            until(when, || answered() > before + 20);
+        };
+        goes_on("without a port");
+        let netns = format!("netns={}", nic.name);
+        for _ in 0..3 {
+            let daemon = Daemon::start("[switch.lan0]\n");
+            let add = ["port", "add", "nic", "switch=lan0", kind, "device=x0", &netns];
+            until("the device is free", || daemon.ringway(&add).code == Some(0));
+            goes_on("with a port");
+            daemon.ok(&["port", "del", "nic"]);
+            goes_on("after the port was removed");
+            until("the device is free", || daemon.ringway(&add).code == Some(0));
+            goes_on("with a port again");
+            daemon.signal(Signal::KILL);
+            goes_on("after the switch was killed");
+        }
+        std::fs::write(&end, "").unwrap();
+        client.finish();
+    }
 }
