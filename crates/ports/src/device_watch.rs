@@ -77,7 +77,7 @@ impl DeviceWatch {
             requests,
             name: name.to_owned(),
             identity: Identity { index, address, queues },
-            longest: Arc::new(AtomicUsize::new(0)),
+            longest: Arc::new(AtomicUsize::new(HEADER)),
             fault: None,
             lost: 0,
             unlooked: 0,
@@ -117,6 +117,12 @@ impl DeviceWatch {
     /// Returns the length of the longest frame that the device sends, which changes with its MTU.
     pub(crate) fn longest(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.longest)
+    }
+
+    /// Returns the device's MTU.
+    #[inline]
+    pub(crate) fn mtu(&self) -> usize {
+        self.longest.load(Ordering::Relaxed) - HEADER
     }
 
     /// Counts looks into the rings. Returns true if it is time for [`DeviceWatch::look`].

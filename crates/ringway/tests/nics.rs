@@ -313,11 +313,12 @@ struct Behind {
 }
 
 impl Behind {
-    fn new() -> Self {
+    /// `keys` are those of the port `nic`.
+    fn new(keys: &str) -> Self {
         let nic = Namespace::new();
         let wire = nic.within(|| open_device("x0", true)).unwrap();
         let daemon = Daemon::start(&format!(
-            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{PACKET}\n",
+            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\ndevice = \"x0\"\nnetns = \"{}\"\n{keys}\n",
             nic.name
         ));
         Self { daemon, wire, _nic: nic }
@@ -341,19 +342,19 @@ const UNKNOWN: [u8; 60] = {
 fn large(protocol: u8) -> Vec<u8> {
     let mut frame = UNKNOWN[..12].to_vec();
     frame.extend([8, 0, 0x45, 0, 0x0f, 0xb4, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    // The header of TCP says that it has 20 bytes, that of UDP how long the datagram is.
-    frame.extend(if protocol == 6 {
-        [0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10]
+    // TCP: the length of its header, UDP: that of the datagram. Where the checksum belongs is the sum of the pseudo-header.
+    if protocol == 6 {
+        frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0x23, 0xa9]);
     } else {
-        [0, 1, 0, 2, 0x0f, 0xa0, 0, 0, 0, 0, 0, 0, 0, 0]
-    });
+        frame.extend([0, 1, 0, 2, 0x0f, 0xa0, 0x23, 0xb4]);
+    }
     frame.resize(14 + 20 + 4000, 0);
     frame
 }
 
 #[test]
 fn a_frame_that_the_kernel_cannot_describe_does_not_make_a_packet_port_deaf() {
-    let mut nic = Behind::new();
+    let mut nic = Behind::new(PACKET);
     let mut client = nic.daemon.attach("lan0:c").unwrap();
     nic.send([0; 10], &UNKNOWN);
     assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&UNKNOWN[..]));
@@ -367,7 +368,7 @@ fn a_frame_that_the_kernel_cannot_describe_does_not_make_a_packet_port_deaf() {
 
 #[test]
 fn a_large_frame_without_a_checksum_to_be_made_is_a_bad_offload() {
-    let mut nic = Behind::new();
+    let mut nic = Behind::new(PACKET);
     nic.send([0, 1, 54, 0, 0x78, 5, 0, 0, 0, 0], &large(6));
     until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "bad_offload": 1 }));
 }
@@ -591,4 +592,15 @@ fn a_connection_to_the_host_is_kept_while_ports_of_its_device_come_go_and_are_ki
         std::fs::write(&end, "").unwrap();
         client.finish();
     }
+}
+
+#[test]
+fn frames_that_the_kernel_has_joined_are_cut_for_a_client_or_counted_in_generic_mode() {
+    let mut nic = Behind::new(&format!("{XDP_ALONE}\nmode = \"generic\""));
+    let mut client = nic.daemon.attach("lan0:c").unwrap();
+    nic.send([1, 1, 54, 0, 0x78, 5, 34, 0, 16, 0], &large(6));
+    let lens = [(); 3].map(|()| receive(&mut client, PATIENCE).expect("a segment").len());
+    assert_eq!(lens, [1514, 1514, 54 + 3980 - 2 * 1460]);
+    nic.send([1, 5, 42, 0, 0x78, 5, 34, 0, 6, 0], &large(17));
+    until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "bad_offload": 1 }));
 }

@@ -8,7 +8,7 @@ use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFa
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use super::partial::partial_checksum;
+use super::partial::left_to_do;
 use super::program::Attached;
 use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};
@@ -44,15 +44,15 @@ impl Receiver {
         Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0 }
     }
 
-    /// Returns what is left to do for a frame that begins with these bytes.
+    /// Returns what is left to do for a frame of `len` bytes that begins with these.
     #[inline]
-    fn offload(&self, first: View<'_>) -> Option<Offload> {
+    fn left_to_do(&self, first: View<'_>, len: usize, mtu: usize) -> Result<Option<Offload>, DropReason> {
         if !self.is_local {
-            return None;
+            return Ok(None);
         }
         let mut head = Head([0; HEAD_BYTES]);
-        let len = first.read_head(first.len(), &mut head);
-        partial_checksum(&head.0[..len])
+        let read = first.read_head(first.len(), &mut head);
+        left_to_do(&head.0[..read], len, mtu)
     }
 
     /// Returns the number of entries of the frame that begins `ahead` entries behind the next one, if its last one is there.
@@ -62,7 +62,7 @@ impl Receiver {
         Some(last + 1 - ahead)
     }
 
-    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
+    pub(super) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>, mtu: usize) {
         let available = self.ring.available();
         let mut ahead = 0;
         while batch.room() > 0
@@ -75,20 +75,18 @@ impl Receiver {
             };
             let frame = ahead..ahead + pieces;
             ahead += pieces;
-            if pieces == 1 {
-                match view(frame.start).map(|whole| (whole, self.offload(whole))) {
-                    Some((whole, None)) => batch.push(whole, whole.len()),
-                    Some((whole, Some(offload))) => batch.push_offloaded(whole, whole.len(), offload),
-                    None => batch.refuse(DropReason::BadBuffer),
-                }
-            } else if pieces > MAX_PIECES {
+            if pieces > MAX_PIECES {
                 batch.refuse(DropReason::Oversize);
-            } else if frame.clone().any(|index| view(index).is_none()) {
-                batch.refuse(DropReason::BadBuffer);
-            } else if let Some(offload) = view(frame.start).and_then(|first| self.offload(first)) {
-                batch.push_pieces_offloaded(frame.filter_map(view), offload);
-            } else {
-                batch.push_pieces(frame.filter_map(view));
+                continue;
+            }
+            let len = frame.clone().map(|index| entry(index).len as usize).sum();
+            let first = view(frame.start).filter(|_| frame.clone().all(|index| view(index).is_some()));
+            match first.ok_or(DropReason::BadBuffer).and_then(|first| Ok((first, self.left_to_do(first, len, mtu)?))) {
+                Err(reason) => batch.refuse(reason),
+                Ok((whole, None)) if pieces == 1 => batch.push(whole, len),
+                Ok((whole, Some(offload))) if pieces == 1 => batch.push_offloaded(whole, len, offload),
+                Ok((_, None)) => batch.push_pieces(frame.filter_map(view)),
+                Ok((_, Some(offload))) => batch.push_pieces_offloaded(frame.filter_map(view), offload),
             }
         }
         self.taken = ahead;
@@ -104,7 +102,7 @@ impl Receiver {
     }
 
     /// Gives the chunks of the taken entries back to the kernel.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         let chunks = std::mem::take(&mut self.taken);
         if chunks == 0 {
             return;
@@ -170,10 +168,11 @@ impl Input for XdpInput {
         // The packet socket has its turn, too.
         let turn = self.turn;
         self.turn = (turn + 1) % (self.queues.len() + 1);
+        let mtu = self.watch.mtu();
         let (first, last) = self.queues.split_at_mut(turn);
-        last.iter_mut().for_each(|queue| queue.collect(batch));
+        last.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         self.packets.collect(batch);
-        first.iter_mut().for_each(|queue| queue.collect(batch));
+        first.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         Ok(())
     }
 

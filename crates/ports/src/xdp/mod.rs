@@ -15,6 +15,8 @@ mod partial;
 mod program;
 mod queue;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod sending;
 mod tags;
 

@@ -109,7 +109,12 @@ impl XdpOutput {
     }
 
     /// Queues a frame.
-    fn queue(&mut self, frame: &Frame<'_, '_>, longest: usize, has_called: &mut bool) -> Result<(), DropReason> {
+    pub(super) fn queue(
+        &mut self,
+        frame: &Frame<'_, '_>,
+        longest: usize,
+        has_called: &mut bool,
+    ) -> Result<(), DropReason> {
         let pieces = frame.len().div_ceil(CHUNK);
         if frame.len() > longest || pieces > if self.device.takes_pieces { MAX_PIECES } else { 1 } {
             return Err(DropReason::ReceiverTooSmall);
