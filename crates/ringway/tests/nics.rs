@@ -99,7 +99,7 @@ fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
 fn odd_frames(longest: usize) -> Vec<Vec<u8>> {
     let kinds: [&[u8]; 4] =
         [&[0x88, 0xb5], &[0x81, 0, 0x20, 7, 0x88, 0xb5], &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 3, 8, 0], &[8, 0]];
-    let lens = [60, 61, 64, 127, 128, 129, 590, 1513, 1514, 1793, 2049, 4000, 8999, 9014];
+    let lens = [14, 20, 42, 60, 61, 64, 127, 128, 129, 590, 1513, 1514, 1793, 2049, 4000, 8999, 9014];
     let frame = |kind: &[u8], len: usize| {
         let mut frame = vec![2, 0, 0, 0, 0, 0xc, 2, 0, 0, 0, 0, 0xa];
         frame.extend(kind);
@@ -112,9 +112,8 @@ fn odd_frames(longest: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn odd_frames_cross_byte_for_byte_in_both_directions() {
-    for (keys, mtu) in
-        [(XDP_ALONE, 1500), (PACKET, 1500), (PACKET, 9000), (&*format!("{XDP_ALONE}\nmode = \"generic\""), 9000)]
-    {
+    let generic = format!("{XDP_ALONE}\nmode = \"generic\"");
+    for (keys, mtu) in [(XDP_ALONE, 1500), (XDP_ALONE, 9000), (PACKET, 1500), (PACKET, 9000), (&generic, 9000)] {
         let wire = Wire::new(keys);
         if mtu > 1500 {
             wire.wire.ok("ip", &["link", "set", "w0", "mtu", "9000"]);
@@ -259,11 +258,16 @@ fn has_another_address(wire: &Wire) {
 #[test]
 fn frames_that_come_while_the_switch_stands_still_arrive_or_are_counted() {
     for kind in [XDP_ALONE, PACKET] {
-        overruns(&Wire::new(kind));
+        overruns(&Wire::new(kind), &["10.78.0.2"]);
+    }
+    // A storm: what the host's stack has, too.
+    for kind in [XDP, PACKET] {
+        overruns(&Wire::new(kind), &["-b", "10.78.0.255"]);
     }
 }
 
-fn overruns(wire: &Wire) {
+/// Sends echo requests to this station, or to all.
+fn overruns(wire: &Wire, to: &[&str]) {
     wire.vm.ping(1, &["10.78.0.1"]);
     let counts = || {
         let port = wire.daemon.port("nic");
@@ -273,7 +277,7 @@ fn overruns(wire: &Wire) {
     let (before, _) = counts();
     wire.daemon.pause();
     // More than the ring has places. Nobody answers.
-    wire.wire.run("ping", &["-q", "-f", "-l", "5000", "-c", "5000", "-W", "1", "10.78.0.2"]);
+    wire.wire.run("ping", &[&["-q", "-f", "-l", "5000", "-c", "5000", "-W", "1"], to].concat());
     wire.daemon.signal(Signal::CONT);
     until("each frame is counted", || counts().0 >= before + 5000);
     assert!(counts().1 > 0, "some were lost");
@@ -338,7 +342,7 @@ const UNKNOWN: [u8; 60] = {
     frame
 };
 
-/// A frame with an IPv4 packet to 10.0.0.2 of 4,000 bytes after its header, of this protocol.
+/// A broadcast frame with an IPv4 packet to 10.0.0.2 of 4,000 bytes after its header, of this protocol.
 fn large(protocol: u8) -> Vec<u8> {
     let mut frame = UNKNOWN[..12].to_vec();
     frame.extend([8, 0, 0x45, 0, 0x0f, 0xb4, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -603,4 +607,18 @@ fn frames_that_the_kernel_has_joined_are_cut_for_a_client_or_counted_in_generic_
     assert_eq!(lens, [1514, 1514, 54 + 3980 - 2 * 1460]);
     nic.send([1, 5, 42, 0, 0x78, 5, 34, 0, 6, 0], &large(17));
     until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "bad_offload": 1 }));
+}
+
+#[test]
+fn a_group_frame_beyond_the_slots_of_an_xdp_port_is_counted_and_the_next_one_comes() {
+    let mut nic = Behind::new(XDP);
+    let mut client = nic.daemon.attach("lan0:c").unwrap();
+    let mut frame = large(17);
+    frame.resize(40_000, 0);
+    let bytes = [frame.len() - 14, frame.len() - 34].map(|len| (len as u16).to_be_bytes());
+    (frame[16..18].copy_from_slice(&bytes[0]), frame[38..40].copy_from_slice(&bytes[1]));
+    nic.send([1, 5, 42, 0, 0x78, 5, 34, 0, 6, 0], &frame);
+    until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "oversize": 1 }));
+    nic.send([0; 10], &UNKNOWN);
+    assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&UNKNOWN[..]));
 }
