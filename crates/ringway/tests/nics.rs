@@ -616,7 +616,8 @@ fn a_group_frame_beyond_the_slots_of_an_xdp_port_is_counted_and_the_next_one_com
     let mut frame = large(17);
     frame.resize(40_000, 0);
     let bytes = [frame.len() - 14, frame.len() - 34].map(|len| (len as u16).to_be_bytes());
-    (frame[16..18].copy_from_slice(&bytes[0]), frame[38..40].copy_from_slice(&bytes[1]));
+    frame[16..18].copy_from_slice(&bytes[0]);
+    frame[38..40].copy_from_slice(&bytes[1]);
     nic.send([1, 5, 42, 0, 0x78, 5, 34, 0, 6, 0], &frame);
     until("it is counted", || nic.daemon.port("nic")["drops"] == serde_json::json!({ "oversize": 1 }));
     nic.send([0; 10], &UNKNOWN);
