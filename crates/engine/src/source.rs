@@ -90,6 +90,8 @@ impl TimeAccount {
 /// The input while no poller has it.
 struct Custody {
     input: Option<Box<dyn Input>>,
+    /// The input of a port that has ended.
+    ended: Option<Box<dyn Input>>,
     /// Pollers that asked for the input while another had it. All are woken, even those that no longer need it.
     waiting: Vec<Arc<PollerState>>,
 }
@@ -99,7 +101,7 @@ impl Source {
     #[must_use]
     pub fn new(input: Box<dyn Input>, signal: Signal) -> Source {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let custody = Custody { input: Some(input), waiting: Vec::new() };
+        let custody = Custody { input: Some(input), ended: None, waiting: Vec::new() };
         Source {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             signal,
@@ -173,18 +175,24 @@ impl Source {
             poller.wake();
         }
     }
+
+    /// Keeps the input of a port that has ended until the reaper drops this: what the drop closes (a client's memory, a device's
+    /// sockets) can take long. No poller takes the input any more.
+    pub(crate) fn end(&self, input: Box<dyn Input>) {
+        self.custody.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(input);
+    }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
         let custody = self.custody.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The port is removed already: a panic while its input is dropped must not end the thread.
-        if let Some(input) = custody.input.take()
-            && let Err(place) = contain(|| drop(input))
-        {
-            warn_limited(&format!(
-                "a defect of Ringway, please report it: the input of a removed port failed at {place}"
-            ));
+        for input in [custody.input.take(), custody.ended.take()].into_iter().flatten() {
+            // The port is removed already: a panic while its input is dropped must not end the thread.
+            if let Err(place) = contain(|| drop(input)) {
+                warn_limited(&format!(
+                    "a defect of Ringway, please report it: the input of a removed port failed at {place}"
+                ));
+            }
         }
     }
 }

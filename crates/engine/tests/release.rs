@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Topology};
@@ -46,4 +47,20 @@ fn neither_a_poller_nor_the_publishing_thread_releases_removed_ports() {
         }
         assert_eq!(*lock(&threads), ["reaper"; 50]);
     }
+}
+
+#[test]
+fn no_poller_closes_the_input_of_a_port_that_has_a_fault() {
+    let settings = EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() };
+    let engine = Engine::start(&settings).expect("pollers");
+    let lan = Lan::new(2, usize::MAX);
+    let station = Arc::clone(&lan.stations[0]);
+    station.is_faulty.store(true, Ordering::Relaxed);
+    engine.publish(lan.topology(usize::from, |_| 1));
+    drop(lan);
+    station.send(1, 0);
+    support::wait_until("the port has a fault", || station.port.fault().is_some());
+    engine.publish(Topology::default());
+    support::wait_until("the port is closed", || engine.is_released());
+    assert_eq!(lock(&station.dropped_by).as_deref(), Some("reaper"));
 }

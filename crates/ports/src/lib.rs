@@ -10,7 +10,7 @@
 //!  ---------------------------------------------------------------------
 //!  clients      guest       gather     front_end   packet_socket     device_watch
 //!  ---------------------------------------------------------------------
-//!  bottom       port_io     copy       steer     netdevice   socket_output
+//!  bottom       port_io     copy       steer     netdevice   socket_output   tap_file
 //! ```
 //!
 //! | folder | port kind |
@@ -21,7 +21,7 @@
 //! | `e1000` | an 82540EM or 82574L for stock QEMU, served by `vfio_user` |
 //! | `stream` | frames on a Unix stream socket |
 //! | `xdp` | a network device of the host, by AF_XDP |
-//! | `packet` | a network device that the host goes on using, by a packet socket |
+//! | `packet` | a network device that the host goes on using, by a packet socket; or a macvtap |
 //!
 //! Kinds share these modules:
 //!
@@ -33,7 +33,8 @@
 //!   the next connection, the state in reports.
 //! - `port_io`: the parts of a port.
 //! - `copy`: copies rows of frames into a client's memory.
-//! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket.
+//! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket. `tap_file`: frames from a TAP device or a
+//!   macvtap.
 //! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes. `netdevice`: requests to network devices.
 
 mod copy;
@@ -54,6 +55,7 @@ mod socket_output;
 mod steer;
 pub mod stream;
 pub mod tap;
+mod tap_file;
 pub mod vfio_user;
 pub mod vhost_user;
 pub mod virtqueue;

@@ -46,15 +46,73 @@ struct DriverInfo {
 // SAFETY: it has the 196 bytes of `struct ethtool_drvinfo`, and `driver` gives it that command.
 unsafe impl Command for DriverInfo {}
 
-/// `struct ethtool_value`, for `ETHTOOL_GFLAGS` and `ETHTOOL_SFLAGS`.
+/// `struct ethtool_channels`, for `ETHTOOL_GCHANNELS`.
 #[repr(C)]
-struct Flags {
+#[derive(Default)]
+struct Channels {
     command: u32,
-    flags: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
 }
 
-// SAFETY: it has the two words of `struct ethtool_value`, and `set_tag_removal` gives it those commands.
-unsafe impl Command for Flags {}
+// SAFETY: it has the nine words of `struct ethtool_channels`, and `receive_queues` gives it that command.
+unsafe impl Command for Channels {}
+
+/// Words of 32 features each. Kernels have two of them today.
+const FEATURE_WORDS: usize = 4;
+const MOST_FEATURES: usize = 32 * FEATURE_WORDS;
+
+/// `struct ethtool_sset_info` with one number, for `ETHTOOL_GSSET_INFO`.
+#[repr(C)]
+struct StringsCount {
+    command: u32,
+    reserved: u32,
+    sets: u64,
+    count: u32,
+    padding: u32,
+}
+
+// SAFETY: `feature_names` asks for one set, for which the kernel writes one number.
+unsafe impl Command for StringsCount {}
+
+/// `struct ethtool_gstrings`, for `ETHTOOL_GSTRINGS`.
+#[repr(C)]
+struct Strings {
+    command: u32,
+    set: u32,
+    len: u32,
+    names: [[u8; 32]; MOST_FEATURES],
+}
+
+// SAFETY: the kernel writes as many names as the set has: `feature_names` has checked that there is room for them.
+unsafe impl Command for Strings {}
+
+/// `struct ethtool_gfeatures`, for `ETHTOOL_GFEATURES`.
+#[repr(C)]
+struct Features {
+    command: u32,
+    words: u32,
+    /// Available, requested, active, never changed.
+    states: [[u32; 4]; FEATURE_WORDS],
+}
+
+// SAFETY: the kernel writes no more words than `words` says, which `features` sets to the room.
+unsafe impl Command for Features {}
+
+/// `struct ethtool_sfeatures`, for `ETHTOOL_SFEATURES`.
+#[repr(C)]
+struct ChangedFeatures {
+    command: u32,
+    words: u32,
+    /// Which are changed, and to what.
+    changes: [[u32; 2]; FEATURE_WORDS],
+}
+
+// SAFETY: the kernel reads as many words as it has, and only if `words` is that number; `set_features` has bounded it.
+unsafe impl Command for ChangedFeatures {}
 
 /// Makes a request of ethtool.
 fn ethtool<C: Command>(name: &str, socket: BorrowedFd<'_>, command: &mut C) -> io::Result<()> {
@@ -72,19 +130,70 @@ pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Sets whether a device takes the VLAN tags out of received frames. Returns the former setting.
-pub(crate) fn set_tag_removal(name: &str, socket: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
-    const GET_FLAGS: u32 = 0x25;
-    const SET_FLAGS: u32 = 0x26;
-    const RECEIVE_VLAN: u32 = 1 << 8;
-    let mut value = Flags { command: GET_FLAGS, flags: 0 };
-    ethtool(name, socket, &mut value)?;
-    let before = value.flags & RECEIVE_VLAN != 0;
-    if before != on {
-        let flags = if on { value.flags | RECEIVE_VLAN } else { value.flags & !RECEIVE_VLAN };
-        ethtool(name, socket, &mut Flags { command: SET_FLAGS, flags })?;
+/// Returns the number of receive queues that a device uses, if its driver tells it.
+pub(crate) fn receive_queues(name: &str, socket: BorrowedFd<'_>) -> Option<u32> {
+    const GET_CHANNELS: u32 = 0x3c;
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    ethtool(name, socket, &mut channels).ok()?;
+    Some(channels.receive.saturating_add(channels.combined))
+}
+
+/// Returns the features that take VLAN tags out of received frames, as far as a device has them on, by their bits.
+pub(crate) fn tag_removal(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128> {
+    let names = feature_names(name, socket)?;
+    let removes = |text: &[u8; 32]| {
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        matches!(text, b"rx-vlan-hw-parse" | b"rx-vlan-stag-hw-parse")
+    };
+    let removal = (0..MOST_FEATURES).filter(|&bit| removes(&names[bit])).fold(0, |bits, bit| bits | 1 << bit);
+    let active = features(name, socket)?.states.map(|[_, _, active, _]| active);
+    Ok(active.iter().rev().fold(0, |bits, &word| bits << 32 | u128::from(word)) & removal)
+}
+
+/// Sets these features of a device. Those that cannot be changed stay as they are.
+pub(crate) fn set_features(name: &str, socket: BorrowedFd<'_>, bits: u128, on: bool) -> io::Result<()> {
+    const SET_FEATURES: u32 = 0x3b;
+    let words = features(name, socket)?.words.min(FEATURE_WORDS as u32);
+    let changes = std::array::from_fn(|word| {
+        let valid = (bits >> (32 * word)) as u32;
+        [valid, if on { valid } else { 0 }]
+    });
+    ethtool(name, socket, &mut ChangedFeatures { command: SET_FEATURES, words, changes })
+}
+
+fn features(name: &str, socket: BorrowedFd<'_>) -> io::Result<Features> {
+    const GET_FEATURES: u32 = 0x3a;
+    let mut features = Features { command: GET_FEATURES, words: FEATURE_WORDS as u32, states: [[0; 4]; FEATURE_WORDS] };
+    ethtool(name, socket, &mut features)?;
+    Ok(features)
+}
+
+/// Returns the names of the features of the kernel's devices, by their bits.
+fn feature_names(name: &str, socket: BorrowedFd<'_>) -> io::Result<[[u8; 32]; MOST_FEATURES]> {
+    const GET_COUNTS: u32 = 0x37;
+    const GET_STRINGS: u32 = 0x1b;
+    const FEATURES: u32 = 4;
+    let mut count = StringsCount { command: GET_COUNTS, reserved: 0, sets: 1 << FEATURES, count: 0, padding: 0 };
+    ethtool(name, socket, &mut count)?;
+    if count.count as usize > MOST_FEATURES {
+        return Err(io::Error::other("its kernel has more features than this version of Ringway knows"));
     }
-    Ok(before)
+    let mut strings = Strings { command: GET_STRINGS, set: FEATURES, len: 0, names: [[0; 32]; MOST_FEATURES] };
+    ethtool(name, socket, &mut strings)?;
+    Ok(strings.names)
+}
+
+/// Returns the longest packet of a device without its Ethernet header.
+pub(crate) fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut request = request(name)?;
+    ioctl(socket, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
+    Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
+}
+
+/// The error of a request about a device.
+pub(crate) fn cannot(name: &str, what: &str, why: &str, kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, format!("network device \"{name}\": cannot {what}: {why}"))
 }
 
 /// Brings a device up. Leaves it down if this user may not.

@@ -89,6 +89,33 @@ pub(crate) struct PacketSocket {
     ring: Option<Ring>,
 }
 
+/// What a look at a socket has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Frames that were lost since the last look: those for which the ring had no slot.
+    pub(crate) lost: u64,
+    /// No frame will come any more.
+    pub(crate) is_stalled: bool,
+}
+
+/// Tells a ring that the kernel has given up from one that was full.
+///
+/// The kernel reserves the next slot for a frame before it makes the frame's header. If no header can describe the frame (UDP
+/// fragmentation offload, SCTP segmentation), the kernel drops the frame and keeps the slot reserved: it finds no slot for any later
+/// frame (Linux 5.6 and newer, `tpacket_rcv`).
+#[derive(Debug, Default)]
+struct Standstill {
+    /// The ring was empty at the last look, and no frame was taken since.
+    was_empty: bool,
+}
+
+impl Standstill {
+    /// Returns true if frames were lost while the ring was empty all the time.
+    fn look(&mut self, lost: u64, is_empty: bool) -> bool {
+        std::mem::replace(&mut self.was_empty, is_empty) && is_empty && lost > 0
+    }
+}
+
 struct Ring {
     memory: Arc<Mapping>,
     slot_bytes: usize,
@@ -96,6 +123,7 @@ struct Ring {
     next: usize,
     /// Slots that were taken, and that the kernel does not have yet.
     taken: usize,
+    standstill: Standstill,
 }
 
 impl PacketSocket {
@@ -147,8 +175,15 @@ impl PacketSocket {
         self.release();
     }
 
-    /// Returns how many frames were lost since this was last called: those for which the ring had no slot.
-    pub(crate) fn take_lost(&self) -> u64 {
+    /// Looks for frames that the kernel has lost.
+    pub(crate) fn look(&mut self) -> Look {
+        let lost = self.take_lost();
+        let Some(ring) = &mut self.ring else { return Look::default() };
+        let is_empty = ring.status(0) & slot::USER == 0;
+        Look { lost, is_stalled: ring.standstill.look(lost, is_empty) }
+    }
+
+    fn take_lost(&self) -> u64 {
         if self.ring.is_none() {
             return 0;
         }
@@ -165,6 +200,7 @@ impl PacketSocket {
     /// Gives the taken slots back to the kernel.
     pub(crate) fn release(&mut self) {
         let Some(ring) = &mut self.ring else { return };
+        ring.standstill.was_empty &= ring.taken == 0;
         for slot in 0..ring.taken {
             ring.word(slot, slot::STATUS).store(slot::KERNEL, Ordering::Release);
         }
@@ -197,7 +233,7 @@ impl Ring {
         set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
         bind(socket, device)?;
-        Ok(Ring { memory, slot_bytes, next: 0, taken: 0 })
+        Ok(Ring { memory, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
     }
 
     /// Returns where the slot begins that is `ahead` slots behind the next one.
@@ -283,4 +319,31 @@ fn bind(socket: &OwnedFd, device: u32) -> io::Result<()> {
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
     };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_ring_that_loses_frames_stands_still() {
+        let looks = |looks: &[(u64, bool)]| {
+            let mut standstill = Standstill::default();
+            looks.iter().map(|&(lost, is_empty)| standstill.look(lost, is_empty)).collect::<Vec<_>>()
+        };
+        // Emptied after an overrun, which may be long ago.
+        assert_eq!(looks(&[(5, true), (0, true), (0, true)]), [false; 3]);
+        assert_eq!(looks(&[(5, false), (5, false), (5, true)]), [false; 3]);
+        assert_eq!(looks(&[(1, true), (1, true)]), [false, true]);
+        assert_eq!(looks(&[(0, true), (1, true)]), [false, true]);
+    }
+
+    #[test]
+    fn a_ring_that_was_emptied_between_two_looks_does_not_stand_still() {
+        let mut standstill = Standstill::default();
+        assert!(!standstill.look(0, true));
+        // Frames were taken.
+        standstill.was_empty = false;
+        assert!(!standstill.look(7, true));
+    }
 }

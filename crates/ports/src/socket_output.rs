@@ -6,7 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::View;
-use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities, PortFault};
+use ringway_switch::{
+    Accepts, Bell, CallReason, CallResult, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities,
+    PortFault,
+};
 
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
@@ -109,5 +112,14 @@ impl Output for SocketOutput {
             return Err(PortFault::DeviceLost);
         }
         Ok(())
+    }
+}
+
+/// A bell without effect: a write returns after the kernel has taken the frame, so there is nobody to wake.
+pub(crate) struct NoBell;
+
+impl Bell for NoBell {
+    fn ring(&self, _: CallReason) -> CallResult {
+        CallResult::Unwanted
     }
 }

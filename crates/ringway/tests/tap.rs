@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringway_scenes::{Daemon, PATIENCE, Said, until};
+use ringway_scenes::namespace::Namespace;
+use ringway_scenes::{Daemon, PATIENCE, Said, receive, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip::is_root;
 
@@ -158,4 +159,28 @@ fn a_device_that_somebody_deletes_is_made_again_as_soon_as_it_can_be() {
     lab.daemon.reload(LAN0);
     assert_eq!(lab.daemon.line(), "reloaded: removed port tap0");
     assert_eq!(lab.device("tap0"), None);
+}
+
+#[test]
+fn a_device_that_an_administrator_made_for_the_user_needs_no_privilege() {
+    let nic = Namespace::new();
+    nic.ok("ip", &["tuntap", "add", "ours", "mode", "tap", "user", "0"]);
+    nic.ok("ip", &["tuntap", "add", "theirs", "mode", "tap", "user", "1"]);
+    nic.ok("ip", &["link", "set", "ours", "up"]);
+    nic.ok("ip", &["addr", "add", "10.9.9.1/24", "dev", "ours"]);
+    // Root without a capability is a user like any other.
+    let way = ["ip", "netns", "exec", &nic.name, "setpriv", "--bounding-set", "-all", "--inh-caps", "-all"];
+    let daemon = Daemon::start_by(&way, LAN0);
+    daemon.ok(&["port", "add", "ours", "switch=lan0", "kind=tap"]);
+    let mut client = daemon.attach("lan0:c").unwrap();
+    let _ping = nic.run("ping", &["-c", "1", "-W", "1", "10.9.9.2"]);
+    let is_request = |frame: &[u8]| frame[12..14] == [8, 6] && frame[38..42] == [10, 9, 9, 2];
+    until("the request comes", || receive(&mut client, PATIENCE).is_some_and(|frame| is_request(&frame)));
+    for device in ["theirs", "new"] {
+        let said = daemon.ringway(&["port", "add", device, "switch=lan0", "kind=tap"]);
+        let help = format!("ip tuntap add {device} mode tap user USER");
+        assert!(said.code != Some(0) && said.err.contains(&help), "{} {}", said.out, said.err);
+    }
+    daemon.ok(&["port", "del", "ours"]);
+    assert!(nic.has_device("ours"), "the device stays");
 }

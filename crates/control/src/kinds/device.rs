@@ -7,8 +7,9 @@ use crate::keys::{Keys, Name, keys};
 /// Longest name of a network device in bytes.
 const NAME_MAX: usize = 15;
 
-/// The form of `device`. An empty name stands for the default, the port's name.
-const DEVICE: Text<String> = Text { word: "NAME", wanted: "a network device's name", read: name, write: Clone::clone };
+/// The form of `device`. An empty name stands for the default, the port's name. A path is that of a macvtap, which packet ports take.
+const DEVICE: Text<String> =
+    Text { word: "NAME|PATH", wanted: "a network device's name", read: name_or_path, write: Clone::clone };
 
 /// The form of `netns`.
 const NETNS: Text<String> =
@@ -17,7 +18,7 @@ const NETNS: Text<String> =
 keys! {
     /// A port's network device.
     pub struct Device {
-        name as "device": String = String::new(), DEVICE, Fixed, "The network device, by default called like the port. A TAP device is made if it is not there.";
+        name as "device": String = String::new(), DEVICE, Fixed, "The network device, by default called like the port; for packet ports also the path of a macvtap, \"/dev/tapN\". A TAP device is made if it is not there.";
         netns: Option<String> = None, Optional(NETNS), Fixed, "The network namespace of the device, a name of \"ip netns\" or a path; by default Ringway's own.";
     }
 }
@@ -26,6 +27,16 @@ impl Device {
     /// Returns the device on the host.
     pub fn end(&self) -> End<'_> {
         End::Device { device: &self.name, netns: self.netns.as_deref() }
+    }
+
+    /// Notes a path, for a kind that takes none, and a missing name.
+    pub fn check_name(&self, port: &Name, keys: &Keys<'_>) {
+        Self::check_default(port, keys);
+        if self.name.starts_with('/')
+            && let Err(what) = name(&self.name)
+        {
+            keys.wrong("device", keys.span_of_key("device"), what, "or kind = \"packet\" for a macvtap".to_owned());
+        }
     }
 
     /// Notes that the port needs the key `device`, if it has none and no device can be called like the port.
@@ -45,6 +56,10 @@ fn name(text: &str) -> Result<String, String> {
         return Err(format!("{text:?} is not a network device's name; write {right}"));
     }
     Ok(text.to_owned())
+}
+
+fn name_or_path(text: &str) -> Result<String, String> {
+    if text.starts_with('/') && !text.contains(char::is_control) { Ok(text.to_owned()) } else { name(text) }
 }
 
 fn namespace(text: &str) -> Result<String, String> {

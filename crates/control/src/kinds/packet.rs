@@ -1,4 +1,4 @@
-//! `kind = "packet"`: a network device that the host goes on using, by a packet socket.
+//! `kind = "packet"`: a network device that the host goes on using, by a packet socket; or a macvtap.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ keys! {
 impl Named for Packet {
     const NAME: &'static str = "packet";
     const ABOUT: &'static str =
-        "A network device that the host goes on using, by a packet socket: NICs, bonds, VLAN devices.";
+        "A network device that the host goes on using, by a packet socket: NICs, bonds, VLAN devices; or a macvtap.";
 }
 
 impl PortKind for Packet {

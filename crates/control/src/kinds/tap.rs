@@ -30,7 +30,7 @@ impl PortKind for Tap {
     }
 
     fn validate(&mut self, name: &Name, keys: &Keys<'_>) {
-        Device::check_default(name, keys);
+        self.device.check_name(name, keys);
     }
 
     fn end(&self) -> End<'_> {

@@ -123,7 +123,9 @@ impl Poller {
             if passed.fault.is_some() || passed.receiver_fault {
                 if let Some(fault) = passed.fault {
                     member.port.fail(fault);
-                    served.input = None;
+                    if let Some(input) = served.input.take() {
+                        attached.source.end(input);
+                    }
                 }
                 self.shared.report_fault();
                 break;

@@ -134,6 +134,10 @@ pub struct Station {
     pub releases: AtomicU64,
     /// Number of times that the input was dropped.
     pub drops: AtomicU64,
+    /// The thread that dropped the input.
+    pub dropped_by: Mutex<Option<String>>,
+    /// The client breaks the rules: the next batch is refused.
+    pub is_faulty: AtomicBool,
     /// The answers of its input and output.
     pub keeps: AtomicBool,
     pub discards_like: AtomicBool,
@@ -227,6 +231,7 @@ struct In {
 
 impl Drop for In {
     fn drop(&mut self) {
+        *lock(&self.station.dropped_by) = std::thread::current().name().map(str::to_owned);
         self.station.drops.fetch_add(1, Ordering::SeqCst);
         self.station.step(Step::InputDropped);
     }
@@ -235,6 +240,9 @@ impl Drop for In {
 impl Input for In {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         self.station.step(Step::Collect);
+        if self.station.is_faulty.load(Ordering::Relaxed) {
+            return Err(PortFault::EndlessFrame);
+        }
         self.station.entered.fetch_add(1, Ordering::Relaxed);
         let _held = lock(&self.station.hold);
         self.station.costs[0].pay();
@@ -617,6 +625,8 @@ impl Lan {
                 used_broken: AtomicU64::new(0),
                 releases: AtomicU64::new(0),
                 drops: AtomicU64::new(0),
+                dropped_by: Mutex::default(),
+                is_faulty: AtomicBool::new(false),
                 keeps: AtomicBool::new(false),
                 discards_like: AtomicBool::new(false),
                 rings_later: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
 
 use crate::device_watch::{COLLECT, DeviceWatch};
-use crate::packet_socket::PacketSocket;
+use crate::packet_socket::{Look, PacketSocket};
 
 /// The input of a packet port.
 pub(super) struct PacketInput {
@@ -17,7 +17,11 @@ impl PacketInput {
     }
 
     fn look(&mut self) {
-        self.watch.look(self.packets.take_lost());
+        let Look { lost, is_stalled } = self.packets.look();
+        self.watch.look(lost);
+        if is_stalled {
+            self.watch.fail(PortFault::DeviceStalled);
+        }
     }
 }
 

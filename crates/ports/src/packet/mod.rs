@@ -3,15 +3,18 @@
 //!
 //! What arrives for other addresses than the device's own, and group frames, come to the switch. The host keeps everything, too. Frames
 //! may have checksums and segmentation left to do, in both directions, as TAP devices have (`crate::tap`).
+//!
+//! A macvtap is read and written like a TAP device instead (`macvtap`).
 
 mod input;
+mod macvtap;
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Accepts, Bell, CallReason, CallResult};
+use ringway_switch::Accepts;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -19,13 +22,13 @@ use crate::device_watch::DeviceWatch;
 use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
-use crate::socket_output::SocketOutput;
+use crate::socket_output::{NoBell, SocketOutput};
 use input::PacketInput;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Name of the device.
+    /// Name of the device, or the path of a macvtap: `/dev/tapN`.
     pub device: String,
 }
 
@@ -35,20 +38,17 @@ pub struct Settings {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| {
-        io::Error::new(error.kind(), format!("network device \"{name}\": cannot {what}: {}", help(error)))
-    };
-    let requests = netdevice::socket()?;
-    let device = netdevice::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
-    let address = netdevice::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
-    let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
-    netdevice::bring_up(name, requests.as_fd()).map_err(|error| failed("bring it up", &error))?;
-    let packets =
-        PacketSocket::open(device, Wanted::NotOurs).map_err(|error| failed("open a packet socket for it", &error))?;
-    let watch = DeviceWatch::new(name, device, address)?;
+    if name.starts_with('/') {
+        return macvtap::open(name);
+    }
+    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let watch = DeviceWatch::new(name, false)?;
+    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
+    let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
-    epoll::add(&ready, &watch, EventData::new_u64(1), EventFlags::IN)?;
+    watch.join(&ready)?;
     let socket = Arc::new(packets.as_fd().try_clone_to_owned()?);
     // Kernels before 6.2 refuse USO.
     let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));
@@ -61,14 +61,5 @@ fn help(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::PERM | Errno::ACCESS) => "this user may not: packet sockets need CAP_NET_RAW".to_owned(),
         _ => error.to_string(),
-    }
-}
-
-/// A bell without effect: a write returns after the kernel has taken the frame, so there is nobody to wake.
-struct NoBell;
-
-impl Bell for NoBell {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
     }
 }

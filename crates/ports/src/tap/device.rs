@@ -1,26 +1,18 @@
 //! Creation and setup of a TAP device (Linux, Documentation/networking/tuntap.rst; netdevice(7)).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ringway_switch::{Accepts, Offload};
+use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
 use crate::netdevice::{bring_up, ioctl, request, socket};
+use crate::tap_file::set_offloads;
 
 const CONTROL: &str = "/dev/net/tun";
 /// Length of the kernel's queue of frames for the switch. The kernel drops frames that do not fit. With its default of
 /// 500, a TCP stream loses 1 to 2 % of its frames whenever the poller does not get its CPU in time.
 const QUEUE_FRAMES: libc::c_int = 2000;
-
-/// Sets of offloads, the preferred first. Kernels before 6.2 do not support USO.
-const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
-    (SEGMENTED | libc::TUN_F_USO4 | libc::TUN_F_USO6, Accepts::EVERYTHING),
-    (SEGMENTED, Accepts::EVERYTHING.without(Accepts::USO)),
-    (0, Accepts::NOTHING),
-];
-const SEGMENTED: libc::c_uint =
-    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,22 +40,6 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     }
     bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
     Ok((tap, accepts))
-}
-
-/// Sets header size and offloads. A persistent device may have other settings, from an earlier user.
-fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
-    let bytes = Offload::BYTES as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
-    if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    for (flags, accepts) in OFFLOADS {
-        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
-        if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } == 0 {
-            return Ok(accepts);
-        }
-    }
-    Err(io::Error::last_os_error())
 }
 
 fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {

@@ -10,19 +10,17 @@
 //! wait ends the wait.
 
 mod device;
-mod input;
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Bell, CallReason, CallResult};
 
 use crate::port_io::PortIo;
-use crate::socket_output::SocketOutput;
+use crate::socket_output::{NoBell, SocketOutput};
+use crate::tap_file::TapInput;
 pub use device::Settings;
-use input::TapInput;
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
 /// no such device, makes one that is removed with the port. A persistent device is used and stays.
@@ -36,13 +34,4 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let input = TapInput::new(Arc::clone(&device))?;
     let output = SocketOutput::new(device, accepts);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
-}
-
-/// A bell without effect: a write returns after the kernel has taken the frame, so there is nobody to wake.
-struct NoBell;
-
-impl Bell for NoBell {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
-    }
 }

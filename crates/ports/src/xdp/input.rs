@@ -6,16 +6,15 @@ use std::sync::Arc;
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::xdp_statistics;
-use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{RecvFlags, recv};
 
-use super::partial::partial_checksum;
+use super::partial::left_to_do;
 use super::program::Attached;
-use super::queue::{CHUNK, piece};
+use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};
 use super::tags::Tags;
 use crate::device_watch::{COLLECT, DeviceWatch};
-use crate::packet_socket::PacketSocket;
+use crate::packet_socket::{Look, PacketSocket};
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
@@ -34,21 +33,6 @@ pub(super) struct Receiver {
     taken: usize,
 }
 
-/// An entry of the receive ring: `struct xdp_desc`.
-struct Entry {
-    address: u64,
-    len: u32,
-    continues: bool,
-}
-
-impl Entry {
-    #[inline]
-    fn of([address, rest]: [u64; 2]) -> Entry {
-        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
-        Entry { address, len: rest as u32, continues: options.contains(XdpDescOptions::XDP_PKT_CONTD) }
-    }
-}
-
 impl Receiver {
     pub(super) fn new(
         socket: Arc<OwnedFd>,
@@ -60,15 +44,15 @@ impl Receiver {
         Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0 }
     }
 
-    /// Returns what is left to do for a frame that begins with these bytes.
+    /// Returns what is left to do for a frame of `len` bytes that begins with these.
     #[inline]
-    fn offload(&self, first: View<'_>) -> Option<Offload> {
+    fn left_to_do(&self, first: View<'_>, len: usize, mtu: usize) -> Result<Option<Offload>, DropReason> {
         if !self.is_local {
-            return None;
+            return Ok(None);
         }
         let mut head = Head([0; HEAD_BYTES]);
-        let len = first.read_head(first.len(), &mut head);
-        partial_checksum(&head.0[..len])
+        let read = first.read_head(first.len(), &mut head);
+        left_to_do(&head.0[..read], len, mtu)
     }
 
     /// Returns the number of entries of the frame that begins `ahead` entries behind the next one, if its last one is there.
@@ -78,7 +62,7 @@ impl Receiver {
         Some(last + 1 - ahead)
     }
 
-    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
+    pub(super) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>, mtu: usize) {
         let available = self.ring.available();
         let mut ahead = 0;
         while batch.room() > 0
@@ -91,34 +75,34 @@ impl Receiver {
             };
             let frame = ahead..ahead + pieces;
             ahead += pieces;
-            if pieces == 1 {
-                match view(frame.start).map(|whole| (whole, self.offload(whole))) {
-                    Some((whole, None)) => batch.push(whole, whole.len()),
-                    Some((whole, Some(offload))) => batch.push_offloaded(whole, whole.len(), offload),
-                    None => batch.refuse(DropReason::BadBuffer),
-                }
-            } else if pieces > MAX_PIECES {
+            if pieces > MAX_PIECES {
                 batch.refuse(DropReason::Oversize);
-            } else if frame.clone().any(|index| view(index).is_none()) {
-                batch.refuse(DropReason::BadBuffer);
-            } else if let Some(offload) = view(frame.start).and_then(|first| self.offload(first)) {
-                batch.push_pieces_offloaded(frame.filter_map(view), offload);
-            } else {
-                batch.push_pieces(frame.filter_map(view));
+                continue;
+            }
+            let len = frame.clone().map(|index| entry(index).len as usize).sum();
+            let first = view(frame.start).filter(|_| frame.clone().all(|index| view(index).is_some()));
+            match first.ok_or(DropReason::BadBuffer).and_then(|first| Ok((first, self.left_to_do(first, len, mtu)?))) {
+                Err(reason) => batch.refuse(reason),
+                Ok((whole, None)) if pieces == 1 => batch.push(whole, len),
+                Ok((whole, Some(offload))) if pieces == 1 => batch.push_offloaded(whole, len, offload),
+                Ok((_, None)) => batch.push_pieces(frame.filter_map(view)),
+                Ok((_, Some(offload))) => batch.push_pieces_offloaded(frame.filter_map(view), offload),
             }
         }
         self.taken = ahead;
     }
 
     /// Returns how many frames the socket has lost since this was last called: those for which it had no chunk or no entry.
-    fn take_lost(&mut self) -> u64 {
+    fn look(&mut self) -> u64 {
+        // A driver may have asked to be woken after the last chunks were given back.
+        self.wake_driver();
         let Ok(now) = xdp_statistics(&self.socket) else { return 0 };
         let lost = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
         lost.saturating_sub(std::mem::replace(&mut self.lost, lost))
     }
 
     /// Gives the chunks of the taken entries back to the kernel.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         let chunks = std::mem::take(&mut self.taken);
         if chunks == 0 {
             return;
@@ -130,8 +114,15 @@ impl Receiver {
         }
         self.ring.advance(chunks);
         self.ring.release();
-        if self.fill.publish() && self.fill.needs_wakeup() {
-            // The driver waits for chunks. An error shows at the next look at the socket.
+        if self.fill.publish() {
+            self.wake_driver();
+        }
+    }
+
+    /// Tells the driver of chunks, if it waits for them.
+    fn wake_driver(&self) {
+        if self.fill.needs_wakeup() {
+            // An error shows at the next look at the socket.
             let _ = recv(&self.socket, &mut [0u8; 0], RecvFlags::DONTWAIT);
         }
     }
@@ -139,29 +130,32 @@ impl Receiver {
 
 /// What the port has changed of its device.
 pub(super) struct Held {
-    // Dropped first: the next port of the device shall find it as it was.
     pub(super) _tags: Tags,
     pub(super) _attached: Attached,
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
 pub(super) struct XdpInput {
+    // Dropped first: the next port of the device finds it as it was, and comes only when the sockets are closed.
+    _held: Held,
     queues: Vec<Receiver>,
     /// The queue that comes first.
     turn: usize,
     watch: DeviceWatch,
     packets: PacketSocket,
-    _held: Held,
 }
 
 impl XdpInput {
     pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { queues, turn: 0, watch, packets, _held: held }
+        XdpInput { _held: held, queues, turn: 0, watch, packets }
     }
 
     fn look(&mut self) {
-        let lost = self.queues.iter_mut().map(Receiver::take_lost).sum::<u64>() + self.packets.take_lost();
-        self.watch.look(lost);
+        let Look { lost, is_stalled } = self.packets.look();
+        self.watch.look(self.queues.iter_mut().map(Receiver::look).sum::<u64>() + lost);
+        if is_stalled {
+            self.watch.fail(PortFault::DeviceStalled);
+        }
     }
 }
 
@@ -174,10 +168,11 @@ impl Input for XdpInput {
         // The packet socket has its turn, too.
         let turn = self.turn;
         self.turn = (turn + 1) % (self.queues.len() + 1);
+        let mtu = self.watch.mtu();
         let (first, last) = self.queues.split_at_mut(turn);
-        last.iter_mut().for_each(|queue| queue.collect(batch));
+        last.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         self.packets.collect(batch);
-        first.iter_mut().for_each(|queue| queue.collect(batch));
+        first.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         Ok(())
     }
 

@@ -15,12 +15,15 @@ mod partial;
 mod program;
 mod queue;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod sending;
 mod tags;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -31,7 +34,7 @@ use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
-use output::XdpOutput;
+use output::{Device, XdpOutput};
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 use sending::{Sending, XdpBell};
@@ -39,6 +42,10 @@ use tags::Tags;
 
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
+/// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
+const FREED_WITHIN: Duration = Duration::from_millis(50);
+/// Time between two of these tries.
+const TRY_EVERY: Duration = Duration::from_millis(5);
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,25 +105,32 @@ pub struct XdpPort {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| {
-        io::Error::new(error.kind(), format!("network device \"{name}\": cannot {what}: {}", help(error)))
-    };
-    let socket = netdevice::socket()?;
-    let device = netdevice::index(name, socket.as_fd()).map_err(|error| failed("find it", &error))?;
-    let address = netdevice::address(name, socket.as_fd()).map_err(|error| failed("look at it", &error))?;
-    let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
-    netdevice::bring_up(name, socket.as_fd()).map_err(|error| failed("bring it up", &error))?;
+    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let watch = DeviceWatch::new(name, true)?;
+    if let Some(queues) = watch.queues().filter(|&queues| queues > MAX_QUEUES) {
+        let what =
+            format!("it has {queues} receive queues, and a port takes {MAX_QUEUES}: use fewer (ethtool -L {name})");
+        return Err(failed("use it", &io::Error::other(what)));
+    }
+    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     // Physical devices give complete frames in their drivers.
-    let is_local = netdevice::driver(name, socket.as_fd()).is_ok_and(|driver| matches!(&*driver, "veth" | "tun"));
-    let target = Target { name, device, address, host: settings.host, is_local };
+    let is_local = netdevice::driver(name, watch.requests()).is_ok_and(|driver| matches!(&*driver, "veth" | "tun"));
+    // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
+    let queues = watch.queues().map_or(MAX_QUEUES, |queues| queues.max(1));
+    let (device, address, host) = (watch.index(), watch.address(), settings.host);
+    let target = Target { name, device, address, queues, host, is_local };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
         match open_mode(&target, place, transfer) {
-            Ok(sides) => return Ok(XdpPort { mode, queues: sides.1, sides: sides.0 }),
+            Ok(opened) => {
+                watch.join(&opened.ready)?;
+                let (sides, queues) = sides(opened, watch);
+                return Ok(XdpPort { sides, mode, queues });
+            }
             Err(error) => last = error,
         }
         // Another mode would be refused, too.
-        if matches!(Errno::from_io_error(&last), Some(Errno::BUSY | Errno::PERM | Errno::NOBUFS)) {
+        if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM | Errno::NOBUFS)) {
             break;
         }
     }
@@ -129,18 +143,30 @@ struct Target<'a> {
     /// The device's number.
     device: u32,
     address: [u8; 6],
+    /// It has no more queues than these.
+    queues: u32,
     /// The host keeps its frames.
     host: bool,
     /// Frames may come from the local kernel, with incomplete checksums.
     is_local: bool,
 }
 
+/// The parts of a port that is attached to its device.
+struct Opened {
+    queues: Vec<Queue>,
+    packets: PacketSocket,
+    held: Held,
+    ready: OwnedFd,
+    is_local: bool,
+}
+
 /// Opens sockets for all queues of a device, and attaches the program that gives them frames.
-fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<(PortIo, usize)> {
-    let &Target { name, device, address, host, is_local } = target;
+fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<Opened> {
+    let &Target { name, device, address, queues: most, host, is_local } = target;
     let mut queues = Vec::new();
-    for queue in 0..MAX_QUEUES {
-        match Queue::open(device, queue, transfer) {
+    let deadline = Instant::now() + FREED_WITHIN;
+    for queue in 0..most {
+        match open_queue(device, queue, transfer, deadline) {
             Ok(opened) => queues.push(opened),
             // The device has no more queues.
             Err(error) if queue > 0 && Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
@@ -151,40 +177,56 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     for (queue, opened) in (0..).zip(&queues) {
         sockets.set(queue, opened.socket.as_fd())?;
-        epoll::add(&ready, &opened.socket, EventData::new_u64(queue.into()), EventFlags::IN)?;
+        epoll::add(&ready, &opened.socket, EventData::new_u64(0), EventFlags::IN)?;
     }
-    let watch = DeviceWatch::new(name, device, address)?;
-    epoll::add(&ready, &watch, EventData::new_u64(MAX_QUEUES.into()), EventFlags::IN)?;
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
-    epoll::add(&ready, &packets, EventData::new_u64(u64::from(MAX_QUEUES) + 1), EventFlags::IN)?;
+    epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
-    let attached = Attached::new(device, &sockets, host, place)?;
-    let tags = Tags::keep(name)?;
-    let input = |receivers| XdpInput::new(receivers, watch, packets, Held { _attached: attached, _tags: tags });
-    Ok(sides(queues, is_local || place == Place::Stack, ready, input))
+    let attached = Attached::new(device, &sockets, host, place).map_err(|error| {
+        let what = format!(
+            "it has another XDP program: end the program that attached it, or remove it (ip link set {name} xdp off)"
+        );
+        if Errno::from_io_error(&error) == Some(Errno::BUSY) { io::Error::other(what) } else { error }
+    })?;
+    let held = Held { _tags: Tags::keep(name)?, _attached: attached };
+    Ok(Opened { queues, packets, held, ready, is_local: is_local || place == Place::Stack })
 }
 
-fn sides(
-    queues: Vec<Queue>,
-    is_local: bool,
-    ready: OwnedFd,
-    input: impl FnOnce(Vec<Receiver>) -> XdpInput,
-) -> (PortIo, usize) {
+/// Opens the socket of a queue.
+fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) -> io::Result<Queue> {
+    loop {
+        match Queue::open(device, queue, transfer) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                if Instant::now() >= deadline {
+                    let what = format!("another socket has its queue {queue}: end the program that has it");
+                    return Err(io::Error::other(what));
+                }
+                std::thread::sleep(TRY_EVERY);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Makes the sides of a port. Also returns the number of its queues.
+fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
+    let Opened { queues, packets, held, ready, is_local } = opened;
     let count = queues.len();
     let mut receivers = Vec::new();
     let mut sender = None;
     for queue in queues {
         let Queue { socket, memory, receive, fill, transmit, queued, completion, takes_pieces } = queue;
         sender.get_or_insert_with(|| {
-            let sending = Arc::new(Sending { socket: Arc::clone(&socket), queued });
-            let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, takes_pieces);
+            let sending = Arc::new(Sending::new(Arc::clone(&socket), queued));
+            let device = Device { longest: watch.longest(), takes_pieces };
+            let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
             (output, XdpBell(sending))
         });
         receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
     }
     let (output, bell) = sender.expect("a device has a queue");
-    let (input, output, bell) = (Box::new(input(receivers)), Box::new(output), Box::new(bell));
-    (PortIo { input, output, bell, signal: Signal::Kick(ready) }, count)
+    let input = Box::new(XdpInput::new(receivers, watch, packets, held));
+    (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Kick(ready) }, count)
 }
 
 /// Says what to do about an error of the kernel.
@@ -193,10 +235,9 @@ fn help(error: &io::Error) -> String {
         Some(Errno::PERM | Errno::ACCESS) => {
             "this user may not: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned()
         }
-        Some(Errno::BUSY) => {
-            "it has another XDP program, or another socket has one of its queues: end that program (ip link set DEVICE xdp off)".to_owned()
+        Some(Errno::NOBUFS) => {
+            "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned()
         }
-        Some(Errno::NOBUFS) => "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned(),
         Some(Errno::AFNOSUPPORT) => "this kernel has no XDP sockets (CONFIG_XDP_SOCKETS)".to_owned(),
         _ => error.to_string(),
     }

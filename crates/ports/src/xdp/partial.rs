@@ -1,16 +1,16 @@
-//! Frames of the local kernel whose checksum is not complete.
+//! Frames of the local kernel whose checksum is not complete, or that are to be cut.
 //!
 //! The kernel leaves the checksum of a frame for a virtual device, such as veth, incomplete: the field holds the sum of the
 //! pseudo-header. The kernel does not tell an XDP socket. The field itself shows it: in one of 65,536 complete frames it has the same
 //! value by chance, and completing such a frame gives the same bytes again, if the frame is not damaged.
 
-use ringway_switch::{Headers, Offload};
+use ringway_switch::{DropReason, Gso, Headers, Offload};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Returns what is left to do if the frame that begins with `head` has an incomplete checksum.
-pub(super) fn partial_checksum(head: &[u8]) -> Option<Offload> {
+fn partial_checksum(head: &[u8]) -> Option<Offload> {
     let headers = Headers::read(head)?;
     if !matches!(headers.protocol, TCP | UDP) {
         return None;
@@ -37,6 +37,28 @@ pub(super) fn partial_checksum(head: &[u8]) -> Option<Offload> {
         csum_offset: offset as u16,
         ..Offload::default()
     })
+}
+
+/// Bytes of a TCP header up to its length, which is there in words of 32 bits.
+const TCP_LENGTH_AT: usize = 12;
+
+/// Returns what is left to do for a frame of the local kernel of `len` bytes that begins with `head`.
+///
+/// The kernel joins packets to frames that its virtual devices need not cut, and does not tell an XDP socket in its stack. A packet
+/// beyond the device's MTU shows it. TCP may be cut anywhere; what the packets of other protocols were is lost.
+///
+/// # Errors
+/// The frame has to be cut, and it is not known how.
+pub(super) fn left_to_do(head: &[u8], len: usize, mtu: usize) -> Result<Option<Offload>, DropReason> {
+    let partial = partial_checksum(head);
+    let Some(headers) = Headers::read(head).filter(|headers| len > headers.ip + mtu) else { return Ok(partial) };
+    let tcp = head.get(headers.transport + TCP_LENGTH_AT).filter(|_| headers.protocol == TCP);
+    let segment = tcp.and_then(|length| {
+        let before = headers.transport - headers.ip + 4 * usize::from(length >> 4);
+        u16::try_from(mtu.checked_sub(before)?).ok().filter(|&size| size > 0)
+    });
+    let (Some(checksum), Some(gso_size)) = (partial, segment) else { return Err(DropReason::BadOffload) };
+    Ok(Some(Offload { gso: if headers.v6 { Gso::Tcp6 } else { Gso::Tcp4 }, gso_size, ..checksum }))
 }
 
 #[cfg(test)]
@@ -97,6 +119,22 @@ mod tests {
         for mut frame in frames() {
             let (_, at) = leave(&mut frame);
             (0..at + 2).for_each(|len| assert_eq!(partial_checksum(&frame[..len]), None, "{len} bytes"));
+        }
+    }
+
+    #[test]
+    fn a_packet_beyond_the_mtu_is_cut_if_it_is_tcp_and_refused_if_it_is_not() {
+        for (mut frame, size) in frames().into_iter().zip([1460, 0, 1440, 0, 0]) {
+            let (_, at) = leave(&mut frame);
+            let ip = Headers::read(&frame).expect("headers").ip;
+            let whole = left_to_do(&frame, ip + 1500, 1500).expect("it need not be cut").expect("its checksum is left");
+            assert_eq!((whole.gso, whole.needs_csum), (Gso::None, true));
+            match left_to_do(&frame, ip + 1501, 1500) {
+                Ok(cut) => assert_eq!(cut.map(|cut| cut.gso_size), Some(size)),
+                Err(reason) => assert_eq!((reason, size), (DropReason::BadOffload, 0)),
+            }
+            frame[at] ^= 1;
+            assert_eq!(left_to_do(&frame, ip + 1501, 1500), Err(DropReason::BadOffload), "a checksum that is complete");
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_FILL_RING, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
@@ -100,6 +100,28 @@ impl Queue {
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
         Ok(Queue { socket: Arc::new(socket), memory, receive, fill, transmit, queued, completion, takes_pieces })
+    }
+}
+
+/// An entry of the receive or the transmit ring: `struct xdp_desc`.
+pub(super) struct Entry {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    /// The frame's next piece is in the next entry.
+    pub(super) continues: bool,
+}
+
+impl Entry {
+    #[inline]
+    pub(super) fn of([address, rest]: [u64; 2]) -> Entry {
+        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
+        Entry { address, len: rest as u32, continues: options.contains(XdpDescOptions::XDP_PKT_CONTD) }
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> [u64; 2] {
+        let options = if self.continues { XdpDescOptions::XDP_PKT_CONTD } else { XdpDescOptions::empty() };
+        [self.address, u64::from(options.bits()) << 32 | u64::from(self.len)]
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_memory::{Kept, Mapping};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
@@ -86,6 +86,8 @@ impl<const WORDS: usize> Producer<WORDS> {
     /// Returns true if the kernel takes the entries only after a system call.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
+        // The kernel sets the flag after it has found no entry: the flag must be read after the entries are published.
+        fence(Ordering::SeqCst);
         needs_wakeup(&self.ring.flags)
     }
 
@@ -93,12 +95,17 @@ impl<const WORDS: usize> Producer<WORDS> {
     pub(super) fn queued(&self, at: &XdpRingOffset) -> Option<Queued> {
         let mapping = self.ring.producer.mapping();
         let word = |offset: u64| Kept::new(mapping, |all| all.view(offset as usize, 4)?.words32()?.first());
-        Some(Queued { producer: word(at.producer)?, consumer: word(at.consumer)?, flags: word(at.flags?)? })
+        let words = Kept::new(mapping, |all| all.view(at.desc as usize, self.ring.words.len() * 8)?.words64())?;
+        Some(Queued { producer: word(at.producer)?, consumer: word(at.consumer)?, flags: word(at.flags?)?, words })
     }
 }
 
-/// What any thread may see of a ring that this process fills.
+/// The address of an entry that was cancelled: the kernel skips entries whose addresses are outside the memory.
+const CANCELLED: u64 = u64::MAX;
+
+/// What any thread may see of the transmit ring.
 pub(super) struct Queued {
+    words: Kept<[AtomicU64]>,
     producer: Kept<AtomicU32>,
     consumer: Kept<AtomicU32>,
     flags: Kept<AtomicU32>,
@@ -110,6 +117,23 @@ impl Queued {
     pub(super) fn untold(&self) -> u32 {
         let queued = self.producer.load(Ordering::Acquire).wrapping_sub(self.consumer.load(Ordering::Acquire));
         if queued > 0 && needs_wakeup(&self.flags) { queued } else { 0 }
+    }
+
+    /// Cancels the entries that the kernel has not taken, and calls `each` with both words of each of them. To be called by one thread
+    /// at a time, and while the kernel takes no entries.
+    pub(super) fn cancel(&self, mut each: impl FnMut([u64; 2])) {
+        let (first, end) = (self.consumer.load(Ordering::Acquire), self.producer.load(Ordering::Acquire));
+        let slots = self.words.len() / 2;
+        for ahead in 0..(end.wrapping_sub(first) as usize).min(slots) {
+            let at = 2 * (first.wrapping_add(ahead as u32) as usize % slots);
+            let words = [&self.words[at], &self.words[at + 1]];
+            let was = words.map(|word| word.load(Ordering::Relaxed));
+            if was[0] != CANCELLED {
+                words[0].store(CANCELLED, Ordering::Relaxed);
+                words[1].store(0, Ordering::Relaxed);
+                each(was);
+            }
+        }
     }
 }
 

@@ -2,12 +2,15 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
 use ringway_switch::{Bell, CallReason, CallResult, Moderation};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use super::queue::{Entry, TRANSMIT};
 use super::ring::Queued;
 
 /// Frames that a system call sends in copy mode.
@@ -17,16 +20,32 @@ const ASK_AGAIN: u64 = 20_000;
 
 /// The transmit ring, as any thread may see it.
 pub(super) struct Sending {
-    pub(super) socket: Arc<OwnedFd>,
-    pub(super) queued: Queued,
+    socket: Arc<OwnedFd>,
+    queued: Queued,
+    /// The device was down when the kernel was asked to send, and no delivery has seen it since.
+    is_down: AtomicBool,
+    cancelled: Mutex<Cancelled>,
+}
+
+/// Frames that waited in the ring when the device went down. They must not be sent when it comes up again.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    pub(super) frames: u64,
+    /// The addresses of their chunks.
+    pub(super) chunks: Vec<u64>,
 }
 
 impl Sending {
+    pub(super) fn new(socket: Arc<OwnedFd>, queued: Queued) -> Sending {
+        let cancelled = Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) };
+        Sending { socket, queued, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
+    }
+
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
     pub(super) fn send(&self) -> bool {
         // Not all kernels say after each call how many they have sent.
         for _ in 0..self.queued.untold().div_ceil(A_CALL) {
-            match send(&self.socket, &[], SendFlags::DONTWAIT) {
+            match self.call() {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 // The device has no room.
                 Err(Errno::BUSY | Errno::NOBUFS) => return true,
@@ -38,6 +57,37 @@ impl Sending {
             }
         }
         self.queued.untold() > 0
+    }
+
+    fn call(&self) -> Result<usize, Errno> {
+        let result = send(&self.socket, &[], SendFlags::DONTWAIT);
+        if result == Err(Errno::NETDOWN) {
+            self.cancel();
+            self.is_down.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    /// Cancels what waits in the ring.
+    #[cold]
+    fn cancel(&self) {
+        let mut cancelled = self.cancelled.lock();
+        self.queued.cancel(|words| {
+            let entry = Entry::of(words);
+            cancelled.frames += u64::from(!entry.continues);
+            cancelled.chunks.push(entry.address);
+        });
+    }
+
+    /// Returns true if the device is down. Calls `back` with what was cancelled, to be counted and used again.
+    pub(super) fn is_down(&self, back: impl FnOnce(&mut Cancelled)) -> bool {
+        // Set again by the call if the device is still down.
+        if !self.is_down.swap(false, Ordering::Acquire) {
+            return false;
+        }
+        let result = self.call();
+        back(&mut self.cancelled.lock());
+        result == Err(Errno::NETDOWN)
     }
 }
 

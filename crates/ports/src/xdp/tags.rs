@@ -1,34 +1,64 @@
 //! VLAN tags of received frames. A device that takes tags out of frames tells them beside the frame, where an XDP socket does not see
-//! them: so it has to leave them in. A process that is killed cannot undo this: `ethtool -K DEVICE rxvlan on` does.
+//! them: so it has to leave them in. A process that is killed cannot undo this: `ethtool -K DEVICE rxvlan on rx-vlan-stag-hw-parse on`
+//! does.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::netdevice::{set_tag_removal, socket};
+use crate::netdevice::{set_features, socket, tag_removal};
 
 /// The device leaves tags in frames while this exists.
 pub(super) struct Tags {
     /// For requests in the device's namespace.
     requests: OwnedFd,
     name: String,
-    /// The device took tags out before.
-    before: bool,
+    /// The features that were on before, and that take tags out.
+    before: u128,
 }
 
 impl Tags {
-    /// A device that cannot change this keeps what it does.
+    /// # Errors
+    /// The device goes on taking tags out.
     pub(super) fn keep(name: &str) -> io::Result<Tags> {
         let requests = socket()?;
-        let before = set_tag_removal(name, requests.as_fd(), false).unwrap_or(false);
-        Ok(Tags { requests, name: name.to_owned(), before })
+        let before = tag_removal(name, requests.as_fd())?;
+        let tags = Tags { requests, name: name.to_owned(), before };
+        if before != 0 {
+            set_features(name, tags.requests.as_fd(), before, false)?;
+            are_kept(tag_removal(name, tags.requests.as_fd())?)?;
+        }
+        Ok(tags)
     }
+}
+
+/// Refuses a device that has features on that take tags out.
+fn are_kept(left: u128) -> io::Result<()> {
+    if left == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "it takes VLAN tags out of received frames (ethtool -k: rx-vlan-offload or rx-vlan-stag-hw-parse), and does not let that be \
+         switched off, so that frames of a VLAN would come without their tag: use kind=packet for this device",
+    ))
 }
 
 impl Drop for Tags {
     fn drop(&mut self) {
-        if self.before {
+        if self.before != 0 {
             // Fails if the device is gone.
-            let _ = set_tag_removal(&self.name, self.requests.as_fd(), true);
+            let _ = set_features(&self.name, self.requests.as_fd(), self.before, true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_goes_on_taking_tags_out_is_refused_with_what_to_do() {
+        assert!(are_kept(0).is_ok());
+        let error = are_kept(1 << 40).expect_err("a feature is on").to_string();
+        assert!(error.contains("rx-vlan-offload") && error.contains("use kind=packet"), "{error}");
     }
 }

@@ -18,6 +18,10 @@ pub enum PortFault {
     MemoryHoles,
     /// The device behind the port failed or was removed.
     DeviceLost,
+    /// The device behind the port has another address or other queues than when the port was opened.
+    DeviceChanged,
+    /// The kernel drops all frames of the device instead of giving them to the port.
+    DeviceStalled,
     /// Waking the client takes too long.
     CallBlocked,
     /// Ringway panicked while it served the port. This is not the client's fault.
@@ -35,6 +39,8 @@ impl PortFault {
             Self::MemoryLost => "memory_lost",
             Self::MemoryHoles => "memory_holes",
             Self::DeviceLost => "device_lost",
+            Self::DeviceChanged => "device_changed",
+            Self::DeviceStalled => "device_stalled",
             Self::CallBlocked => "call_blocked",
             Self::InternalError(_) => "internal_error",
         }
@@ -52,6 +58,8 @@ impl std::fmt::Display for PortFault {
             Self::MemoryLost => write!(f, "the shared memory was truncated or its pages cannot be had"),
             Self::MemoryHoles => write!(f, "too many pages of the client's memory did not exist when they were needed"),
             Self::DeviceLost => write!(f, "the device behind the port failed or was removed"),
+            Self::DeviceChanged => write!(f, "the device behind the port has another address or other queues"),
+            Self::DeviceStalled => write!(f, "the kernel gave the port no more frames of its device"),
             Self::CallBlocked => write!(f, "signalling the call eventfd took too long"),
             Self::InternalError(defect) => defect.fmt(f),
         }

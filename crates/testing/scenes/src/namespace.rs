@@ -2,6 +2,8 @@
 // Every function is for tests: whatever goes wrong is a panic.
 #![allow(clippy::missing_panics_doc, clippy::new_without_default)]
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +15,7 @@ use ringway_testing::skip::{is_installed, is_root};
 use ringway_testing::{snmp, until};
 use ringway_traffic::pcap::CaptureReader;
 use rustix::process::Signal;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::{Daemon, Said};
 
@@ -43,6 +46,16 @@ impl Namespace {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=1", DEADLINE, "ip", "netns", "exec", &self.name, name]).args(args);
         command
+    }
+
+    /// Runs a function inside, on a thread of its own.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            let file = File::open(Path::new("/run/netns").join(&self.name)).unwrap();
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
     /// Runs a program inside, to its end.

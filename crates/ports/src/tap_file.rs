@@ -1,11 +1,11 @@
-//! Frames from a TAP device.
+//! An open TAP device or macvtap: frames from it, and the offloads that it takes.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault, WakeOn};
+use ringway_switch::{Accepts, Armed, Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault, WakeOn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
@@ -18,9 +18,18 @@ const LINE: usize = 64;
 /// Offset of a header in its cache line. The frame after the header begins with a line.
 const HEADER_AT: usize = LINE - Offload::BYTES;
 
+/// Sets of offloads, the preferred first. Kernels before 6.2 do not support USO.
+const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
+    (SEGMENTED | libc::TUN_F_USO4 | libc::TUN_F_USO6, Accepts::EVERYTHING),
+    (SEGMENTED, Accepts::EVERYTHING.without(Accepts::USO)),
+    (0, Accepts::NOTHING),
+];
+const SEGMENTED: libc::c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
+
 /// The input of a TAP port. It reads every batch into the same private buffer, one frame after the other, so that
 /// small frames take few cache lines and any MTU fits.
-pub(super) struct TapInput {
+pub(crate) struct TapInput {
     device: Arc<OwnedFd>,
     memory: Mapping,
 }
@@ -31,7 +40,7 @@ enum Read {
 }
 
 impl TapInput {
-    pub(super) fn new(device: Arc<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn new(device: Arc<OwnedFd>) -> io::Result<Self> {
         Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)? })
     }
 
@@ -109,6 +118,22 @@ impl Input for TapInput {
     }
 
     fn disarm(&mut self) {}
+}
+
+/// Sets header size and offloads. A persistent device may have other settings, from an earlier user.
+pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
+    let bytes = Offload::BYTES as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
+    if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    for (flags, accepts) in OFFLOADS {
+        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
+        if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } == 0 {
+            return Ok(accepts);
+        }
+    }
+    Err(io::Error::last_os_error())
 }
 
 #[cfg(test)]

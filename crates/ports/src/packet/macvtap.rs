@@ -1,0 +1,114 @@
+//! A macvtap by the path of its device: a network device on top of another one, whose frames a program reads and writes
+//! (`drivers/net/tap.c` of Linux).
+//!
+//! A macvtap in passthru mode has all frames of the lower device, and in bridge mode those to its own address and group frames.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_engine::Signal;
+use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::{Mode, OFlags};
+
+use crate::device_watch::{COLLECT, DeviceWatch};
+use crate::netdevice;
+use crate::port_io::PortIo;
+use crate::socket_output::{NoBell, SocketOutput};
+use crate::tap_file::{TapInput, set_offloads};
+
+pub(super) fn open(path: &str) -> io::Result<PortIo> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file: OwnedFd =
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot_open(path, error.into()))?;
+    let (name, address) = identify(&file).map_err(|error| {
+        let what = "it is not a macvtap: write the path of one, \"/dev/tap\" with its number in \"ip link\"";
+        io::Error::new(error.kind(), format!("cannot open macvtap {path}: {what}"))
+    })?;
+    let failed = |what: &str, error: &io::Error| {
+        io::Error::new(error.kind(), format!("macvtap {path} (\"{name}\"): cannot {what}: {error}"))
+    };
+    let watch = DeviceWatch::new(&name, false)?;
+    if watch.address() != address {
+        let what = "it is in another network namespace: name that by \"netns\"";
+        return Err(failed("use it", &io::Error::other(what)));
+    }
+    let mut request = netdevice::request(&name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    netdevice::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
+    let accepts = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
+    netdevice::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    let ready = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&ready, &file, EventData::new_u64(0), EventFlags::IN)?;
+    watch.join(&ready)?;
+    let file = Arc::new(file);
+    let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file))?, watch };
+    let output = SocketOutput::new(file, accepts);
+    Ok(PortIo {
+        input: Box::new(input),
+        output: Box::new(output),
+        bell: Box::new(NoBell),
+        signal: Signal::Device(ready),
+    })
+}
+
+/// Returns the name and the address of the macvtap whose file this is.
+fn identify(file: &OwnedFd) -> io::Result<(String, [u8; 6])> {
+    let mut request = netdevice::request("?")?;
+    netdevice::ioctl(file.as_fd(), libc::TUNGETIFF, &mut request)?;
+    let name = request.ifr_name.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned());
+    let name = String::from_utf8(name.collect()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let address = netdevice::address(&name, file.as_fd())?;
+    Ok((name, address.ok_or(io::ErrorKind::InvalidData)?))
+}
+
+fn cannot_open(path: &str, error: io::Error) -> io::Error {
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => {
+            ": make a macvtap (ip link add link DEVICE name NAME type macvtap mode passthru); its number in \"ip link\" is that of the path"
+        }
+        io::ErrorKind::PermissionDenied => ": this user may not open it: chown it to this user",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot open macvtap {path}: {error}{help}"))
+}
+
+/// The input of a macvtap. Reading does not tell that the device is gone: the watch does.
+struct MacvtapInput {
+    frames: TapInput,
+    watch: DeviceWatch,
+}
+
+impl Input for MacvtapInput {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        self.watch.report(batch)?;
+        if self.watch.is_due(COLLECT) {
+            self.watch.look(0);
+        }
+        self.frames.collect(batch)
+    }
+
+    fn release(&mut self) {
+        self.frames.release();
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        self.frames.discard(most)
+    }
+
+    fn pending(&mut self) -> bool {
+        self.watch.has_report() || self.frames.pending()
+    }
+
+    fn has_frames(&mut self) -> bool {
+        self.frames.has_frames()
+    }
+
+    fn arm(&mut self, _: WakeOn) -> Armed {
+        self.watch.look(0);
+        Armed::with_kick(self.watch.has_report())
+    }
+
+    fn disarm(&mut self) {}
+}

@@ -1,0 +1,143 @@
+//! Rings that a test fills and empties in place of the kernel.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ringway_memory::{Mapping, View};
+use ringway_switch::{BatchStorage, DropReason};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+
+use super::input::Receiver;
+use super::output::{Device, XdpOutput};
+use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT};
+use super::ring::{Consumer, Producer};
+use super::sending::Sending;
+
+/// Where a ring has its indices, its flags and its entries.
+const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
+/// Bytes between the beginnings of two rings.
+const APART: usize = 128 * 1024;
+
+/// The rings of a queue, and the kernel's view of them.
+struct Rings {
+    file: OwnedFd,
+    kernel: Mapping,
+}
+
+impl Rings {
+    fn new() -> Rings {
+        let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("a file");
+        ftruncate(&file, 4 * APART as u64).expect("memory");
+        let kernel = Mapping::shared(file.as_fd(), 4 * APART).expect("memory");
+        Rings { file, kernel }
+    }
+
+    fn producer<const WORDS: usize>(&self, ring: usize, slots: u32) -> Producer<WORDS> {
+        Producer::map(self.file.as_fd(), (ring * APART) as u64, &AT, slots).expect("a ring")
+    }
+
+    fn consumer<const WORDS: usize>(&self, ring: usize, slots: u32) -> Consumer<WORDS> {
+        Consumer::map(self.file.as_fd(), (ring * APART) as u64, &AT, slots).expect("a ring")
+    }
+
+    fn set(&self, ring: usize, at: u64, value: u32) {
+        let word = self.kernel.view(ring * APART + at as usize, 4).expect("a word");
+        assert!(word.write(&value.to_ne_bytes()));
+    }
+
+    /// Puts entries into a receive ring.
+    fn receive(&self, ring: usize, entries: &[Entry]) {
+        for (index, entry) in entries.iter().enumerate() {
+            let bytes = entry.words().map(u64::to_ne_bytes).concat();
+            let at = ring * APART + AT.desc as usize + 16 * index;
+            assert!(self.kernel.view(at, 16).expect("an entry").write(&bytes));
+        }
+        self.set(ring, AT.producer, entries.len() as u32);
+    }
+}
+
+fn memory() -> Arc<Mapping> {
+    Arc::new(Mapping::private((RECEIVE + TRANSMIT) as usize * CHUNK).expect("memory"))
+}
+
+/// Returns a socket to which empty messages can be sent, and the one that receives them.
+fn socket() -> (Arc<OwnedFd>, UdpSocket) {
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+    from.connect(to.local_addr().expect("an address")).expect("connected");
+    to.set_nonblocking(true).expect("nonblocking");
+    (Arc::new(from.into()), to)
+}
+
+#[test]
+fn an_entry_outside_of_the_memory_costs_its_frame_only() {
+    let rings = Rings::new();
+    let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
+    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, false);
+    let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
+    let entry = |address, len, continues| Entry { address, len, continues };
+    rings.receive(
+        1,
+        &[
+            entry(0, 60, false),
+            entry(end, 60, false),
+            entry(end - 59, 60, false),
+            entry(u64::MAX, u32::MAX, false),
+            entry(CHUNK as u64, 2000, true),
+            entry(u64::MAX - 10, 100, false),
+            entry(2 * CHUNK as u64, 61, false),
+        ],
+    );
+    let mut batch = BatchStorage::new(16).into_batch();
+    receiver.collect(&mut batch, 1500);
+    assert_eq!((0..batch.len()).map(|index| batch.frame(index).len()).collect::<Vec<_>>(), [60, 61]);
+    drop(batch);
+    receiver.release();
+}
+
+#[test]
+fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
+    const CALLS: usize = TRANSMIT as usize / 32;
+    let rings = Rings::new();
+    rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
+    let transmit = rings.producer(0, TRANSMIT);
+    let queued = transmit.queued(&AT).expect("a ring");
+    let (from, to) = socket();
+    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
+    let sending = Arc::new(Sending::new(from, queued));
+    let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
+    let mut bytes = [0; 60];
+    let mut batch = BatchStorage::new(1).into_batch();
+    batch.push(View::private(&mut bytes), 60);
+    let mut has_called = false;
+    let results: Vec<_> = (0..TRANSMIT + 100).map(|_| output.queue(&batch.frame(0), 1518, &mut has_called)).collect();
+    assert!(results[..TRANSMIT as usize].iter().all(Result::is_ok));
+    assert!(results[TRANSMIT as usize..].iter().all(|result| *result == Err(DropReason::ReceiverFull)));
+    let calls = (0..).take_while(|_| to.recv(&mut [0; 1]).is_ok()).count();
+    assert_eq!(calls, CALLS, "the kernel takes 32 frames in a call");
+}
+
+#[test]
+fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
+    let rings = Rings::new();
+    let mut transmit = rings.producer::<2>(0, 8);
+    let queued = transmit.queued(&AT).expect("a ring");
+    // The indices wrap within the ring, and the kernel has taken the first two entries.
+    for address in 0..6 {
+        transmit.put(Entry { address, len: 60, continues: address == 3 }.words());
+    }
+    transmit.publish();
+    rings.set(0, AT.consumer, 2);
+    let cancelled = || {
+        let mut cancelled = Vec::new();
+        queued.cancel(|words| cancelled.push((Entry::of(words).address, Entry::of(words).continues)));
+        cancelled
+    };
+    assert_eq!(cancelled(), [(2, false), (3, true), (4, false), (5, false)]);
+    assert_eq!(cancelled(), []);
+    let all = rings.kernel.view(AT.desc as usize, 8 * 16).and_then(|view| view.words64()).expect("entries");
+    let address = |entry: usize| AtomicU64::load(&all[2 * entry], Ordering::Relaxed);
+    assert_eq!((0..6).map(address).collect::<Vec<_>>(), [0, 1, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
+}
