@@ -22,6 +22,8 @@ keys! {
         queues: u16 = port::MOST_QUEUES, Integer(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
         mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
         offload: bool = true, Boolean, Fixed, "Whether checksums and segmentation may be left to the other side.";
+        ring_reset: bool = false, Boolean, Fixed, "Whether guests may reset single rings, as ethtool -G and AF_XDP without copies do; only for front ends that pass it on.",
+            "QEMU (7.2 to 11.1) does not pass it on: a guest that resets a ring there loses its NIC until it restarts.";
     }
     groups {
         /// The socket on which the hypervisor connects, or to which the daemon does.
@@ -52,6 +54,8 @@ impl PortKind for VhostUser {
             role: self.socket.role.get(),
             queues: self.queues,
             mtu: self.mtu,
+            mac: only(at.macs),
+            ring_reset: self.ring_reset,
             offload: self.offload,
             record: Some(at.runtime_dir.join(format!(".inflight-{}", at.name))),
             memory: self.memory.memory.limits(),
@@ -68,10 +72,16 @@ impl PortKind for VhostUser {
             role: self.socket.role.as_str().to_owned(),
             most_queues: self.queues,
             mtu: self.mtu,
+            ring_reset: self.ring_reset,
             offload: self.offload,
             ..VhostUserStatus::default()
         });
     }
+}
+
+/// Returns the address that is bound to a port, if there is exactly one.
+fn only(macs: &BTreeSet<Mac>) -> Option<[u8; 6]> {
+    macs.first().filter(|_| macs.len() == 1).map(|mac| mac.get().octets())
 }
 
 /// The control side of a port, with the status of the front end that was seen last.
