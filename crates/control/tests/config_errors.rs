@@ -22,7 +22,9 @@ const CASES: &[(&str, &[&str])] = &[
     ("[engin]\n", &["r.toml:1:2: key \"engin\": unknown key; did you mean \"engine\"?"]),
     (
         "[colour]\n",
-        &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, switch"],
+        &[
+            "r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, sockets, switch",
+        ],
     ),
     (
         "engine = 3\n",

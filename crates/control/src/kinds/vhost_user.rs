@@ -11,7 +11,7 @@ use super::socket::{Socket, SocketPath};
 use crate::api::features::feature_names;
 use crate::api::types::{PortStatus, VhostUserStatus};
 use crate::keys::form::{Boolean, Integer, Optional};
-use crate::keys::{Mac, Name, keys};
+use crate::keys::{Keys, Mac, Name, keys};
 
 /// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
 const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
@@ -43,6 +43,10 @@ impl PortKind for VhostUser {
         self.socket.at = SocketPath::of_port(name);
     }
 
+    fn validate(&mut self, _: &Name, keys: &Keys<'_>) {
+        self.socket.validate(keys);
+    }
+
     fn end(&self) -> End<'_> {
         End::Socket(&self.socket.at.path)
     }
@@ -62,6 +66,7 @@ impl PortKind for VhostUser {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
+        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 
