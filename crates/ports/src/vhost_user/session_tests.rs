@@ -6,7 +6,7 @@ use super::features::{LOG_ALL, PROTOCOL_FEATURES};
 use super::message::{Area, ConfigRange, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
 use super::reply::Reply;
 use super::session::protocol;
-use super::testing::{Front, GUEST, MAC, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
+use super::testing::{FRAME, Front, GUEST, MAC, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
 use crate::virtqueue::{F_RING_PACKED, F_RING_RESET, F_VERSION_1};
 
 const TX: u16 = 1;
@@ -487,6 +487,36 @@ fn a_ring_that_is_reset_begins_anew_elsewhere_while_the_others_go_on() {
     front.guest.send(OTHER, 11, 12);
     assert_eq!((front.poll(), front.guest.used(ELSEWHERE), front.guest.used(OTHER)), (4, 3, 12));
     assert_eq!(front.guest.used(TX), 5, "nothing is written where the ring was");
+}
+
+#[test]
+fn a_packed_ring_that_is_reset_begins_at_its_first_descriptor() {
+    const BASE: u32 = 0x8000_8000;
+    const AVAILABLE: u64 = 0x80;
+    const USED: u16 = 0x8080;
+    let mut front = Front::new();
+    front.negotiate(F_RING_RESET | F_RING_PACKED);
+    front.start_at(TX, BASE);
+    let send = |front: &Front, ring: u16, from: usize, to: usize| {
+        for slot in from..to {
+            let words = [GUEST + (2 << 20), u64::from(12 + FRAME) | (slot as u64) << 32 | AVAILABLE << 48];
+            front.guest.write((usize::from(ring) << 16) + 16 * slot, words.map(u64::to_le_bytes).as_flattened());
+        }
+    };
+    let used =
+        |front: &Front, ring: u16, slot: usize| front.guest.get16((usize::from(ring) << 16) + 16 * slot + 14) == USED;
+    send(&front, TX, 0, 3);
+    assert_eq!(front.poll(), 3);
+    send(&front, TX, 3, 5);
+    assert_eq!(front.base(TX), BASE + 0x3_0003);
+    send(&front, 9, 0, 2);
+    front.does(Request::SetVringNum(state(TX, 100)));
+    front.does(Request::SetVringBase(state(TX, BASE)));
+    front.does(Request::SetVringAddr(VringAddress { queue: TX.into(), ..address(9) }));
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    assert_eq!(front.poll(), 2);
+    assert!(used(&front, 9, 0) && used(&front, TX, 0) && !used(&front, TX, 3));
+    assert_eq!(front.base(TX), BASE + 0x2_0002);
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Guest {
         assert!(self.mapping.view(at, bytes.len()).expect("inside").write(bytes));
     }
 
-    fn get16(&self, at: usize) -> u16 {
+    pub fn get16(&self, at: usize) -> u16 {
         let mut bytes = [0; 2];
         assert!(self.mapping.view(at, 2).expect("inside").read(&mut bytes));
         u16::from_le_bytes(bytes)
