@@ -49,22 +49,29 @@ fn send(sender: &mut VirtioEndpoint<Split>, next: &mut u64) {
 
 #[test]
 fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_started_again() {
-    kill_and_start_again(SocketRole::Connect, ROUNDS);
+    kill_and_start_again(VirtioOptions::default(), ROUNDS);
+}
+
+#[test]
+fn no_frame_is_delivered_twice_when_hypervisors_keep_what_was_in_flight() {
+    kill_and_start_again(VirtioOptions { inflight: true, ..VirtioOptions::default() }, ROUNDS);
 }
 
 #[test]
 fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_connects_again_to_hypervisors_that_listen() {
-    kill_and_start_again(SocketRole::Listen, CLIENT_ROUNDS);
+    let listening = VirtioOptions { socket_role: SocketRole::Listen, ..VirtioOptions::default() };
+    kill_and_start_again(VirtioOptions { inflight: true, ..listening.clone() }, CLIENT_ROUNDS);
+    kill_and_start_again(listening, CLIENT_ROUNDS);
 }
 
-fn kill_and_start_again(socket_role: SocketRole, rounds: usize) {
-    let role = if socket_role == SocketRole::Listen { "client" } else { "server" };
+fn kill_and_start_again(options: VirtioOptions, rounds: usize) {
+    let role = if options.socket_role == SocketRole::Listen { "client" } else { "server" };
     let ports =
         (0..=RECEIVERS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nrole = \"{role}\"\n"));
     let mut daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
     let drive = |number: usize| {
         let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
-        VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions { socket_role, ..VirtioOptions::default() }).unwrap()
+        VirtioEndpoint::<Split>::attach(&socket, &options).unwrap()
     };
     let mut sender = drive(0);
     let mut receivers: Vec<Receiver> =
