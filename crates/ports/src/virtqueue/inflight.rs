@@ -268,8 +268,10 @@ impl InflightNote {
     /// Returns the last note, if it belongs to this ring.
     #[inline]
     pub fn noted(&self) -> Option<InflightRange> {
-        let [range, held, whose] = [RANGE, HELD, WHOSE].map(|number| self.line[number].load(Ordering::Acquire));
-        (whose == self.ring).then_some(InflightRange { from: (range >> 32) as u32, until: range as u32, held })
+        let range = self.line[RANGE].load(Ordering::Acquire);
+        let held = self.line[HELD].load(Ordering::Acquire);
+        let is_own = self.line[WHOSE].load(Ordering::Acquire) == self.ring;
+        is_own.then_some(InflightRange { from: (range >> 32) as u32, until: range as u32, held })
     }
 
     /// Notes that no chain is in flight.
