@@ -283,6 +283,9 @@ class PortKeys(TypedDict, total=False):
     """The keys of a port, as in `[port.NAME]`. Unknown keys are refused. A key of a table can be given alone, with a
     dot: `"TABLE.KEY": VALUE`."""
 
+    access: dict[str, Any]
+    """Who may connect to the socket; what is left out is as in the section sockets. Of vhost-user, e1000, stream
+    ports. Cannot change while the port exists. The value is a table of keys."""
     allow: list[str] | str
     """The other ports that the port may reach; both sides must allow it; an empty list is uplinks only. The value is
     "all", or a list of up to 4096 ports like ["vm2"]."""
@@ -365,6 +368,9 @@ class PortKeys(TypedDict, total=False):
     """How the guest accesses the registers of its rings; by default mapped for an e1000e, and trapped for an e1000,
     which can have no others. Of e1000 ports. Cannot change while the port exists. The value is "mapped" or
     "trapped"."""
+    ring_reset: bool
+    """Whether guests may reset single rings, as ethtool -G and AF_XDP without copies do; only for front ends that
+    pass it on. Of vhost-user ports. Cannot change while the port exists. The value is true or false."""
     role: str
     """Which side listens on the socket: Ringway (server) or the peer (client). Of vhost-user, stream ports. Cannot
     change while the port exists. The value is "server" or "client"."""
@@ -634,6 +640,8 @@ class VhostUserStatus(TypedDict, total=False):
     """Whether checksums and segmentation are offered."""
     queues: Required[int]
     """Queues that are started."""
+    ring_reset: Required[bool]
+    """Whether guests may reset single rings."""
     ring_size: Required[int]
     """Descriptors of the first started queue."""
     role: Required[str]

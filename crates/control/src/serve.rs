@@ -103,6 +103,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut interrupt = listen_to(SignalKind::interrupt())?;
     let mut hangup = listen_to(SignalKind::hangup())?;
 
+    let sockets = options.config.sockets.clone();
     let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
@@ -110,10 +111,18 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
+    sockets
+        .attach
+        .set(&attach_socket)
+        .map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listener = server::bind(&control_socket)
         .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
+    sockets
+        .control
+        .set(&control_socket)
+        .map_err(|why| system(&format!("cannot open {}", control_socket.display()), why))?;
     let mut api = tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon))));
 
     let tasks = lock(&daemon).take_tasks();

@@ -11,7 +11,7 @@ use ringway_control::config::limit::Rate;
 use ringway_control::config::port::DynamicPorts;
 use ringway_control::config::{
     Bucket, CallInterval, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Settings, Socket,
-    Storm, Switch, VhostUser,
+    Sockets, Storm, Switch, VhostUser,
 };
 use ringway_control::kinds::End;
 
@@ -36,6 +36,10 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
         Action::ChangeMemory { from, to } => {
             let old = std::mem::replace(&mut config.memory, *to);
             prop(old == *from, "changes what is there")
+        }
+        Action::ChangeSockets { from, to } => {
+            let old = std::mem::replace(&mut config.sockets, Sockets::clone(to));
+            prop(old == **from, "changes what is there")
         }
         Action::AddSwitch(name, switch) => {
             prop(config.switches.insert(name.clone(), switch.clone()).is_none(), "adds a new switch")

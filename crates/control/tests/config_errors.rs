@@ -22,7 +22,9 @@ const CASES: &[(&str, &[&str])] = &[
     ("[engin]\n", &["r.toml:1:2: key \"engin\": unknown key; did you mean \"engine\"?"]),
     (
         "[colour]\n",
-        &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, switch"],
+        &[
+            "r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, sockets, switch",
+        ],
     ),
     (
         "engine = 3\n",
@@ -32,6 +34,46 @@ const CASES: &[(&str, &[&str])] = &[
         "[switch]\nlan0 = true\n",
         &[
             "r.toml:2:8: key \"switch.lan0\": expected a table of keys, found true; write [switch.lan0] and its keys below",
+        ],
+    ),
+    // [sockets]
+    (
+        "[sockets]\ngroup = \"no such\"\nmode = \"0999\"\n",
+        &[
+            "r.toml:2:9: key \"sockets.group\": there is no group \"no such\" in /etc/group; write one that is there, or a number",
+            "r.toml:3:8: key \"sockets.mode\": \"0999\" is not the mode of a socket; write octal digits like \"0660\", at most \
+             \"0777\"",
+        ],
+    ),
+    (
+        "[sockets]\nmode = 660\ncontrol = { owner = \"no such\" }\nattach = \"root\"\n",
+        &[
+            "r.toml:2:8: key \"sockets.mode\": expected permissions like \"0660\", found 660",
+            "r.toml:3:21: key \"sockets.control.owner\": there is no user \"no such\" in /etc/passwd; write one that is there, or a \
+             number",
+            "r.toml:4:10: key \"sockets.attach\": expected a table like { group = \"kvm\", mode = \"0660\" }, found \"root\"",
+        ],
+    ),
+    (
+        "[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"e1000\"\naccess = { group = \"no such\", user = \"root\" }\n",
+        &[
+            "r.toml:5:20: key \"port.b.access.group\": there is no group \"no such\" in /etc/group; write one that is there, or a \
+             number",
+            "r.toml:5:31: key \"port.b.access.user\": unknown key; the keys here are group, mode, owner",
+        ],
+    ),
+    (
+        "[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"stream\"\nrole = \"client\"\naccess = { mode = \"0666\" }\n",
+        &[
+            "r.toml:6:1: key \"port.b.access\": the peer makes the socket of a client, and decides who may connect; leave it out, \
+             or write role = \"server\"",
+        ],
+    ),
+    (
+        "[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"tap\"\naccess = { mode = \"0666\" }\n",
+        &[
+            "r.toml:5:1: key \"port.b.access\": a tap port has no access; leave it out, or write kind = \"vhost-user\", \"e1000\" \
+             or \"stream\"",
         ],
     ),
     // [engine]

@@ -55,10 +55,11 @@ fn everything_over_and_over() {
     let ring = |at: u64| words(&[1, 0x1000 + at, 0x9000 + at, 0x5000 + at, GUEST + 0x9000]);
     let region = words(&[0, GUEST + MEMORY as u64, 4096, 0x4000_0000, 0]);
     let table = words(&[1, GUEST, MEMORY as u64, 0x1000, 0]);
+    let config = words(&[4 << 32, 0x0605_0403 << 32]);
     let inflight = words(&[4096, 0, 4 | 256 << 16]);
     let one = words(&[1]);
     let state = |number: u64| words(&[1 | number << 32]);
-    raw.tell(16, &words(&[0x1_b01f]), &[]);
+    raw.tell(16, &words(&[0x1_b21f]), &[]);
     raw.tell(2, &words(&[features]), &[]);
     raw.tell(5, &table, &[memory]);
     raw.tell(8, &state(256), &[]);
@@ -70,7 +71,7 @@ fn everything_over_and_over() {
     type Round<'a> = Vec<(u32, Vec<u8>, Vec<std::os::fd::BorrowedFd<'a>>)>;
     let rounds: Vec<(&str, Round<'_>)> = vec![
         ("SET_OWNER, RESET_OWNER", vec![(3, vec![], vec![]), (4, vec![], vec![])]),
-        ("SET_PROTOCOL_FEATURES", vec![(16, words(&[0x1_b01f]), vec![])]),
+        ("SET_PROTOCOL_FEATURES", vec![(16, words(&[0x1_b21f]), vec![])]),
         ("SET_FEATURES", vec![(2, words(&[features | LOG_ALL]), vec![]), (2, words(&[features]), vec![])]),
         ("SET_MEM_TABLE", vec![(5, table.clone(), vec![memory])]),
         ("ADD_MEM_REG, REM_MEM_REG", vec![(37, region.clone(), vec![other]), (38, region, vec![other])]),
@@ -84,6 +85,7 @@ fn everything_over_and_over() {
         ("SET_VRING_ERR", vec![(14, one.clone(), vec![event])]),
         ("SET_VRING_ENABLE", vec![(18, state(0), vec![]), (18, state(1), vec![])]),
         ("SEND_RARP, NET_SET_MTU", vec![(19, words(&[2]), vec![]), (20, words(&[1500]), vec![])]),
+        ("GET_CONFIG, SET_CONFIG", vec![(24, config.clone(), vec![]), (25, config, vec![])]),
         ("GET_INFLIGHT_FD", vec![(31, inflight.clone(), vec![])]),
         ("SET_INFLIGHT_FD", vec![(32, inflight, vec![other])]),
         ("SET_STATUS", vec![(39, words(&[0]), vec![]), (12, one.clone(), vec![event]), (39, words(&[15]), vec![])]),
@@ -100,6 +102,7 @@ fn everything_over_and_over() {
                 .map(|(request, ..)| match request {
                     6 => 28,
                     11 => 20,
+                    24 => 28,
                     31 => 36,
                     _ => 0,
                 })

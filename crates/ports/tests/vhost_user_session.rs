@@ -2,17 +2,19 @@
 
 mod vhost_user;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_ports::vhost_user::{Role, State, open};
+use ringway_engine::Idle;
+use ringway_ports::vhost_user::{Role, Settings, State, open};
 use ringway_switch::DropReason;
+use ringway_testing::random::Random;
 use ringway_testing::{until, until_some};
-use vhost::vhost_user::message::VhostUserInflight;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VringConfigData};
 use vhost_user::{
@@ -361,6 +363,69 @@ fn a_front_end_keeps_what_was_in_flight() {
     vm.front.set_inflight_fd(&given, file.as_raw_fd()).expect("taken");
     vm.front.reset_device().expect("reset");
     vm.front.reset_owner().expect("ignored");
+}
+
+#[test]
+fn a_transmit_ring_is_reset_and_resized_again_and_again_while_frames_flow() {
+    const RING_RESET: u64 = 1 << 40;
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let _engine = lan.run(Idle::Sleep);
+    let mut vms = [0, 1].map(|number| {
+        let mut vm = Vm::new(Frontend::connect(lan.socket(number), 4).expect("connected"));
+        vm.negotiate(RING_RESET);
+        vm.start();
+        vm
+    });
+    let [a, b] = &mut vms;
+    let (mut random, mut next) = (Random::new(7), [0u32; 2]);
+    for round in 0..300 {
+        let count = 1 + random.below(40) as u32;
+        let frames: Vec<_> = (0..count).map(|n| frame(1, 0, 60, next[0] + n)).collect();
+        let others: Vec<_> = (0..count).map(|n| frame(0, 1, 60, next[1] + n)).collect();
+        next = next.map(|next| next + count);
+        a.post(count as u16);
+        b.post((count as u16).saturating_sub(b.posted()));
+        let before = b.sent_and_used().0;
+        frames.iter().zip(&others).for_each(|(frame, other)| {
+            a.send(frame);
+            b.send(other);
+        });
+        b.kick_from(before, false);
+        a.kick_from(0, false);
+        // Of the frames that the guest sends, some are taken before the reset. The guest has the others back.
+        let taken = a.reset_transmit(if round % 2 == 0 { 64 } else { RING }).into();
+        assert_eq!(b.receive_some(taken), frames[..taken], "round {round}");
+        assert_eq!(a.receive_some(others.len()), others, "round {round}: the other ring goes on");
+    }
+    assert!(b.receive().is_empty(), "no frame comes twice");
+    let drops = lan.watchers.iter().flat_map(|watcher| watcher.all());
+    assert!(drops.into_iter().all(|event| event == Event::Connected(true)));
+}
+
+#[test]
+fn a_front_end_reads_the_configuration_space() {
+    let mut lan = Lan::new(&[Role::Server]);
+    lan.ports[0] = None;
+    let wanted = Settings { mac: Some([2, 0, 0, 0, 0, 1]), mtu: Some(9000), ..settings(&lan.socket(0), Role::Server) };
+    let (_sides, _port) = open(&wanted, Arc::new(Watcher::default())).expect("a port");
+    let mut vm = Vm::connect(&lan.socket(0));
+    let read = |vm: &mut Vm, offset, size: u32| {
+        vm.front.get_config(offset, size, VhostUserConfigFlags::empty(), &vec![0; size as usize])
+    };
+    let (range, bytes) = read(&mut vm, 0, 12).expect("the space");
+    assert_eq!({ range.size }, 12);
+    assert_eq!(bytes, [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0x28, 0x23]);
+    vm.front.set_config(0, VhostUserConfigFlags::WRITABLE, &[2, 0, 0, 0, 0, 7]).expect("a legacy driver's address");
+    assert_eq!(read(&mut vm, 5, 2).expect("the space").1, [7, 1]);
+    vm.front.set_config(250, VhostUserConfigFlags::WRITABLE, &[0; 7]).expect_err("outside");
+    drop(vm);
+    // The front end above does not understand the answer to a range that does not exist (vhost-user, VHOST_USER_GET_CONFIG).
+    let mut raw = Raw::connect(&lan.socket(0));
+    let beyond = [[0, 257, 0].map(u32::to_ne_bytes).as_flattened(), &[0; 257]].concat();
+    assert!(raw.tell(24, &beyond, &[]));
+    let mut answer = [0; 12];
+    raw.0.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer.as_chunks().0, [24, 5, 0].map(u32::to_ne_bytes));
 }
 
 #[test]

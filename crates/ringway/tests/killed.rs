@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use ringway_scenes::{Daemon, PATIENCE, until};
-use ringway_traffic::{Endpoint, Split, VirtioEndpoint, VirtioOptions};
+use ringway_traffic::{Endpoint, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Number of receivers of every frame. When some have received a batch, others still wait for it.
 const RECEIVERS: usize = 3;
 /// Number of times that the daemon is killed.
 const ROUNDS: usize = 30;
+/// The same where hypervisors listen. The daemon tries to connect ten times a second.
+const CLIENT_ROUNDS: usize = 6;
 /// Frames that must arrive between two kills.
 const BETWEEN: usize = 20_000;
 const FRAME: usize = 1514;
@@ -47,18 +49,36 @@ fn send(sender: &mut VirtioEndpoint<Split>, next: &mut u64) {
 
 #[test]
 fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_started_again() {
-    let ports = (0..=RECEIVERS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
+    kill_and_start_again(VirtioOptions::default(), ROUNDS);
+}
+
+#[test]
+fn no_frame_is_delivered_twice_when_hypervisors_keep_what_was_in_flight() {
+    kill_and_start_again(VirtioOptions { inflight: true, ..VirtioOptions::default() }, ROUNDS);
+}
+
+#[test]
+fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_connects_again_to_hypervisors_that_listen() {
+    let listening = VirtioOptions { socket_role: SocketRole::Listen, ..VirtioOptions::default() };
+    kill_and_start_again(VirtioOptions { inflight: true, ..listening.clone() }, CLIENT_ROUNDS);
+    kill_and_start_again(listening, CLIENT_ROUNDS);
+}
+
+fn kill_and_start_again(options: VirtioOptions, rounds: usize) {
+    let role = if options.socket_role == SocketRole::Listen { "client" } else { "server" };
+    let ports =
+        (0..=RECEIVERS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nrole = \"{role}\"\n"));
     let mut daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
     let drive = |number: usize| {
         let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
-        VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions::default()).unwrap()
+        VirtioEndpoint::<Split>::attach(&socket, &options).unwrap()
     };
     let mut sender = drive(0);
     let mut receivers: Vec<Receiver> =
         (1..=RECEIVERS).map(|number| Receiver { driver: drive(number), came: Vec::new() }).collect();
 
     let mut next = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut pump = || {
             send(&mut sender, &mut next);
             receivers.iter_mut().for_each(|receiver| {

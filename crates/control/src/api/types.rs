@@ -254,6 +254,8 @@ pub struct VhostUserStatus {
     pub most_queues: u16,
     /// The MTU that the guest is told; null: none.
     pub mtu: Option<u16>,
+    /// Whether guests may reset single rings.
+    pub ring_reset: bool,
     /// Whether checksums and segmentation are offered.
     pub offload: bool,
     /// The virtio features in use, like `mrg_rxbuf`.

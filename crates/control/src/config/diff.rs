@@ -9,6 +9,7 @@ use super::model::Config;
 use super::port::Port;
 use super::switch::Switch;
 use crate::keys::Name;
+use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
 
 /// A step from one configuration to another.
@@ -38,6 +39,13 @@ pub enum Action {
         from: Memory,
         /// After.
         to: Memory,
+    },
+    /// Who may connect to sockets changes. Sockets that exist stay as they are.
+    ChangeSockets {
+        /// Before.
+        from: Box<Sockets>,
+        /// After.
+        to: Box<Sockets>,
     },
     /// A bucket is added, changed, or removed if there is no value.
     SetBucket(Name, Option<Bucket>),
@@ -99,6 +107,10 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     if old.memory != new.memory {
         actions.push(Action::ChangeMemory { from: old.memory, to: new.memory });
     }
+    if old.sockets != new.sockets {
+        let (from, to) = (Box::new(old.sockets.clone()), Box::new(new.sockets.clone()));
+        actions.push(Action::ChangeSockets { from, to });
+    }
     let (before, after) = (&old.buckets, &new.buckets);
     let buckets: BTreeSet<&Name> = before.keys().chain(after.keys()).collect();
     let buckets = buckets.into_iter().filter(|name| before.get(*name) != after.get(*name));
@@ -125,6 +137,7 @@ impl std::fmt::Display for Action {
             Self::ChangeEngine { .. } => f.write_str("changed engine"),
             Self::ChangeAttach { .. } => f.write_str("changed attach"),
             Self::ChangeMemory { .. } => f.write_str("changed memory"),
+            Self::ChangeSockets { .. } => f.write_str("changed sockets, of those made from now on"),
             Self::SetBucket(name, Some(_)) => write!(f, "set bucket {name}"),
             Self::SetBucket(name, None) => write!(f, "removed bucket {name}"),
             Self::AddSwitch(name, _) => write!(f, "added switch {name}"),

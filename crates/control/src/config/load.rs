@@ -16,6 +16,7 @@ use super::model::Config;
 use super::port::{DynamicPorts, Port};
 use super::switch::Switch;
 use crate::keys::{Keys, Mistake, Name, Node, Rejected, Value};
+use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
 
 /// Largest configuration file in bytes.
@@ -81,6 +82,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     let engine = Engine::read_section(section("engine"), host);
     let attach = Attach::read_section(section("attach"));
     let memory = Memory::read_section(section("memory"));
+    let sockets = Sockets::read_section(section("sockets"));
     let switches =
         read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read_section(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
@@ -90,7 +92,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
         port
     });
     keys.finish();
-    Config { engine, attach, memory, buckets, switches, ports }
+    Config { engine, attach, memory, sockets, buckets, switches, ports }
 }
 
 fn read_named<T>(

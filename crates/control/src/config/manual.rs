@@ -5,8 +5,9 @@ use super::engine::Engine;
 use super::limit::BucketKeys;
 use super::port::{PortKey, port_keys};
 use super::switch::Switch;
-use crate::keys::{Class, Key, Mutability, Table};
+use crate::keys::{Class, Key, Mutability, Shape, Table};
 use crate::kinds::Kind;
+use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
 
 /// The example of the page. A test parses it as a configuration.
@@ -60,6 +61,9 @@ pub fn manual() -> String {
     section(&mut page, "[attach]", "What clients may make by attaching to SWITCH:PORT.", &Attach::default().keys());
     let memory = "Bounds of the memory that the front ends of virtual machines give, all ports together.";
     section(&mut page, "[memory]", memory, &live(Memory::TOTAL.keys()));
+    let sockets = "Who may connect to the sockets that Ringway makes: owner, group and mode of ports that have no such access of their own, \
+                   and of Ringway's own two sockets. A change holds for sockets that are made afterwards.";
+    section(&mut page, "[sockets]", sockets, &live(Sockets::default().keys()));
     section(&mut page, "[switch.NAME]", "A broadcast domain; VLANs divide it further.", &Switch::default().keys());
     let bucket = "A limit that several ports share: ingress = { bucket = \"NAME\" }. A command that sets a bucket sets all of it: a \
                   key that is left out has its default again.";
@@ -90,9 +94,13 @@ pub fn manual() -> String {
     page
 }
 
-/// Returns the keys as live ones: `[memory]` can change, unlike the same keys of a port.
+/// Returns the keys as live ones: a section can change, unlike the same keys of a port.
 fn live(keys: Vec<Key>) -> Vec<Key> {
-    keys.into_iter().map(|key| Key { mutability: Mutability::Live, ..key }).collect()
+    let shape = |shape: Shape| match shape.class {
+        Class::Table(inner) => Shape { class: Class::Table(live(inner)), ..shape },
+        _ => shape,
+    };
+    keys.into_iter().map(|key| Key { mutability: Mutability::Live, shape: shape(key.shape), ..key }).collect()
 }
 
 fn section(page: &mut String, name: &str, about: &str, keys: &[Key]) {

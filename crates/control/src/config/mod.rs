@@ -38,6 +38,7 @@ pub use scope::KeyScope;
 pub use switch::{Flood, Forwarding, Switch};
 
 pub use crate::keys::{Mac, Mistake, Name, Rejected};
+pub use crate::kinds::access::{Access, Sockets};
 pub use crate::kinds::e1000::{self, E1000};
 pub use crate::kinds::memory::Memory;
 pub use crate::kinds::socket::{Role, Socket};

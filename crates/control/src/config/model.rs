@@ -8,6 +8,7 @@ use super::limit::Bucket;
 use super::port::Port;
 use super::switch::Switch;
 use crate::keys::Name;
+use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
 
 /// The contents of a configuration file. Each part is valid, and the parts agree (see `check`).
@@ -19,6 +20,8 @@ pub struct Config {
     pub attach: Attach,
     /// `[memory]`.
     pub memory: Memory,
+    /// `[sockets]`.
+    pub sockets: Sockets,
     /// `[bucket.NAME]`.
     pub buckets: BTreeMap<Name, Bucket>,
     /// `[switch.NAME]`.

@@ -21,11 +21,11 @@ use ringway_ports::process::ClientId;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
-use super::open;
+use super::open::{self, Place};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use crate::config::diff::{Action, diff};
-use crate::config::{Config, Create, Kind, Name, Port, Switch};
+use crate::config::{Access, Config, Create, Kind, Name, Port, Switch};
 
 /// Longest wait for ports to close the sockets that new ports are to have. It is the only wait with the daemon's lock.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
@@ -35,6 +35,8 @@ struct Candidate {
     switches: BTreeMap<Name, LiveSwitch>,
     buckets: Buckets,
     engine: Option<Engine>,
+    /// Who may connect to the sockets of new ports.
+    access: Access,
     /// New ports whose socket a running port has to close first.
     deferred: Vec<(Name, Port)>,
 }
@@ -49,7 +51,8 @@ impl Daemon {
         self.running.check(&before, &target, &after, about)?;
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
-        let mut candidate = Candidate { switches, buckets, engine: None, deferred: Vec::new() };
+        let access = target.sockets.ports.clone();
+        let mut candidate = Candidate { switches, buckets, engine: None, access, deferred: Vec::new() };
         for action in &actions {
             self.apply_action(&mut candidate, &target, action)?;
         }
@@ -96,7 +99,7 @@ impl Daemon {
                 }
             },
             Action::ChangeEngine { to, .. } => candidate.engine = Some(start_engine(to)?),
-            Action::ChangeAttach { .. } | Action::ChangeMemory { .. } => {}
+            Action::ChangeAttach { .. } | Action::ChangeMemory { .. } | Action::ChangeSockets { .. } => {}
             Action::SetBucket(name, settings) => {
                 candidate.buckets.set(name, settings.as_ref());
                 candidate.switches.values_mut().for_each(LiveSwitch::rebuild);
@@ -250,7 +253,8 @@ impl Daemon {
 
     fn open(&self, candidate: &Candidate, name: &Name, settings: &Port) -> Result<NewPort, Refused> {
         let poller = candidate.choose_poller(self, settings);
-        open::port(name, settings, poller, self.running.runtime_dir(), &self.events)
+        let (runtime_dir, access, events) = (self.running.runtime_dir(), &candidate.access, &self.events);
+        open::port(name, settings, poller, &Place { runtime_dir, access, events })
     }
 
     /// Returns the running ports without a fault that are not in the candidate any more: switch, name and port.

@@ -9,24 +9,30 @@ use super::events::Events;
 use super::front_end::FrontEnd;
 use super::live::NewPort;
 use super::refused::Refused;
-use crate::config::{Name, Port};
+use crate::config::{Access, Name, Port};
 use crate::inject;
 use crate::kinds::{Opened, Opening};
+
+/// Where a port is opened.
+pub struct Place<'a> {
+    /// The daemon's runtime directory.
+    pub runtime_dir: &'a Path,
+    /// Who may connect to the sockets of ports that do not say otherwise.
+    pub access: &'a Access,
+    /// Receives the port's events.
+    pub events: &'a Arc<Events>,
+}
 
 /// Opens the port `name` for the poller `poller`.
 ///
 /// # Errors
 /// Its device or socket cannot be had.
-pub fn port(
-    name: &Name,
-    settings: &Port,
-    poller: usize,
-    runtime_dir: &Path,
-    events: &Arc<Events>,
-) -> Result<NewPort, Refused> {
+pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> Result<NewPort, Refused> {
+    let Place { runtime_dir, access, events } = *place;
     let label = format!("{}:{name}", settings.switch);
     let (id, observer) = events.observer();
-    let opening = Opening { name, label: &label, macs: &settings.mac, runtime_dir, observer: Arc::clone(&observer) };
+    let opening =
+        Opening { name, label: &label, macs: &settings.mac, runtime_dir, access, observer: Arc::clone(&observer) };
     let Opened { sides, link } = settings.settings.own().open(&opening)?;
     let front_end =
         link.map(|link| Arc::new(FrontEnd::new(label.clone(), id, observer, link, settings.settings.clone())));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::open;
+use super::open::{self, Place};
 use super::state::{Daemon, Retry, choose_poller};
 use crate::config::{Kind, Name, Port};
 
@@ -85,7 +85,9 @@ impl Daemon {
         if !switch.has_room() {
             return Err("its switch is full".to_owned());
         }
-        let opened = open::port(name, settings, poller, self.running.runtime_dir(), &self.events);
+        let (access, events) = (&self.running.config.sockets.ports, &self.events);
+        let place = Place { runtime_dir: self.running.runtime_dir(), access, events };
+        let opened = open::port(name, settings, poller, &place);
         let new = opened.map_err(|refused| refused.to_string())?;
         switch.insert(name.clone(), new);
         Ok(())

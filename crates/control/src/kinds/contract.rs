@@ -11,6 +11,7 @@ use std::time::Instant;
 pub use ringway_ports::State;
 use ringway_ports::{Observer, PortIo};
 
+use super::access::Access;
 use crate::api::types::PortStatus;
 use crate::keys::{Keys, Mac, Name, Table};
 
@@ -79,6 +80,8 @@ pub struct Opening<'a> {
     pub macs: &'a BTreeSet<Mac>,
     /// The daemon's runtime directory.
     pub runtime_dir: &'a Path,
+    /// Who may connect to the sockets of ports that do not say otherwise.
+    pub access: &'a Access,
     /// Receives connections, faults and defects of the port.
     pub observer: Arc<dyn Observer>,
 }

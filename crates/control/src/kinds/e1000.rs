@@ -166,6 +166,7 @@ impl PortKind for E1000 {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.path, why))?;
+        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 

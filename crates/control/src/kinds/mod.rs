@@ -2,9 +2,10 @@
 //! `mod` register it. Its data path is a folder of ringway-ports.
 //!
 //! - [`contract`]: the interface of a kind for the configuration and the daemon.
-//! - [`device`], [`socket`], [`memory`]: keys that several kinds have.
+//! - [`device`], [`socket`], [`access`], [`memory`]: keys that several kinds have.
 //! - `netns`: work inside a network namespace.
 
+pub mod access;
 pub mod contract;
 pub mod device;
 pub mod e1000;

@@ -4,8 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use ringway_ports::vhost_user;
 
+use super::access::SocketAccess;
+use super::contract::{CannotOpen, Opening};
 use crate::keys::form::{Choice, Text};
-use crate::keys::{Name, keys};
+use crate::keys::{Keys, Name, keys};
 
 /// The form of a socket's path. An empty path stands for the default, which depends on the port's name.
 const PATH: Text<PathBuf> =
@@ -15,6 +17,10 @@ keys! {
     /// The path of a port's socket, relative to the runtime directory.
     pub struct SocketPath {
         path as "socket": PathBuf = PathBuf::new(), PATH, Fixed, "The socket, relative to the runtime directory; by default NAME.sock.";
+    }
+    groups {
+        /// Who may connect to it.
+        access: SocketAccess,
     }
 }
 
@@ -32,14 +38,42 @@ keys! {
 impl SocketPath {
     /// Returns the default for the port `name`.
     pub fn of_port(name: &Name) -> Self {
-        Self { path: PathBuf::from(format!("{name}.sock")) }
+        Self { path: PathBuf::from(format!("{name}.sock")), ..Self::default() }
+    }
+
+    /// Gives the socket, which has just been made, to those who may connect to it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_access(&self, at: &Opening<'_>) -> Result<(), CannotOpen> {
+        let set = self.access.access.or(at.access).set(&at.runtime_dir.join(&self.path));
+        set.map_err(|why| CannotOpen::socket(&self.path, why))
     }
 }
 
 impl Socket {
     /// A socket at this path.
     pub fn new(path: impl Into<PathBuf>, role: Role) -> Self {
-        Self { role, at: SocketPath { path: path.into() } }
+        Self { role, at: SocketPath { path: path.into(), ..SocketPath::default() } }
+    }
+
+    /// Notes an `access` of a socket that the peer makes.
+    pub fn validate(&self, keys: &Keys<'_>) {
+        if self.role == Role::Client && keys.understood("access") {
+            let what = "the peer makes the socket of a client, and decides who may connect";
+            keys.wrong("access", keys.span_of_key("access"), what, "leave it out, or write role = \"server\"");
+        }
+    }
+
+    /// Gives the socket, if the port has made it, to those who may connect to it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_access(&self, at: &Opening<'_>) -> Result<(), CannotOpen> {
+        match self.role {
+            Role::Server => self.at.set_access(at),
+            Role::Client => Ok(()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use ringway_ports::stream as port;
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::socket::{Socket, SocketPath};
 use crate::api::types::{PortStatus, StreamStatus};
-use crate::keys::{Mac, Name, keys};
+use crate::keys::{Keys, Mac, Name, keys};
 
 keys! {
     /// Settings of a stream port.
@@ -29,6 +29,10 @@ impl PortKind for Stream {
         self.socket.at = SocketPath::of_port(name);
     }
 
+    fn validate(&mut self, _: &Name, keys: &Keys<'_>) {
+        self.socket.validate(keys);
+    }
+
     fn end(&self) -> End<'_> {
         End::Socket(&self.socket.at.path)
     }
@@ -41,6 +45,7 @@ impl PortKind for Stream {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
+        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(Peer(port))) })
     }
 

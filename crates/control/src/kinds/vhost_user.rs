@@ -11,7 +11,7 @@ use super::socket::{Socket, SocketPath};
 use crate::api::features::feature_names;
 use crate::api::types::{PortStatus, VhostUserStatus};
 use crate::keys::form::{Boolean, Integer, Optional};
-use crate::keys::{Mac, Name, keys};
+use crate::keys::{Keys, Mac, Name, keys};
 
 /// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
 const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
@@ -22,6 +22,8 @@ keys! {
         queues: u16 = port::MOST_QUEUES, Integer(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
         mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
         offload: bool = true, Boolean, Fixed, "Whether checksums and segmentation may be left to the other side.";
+        ring_reset: bool = false, Boolean, Fixed, "Whether guests may reset single rings, as ethtool -G and AF_XDP without copies do; only for front ends that pass it on.",
+            "QEMU (7.2 to 11.1) does not pass it on: a guest that resets a ring there loses its NIC until it restarts.";
     }
     groups {
         /// The socket on which the hypervisor connects, or to which the daemon does.
@@ -41,6 +43,10 @@ impl PortKind for VhostUser {
         self.socket.at = SocketPath::of_port(name);
     }
 
+    fn validate(&mut self, _: &Name, keys: &Keys<'_>) {
+        self.socket.validate(keys);
+    }
+
     fn end(&self) -> End<'_> {
         End::Socket(&self.socket.at.path)
     }
@@ -52,12 +58,15 @@ impl PortKind for VhostUser {
             role: self.socket.role.get(),
             queues: self.queues,
             mtu: self.mtu,
+            mac: only(at.macs),
+            ring_reset: self.ring_reset,
             offload: self.offload,
             record: Some(at.runtime_dir.join(format!(".inflight-{}", at.name))),
             memory: self.memory.memory.limits(),
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
+        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 
@@ -68,10 +77,16 @@ impl PortKind for VhostUser {
             role: self.socket.role.as_str().to_owned(),
             most_queues: self.queues,
             mtu: self.mtu,
+            ring_reset: self.ring_reset,
             offload: self.offload,
             ..VhostUserStatus::default()
         });
     }
+}
+
+/// Returns the address that is bound to a port, if there is exactly one.
+fn only(macs: &BTreeSet<Mac>) -> Option<[u8; 6]> {
+    macs.first().filter(|_| macs.len() == 1).map(|mac| mac.get().octets())
 }
 
 /// The control side of a port, with the status of the front end that was seen last.

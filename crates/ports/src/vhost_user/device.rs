@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use ringway_memory::Quota;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::config::ConfigSpace;
 use super::features;
 use super::kick::Kicks;
 use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
@@ -109,6 +110,7 @@ pub(crate) struct Fault {
 /// queue 1 its transmit queue, and so on.
 pub(crate) struct Device {
     offered: u64,
+    config: ConfigSpace,
     pairs: u16,
     longest: usize,
     pub(super) input: Arc<Mutex<InputState>>,
@@ -141,6 +143,7 @@ impl Device {
         let output = OutputState { queues: (0..count).map(|_| None).collect(), longest, ..OutputState::default() };
         Ok(Device {
             offered: features::offered(settings),
+            config: ConfigSpace::new(settings),
             pairs,
             longest,
             input: Arc::new(Mutex::new(input)),
@@ -157,6 +160,11 @@ impl Device {
     /// Returns the offered feature bits.
     pub(crate) fn offered(&self) -> u64 {
         self.offered
+    }
+
+    /// Returns the configuration space of a new connection.
+    pub(crate) fn config(&self) -> &ConfigSpace {
+        &self.config
     }
 
     /// Returns limits and use of the memory that the front end shares.

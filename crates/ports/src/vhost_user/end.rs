@@ -4,8 +4,9 @@ use std::io;
 
 use ringway_memory::OverQuota;
 
+use super::config::CONFIG_BYTES;
 use super::device::StartError;
-use super::message::{self, MOST_REGIONS, MessageError};
+use super::message::{self, ConfigRange, MOST_REGIONS, MessageError};
 use crate::guest::{LogError, RegionError};
 use crate::virtqueue::InflightError;
 
@@ -92,6 +93,9 @@ pub enum SessionEnd {
     /// SEND_RARP for a group address or for zero.
     #[error("SEND_RARP for an address that no station has")]
     Rarp,
+    /// SET_CONFIG for bytes outside the configuration space, for none, or with unknown flags.
+    #[error("SET_CONFIG of {} bytes at {} with flags {}: 1 to {CONFIG_BYTES} bytes inside {CONFIG_BYTES}, flags 0 or 1", .0.size, .0.offset, .0.flags)]
+    Config(ConfigRange),
     /// A device status of more than one byte.
     #[error("a device status of {0:#x}: it is one byte")]
     Status(u64),
@@ -123,6 +127,7 @@ impl SessionEnd {
             Self::Inflight(_) => "bad_inflight",
             Self::NotEventfd(_) => "not_an_eventfd",
             Self::Mtu(_) => "bad_mtu",
+            Self::Config(_) => "bad_config",
             Self::Rarp => "bad_rarp",
             Self::Status(_) => "bad_status",
             Self::Start(_) => "ring_place",

@@ -4,12 +4,13 @@ use ringway_switch::Accepts;
 
 use super::settings::Settings;
 use crate::virtqueue::{
-    F_ANY_LAYOUT, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, F_MRG_RXBUF, F_RING_PACKED, F_VERSION_1,
+    F_ANY_LAYOUT, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, F_MRG_RXBUF, F_RING_PACKED, F_RING_RESET, F_VERSION_1,
 };
 
 const NET_CSUM: u64 = 1 << 0;
 const NET_GUEST_CSUM: u64 = 1 << 1;
 const NET_MTU: u64 = 1 << 3;
+const NET_MAC: u64 = 1 << 5;
 const NET_GUEST_TSO4: u64 = 1 << 7;
 const NET_GUEST_TSO6: u64 = 1 << 8;
 const NET_GUEST_ECN: u64 = 1 << 9;
@@ -67,6 +68,12 @@ pub fn offered(settings: &Settings) -> u64 {
     }
     if settings.mtu.is_some() {
         features |= NET_MTU;
+    }
+    if settings.mac.is_some() {
+        features |= NET_MAC;
+    }
+    if settings.ring_reset {
+        features |= F_RING_RESET;
     }
     if settings.offload {
         features |= OFFLOADS;

@@ -3,10 +3,14 @@
 
 use std::os::fd::OwnedFd;
 
+use super::config::CONFIG_BYTES;
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, Request};
 use super::reply::Reply;
 use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
 use crate::front_end::fuzzing::descriptors;
+
+/// Bytes before the bytes of a configuration space.
+const CONFIG_HEAD: usize = 12;
 
 /// The bytes of the input, then zeroes.
 struct Bytes<'a>(&'a [u8]);
@@ -53,7 +57,7 @@ impl Bytes<'_> {
 /// Returns how many 64-bit words and descriptors a valid message has.
 fn shape(request: u32, regions: usize) -> (usize, usize) {
     match request {
-        1 | 3 | 4 | 15 | 17 | 34 | 36 | 40 => (0, 0),
+        1 | 3 | 4 | 15 | 17 | 24 | 25 | 34 | 36 | 40 => (0, 0),
         5 => (1 + 4 * regions, regions),
         6 => (2, 1),
         7 => (0, 1),
@@ -67,6 +71,14 @@ fn shape(request: u32, regions: usize) -> (usize, usize) {
     }
 }
 
+/// Returns the body of GET_CONFIG or SET_CONFIG: in most cases a range that is inside or nearly.
+fn config(bytes: &mut Bytes<'_>) -> Vec<u8> {
+    let size = usize::from(bytes.next());
+    let offset = if size.is_multiple_of(7) { bytes.number() as u32 } else { bytes.next().into() };
+    let head = [offset, size as u32, u32::from(bytes.next() % 3)].map(u32::to_ne_bytes);
+    [head.as_flattened(), &bytes.raw(size)].concat()
+}
+
 /// Sends one message. Returns false if the connection would have ended.
 fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
     let odd = bytes.next();
@@ -74,6 +86,9 @@ fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
     let regions = usize::from(bytes.next() % 4);
     let (words, files) = shape(request, regions);
     let mut body: Vec<u8> = (0..words).flat_map(|_| bytes.number().to_ne_bytes()).collect();
+    if matches!(request, 24 | 25) {
+        body = config(bytes);
+    }
     if request == 5 {
         body[..8].copy_from_slice(&(regions as u64).to_ne_bytes());
     }
@@ -105,7 +120,7 @@ fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
         Ok(reply) => {
             if let Some(reply) = reply {
                 let (bytes, file) = reply.encode(header.request);
-                assert!(bytes.len() <= HEADER_BYTES + 24);
+                assert!(bytes.len() <= HEADER_BYTES + CONFIG_HEAD + CONFIG_BYTES);
                 assert_eq!(file.is_some(), matches!(reply, Reply::Inflight(..)));
             }
             true

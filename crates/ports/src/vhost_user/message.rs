@@ -199,6 +199,17 @@ pub struct InflightAt {
     pub padded: bool,
 }
 
+/// A range of the device's configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigRange {
+    /// Its first byte.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub size: u32,
+    /// 0: a driver's access, 1: a device that migrates.
+    pub flags: u32,
+}
+
 /// A message of the front end.
 #[derive(Debug)]
 #[allow(missing_docs)] // The names are those of the specification.
@@ -223,6 +234,8 @@ pub enum Request {
     SetVringEnable(VringState),
     SendRarp([u8; 6]),
     NetSetMtu(u64),
+    GetConfig(ConfigRange),
+    SetConfig(ConfigRange, Vec<u8>),
     GetInflightFd(InflightAt),
     SetInflightFd(InflightAt, OwnedFd),
     ResetDevice,
@@ -266,6 +279,11 @@ impl Request {
                 Request::SendRarp([a, b, c, d, e, f])
             }
             20 => Request::NetSetMtu(parts.number()?),
+            24 => Request::GetConfig(parts.config()?.0),
+            25 => {
+                let (range, bytes) = parts.config()?;
+                Request::SetConfig(range, bytes.to_vec())
+            }
             31 => {
                 parts.descriptors(0)?;
                 Request::GetInflightFd(parts.inflight()?)
@@ -444,6 +462,16 @@ impl<'a> Parts<'a> {
         let mut fields = self.fields(16)?;
         let area = Area { size: fields.u64(), offset: fields.u64() };
         Ok(Some((area, self.one_descriptor()?)))
+    }
+
+    /// Decodes a range of the configuration space and the bytes that belong to it, also where they have no meaning.
+    fn config(&self) -> Result<(ConfigRange, &'a [u8]), MessageError> {
+        const HEAD: usize = 12;
+        self.descriptors(0)?;
+        let mut fields = Fields(self.body);
+        let range = ConfigRange { offset: fields.u32(), size: fields.u32(), flags: fields.u32() };
+        self.fields(usize::try_from(range.size).unwrap_or(usize::MAX).saturating_add(HEAD))?;
+        Ok((range, self.body.get(HEAD..).unwrap_or_default()))
     }
 
     fn inflight(&self) -> Result<InflightAt, MessageError> {

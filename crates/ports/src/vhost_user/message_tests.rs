@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::message::{
-    Area, HEADER_BYTES, Header, InflightAt, MOST_BODY_BYTES, MOST_FDS, MOST_REGIONS, MessageError, RegionAt, Request,
-    VringAddress, VringState, name,
+    Area, ConfigRange, HEADER_BYTES, Header, InflightAt, MOST_BODY_BYTES, MOST_FDS, MOST_REGIONS, MessageError,
+    RegionAt, Request, VringAddress, VringState, name,
 };
 use super::reply::Reply;
 
@@ -42,6 +42,7 @@ fn right() -> Vec<(u32, Vec<u8>, usize)> {
     let (number, state) = (words64(&[1]), words32(&[1, 2]));
     let address = [words32(&[1, 1]), words64(&[2, 3, 4, 5])].concat();
     let region = words64(&[0, 1, 2, 3, 4]);
+    let config = [words32(&[6, 4, 0]), vec![1, 2, 3, 4]].concat();
     let inflight = words64(&[4096, 0, 2 | 256 << 16]);
     let mut all = vec![
         (2, number.clone(), 0),
@@ -56,6 +57,8 @@ fn right() -> Vec<(u32, Vec<u8>, usize)> {
         (18, state, 0),
         (19, number.clone(), 0),
         (20, number.clone(), 0),
+        (24, config.clone(), 0),
+        (25, config, 0),
         (31, inflight.clone(), 0),
         (32, inflight, 1),
         (37, region.clone(), 1),
@@ -106,6 +109,14 @@ fn fields_are_where_the_specification_has_them() {
     let area = Area { size: 4096, offset: 8192 };
     assert!(matches!(decode(6, &words64(&[4096, 8192]), 1), Ok(Request::SetLogBase(Some((at, _)))) if at == area));
     assert!(matches!(decode(6, &words64(&[0]), 0), Ok(Request::SetLogBase(None))));
+    let range = ConfigRange { offset: 6, size: 2, flags: 1 };
+    let body = [words32(&[6, 2, 1]), vec![8, 9]].concat();
+    assert!(matches!(decode(24, &body, 0), Ok(Request::GetConfig(at)) if at == range));
+    assert!(matches!(decode(25, &body, 0), Ok(Request::SetConfig(at, bytes)) if at == range && bytes == [8, 9]));
+    for size in [0, 1, 3, u32::MAX] {
+        let body = [words32(&[6, size, 1]), vec![8, 9]].concat();
+        assert!(matches!(decode(25, &body, 0), Err(MessageError::Size { size: 14, .. })), "{size}");
+    }
     let Ok(Request::SetMemTable(regions)) = decode(5, &table(3), 3) else { panic!("a table") };
     let second = RegionAt { guest: 1 << 20, size: 4096, user: 0x7010_0000, offset: 4096 };
     assert_eq!((regions.len(), regions[1].0), (3, second));
@@ -206,7 +217,7 @@ fn descriptors_that_are_not_wanted_are_closed() {
 
 #[test]
 fn messages_that_were_never_offered_are_known_as_such() {
-    for request in [0, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 33, 35, 41, 42, 43, 1000, u32::MAX] {
+    for request in [0, 21, 22, 23, 26, 27, 28, 29, 30, 33, 35, 41, 42, 43, 1000, u32::MAX] {
         assert!(matches!(decode(request, &[1, 2, 3], 1), Ok(Request::Unknown(number)) if number == request));
         assert!(!name(request).is_empty());
     }
@@ -220,5 +231,9 @@ fn answers_are_what_the_specification_says() {
     let state = VringState { queue: 3, number: 9 };
     assert_eq!(answer(Reply::State(state), 11), words32(&[11, flags, 8, 3, 9]));
     let log = Area { size: 4096, offset: 0 };
+    let range = ConfigRange { offset: 1, size: 3, flags: 0 };
+    let config = [words32(&[24, flags, 15, 1, 3, 0]), vec![7, 8, 9]].concat();
+    assert_eq!(answer(Reply::Config(range, vec![7, 8, 9]), 24), config);
+    assert_eq!(answer(Reply::Config(range, vec![]), 24), words32(&[24, flags, 0]), "an error has no body");
     assert_eq!(answer(Reply::Log(log), 6), [words32(&[6, flags, 16]), words64(&[4096, 0])].concat());
 }

@@ -3,6 +3,7 @@
 //! - `message`: the protocol's messages, decoded from bytes and descriptors. Knows nothing else.
 //! - `session`: one connection: keeps what the front end has said, and changes the device accordingly.
 //! - `protocol`: the port's own thread with one connection: feeds messages to the session.
+//! - `config`: the device's configuration space, for front ends that ask for it.
 //! - `device`: the queues, which the session starts and stops while pollers work on them.
 //! - `input`, `output`, `bell`: the data path's sides.
 //!
@@ -30,6 +31,8 @@ mod settings;
 
 // Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these
 // modules may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod config;
 #[deny(clippy::arithmetic_side_effects)]
 mod message;
 #[deny(clippy::arithmetic_side_effects)]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::message::{Area, HEADER_BYTES, Header, InflightAt, VringState};
+use super::message::{Area, ConfigRange, HEADER_BYTES, Header, InflightAt, VringState};
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub enum Reply {
     State(VringState),
     /// The dirty log is in use.
     Log(Area),
+    /// A range of the configuration space and its bytes; no bytes, and then no body, if there is no such range.
+    Config(ConfigRange, Vec<u8>),
     /// In-flight memory and its file.
     Inflight(InflightAt, OwnedFd),
 }
@@ -30,6 +32,13 @@ impl Reply {
                 body.extend_from_slice(&state.number.to_ne_bytes());
             }
             Reply::Log(area) => put_area(&mut body, area),
+            Reply::Config(range, bytes) if !bytes.is_empty() => {
+                for field in [range.offset, range.size, range.flags] {
+                    body.extend_from_slice(&field.to_ne_bytes());
+                }
+                body.extend_from_slice(bytes);
+            }
+            Reply::Config(..) => {}
             Reply::Inflight(at, memory) => {
                 put_area(&mut body, &at.area);
                 body.extend_from_slice(&at.queues.to_ne_bytes());

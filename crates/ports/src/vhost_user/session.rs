@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ringway_memory::Quota;
 
+use super::config::ConfigSpace;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
@@ -27,18 +28,29 @@ pub mod protocol {
     pub const RARP: u64 = 1 << 2;
     pub const REPLY_ACK: u64 = 1 << 3;
     pub const NET_MTU: u64 = 1 << 4;
+    pub const CONFIG: u64 = 1 << 9;
     pub const INFLIGHT_SHMFD: u64 = 1 << 12;
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const STATUS: u64 = 1 << 16;
     /// The protocol features that this back end offers.
-    pub const OFFERED: u64 =
-        MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
+    pub const OFFERED: u64 = MQ
+        | LOG_SHMFD
+        | RARP
+        | REPLY_ACK
+        | NET_MTU
+        | CONFIG
+        | INFLIGHT_SHMFD
+        | RESET_DEVICE
+        | CONFIGURE_MEM_SLOTS
+        | STATUS;
 }
 
 const LARGEST_RING: u32 = 32_768;
 /// Least MTU in bytes (virtio 1.3, 5.1.4.1).
 const LEAST_MTU: u64 = 68;
+/// Greatest value of `flags` of SET_CONFIG: a migration.
+const CONFIG_FLAGS: u32 = 1;
 /// `FEATURES_OK` (virtio 1.3, 2.1).
 const FEATURES_OK: u8 = 8;
 /// Bytes of guest memory that one byte of the dirty log covers.
@@ -54,6 +66,7 @@ pub struct Session {
     /// Protocol features in use.
     protocol: u64,
     status: u8,
+    config: ConfigSpace,
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Arc<Inflight>>,
@@ -69,6 +82,7 @@ impl Session {
     pub fn new(device: Arc<Device>) -> Session {
         let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
         Session {
+            config: device.config().clone(),
             device,
             features: 0,
             features_refused: false,
@@ -208,6 +222,15 @@ impl Session {
                 Ok(fits) if mtu >= LEAST_MTU && self.device.set_mtu(fits) => {}
                 _ => return Err(SessionEnd::Mtu(mtu)),
             },
+            Request::GetConfig(range) => {
+                let bytes = self.config.read(range).unwrap_or_default().to_vec();
+                return Ok(Some(Reply::Config(range, bytes)));
+            }
+            Request::SetConfig(range, bytes) => {
+                if range.flags > CONFIG_FLAGS || !self.config.write(range, &bytes) {
+                    return Err(SessionEnd::Config(range));
+                }
+            }
             Request::GetInflightFd(at) => {
                 let (area, file) = Inflight::create(at.queues.clamp(1, self.device.queues()))?;
                 return Ok(Some(Reply::Inflight(InflightAt { area, ..at }, file)));
@@ -279,6 +302,7 @@ impl Session {
             self.vrings[usize::from(queue)] = Vring { call, error, ..Vring::default() };
         }
         (self.features, self.features_refused, self.status, self.inflight) = (0, false, 0, None);
+        self.config = self.device.config().clone();
         self.device.note_connection(true, 0);
     }
 

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
-use super::message::{Area, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
+use super::message::{Area, ConfigRange, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
 use super::reply::Reply;
 use super::session::protocol;
-use super::testing::{Front, GUEST, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
-use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
+use super::testing::{FRAME, Front, GUEST, MAC, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
+use crate::virtqueue::{F_RING_PACKED, F_RING_RESET, F_VERSION_1};
 
 const TX: u16 = 1;
 
@@ -22,13 +22,13 @@ fn number(reply: Result<Option<Reply>, super::end::SessionEnd>) -> u64 {
 fn a_front_end_learns_what_is_offered() {
     let mut front = Front::new();
     assert_eq!(number(front.ask(Request::GetFeatures)), front.device.offered());
-    assert_eq!(number(front.ask(Request::GetProtocolFeatures)), 0x1_b01f);
+    assert_eq!(number(front.ask(Request::GetProtocolFeatures)), 0x1_b21f);
     assert_eq!(number(front.ask(Request::GetQueueNum)), 4);
     assert_eq!(number(front.ask(Request::GetMaxMemSlots)), MOST_REGIONS as u64);
     assert_eq!(number(front.ask(Request::GetStatus)), 0);
     assert_eq!(front.ends(Request::SetFeatures(1 << 63)), "bad_features");
     assert_eq!(front.ends(Request::SetProtocolFeatures(1 << 5)), "bad_features");
-    assert_eq!(front.ends(Request::Unknown(24)), "unsupported_message");
+    assert_eq!(front.ends(Request::Unknown(26)), "unsupported_message");
 }
 
 #[test]
@@ -457,4 +457,135 @@ fn a_guest_that_moved_here_is_announced() {
     assert_eq!(front.ends(Request::SendRarp([3, 0, 0, 0, 0, 7])), "bad_rarp");
     assert_eq!(front.ends(Request::SendRarp([0; 6])), "bad_rarp");
     assert_eq!(front.poll(), 0);
+}
+
+#[test]
+fn a_ring_that_is_reset_begins_anew_elsewhere_while_the_others_go_on() {
+    const OTHER: u16 = 3;
+    const ELSEWHERE: u16 = 9;
+    let mut front = Front::new();
+    front.negotiate(F_RING_RESET);
+    front.start(TX);
+    front.start(OTHER);
+    front.guest.send(TX, 0, 5);
+    front.guest.send(OTHER, 0, 7);
+    assert_eq!((front.poll(), front.guest.used(TX), front.guest.used(OTHER)), (12, 5, 7));
+
+    // The guest resets the ring while frames wait in both.
+    front.guest.send(TX, 5, 9);
+    front.guest.send(OTHER, 7, 11);
+    assert_eq!(front.base(TX), 5);
+    assert_eq!((front.poll(), front.guest.used(TX), front.guest.used(OTHER)), (4, 5, 11));
+
+    // QEMU tells size, base, addresses and the same kick descriptor again; the ring is still enabled.
+    front.guest.send(ELSEWHERE, 0, 3);
+    front.does(Request::SetVringNum(state(TX, 64)));
+    front.does(Request::SetVringBase(state(TX, 0)));
+    front.does(Request::SetVringAddr(VringAddress { queue: TX.into(), ..address(ELSEWHERE) }));
+    assert_eq!(front.poll(), 0, "the ring is not started yet");
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    front.guest.send(OTHER, 11, 12);
+    assert_eq!((front.poll(), front.guest.used(ELSEWHERE), front.guest.used(OTHER)), (4, 3, 12));
+    assert_eq!(front.guest.used(TX), 5, "nothing is written where the ring was");
+}
+
+#[test]
+fn a_packed_ring_that_is_reset_begins_at_its_first_descriptor() {
+    const BASE: u32 = 0x8000_8000;
+    const AVAILABLE: u64 = 0x80;
+    const USED: u16 = 0x8080;
+    let mut front = Front::new();
+    front.negotiate(F_RING_RESET | F_RING_PACKED);
+    front.start_at(TX, BASE);
+    let send = |front: &Front, ring: u16, from: usize, to: usize| {
+        for slot in from..to {
+            let words = [GUEST + (2 << 20), u64::from(12 + FRAME) | (slot as u64) << 32 | AVAILABLE << 48];
+            front.guest.write((usize::from(ring) << 16) + 16 * slot, words.map(u64::to_le_bytes).as_flattened());
+        }
+    };
+    let used =
+        |front: &Front, ring: u16, slot: usize| front.guest.get16((usize::from(ring) << 16) + 16 * slot + 14) == USED;
+    send(&front, TX, 0, 3);
+    assert_eq!(front.poll(), 3);
+    send(&front, TX, 3, 5);
+    assert_eq!(front.base(TX), BASE + 0x3_0003);
+    send(&front, 9, 0, 2);
+    front.does(Request::SetVringNum(state(TX, 100)));
+    front.does(Request::SetVringBase(state(TX, BASE)));
+    front.does(Request::SetVringAddr(VringAddress { queue: TX.into(), ..address(9) }));
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    assert_eq!(front.poll(), 2);
+    assert!(used(&front, 9, 0) && used(&front, TX, 0) && !used(&front, TX, 3));
+    assert_eq!(front.base(TX), BASE + 0x2_0002);
+}
+
+#[test]
+fn a_ring_of_receive_buffers_that_is_reset_has_its_new_buffers() {
+    const RX: u16 = 0;
+    let mut front = Front::new();
+    front.negotiate(F_RING_RESET);
+    front.start(RX);
+    assert_eq!(front.base(RX), 0);
+    assert_eq!(front.device.status(std::time::Instant::now()).expect("no poller").queues, 0);
+    front.does(Request::SetVringEnable(state(RX, 0)));
+    front.does(Request::SetVringNum(state(RX, 128)));
+    front.does(Request::SetVringAddr(VringAddress { queue: RX.into(), ..address(9) }));
+    front.does(Request::SetVringKick(file(RX, &new_eventfd())));
+    front.does(Request::SetVringEnable(state(RX, 1)));
+    let status = front.device.status(std::time::Instant::now()).expect("no poller");
+    assert_eq!((status.queues, status.ring_size), (1, 128));
+}
+
+#[test]
+fn rings_are_reset_only_where_the_front_end_is_said_to_pass_it_on() {
+    let offered = |ring_reset| super::features::offered(&super::Settings { ring_reset, ..super::testing::settings() });
+    assert_eq!(offered(true) ^ offered(false), F_RING_RESET);
+}
+
+/// Returns a range of the configuration space, or nothing if there is no such range.
+fn read(front: &mut Front, offset: u32, size: u32) -> Vec<u8> {
+    match front.ask(Request::GetConfig(ConfigRange { offset, size, flags: 0 })) {
+        Ok(Some(Reply::Config(range, bytes))) if (range.offset, range.size) == (offset, size) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_front_end_reads_address_link_queues_and_mtu() {
+    let mut front = Front::ready();
+    let mut known = MAC.to_vec();
+    known.extend([1, 0, 2, 0, 0xdc, 5]);
+    known.extend([0xff; 5]);
+    assert_eq!(read(&mut front, 0, 17), known);
+    let whole = read(&mut front, 0, 256);
+    assert!(whole.starts_with(&known) && whole[17..].iter().all(|byte| *byte == 0));
+    assert_eq!(read(&mut front, 10, 2), 1500u16.to_le_bytes());
+    assert_eq!(read(&mut front, 255, 1), [0]);
+    assert_eq!(front.device.offered() & (1 << 5 | 1 << 3 | 1 << 16), 1 << 5 | 1 << 3 | 1 << 16);
+    let without = super::Settings { mac: None, mtu: None, ..super::testing::settings() };
+    assert_eq!(super::features::offered(&without) & (1 << 5 | 1 << 3), 0);
+}
+
+#[test]
+fn what_is_outside_the_configuration_space_is_refused() {
+    let mut front = Front::ready();
+    for (offset, size) in
+        [(0, 257), (256, 1), (255, 2), (1, 256), (0, 0), (256, 0), (u32::MAX, 1), (u32::MAX, u32::MAX)]
+    {
+        assert!(read(&mut front, offset, size).is_empty(), "{offset} {size}");
+        let set = Request::SetConfig(ConfigRange { offset, size, flags: 0 }, vec![1; (size as usize).min(1000)]);
+        assert_eq!(front.asks(set), 1, "{offset} {size}");
+    }
+    let set = |flags, bytes: &[u8]| {
+        Request::SetConfig(ConfigRange { offset: 0, size: bytes.len() as u32, flags }, bytes.to_vec())
+    };
+    assert_eq!(front.ends(set(2, &[1])), "bad_config");
+    let before = read(&mut front, 0, 256);
+    front.does(set(0, &[0xaa; 256]));
+    let after = read(&mut front, 0, 256);
+    assert_eq!((&after[..6], &after[6..]), ([0xaa; 6].as_slice(), &before[6..]), "a driver writes its address only");
+    front.does(Request::SetConfig(ConfigRange { offset: 5, size: 2, flags: 1 }, vec![0xbb, 0xbb]));
+    assert_eq!(read(&mut front, 4, 3), [0xaa, 0xbb, 1]);
+    front.does(Request::ResetDevice);
+    assert_eq!(read(&mut front, 0, 256), before);
 }

@@ -19,6 +19,10 @@ pub struct Settings {
     pub queues: u16,
     /// The MTU in bytes that the guest is told and that the port enforces. `None`: no MTU.
     pub mtu: Option<u16>,
+    /// The address that a front end is told which asks for the configuration space.
+    pub mac: Option<[u8; 6]>,
+    /// Whether the guest may reset single rings. Only for front ends that pass such a reset on to the back end.
+    pub ring_reset: bool,
     /// Whether the port offers checksum and segmentation offloads.
     pub offload: bool,
     /// File that records which chains are in flight, so that a successor of a killed process delivers no frame twice.

@@ -26,6 +26,8 @@ use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
 pub const GUEST: u64 = 0x4000_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
 pub const MEMORY: u64 = 4 << 20;
+/// The address of the guest.
+pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
 pub const RING: u16 = 256;
 const BUFFERS: usize = 2 << 20;
 const BUFFER: usize = 2048;
@@ -40,6 +42,8 @@ pub fn settings() -> Settings {
         role: Role::Server,
         queues: 2,
         mtu: Some(1500),
+        mac: Some(MAC),
+        ring_reset: true,
         offload: true,
         record: None,
         memory: ringway_memory::Limits::PORT,
@@ -68,7 +72,7 @@ impl Guest {
         assert!(self.mapping.view(at, bytes.len()).expect("inside").write(bytes));
     }
 
-    fn get16(&self, at: usize) -> u16 {
+    pub fn get16(&self, at: usize) -> u16 {
         let mut bytes = [0; 2];
         assert!(self.mapping.view(at, 2).expect("inside").read(&mut bytes));
         u16::from_le_bytes(bytes)

@@ -14,3 +14,5 @@ pub const F_EVENT_IDX: u64 = 1 << 29;
 pub const F_ANY_LAYOUT: u64 = 1 << 27;
 /// `VIRTIO_NET_F_MRG_RXBUF` (virtio 1.3, 5.1.3).
 pub const F_MRG_RXBUF: u64 = 1 << 15;
+/// `VIRTIO_F_RING_RESET` (virtio 1.3, 6).
+pub const F_RING_RESET: u64 = 1 << 40;

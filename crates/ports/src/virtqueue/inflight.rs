@@ -45,13 +45,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringway_memory::{MapError, Mapping, OverQuota, Quota};
+use ringway_memory::{Kept, MapError, Mapping, OverQuota, Quota};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use crate::guest::{Area, check_backing};
 
 /// Bytes for each queue: a cache line, as another poller may write each.
 const STRIDE: usize = 64;
+/// Words of a queue's line.
+const WORDS: usize = STRIDE / 8;
 const PAGE: u64 = 4096;
 /// Indices of the words in a queue's line. `RANGE`: the range in flight, two positions of 32 bits. `WHOSE`: the hash of
 /// the ring, 0 for none. `HELD`: the word that is written last, at the first position.
@@ -96,7 +98,7 @@ impl From<MapError> for InflightError {
 /// In-flight memory for all queues of a device.
 #[derive(Debug)]
 pub struct Inflight {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl Inflight {
@@ -126,7 +128,7 @@ impl Inflight {
         if !inside || !offset.is_multiple_of(PAGE) || size < bytes(queues) {
             return Err(InflightError::Place { size, offset, file: has, queues });
         }
-        Ok(Inflight { mapping: Mapping::given(file.as_fd(), offset, bytes(queues) as usize, quota)? })
+        Ok(Inflight { mapping: Arc::new(Mapping::given(file.as_fd(), offset, bytes(queues) as usize, quota)?) })
     }
 }
 
@@ -160,12 +162,12 @@ impl Record {
             rustix::fs::ftruncate(&file, 0)?;
             rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
         }
-        Ok(Inflight { mapping: Mapping::shared_at(file.as_fd(), 0, size as usize)? })
+        Ok(Inflight { mapping: Arc::new(Mapping::shared_at(file.as_fd(), 0, size as usize)?) })
     }
 
     fn holds_a_position(&self) -> bool {
         let words = self.memory.mapping.whole().words64().unwrap_or_default();
-        words.as_chunks::<{ STRIDE / 8 }>().0.iter().any(|line| line[WHOSE].load(Ordering::Acquire) != 0)
+        words.as_chunks::<WORDS>().0.iter().any(|line| line[WHOSE].load(Ordering::Acquire) != 0)
     }
 }
 
@@ -226,10 +228,10 @@ pub struct InflightRange {
 }
 
 /// The note of one queue: the range in flight, the hash of its ring, and the word that is written last.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct InflightNote {
-    memory: Arc<Inflight>,
-    offset: usize,
+    /// The queue's line, looked up once: a poller writes it several times for each batch.
+    line: Kept<[AtomicU64; WORDS]>,
     ring: u64,
 }
 
@@ -237,14 +239,9 @@ impl InflightNote {
     /// Returns the note of `queue`, whose ring has the hash `ring` (not 0). Returns `None` if the memory is for fewer
     /// queues.
     pub fn of(memory: &Arc<Inflight>, queue: u16, ring: u64) -> Option<InflightNote> {
-        let offset = usize::from(queue) * STRIDE;
-        memory.mapping.view(offset, STRIDE)?;
-        Some(InflightNote { memory: Arc::clone(memory), offset, ring })
-    }
-
-    #[inline]
-    fn word(&self, number: usize) -> Option<&AtomicU64> {
-        self.memory.mapping.view(self.offset, STRIDE)?.words64()?.get(number)
+        let offset = usize::from(queue).checked_mul(STRIDE)?;
+        let line = Kept::new(&memory.mapping, |mapping| mapping.view(offset, STRIDE)?.words64()?.first_chunk())?;
+        Some(InflightNote { line, ring })
     }
 
     /// Starts the note of this ring at position `base`, with no chain in flight.
@@ -252,40 +249,33 @@ impl InflightNote {
         self.clear();
         self.hold(0);
         self.note(base, base);
-        if let Some(word) = self.word(WHOSE) {
-            word.store(self.ring, Ordering::Release);
-        }
+        self.line[WHOSE].store(self.ring, Ordering::Release);
     }
 
     /// Notes that the chains from position `from` up to `until` are in flight (format of GET_VRING_BASE). Called before
     /// any of their frames is delivered.
     #[inline]
     pub fn note(&self, from: u32, until: u32) {
-        if let Some(word) = self.word(RANGE) {
-            word.store(u64::from(from) << 32 | u64::from(until), Ordering::Release);
-        }
+        self.line[RANGE].store(u64::from(from) << 32 | u64::from(until), Ordering::Release);
     }
 
     /// Notes the word that will be written at the first position once everything after it is written.
     #[inline]
     pub fn hold(&self, word: u64) {
-        if let Some(held) = self.word(HELD) {
-            held.store(word, Ordering::Release);
-        }
+        self.line[HELD].store(word, Ordering::Release);
     }
 
     /// Returns the last note, if it belongs to this ring.
+    #[inline]
     pub fn noted(&self) -> Option<InflightRange> {
-        let word = |number| self.word(number).map(|word| word.load(Ordering::Acquire));
-        let range = word(RANGE)?;
-        let noted = InflightRange { from: (range >> 32) as u32, until: range as u32, held: word(HELD)? };
-        (word(WHOSE)? == self.ring).then_some(noted)
+        let range = self.line[RANGE].load(Ordering::Acquire);
+        let held = self.line[HELD].load(Ordering::Acquire);
+        let is_own = self.line[WHOSE].load(Ordering::Acquire) == self.ring;
+        is_own.then_some(InflightRange { from: (range >> 32) as u32, until: range as u32, held })
     }
 
     /// Notes that no chain is in flight.
     pub fn clear(&self) {
-        if let Some(word) = self.word(WHOSE) {
-            word.store(0, Ordering::Release);
-        }
+        self.line[WHOSE].store(0, Ordering::Release);
     }
 }

@@ -189,6 +189,8 @@ pub fn settings(socket: &Path, role: Role) -> Settings {
         role,
         queues: 2,
         mtu: None,
+        mac: None,
+        ring_reset: true,
         offload: false,
         record: None,
         memory: ringway_memory::Limits::PORT,
@@ -293,6 +295,22 @@ impl Vm {
             self.front.set_vring_kick(queue, &self.kick).expect("kick");
             self.front.set_vring_enable(queue, true).expect("enabled");
         }
+    }
+
+    /// Resets the transmit ring as a guest does with VIRTIO_F_RING_RESET, and starts it anew with `size` descriptors. Returns the
+    /// number of frames that the port had taken.
+    pub fn reset_transmit(&mut self, size: u16) -> u16 {
+        let taken = self.front.get_vring_base(1).expect("stopped") as u16;
+        assert_eq!(self.get16(0x1_8002), taken, "frames were taken and not given back");
+        self.put(0x1_0000, &[0; 0x1_0000]);
+        self.sent = 0;
+        let config = VringConfigData { queue_max_size: size, queue_size: size, ..self.config(1) };
+        self.front.set_vring_num(1, size).expect("size");
+        self.front.set_vring_base(1, 0).expect("base");
+        self.front.set_vring_addr(1, &config).expect("addresses");
+        self.front.set_vring_kick(1, &self.kick).expect("kick");
+        self.front.set_vring_call(1, &self.call).expect("call");
+        taken
     }
 
     pub fn put(&self, at: usize, bytes: &[u8]) {

@@ -9,6 +9,7 @@ mod events;
 mod features;
 mod moves;
 mod restarts;
+mod rings;
 mod scene;
 mod streams;
 mod vlans;

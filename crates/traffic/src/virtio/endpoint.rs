@@ -9,7 +9,7 @@ use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::buffer::{HEADER, HEADER_AT};
-use super::frontend::{Eventfds, FrontEnd, Region, VhostUserError, Vring};
+use super::frontend::{Eventfds, FrontEnd, Inflight, Region, VhostUserError, Vring};
 use super::gathering::{Gathering, wrong_length};
 use super::options::{SocketRole, VirtioOptions, segmented};
 use super::queue::Queue;
@@ -49,13 +49,15 @@ struct Guest {
     /// Offset of each queue's rings.
     rings: Vec<usize>,
     options: VirtioOptions,
+    /// What back ends had in flight.
+    inflight: Option<Inflight>,
 }
 
 impl Guest {
     /// Connects to a back end, which starts each queue at its `base`. Frames that are available when a queue starts are
     /// dropped, unless queues are `enabled_first` (vhost-user, "Ring states").
     fn connect<R: Ring>(
-        &self,
+        &mut self,
         socket: &Path,
         enabled_first: bool,
         base: impl Fn(usize) -> u32,
@@ -65,10 +67,13 @@ impl Guest {
             SocketRole::Connect => FrontEnd::connect(socket, options.within)?,
             SocketRole::Listen => FrontEnd::listen(socket, options.within)?,
         };
-        front.negotiate(options.features(R::PACKED), options.pair + 1)?;
+        front.negotiate(options.features(R::PACKED), options.pair + 1, options.inflight)?;
         let (bytes, user) = (self.memory.mapping().whole().len(), self.user);
         front.share(&Region { file: self.memory.file(), bytes, guest: GUEST, user })?;
         let queues = self.rings.len() as u32;
+        if options.inflight {
+            front.keep_inflight(&mut self.inflight, queues as u16, options.tx_ring.max(options.rx_ring))?;
+        }
         if enabled_first {
             (0..queues).try_for_each(|queue| front.enable(queue))?;
         }
@@ -156,7 +161,7 @@ impl<R: Ring> VirtioEndpoint<R> {
         rx.publish();
 
         let user = memory.mapping().whole().as_ptr() as u64;
-        let guest = Guest { memory, user, rings, options: options.clone() };
+        let mut guest = Guest { memory, user, rings, options: options.clone(), inflight: None };
         let (connection, mut eventfds) = guest.connect::<R>(socket, false, |_| R::BASE)?;
         let (Some(tx_eventfds), Some(rx_eventfds)) = (eventfds.pop(), eventfds.pop()) else {
             unreachable!("two queues at least")

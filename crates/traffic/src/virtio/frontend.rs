@@ -1,6 +1,6 @@
 //! The front end's side of vhost-user (docs/interop/vhost-user.rst in QEMU's tree): as much as one queue pair needs.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 
 use super::feature;
 use super::ring::Parts;
@@ -20,6 +23,9 @@ const HEADER_BYTES: usize = 12;
 
 const PROTOCOL_MQ: u64 = 1 << 0;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
+const PROTOCOL_INFLIGHT_SHMFD: u64 = 1 << 12;
+/// Bytes of the description of in-flight memory, with the padding that a C compiler adds.
+const INFLIGHT_BYTES: usize = 24;
 
 /// Requests and their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +44,8 @@ enum Request {
     SET_PROTOCOL_FEATURES = 16,
     GET_QUEUE_NUM = 17,
     SET_VRING_ENABLE = 18,
+    GET_INFLIGHT_FD = 31,
+    SET_INFLIGHT_FD = 32,
 }
 
 /// Why a back end cannot be used.
@@ -110,6 +118,14 @@ pub struct Vring {
     pub parts: Parts,
 }
 
+/// In-flight memory of a back end, which the driver keeps for the next one.
+#[derive(Debug)]
+pub struct Inflight {
+    /// As the back end has described it.
+    place: [u8; INFLIGHT_BYTES],
+    file: OwnedFd,
+}
+
 /// The eventfds of one virtqueue.
 #[derive(Debug)]
 pub struct Eventfds {
@@ -148,8 +164,9 @@ impl FrontEnd {
         Ok(FrontEnd { socket, path: path.to_owned(), protocol: 0, enables: false })
     }
 
-    /// Negotiates exactly the features `wanted`, and checks that the device has `pairs` queue pairs.
-    pub fn negotiate(&mut self, wanted: u64, pairs: u16) -> Result<(), VhostUserError> {
+    /// Negotiates exactly the features `wanted`, INFLIGHT_SHMFD if the back end has it and `inflight` says so, and checks that the device
+    /// has `pairs` queue pairs.
+    pub fn negotiate(&mut self, wanted: u64, pairs: u16, inflight: bool) -> Result<(), VhostUserError> {
         self.send_request(Request::SET_OWNER, &[], &[])?;
         let offered = self.query(Request::GET_FEATURES)?;
         let missing = wanted & !offered;
@@ -161,7 +178,11 @@ impl FrontEnd {
         if offered & feature::PROTOCOL != 0 {
             features |= feature::PROTOCOL;
             self.enables = true;
-            let mut agreed = self.query(Request::GET_PROTOCOL_FEATURES)? & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
+            let mut agreed = self.query(Request::GET_PROTOCOL_FEATURES)?
+                & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ | PROTOCOL_INFLIGHT_SHMFD);
+            if !inflight {
+                agreed &= !PROTOCOL_INFLIGHT_SHMFD;
+            }
             if pairs == 1 {
                 agreed &= !PROTOCOL_MQ;
             }
@@ -185,6 +206,42 @@ impl FrontEnd {
             table.extend(word.to_ne_bytes());
         }
         self.send_request(Request::SET_MEM_TABLE, &table, &[region.file])
+    }
+
+    /// Gives the back end the memory that an earlier one has filled, or else asks for such memory.
+    pub fn keep_inflight(&mut self, kept: &mut Option<Inflight>, queues: u16, size: u32) -> Result<(), VhostUserError> {
+        if self.protocol & PROTOCOL_INFLIGHT_SHMFD == 0 {
+            return Err(VhostUserError::Lacks { path: self.path.clone(), name: "INFLIGHT_SHMFD" });
+        }
+        let inflight = match kept.take() {
+            Some(inflight) => inflight,
+            None => self.new_inflight(queues, size).map_err(|error| self.broken(Request::GET_INFLIGHT_FD, error))?,
+        };
+        let Inflight { place, file } = kept.insert(inflight);
+        self.send_request(Request::SET_INFLIGHT_FD, place, &[file.as_fd()])
+    }
+
+    fn new_inflight(&self, queues: u16, size: u32) -> io::Result<Inflight> {
+        let mut wanted = [0; INFLIGHT_BYTES];
+        wanted[16..18].copy_from_slice(&queues.to_ne_bytes());
+        wanted[18..20].copy_from_slice(&(size as u16).to_ne_bytes());
+        self.send(Request::GET_INFLIGHT_FD, VERSION, &wanted, &[])?;
+        let mut answer = [0; HEADER_BYTES + INFLIGHT_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        // Back ends send an answer at once, and its bytes come together.
+        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut answer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let files = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        let file = files.flatten().next();
+        let (place, file) = answer[HEADER_BYTES..]
+            .first_chunk()
+            .zip(file)
+            .filter(|_| got.bytes == HEADER_BYTES + INFLIGHT_BYTES)
+            .ok_or_else(|| io::Error::other(format!("it answers with {} bytes, or without a file", got.bytes)))?;
+        Ok(Inflight { place: *place, file })
     }
 
     /// Configures and starts one virtqueue.

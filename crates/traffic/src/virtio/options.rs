@@ -42,6 +42,8 @@ pub struct VirtioOptions {
     /// unsegmented: TCP over IPv4, headers without options or tags. Requires VIRTIO_NET_F_CSUM, GUEST_CSUM, HOST_TSO4
     /// and GUEST_TSO4.
     pub segments: Option<u16>,
+    /// True if the back end has to note the buffers in flight in memory that the driver keeps for its successor (INFLIGHT_SHMFD).
+    pub inflight: bool,
 }
 
 impl Default for VirtioOptions {
@@ -57,6 +59,7 @@ impl Default for VirtioOptions {
             event_idx: false,
             mergeable: false,
             segments: None,
+            inflight: false,
         }
     }
 }
