@@ -56,6 +56,15 @@ class BucketStatus(TypedDict, total=False):
     """Bits per second."""
 
 
+class CallIntervals(TypedDict, total=False):
+    """The least times between two calls in force, like `50us`; `0s`: none."""
+
+    receive: Required[str]
+    """Between calls for frames to receive."""
+    send: Required[str]
+    """Between calls for room to send."""
+
+
 class CaptureStatus(TypedDict, total=False):
     """A running capture."""
 
@@ -293,8 +302,11 @@ class PortKeys(TypedDict, total=False):
     """Rate of frames up to which calls have no least time between them, so that a quiet port keeps its latency. The
     value is a rate in frames per second from 0pps to 1Gpps, like "10kpps"."""
     call_interval: str
-    """Least time between two calls (interrupts, wake-ups) of the client; 0s: none. The value is a duration from 0s to
-    1s, like "50us"."""
+    """Least time between two calls (interrupts, wake-ups) of the client; 0s: none; auto: as the traffic needs. The
+    value is a duration from 0s to 1s, like "50us", or "auto"."""
+    coalesce: str
+    """Whether TCP segments for the port are joined: auto, if its client accepts unsegmented TCP; off, never. The
+    value is "auto" or "off"."""
     completion_delay: str
     """Longest time until the guest is told that frames were sent; 0s: at once. Of e1000 ports. The value is a
     duration from 0s to 1s, like "50us"."""
@@ -302,8 +314,9 @@ class PortKeys(TypedDict, total=False):
     """Whether drivers are offered the Communication Status Block, by which they need hardly any register. Of e1000
     ports. Cannot change while the port exists. The value is true or false."""
     device: str
-    """The network device, by default called like the port. A TAP device is made if it is not there. Of tap, xdp,
-    packet ports. Cannot change while the port exists. The value is a network device's name."""
+    """The network device, by default called like the port; for packet ports also the path of a macvtap, "/dev/tapN".
+    A TAP device is made if it is not there. Of tap, xdp, packet ports. Cannot change while the port exists. The value
+    is a network device's name."""
     egress: dict[str, Any]
     """How much the port may receive; {}: as much as there is. Each sender has its share by weight. The value is a
     table of keys."""
@@ -398,7 +411,9 @@ class PortKeys(TypedDict, total=False):
 PortStatus = TypedDict("PortStatus", {
     "call_above": "Required[str]",
     "call_interval": "Required[str]",
+    "call_intervals": "CallIntervals",
     "calls": "Required[int]",
+    "coalesced": "int",
     "detail": "str | None",
     "device": "str | None",
     "drops": "Required[dict[str, int]]",
