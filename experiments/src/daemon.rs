@@ -184,13 +184,23 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses.
     pub fn set_nics(&self, key: &str) -> io::Result<()> {
-        E1000_PORTS.iter().try_for_each(|name| {
-            let mut command = Command::new(&self.command);
-            command.args(["port", "set", name, key, "--runtime-dir"]).arg(self.scratch.path("run"));
-            let said = command.stdin(Stdio::null()).output()?;
-            let refused = || io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned());
-            said.status.success().then_some(()).ok_or_else(refused)
-        })
+        E1000_PORTS.iter().try_for_each(|name| self.set(name, key))
+    }
+
+    /// Changes a key of the vhost-user ports.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn set_vhost_user(&self, key: &str) -> io::Result<()> {
+        (0..self.vhost_user).try_for_each(|number| self.set(&VhostUser::port_name(number), key))
+    }
+
+    fn set(&self, name: &str, key: &str) -> io::Result<()> {
+        let mut command = Command::new(&self.command);
+        command.args(["port", "set", name, key, "--runtime-dir"]).arg(self.scratch.path("run"));
+        let said = command.stdin(Stdio::null()).output()?;
+        let refused = || io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned());
+        said.status.success().then_some(()).ok_or_else(refused)
     }
 
     /// Returns the daemon's status, as `ringway status --json` gives it.

@@ -55,6 +55,7 @@ mod vhost_utilisation;
 mod vhost_virtio_user;
 pub mod vm;
 mod vm_alone;
+mod vm_intervals;
 mod vm_nics;
 mod vm_pacing;
 mod vm_receive;

@@ -8,7 +8,7 @@ use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, idle_ports,
     isolation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
-    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_pacing, vm_tcp,
+    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp,
 };
 
 /// An experiment of `ringway bench`.
@@ -194,6 +194,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TCP between two virtual machines against QEMU's TAP devices on a Linux bridge, and the poller when they are silent",
         reading: "Two emulated guests with virtio-net. The peer is QEMU's `-netdev tap` with the offload header on a Linux bridge, without vhost-net.",
         run: vm_tcp::run,
+    },
+    Experiment {
+        name: "vm-intervals",
+        source: "Maffione, section 4.3.4 and chapter 5",
+        about: "rates between two guests with fixed intervals between calls and with one that follows the traffic",
+        reading: "",
+        run: vm_intervals::run,
     },
     Experiment {
         name: "vm-pacing",

@@ -24,6 +24,8 @@ const STRETCH: u32 = 25;
 
 /// Approximate number of frames per second that pktgen in a guest sends.
 const PKTGEN_RATE: f64 = 150_000.0;
+/// Approximate number of pings per second that a guest has answered.
+const PING_RATE: f64 = 1000.0;
 
 /// Two guests on a switch. Several contestants use them by turns.
 pub struct Machines<S: VmSwitch> {
@@ -125,6 +127,16 @@ impl<S: VmSwitch> Machines<S> {
         Ok((received()? - before) / start.elapsed().as_secs_f64())
     }
 
+    /// Returns the pings per second that are answered, one under way at a time. Directions by turns.
+    fn ping_pong(&mut self, span: Duration) -> Result<f64, Error> {
+        let from = self.turn;
+        self.turn = 1 - self.turn;
+        let pings = ((span * STRETCH).as_secs_f64() * PING_RATE) as u64 + 10;
+        let start = Instant::now();
+        self.guests[from].ok(&format!("ping -A -q -c {pings} {}", ADDRESSES[1 - from]))?;
+        Ok(pings as f64 / start.elapsed().as_secs_f64())
+    }
+
     /// Runs iperf3 from one guest to the other. Directions by turns.
     fn iperf3(&mut self, span: Duration, arguments: &str) -> Result<Value, Error> {
         let from = self.turn;
@@ -157,6 +169,8 @@ pub enum Traffic {
     },
     /// Frames of 60 bytes from the guest's kernel (pktgen): thousands per second that arrive.
     Pktgen,
+    /// One ping after the other, each when the answer to the last came: thousands per second.
+    PingPong,
 }
 
 /// Traffic between two guests.
@@ -196,13 +210,14 @@ impl<S: VmSwitch> Contestant for Stream<S> {
             Traffic::TcpShortWrites => iperf3(true, "-l 1460"),
             Traffic::Udp { data } => iperf3(true, &format!("-u -b 0 -l {data}")),
             Traffic::Pktgen => return Ok(machines.pktgen(span).map_err(io::Error::other)? / 1e3),
+            Traffic::PingPong => return Ok(machines.ping_pong(span).map_err(io::Error::other)? / 1e3),
         };
         let end = report.map_err(io::Error::other)?["end"].take();
         let rate = |sum: &str| end[sum]["bits_per_second"].as_f64().map(|rate| rate / 1e9);
         let figure = match self.traffic {
             Traffic::Tcp { .. } | Traffic::TcpShortWrites => rate("sum_received"),
             Traffic::TcpBothWays => rate("sum_received").zip(rate("sum_received_bidir_reverse")).map(|(a, b)| a + b),
-            Traffic::Udp { .. } | Traffic::Pktgen => arrived(&end["sum"]).map(|rate| rate / 1e3),
+            Traffic::Udp { .. } | Traffic::Pktgen | Traffic::PingPong => arrived(&end["sum"]).map(|rate| rate / 1e3),
         };
         figure.ok_or_else(|| io::Error::other(format!("iperf3 gives no rate: {end}")))
     }

@@ -19,7 +19,7 @@ use crate::frame::{Accepts, DropReason, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// Most deliveries that are not looked at after one in which nothing could be joined.
-const LONGEST_PAUSE: u16 = 8;
+const LONGEST_PAUSE: u16 = 16;
 /// Deliveries that are not looked at after a joined frame was too long for its receiver.
 const PAUSE_AFTER_LOSS: u16 = 4096;
 /// Pairs of sender and receiver with a pause of their own; others share one.
