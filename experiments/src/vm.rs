@@ -223,6 +223,37 @@ impl<S: VmSwitch> Contestant for Stream<S> {
     }
 }
 
+/// Traffic between two guests of Ringway's, whose ports have a key.
+pub struct Keyed {
+    /// The traffic.
+    pub stream: Stream<Daemon>,
+    /// The key and its value, as `ringway port set` takes them.
+    pub key: String,
+}
+
+impl Contestant for Keyed {
+    fn resume(&mut self) -> io::Result<()> {
+        self.stream.resume()?;
+        self.stream.machines.borrow().switch().set_vhost_user(&self.key)
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.stream.hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        self.stream.needs_its_core()
+    }
+
+    fn depends_on_distance(&self) -> bool {
+        self.stream.depends_on_distance()
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        self.stream.window(span)
+    }
+}
+
 /// Packets per second that arrived.
 fn arrived(sum: &Value) -> Option<f64> {
     let number = |key: &str| sum[key].as_f64();

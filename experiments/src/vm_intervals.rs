@@ -1,15 +1,13 @@
 //! Least times between two calls of guests: fixed ones, none, and the one that follows the traffic.
 
 use std::io;
-use std::time::Duration;
 
 use crate::daemon::{Daemon, Settings};
 use crate::report::{Axis, Figure, Heading};
 use crate::series::RINGWAY;
 use crate::session::Session;
-use crate::trial::Contestant;
 use crate::vhost::with_any;
-use crate::vm::{Booting, Stream, Traffic};
+use crate::vm::{Booting, Keyed, Stream, Traffic};
 
 /// Curves and their `call_interval`.
 const INTERVALS: [(&str, &str); 6] = [
@@ -40,8 +38,8 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     for (name, what, traffic, unit) in figures {
         let mut lineup = session.lineup();
         for (series, interval) in INTERVALS {
-            let timed = |machines| Timed { stream: Stream { machines, traffic }, interval };
-            lineup.add(series, 1, with_any(&machines, timed));
+            let key = format!("call_interval={interval}");
+            lineup.add(series, 1, with_any(&machines, |machines| Keyed { stream: Stream { machines, traffic }, key }));
         }
         let heading = Heading {
             name: name.into(),
@@ -55,33 +53,4 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         done.push(session.measure("vm-intervals", heading, lineup)?);
     }
     Ok(done)
-}
-
-/// Traffic between two guests of Ringway's with a `call_interval`.
-struct Timed {
-    stream: Stream<Daemon>,
-    interval: &'static str,
-}
-
-impl Contestant for Timed {
-    fn resume(&mut self) -> io::Result<()> {
-        self.stream.resume()?;
-        self.stream.machines.borrow().switch().set_vhost_user(&format!("call_interval={}", self.interval))
-    }
-
-    fn hold(&mut self) -> io::Result<()> {
-        self.stream.hold()
-    }
-
-    fn needs_its_core(&self) -> bool {
-        self.stream.needs_its_core()
-    }
-
-    fn depends_on_distance(&self) -> bool {
-        self.stream.depends_on_distance()
-    }
-
-    fn window(&mut self, span: Duration) -> io::Result<f64> {
-        self.stream.window(span)
-    }
 }

@@ -8,7 +8,7 @@ use crate::report::{Axis, Figure, Heading};
 use crate::series::{QEMU_TAP_BRIDGE, RINGWAY};
 use crate::session::Session;
 use crate::vhost::with_any;
-use crate::vm::{IdlePoller, Stream, Switches, Traffic};
+use crate::vm::{IdlePoller, Keyed, Stream, Switches, Traffic};
 
 /// Measures the figures.
 ///
@@ -25,7 +25,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     for (name, how, loads) in figures {
         let mut lineup = session.lineup();
         for (&traffic, ways) in loads.iter().zip(1..) {
-            lineup.add(RINGWAY, ways, with_any(&switches.ringway, |machines| Stream { machines, traffic }));
+            let keyed = |coalesce: &str| {
+                let key = format!("coalesce={coalesce}");
+                with_any(&switches.ringway, |machines| Keyed { stream: Stream { machines, traffic }, key })
+            };
+            lineup.add(RINGWAY, ways, keyed("auto"));
+            if name == "vm-tcp-cut" {
+                lineup.add("ringway, coalesce off", ways, keyed("off"));
+            }
             lineup.add(QEMU_TAP_BRIDGE, ways, with_any(&switches.bridge, |machines| Stream { machines, traffic }));
         }
         let heading = Heading {
