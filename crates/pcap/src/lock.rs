@@ -251,10 +251,14 @@ pub mod tests {
     use super::*;
 
     /// A thread of which a test sees that it sleeps.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub struct Sleeper(AtomicU32);
 
     impl Sleeper {
+        pub const fn new() -> Sleeper {
+            Sleeper(AtomicU32::new(0))
+        }
+
         /// To be called by the thread.
         pub fn begin(&self) {
             self.0.store(rustix::thread::gettid().as_raw_pid().cast_unsigned(), Ordering::SeqCst);
@@ -294,63 +298,59 @@ pub mod tests {
 
     #[test]
     fn a_release_wakes_one_thread() {
-        const THREADS: u32 = 3;
-        let (lock, looks, ends) = (Lock::new(()), AtomicU32::new(0), AtomicBool::new(false));
+        static LOCK: Lock<()> = Lock::new(());
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        static ENDS: AtomicBool = AtomicBool::new(false);
+        static SLEEPERS: [Sleeper; 3] = [const { Sleeper::new() }; 3];
         let left = |_| {
-            looks.fetch_add(1, Ordering::SeqCst);
-            if ends.load(Ordering::SeqCst) { Err(()) } else { Ok(FOR_EVER) }
+            LOOKS.fetch_add(1, Ordering::SeqCst);
+            if ENDS.load(Ordering::SeqCst) { Err(()) } else { Ok(FOR_EVER) }
         };
-        let sleepers = [(); THREADS as usize].map(|()| Sleeper::default());
-        let _guard = lock.try_lock().unwrap();
-        std::thread::scope(|scope| {
-            let threads = sleepers.each_ref().map(|sleeper| {
-                scope.spawn(|| {
-                    sleeper.begin();
-                    lock.wait(left).map(drop)
-                })
-            });
-            for wakes in 0..100 {
-                ringway_testing::until("all threads sleep", || {
-                    looks.load(Ordering::SeqCst) >= THREADS + wakes && sleepers.iter().all(Sleeper::sleeps)
-                });
-                assert_eq!(looks.load(Ordering::SeqCst), THREADS + wakes);
-                // As a release after which another thread takes the lock at once.
-                lock.wake_one();
-            }
-            // A thread whose wait ends for another reason passes its wake on.
-            ends.store(true, Ordering::SeqCst);
-            lock.wake_one();
-            assert_eq!(threads.map(|thread| thread.join().unwrap()), [Err(()); THREADS as usize]);
+        let _guard = LOCK.try_lock().unwrap();
+        let threads = SLEEPERS.each_ref().map(|sleeper| {
+            std::thread::spawn(move || {
+                sleeper.begin();
+                LOCK.wait(left).map(drop)
+            })
         });
+        for looks in 3..103 {
+            ringway_testing::until("all threads sleep", || {
+                LOOKS.load(Ordering::SeqCst) >= looks && SLEEPERS.iter().all(Sleeper::sleeps)
+            });
+            assert_eq!(LOOKS.load(Ordering::SeqCst), looks);
+            // As a release after which another thread takes the lock at once.
+            LOCK.wake_one();
+        }
+        // A thread whose wait ends for another reason passes its wake on.
+        ENDS.store(true, Ordering::SeqCst);
+        LOCK.wake_one();
+        ringway_testing::until("all waits have ended", || threads.iter().all(|thread| thread.is_finished()));
+        assert_eq!(threads.map(|thread| thread.join().unwrap()), [Err(()); 3]);
     }
 
     #[test]
     fn sleepers_leave_nothing_behind_and_a_turn_is_its_threads_alone() {
-        let lock = Lock::new(());
-        let sleeper = Sleeper::default();
-        let guard = lock.try_lock().unwrap();
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                sleeper.begin();
-                drop(wait_for(&lock));
-            });
-            ringway_testing::until("the other thread sleeps", || lock.is_contended() && sleeper.sleeps());
-            lock.wake_one();
-            ringway_testing::until("it has the next turn", || has_next_turn(&lock) && sleeper.sleeps());
-            // As a release of whose wake the other thread does not know yet.
-            lock.holder.store(0, Ordering::SeqCst);
-            let mut looks = 0;
-            let ended = lock.wait(|busy| {
-                assert!(has_next_turn(&lock));
-                looks += 1;
-                if looks < 4 { Ok(Duration::from_millis(1)) } else { Err(busy) }
-            });
-            assert_eq!(ended.err(), Some(Busy::Held));
-            other.join().unwrap();
+        static LOCK: Lock<()> = Lock::new(());
+        static SLEEPER: Sleeper = Sleeper::new();
+        let guard = LOCK.try_lock().unwrap();
+        let other = std::thread::spawn(|| {
+            SLEEPER.begin();
+            drop(wait_for(&LOCK));
         });
-        drop(guard);
-        let state = |lock: &Lock<()>| (lock.holder.load(Ordering::SeqCst), has_next_turn(lock));
-        assert_eq!(state(&lock), (0, false));
+        ringway_testing::until("the other thread sleeps", || LOCK.is_contended() && SLEEPER.sleeps());
+        LOCK.wake_one();
+        ringway_testing::until("it has the next turn", || has_next_turn(&LOCK) && SLEEPER.sleeps());
+        // As a release of whose wake the other thread does not know yet.
+        LOCK.holder.store(0, Ordering::SeqCst);
+        std::mem::forget(guard);
+        let mut looks = 0;
+        let ended = LOCK.wait(|busy| {
+            looks += 1;
+            if looks < 4 { Ok(Duration::from_millis(1)) } else { Err(busy) }
+        });
+        assert_eq!(ended.err(), Some(Busy::Held));
+        ringway_testing::until("the other thread has had the lock", || other.is_finished());
+        assert_eq!((LOCK.holder.load(Ordering::SeqCst), has_next_turn(&LOCK)), (0, false));
     }
 
     #[test]

@@ -215,7 +215,7 @@ mod tests {
 
     /// Starts a send that waits for the lock, and calls `then` when it sleeps. Returns how the wait has ended.
     fn while_a_sender_sleeps(lock: &Lock<()>, breaker: &Breaker, then: impl FnOnce()) -> Result<(), Refusal> {
-        let (taken, sleeper) = (AtomicU32::new(0), Sleeper::default());
+        let (taken, sleeper) = (AtomicU32::new(0), Sleeper::new());
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 sleeper.begin();
