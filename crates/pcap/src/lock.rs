@@ -367,13 +367,18 @@ pub mod tests {
     #[test]
     fn a_child_is_told_of_what_was_locked_and_has_other_locks_as_usual() {
         static LOCK: Lock<u32> = Lock::new(1);
+        static TURN: Lock<()> = Lock::new(());
         watch_forks();
         let _guard = LOCK.try_lock().unwrap();
+        // As of a thread that waited.
+        TURN.next.store(own_number(), Ordering::Relaxed);
         let is_as_expected = || {
+            let has_turn = TURN.try_lock().is_ok() && !has_next_turn(&TURN);
             let of_child = Lock::new(());
             let held = of_child.try_lock();
             let interrupted = of_child.try_lock().err();
-            (LOCK.try_lock().err(), held.is_ok(), interrupted) == (Some(Busy::Inherited), true, Some(Busy::Interrupted))
+            let busy = (LOCK.try_lock().err(), interrupted);
+            has_turn && held.is_ok() && busy == (Some(Busy::Inherited), Some(Busy::Interrupted))
         };
         // SAFETY: the child allocates nothing, and ends by `_exit`.
         let child = unsafe {
