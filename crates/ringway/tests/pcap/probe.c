@@ -358,10 +358,7 @@ static void *send_one(void *argument)
     struct sender *sender = argument;
     u_char frame[60] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2};
     sender->id = gettid();
-    if (sender->wanted)
-        CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), sender->wanted));
-    else
-        CHECK(pcap_inject(p, frame, sizeof frame) == (int)sizeof frame);
+    CHECK(pcap_inject(p, frame, sizeof frame) == -1 && strstr(pcap_geterr(p), sender->wanted));
     return NULL;
 }
 
