@@ -5,12 +5,11 @@
 //! interrupted by a signal handler, or missing in a child, at any place. Two that write at the same time write the same message.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::attach::{REPLY_BYTES, Reply};
 use ringway_memory::Mapping;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{RecvFlags, recv};
 
 const WORDS: usize = REPLY_BYTES / 4;
@@ -23,9 +22,7 @@ pub(crate) struct End(Box<Mapping>);
 
 impl End {
     pub(crate) fn unknown() -> io::Result<End> {
-        let file = memfd_create("ringway-end", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, BYTES as u64)?;
-        Mapping::shared(file.as_fd(), BYTES).map(|memory| End(Box::new(memory)))
+        Mapping::inherited(BYTES).map(|memory| End(Box::new(memory)))
     }
 
     /// Returns why the switch has ended the port, if that is known.
@@ -77,6 +74,8 @@ fn reason(message: &[u8; REPLY_BYTES]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
     use super::*;
@@ -90,6 +89,22 @@ mod tests {
         drop(far);
         assert_eq!([end.take(&near), end.take(&near)], ["the port was deleted"; 2]);
         assert_eq!(recv(&near, &mut [0; REPLY_BYTES][..], RecvFlags::DONTWAIT), Ok((0, 0)), "the message is taken");
+    }
+
+    /// Runs in a process of its own, for its limit.
+    #[test]
+    fn a_process_that_may_write_no_file_learns_of_an_end() {
+        if std::env::var_os("RINGWAY_TEST_CHILD").is_none() {
+            let name = "end::tests::a_process_that_may_write_no_file_learns_of_an_end";
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args([name, "--exact"]).env("RINGWAY_TEST_CHILD", "1").stdout(Stdio::null()).stderr(Stdio::null());
+            let status = child.status().unwrap();
+            assert!(status.success(), "{status}");
+            return;
+        }
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, none).unwrap();
+        assert_eq!(End::unknown().unwrap().known(), None);
     }
 
     #[test]

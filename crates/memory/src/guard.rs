@@ -220,19 +220,24 @@ pub(crate) fn page_bytes() -> usize {
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
 
-fn spare_file() -> io::Result<OwnedFd> {
+/// Makes a file in memory, for so many bytes.
+fn file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     // A file beyond the limit would raise a signal that ends the process.
-    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < SPARE_BYTES) {
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes) {
         return Err(io::Error::other("RLIMIT_FSIZE"));
     }
-    let file = rustix::fs::memfd_create("ringway-spare", MemfdFlags::CLOEXEC)?;
+    Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?)
+}
+
+fn spare_file() -> io::Result<OwnedFd> {
+    let file = file("ringway-spare", SPARE_BYTES)?;
     rustix::fs::ftruncate(&file, SPARE_BYTES)?;
     Ok(file)
 }
 
 fn last_page() -> io::Result<OwnedFd> {
     let page = page_bytes();
-    let file = rustix::fs::memfd_create("ringway-last-page", MemfdFlags::CLOEXEC)?;
+    let file = file("ringway-last-page", page as u64)?;
     // Writes to the page, so that it is allocated.
     rustix::io::pwrite(&file, &vec![0; page], 0)?;
     Ok(file)

@@ -113,11 +113,22 @@ impl Mapping {
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
     pub fn private(bytes: usize) -> io::Result<Self> {
+        Self::anonymous(bytes, MapFlags::PRIVATE)
+    }
+
+    /// Maps zeroed memory of this process and the children that it forks.
+    ///
+    /// # Errors
+    /// The kernel refuses, or `bytes` is 0.
+    pub fn inherited(bytes: usize) -> io::Result<Self> {
+        Self::anonymous(bytes, MapFlags::SHARED)
+    }
+
+    fn anonymous(bytes: usize, kind: MapFlags) -> io::Result<Self> {
         let rounded = bytes.checked_next_multiple_of(guard::page_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(ptr::null_mut(), rounded, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        }?;
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), rounded, ProtFlags::READ | ProtFlags::WRITE, kind) }?;
         Self::own(Pages { start: start as usize, bytes: rounded }, 0, bytes, false, None)
     }
 

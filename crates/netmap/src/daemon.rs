@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ringway_abi::netmap::{Family, Granted, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{CWD, Mode, OFlags, open as open_file, readlinkat_raw};
+use rustix::fs::{CWD, Mode, OFlags, fstat, open as open_file, readlinkat_raw};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, socket_with};
 use rustix::thread::nanosleep;
@@ -186,11 +186,17 @@ fn resolved() -> Option<SocketAddrUnix> {
     // Kept only if it is there: the daemon may not have been up.
     RESOLVED.get(|| {
         let socket = open_file(address()?.path_bytes()?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let (mut name, mut path) = ([0u8; 32], [MaybeUninit::uninit(); PATH_BYTES + 1]);
-        write!(&mut name[..], "/proc/self/fd/{}", socket.as_raw_fd()).ok()?;
-        let (path, left) = readlinkat_raw(CWD, CStr::from_bytes_until_nul(&name).ok()?, &mut path).ok()?;
-        (!left.is_empty()).then(|| SocketAddrUnix::new(&*path).ok())?
+        path_of(socket.as_fd())
     })
+}
+
+/// Returns the path of an open socket file. The kernel has none for a file that is no longer there: the daemon has made another one.
+fn path_of(file: BorrowedFd<'_>) -> Option<SocketAddrUnix> {
+    let (mut name, mut path) = ([0u8; 32], [MaybeUninit::uninit(); PATH_BYTES + 1]);
+    write!(&mut name[..], "/proc/self/fd/{}", file.as_raw_fd()).ok()?;
+    let (path, left) = readlinkat_raw(CWD, CStr::from_bytes_until_nul(&name).ok()?, &mut path).ok()?;
+    let is_there = fstat(file).ok()?.st_nlink > 0;
+    (is_there && !left.is_empty()).then(|| SocketAddrUnix::new(&*path).ok())?
 }
 
 /// A file's dialogue with the daemon. Only the holder of the file's request lock uses it.

@@ -87,7 +87,7 @@ impl Tags {
 ///
 /// # Errors
 /// The daemon's refusal; ENXIO if the daemon has gone, or does not answer in time. EINTR: a signal handler has forked, and this is the child:
-/// the answer is for the parent.
+/// the request is the parent's.
 pub(crate) fn ask(
     socket: BorrowedFd<'_>,
     tags: &Tags,
@@ -99,7 +99,7 @@ pub(crate) fn ask(
     loop {
         match send(socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => break,
-            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
+            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline, process)?,
             Err(Errno::INTR) => {}
             Err(_) => return Err(libc::ENXIO),
         }
@@ -107,10 +107,7 @@ pub(crate) fn ask(
     // Another process's answer at the front, and until when it may stay there.
     let mut front = None;
     loop {
-        wait(socket, PollFlags::IN, deadline)?;
-        if lock::process() != process {
-            return Err(libc::EINTR);
-        }
+        wait(socket, PollFlags::IN, deadline, process)?;
         let Some(message) = peek(socket)? else { continue };
         match tag_of(message.bytes()) {
             0 => return message.answer(),
@@ -135,11 +132,15 @@ pub(crate) fn ask(
     }
 }
 
-/// Waits until the socket can be read or written.
-fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Result<(), c_int> {
+/// Waits until the socket can be read or written. EINTR: this is no longer the process.
+fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline, process: u64) -> Result<(), c_int> {
     loop {
         let left = deadline.left().ok_or(libc::ENXIO)?;
-        match poll(&mut [PollFd::new(&socket, what)], Some(&left)) {
+        let polled = poll(&mut [PollFd::new(&socket, what)], Some(&left));
+        if lock::process() != process {
+            return Err(libc::EINTR);
+        }
+        match polled {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(()),
             Err(_) => return Err(libc::ENXIO),

@@ -15,9 +15,11 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 const LONGEST_LOOK: i64 = 10_000_000;
 const SECOND: i64 = 1_000_000_000;
 
-/// Times after which a thread takes a lock over, in nanoseconds.
+/// Whose a lock is, and the times after which a thread takes it over, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Patience {
+    /// The lock is in memory that processes share.
+    is_shared: bool,
     /// Its own, if its stack does not tell whether it still works with it. No section lasts so long.
     own: i64,
     /// Another thread's.
@@ -25,11 +27,11 @@ struct Patience {
 }
 
 /// For a lock in shared memory: its holder may be stopped, or no thread at all.
-const SHARED: Patience = Patience { own: SECOND, others: SECOND };
+const SHARED: Patience = Patience { is_shared: true, own: SECOND, others: SECOND };
 /// For a lock of this process. It is held over a wait for the lock of a ring, and no call holds it for so long.
-const LOCAL: Patience = Patience { own: 3 * SECOND, others: 30 * SECOND };
+const LOCAL: Patience = Patience { is_shared: false, own: 3 * SECOND, others: 30 * SECOND };
 /// For a lock that is held over requests to the daemon, which have a time limit, or over a wait for another lock of this process.
-const OUTER: Patience = Patience { own: 60 * SECOND, others: 60 * SECOND };
+const OUTER: Patience = Patience { is_shared: false, own: 60 * SECOND, others: 60 * SECOND };
 
 /// The lock: its holder, or 0. Nothing is held over a call that can wait, but for requests to the daemon, which have a time limit, and
 /// for other locks.
@@ -82,6 +84,7 @@ impl<T> Guarded<T> {
 pub(crate) struct Held<'a> {
     lock: &'a Lock,
     holder: u64,
+    is_shared: bool,
     is_taken_over: bool,
 }
 
@@ -267,7 +270,7 @@ impl Lock {
                 own.met.set(NONE_MET);
             }
         });
-        Some(Held { lock: self, holder, is_taken_over })
+        Some(Held { lock: self, holder, is_shared: patience.is_shared, is_taken_over })
     }
 
     fn address(&self) -> usize {
@@ -369,8 +372,9 @@ impl Lock {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // It may have been taken from this thread. In the child of a fork within the section, a lock in shared memory is the parent's.
-        let holder = own() | self.holder & !WHO;
-        let _ = self.lock.0.compare_exchange(holder, 0, Ordering::Release, Ordering::Relaxed);
+        let release = |holder| self.lock.0.compare_exchange(holder, 0, Ordering::Release, Ordering::Relaxed).is_ok();
+        // It may have been taken from this thread. In the child of a fork within the section, a lock in shared memory is the parent's. One of
+        // this process is a copy, in which a fork that libc does not know has left the parent's number.
+        let _ = release(own() | self.holder & !WHO) || !self.is_shared && release(self.holder);
     }
 }

@@ -50,10 +50,10 @@ pub fn watch_forks() {
     }
 }
 
-/// A waiter asks for the next turn after this time: before, a thread that sends frame after frame keeps the lock.
-const TURN_AFTER: Duration = Duration::from_millis(1);
-/// Longest sleep of a waiter that does not have the next turn: the one that has it may have jumped out of its wait.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often a thread looks for the end of another one's use before it sleeps.
+const LOOKS: u32 = 100;
+/// In the word of the holder: threads may sleep for the lock. Numbers of threads do not get there.
+const CONTENDED: u64 = 1 << 63;
 
 /// Why a lock cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +67,17 @@ pub enum Busy {
 }
 
 /// A value for one thread at a time.
+///
+/// The threads that sleep are woken one by one, in the order in which they began. A thread that finds the lock taken again when it was woken
+/// asks for the next turn, and is the next one that has the lock.
 #[derive(Debug)]
 pub struct Lock<T> {
-    /// The number of the thread that has it; 0: none.
+    /// The number of the thread that has it, or 0; and [`CONTENDED`].
     holder: AtomicU64,
     /// The number of the thread that has the next turn; 0, or a number of the parent process: any thread.
     next: AtomicU64,
-    /// Threads that sleep for it.
-    sleepers: AtomicU32,
-    /// Counts what wakes the sleepers.
-    wakes: AtomicU32,
+    /// Counts of what wakes the thread with the next turn, and the others.
+    wakes: [AtomicU32; 2],
     value: UnsafeCell<T>,
 }
 
@@ -88,8 +89,7 @@ impl<T> Lock<T> {
         Lock {
             holder: AtomicU64::new(0),
             next: AtomicU64::new(0),
-            sleepers: AtomicU32::new(0),
-            wakes: AtomicU32::new(0),
+            wakes: [const { AtomicU32::new(0) }; 2],
             value: UnsafeCell::new(value),
         }
     }
@@ -98,65 +98,121 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock(&self) -> Result<Guard<'_, T>, Busy> {
         let own = own_number();
-        if self.next.load(Ordering::Relaxed) == 0 { self.take(own) } else { self.take_in_turn(own) }
-    }
-
-    #[inline]
-    fn take(&self, own: u64) -> Result<Guard<'_, T>, Busy> {
-        match self.holder.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Guard(self)),
-            Err(holder) => Err(Self::busy(own, holder)),
+        let is_free = self.next.load(Ordering::Relaxed) == 0;
+        if is_free && self.holder.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Ok(Guard(self));
         }
+        self.take(own)
     }
 
+    /// `own`: the thread's number, and whether the release has to wake others.
     #[cold]
-    fn take_in_turn(&self, own: u64) -> Result<Guard<'_, T>, Busy> {
-        if self.is_turn_of_another(own) {
-            return Err(Self::busy(own, self.holder.load(Ordering::Relaxed)));
+    fn take(&self, own: u64) -> Result<Guard<'_, T>, Busy> {
+        let (next, holder) = (self.next.load(Ordering::SeqCst), self.holder.load(Ordering::SeqCst));
+        if holder & !CONTENDED != 0 || is_of_another(next, own) {
+            return Err(busy(own, holder));
         }
-        let guard = self.take(own)?;
-        let _ = self.next.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
-        Ok(guard)
+        if self.holder.compare_exchange(holder, own | holder, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return Err(Busy::Held);
+        }
+        if next != 0 {
+            let _ = self.next.compare_exchange(next, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+        Ok(Guard(self))
     }
 
-    fn busy(own: u64, holder: u64) -> Busy {
-        match holder {
-            0 => Busy::Held,
-            holder if holder == own => Busy::Interrupted,
-            holder if holder < FIRST.load(Ordering::Relaxed) => Busy::Inherited,
-            _ => Busy::Held,
+    /// Waits for the lock. `left` is told why it cannot be had, and returns how long the wait may last yet, or why it ends: after each wake.
+    #[cold]
+    pub fn wait<E>(&self, mut left: impl FnMut(Busy) -> Result<Duration, E>) -> Result<Guard<'_, T>, E> {
+        let (mut looks, mut contended) = (0, 0);
+        loop {
+            // A signal handler may have forked.
+            let own = own_number();
+            // A wake after this one ends the sleep.
+            let wakes = self.wakes.each_ref().map(|count| count.load(Ordering::SeqCst));
+            let busy = match self.take(own | contended) {
+                Ok(guard) => return Ok(guard),
+                Err(Busy::Held) if looks < LOOKS => {
+                    looks += 1;
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Err(busy) => busy,
+            };
+            match left(busy) {
+                Ok(longest) => self.sleep(own, wakes, contended != 0, longest),
+                Err(why) => {
+                    // It may have been woken for the lock.
+                    let _ = self.next.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
+                    self.wake_one();
+                    return Err(why);
+                }
+            }
+            contended = CONTENDED;
         }
     }
 
-    fn is_turn_of_another(&self, own: u64) -> bool {
+    /// Sleeps until there is a reason to look again. A thread that `has_slept` asks for the next turn.
+    fn sleep(&self, own: u64, wakes: [u32; 2], has_slept: bool, longest: Duration) {
         let next = self.next.load(Ordering::SeqCst);
-        next != own && next >= FIRST.load(Ordering::Relaxed)
+        let asks = has_slept && next != own && !is_of_another(next, own);
+        let has_turn =
+            next == own || asks && self.next.compare_exchange(next, own, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        // In one order with a release: either this thread sees it, or the holder wakes a thread.
+        let holder = self.holder.load(Ordering::SeqCst);
+        let is_for_another = holder & !CONTENDED != 0 || !has_turn && is_of_another(next, own);
+        let marked = holder | CONTENDED;
+        if is_for_another
+            && (holder == marked
+                || self.holder.compare_exchange(holder, marked, Ordering::SeqCst, Ordering::Relaxed).is_ok())
+        {
+            let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+            let at = usize::from(!has_turn);
+            let _ = futex::wait(&self.wakes[at], futex::Flags::PRIVATE, wakes[at], Some(&longest));
+        }
     }
 
-    /// Returns the number of wakes up to now.
-    pub fn wakes(&self) -> u32 {
-        self.wakes.load(Ordering::SeqCst)
+    /// Wakes the thread that has the next turn, or one of the others.
+    #[cold]
+    fn wake_one(&self) {
+        let has_turn = self.next.load(Ordering::SeqCst) >= FIRST.load(Ordering::Relaxed);
+        wake(&self.wakes[usize::from(!has_turn)], 1);
     }
 
     /// Wakes all threads that sleep for the lock: they look again at what they wait for. Async-signal-safe.
-    pub fn wake(&self) {
-        // In one order with a sleeper: either this thread sees it, or it sees that the count has moved.
-        self.wakes.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _ = futex::wake(&self.wakes, futex::Flags::PRIVATE, i32::MAX as u32);
-        }
+    pub fn wake_all(&self) {
+        self.wakes.iter().for_each(|count| wake(count, i32::MAX as u32));
     }
 
-    /// The number of the thread that has the next turn.
+    /// Whether threads may sleep for the lock.
     #[cfg(test)]
-    pub fn next_turn(&self) -> u64 {
-        self.next.load(Ordering::SeqCst)
+    pub fn is_contended(&self) -> bool {
+        self.holder.load(Ordering::SeqCst) & CONTENDED != 0
     }
 
     /// The place of the value.
     pub fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
+}
+
+fn busy(own: u64, holder: u64) -> Busy {
+    match holder & !CONTENDED {
+        0 => Busy::Held,
+        holder if holder == own & !CONTENDED => Busy::Interrupted,
+        holder if holder < FIRST.load(Ordering::Relaxed) => Busy::Inherited,
+        _ => Busy::Held,
+    }
+}
+
+/// Returns true if the next turn is another thread's.
+fn is_of_another(next: u64, own: u64) -> bool {
+    next != own & !CONTENDED && next >= FIRST.load(Ordering::Relaxed)
+}
+
+fn wake(count: &AtomicU32, most: u32) {
+    count.fetch_add(1, Ordering::SeqCst);
+    let _ = futex::wake(count, futex::Flags::PRIVATE, most);
 }
 
 /// A locked value. Also a thread that is cancelled releases it.
@@ -184,120 +240,117 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.holder.swap(0, Ordering::SeqCst);
-        if self.0.sleepers.load(Ordering::SeqCst) > 0 {
-            self.0.wake();
-        }
-    }
-}
-
-/// The wait of a thread for a lock.
-#[derive(Debug)]
-pub struct Waiter<'a, T> {
-    lock: &'a Lock<T>,
-    own: u64,
-    is_first_sleep: bool,
-    /// Whose turn was next when this thread looked last.
-    other: u64,
-}
-
-impl<T> Waiter<'_, T> {
-    pub fn new(lock: &Lock<T>) -> Waiter<'_, T> {
-        Waiter { lock, own: own_number(), is_first_sleep: true, other: 0 }
-    }
-
-    /// Sleeps until the lock may be free, or until a wake after the first `wakes`, for at most `longest`. The thread then has to try.
-    pub fn sleep(&mut self, wakes: u32, longest: Duration) {
-        let most = match (self.is_first_sleep, self.has_turn()) {
-            (true, _) => TURN_AFTER,
-            (false, true) => longest,
-            (false, false) => LOOK_AGAIN,
-        };
-        let longest = longest.min(most);
-        // In one order with a release: either this thread sees it, or the holder sees a sleeper.
-        self.lock.sleepers.fetch_add(1, Ordering::SeqCst);
-        if self.lock.holder.load(Ordering::SeqCst) != 0 || self.lock.is_turn_of_another(self.own) {
-            let longest = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-            let _ = futex::wait(&self.lock.wakes, futex::Flags::PRIVATE, wakes, Some(&longest));
-        }
-        self.lock.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.is_first_sleep = false;
-    }
-
-    /// Asks for the next turn, unless this is the first sleep. Takes it from a thread that has left the lock free since the last look.
-    fn has_turn(&mut self) -> bool {
-        let next = self.lock.next.load(Ordering::SeqCst);
-        let is_left = next == self.other && self.lock.holder.load(Ordering::SeqCst) == 0;
-        self.other = next;
-        if self.is_first_sleep || next == self.own || !is_left && self.lock.is_turn_of_another(self.own) {
-            return next == self.own;
-        }
-        self.lock.next.compare_exchange(next, self.own, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-}
-
-impl<T> Drop for Waiter<'_, T> {
-    /// Leaves the next turn to others, if the thread has it and has not taken it.
-    fn drop(&mut self) {
-        if self.lock.next.compare_exchange(self.own, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            self.lock.wake();
+        if self.0.holder.swap(0, Ordering::SeqCst) & CONTENDED != 0 {
+            self.0.wake_one();
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A thread of which a test sees that it sleeps.
+    #[derive(Debug)]
+    pub struct Sleeper(AtomicU32);
+
+    impl Sleeper {
+        pub const fn new() -> Sleeper {
+            Sleeper(AtomicU32::new(0))
+        }
+
+        /// To be called by the thread.
+        pub fn begin(&self) {
+            self.0.store(rustix::thread::gettid().as_raw_pid().cast_unsigned(), Ordering::SeqCst);
+        }
+
+        pub fn sleeps(&self) -> bool {
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.0.load(Ordering::SeqCst)));
+            stat.is_ok_and(|stat| stat.contains(") S "))
+        }
+    }
 
     /// No time ends such a sleep.
     const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
     /// Waits for the lock.
     fn wait_for<T>(lock: &Lock<T>) -> Guard<'_, T> {
-        let mut waiter = Waiter::new(lock);
-        loop {
-            let wakes = lock.wakes();
-            match lock.try_lock() {
-                Ok(guard) => return guard,
-                Err(_) => waiter.sleep(wakes, FOR_EVER),
-            }
-        }
+        lock.wait(|_| Ok::<_, ()>(FOR_EVER)).unwrap()
+    }
+
+    fn has_next_turn<T>(lock: &Lock<T>) -> bool {
+        lock.next.load(Ordering::SeqCst) != 0
     }
 
     #[test]
     fn a_thread_that_takes_a_lock_over_and_over_gives_the_others_their_turns() {
         static LOCK: Lock<u32> = Lock::new(0);
-        let mut guard = LOCK.try_lock().unwrap();
+        let mut last = LOCK.try_lock().ok();
         let threads = [(); 3].map(|()| std::thread::spawn(|| *wait_for(&LOCK) += 1));
-        while *guard < threads.len() as u32 {
-            ringway_testing::until("another thread has the next turn", || LOCK.next_turn() != 0);
-            let before = *guard;
-            drop(guard);
-            guard = wait_for(&LOCK);
-            assert!(*guard > before, "no other thread had the lock");
-        }
+        ringway_testing::until("all others have had the lock", || {
+            let (before, has_turn) = (**last.as_ref().unwrap(), has_next_turn(&LOCK));
+            last = None;
+            let guard = last.insert(wait_for(&LOCK));
+            assert!(!has_turn || **guard > before, "the thread with the next turn has not had the lock");
+            **guard == threads.len() as u32
+        });
     }
 
     #[test]
-    fn a_turn_that_its_thread_does_not_take_goes_to_the_next_thread() {
-        static LOCK: Lock<u32> = Lock::new(0);
-        // As a thread that has jumped out of its wait.
-        let mut gone = Waiter::new(&LOCK);
-        gone.own = u64::MAX;
-        gone.is_first_sleep = false;
-        assert!(gone.has_turn());
-        std::mem::forget(gone);
-        let other = std::thread::spawn(|| *wait_for(&LOCK) += 1);
+    fn a_release_wakes_one_thread() {
+        static LOCK: Lock<()> = Lock::new(());
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        static ENDS: AtomicBool = AtomicBool::new(false);
+        static SLEEPERS: [Sleeper; 3] = [const { Sleeper::new() }; 3];
+        let left = |_| {
+            LOOKS.fetch_add(1, Ordering::SeqCst);
+            if ENDS.load(Ordering::SeqCst) { Err(()) } else { Ok(FOR_EVER) }
+        };
+        let _guard = LOCK.try_lock().unwrap();
+        let threads = SLEEPERS.each_ref().map(|sleeper| {
+            std::thread::spawn(move || {
+                sleeper.begin();
+                LOCK.wait(left).map(drop)
+            })
+        });
+        for looks in 3..103 {
+            ringway_testing::until("all threads sleep", || {
+                LOOKS.load(Ordering::SeqCst) >= looks && SLEEPERS.iter().all(Sleeper::sleeps)
+            });
+            assert_eq!(LOOKS.load(Ordering::SeqCst), looks);
+            // As a release after which another thread takes the lock at once.
+            LOCK.wake_one();
+        }
+        // A thread whose wait ends for another reason passes its wake on.
+        ENDS.store(true, Ordering::SeqCst);
+        LOCK.wake_one();
+        ringway_testing::until("all waits have ended", || threads.iter().all(|thread| thread.is_finished()));
+        assert_eq!(threads.map(|thread| thread.join().unwrap()), [Err(()); 3]);
+    }
+
+    #[test]
+    fn sleepers_leave_nothing_behind_and_a_turn_is_its_threads_alone() {
+        static LOCK: Lock<()> = Lock::new(());
+        static SLEEPER: Sleeper = Sleeper::new();
+        let guard = LOCK.try_lock().unwrap();
+        let other = std::thread::spawn(|| {
+            SLEEPER.begin();
+            drop(wait_for(&LOCK));
+        });
+        ringway_testing::until("the other thread sleeps", || LOCK.is_contended() && SLEEPER.sleeps());
+        LOCK.wake_one();
+        ringway_testing::until("it has the next turn", || has_next_turn(&LOCK) && SLEEPER.sleeps());
+        // As a release of whose wake the other thread does not know yet.
+        LOCK.holder.store(0, Ordering::SeqCst);
+        std::mem::forget(guard);
+        let mut looks = 0;
+        let ended = LOCK.wait(|busy| {
+            looks += 1;
+            if looks < 4 { Ok(Duration::from_millis(1)) } else { Err(busy) }
+        });
+        assert_eq!(ended.err(), Some(Busy::Held));
         ringway_testing::until("the other thread has had the lock", || other.is_finished());
-        // A wait that ends otherwise leaves its turn.
-        let mut ended = Waiter::new(&LOCK);
-        ended.is_first_sleep = false;
-        assert!(ended.has_turn());
-        let other = std::thread::spawn(|| LOCK.try_lock().err());
-        assert_eq!(other.join().unwrap(), Some(Busy::Held));
-        drop(ended);
-        let other = std::thread::spawn(|| LOCK.try_lock().err());
-        assert_eq!(other.join().unwrap(), None);
+        assert_eq!((LOCK.holder.load(Ordering::SeqCst), has_next_turn(&LOCK)), (0, false));
     }
 
     #[test]
@@ -314,13 +367,18 @@ mod tests {
     #[test]
     fn a_child_is_told_of_what_was_locked_and_has_other_locks_as_usual() {
         static LOCK: Lock<u32> = Lock::new(1);
+        static TURN: Lock<()> = Lock::new(());
         watch_forks();
         let _guard = LOCK.try_lock().unwrap();
+        // As of a thread that waited.
+        TURN.next.store(own_number(), Ordering::Relaxed);
         let is_as_expected = || {
+            let has_turn = TURN.try_lock().is_ok() && !has_next_turn(&TURN);
             let of_child = Lock::new(());
             let held = of_child.try_lock();
             let interrupted = of_child.try_lock().err();
-            (LOCK.try_lock().err(), held.is_ok(), interrupted) == (Some(Busy::Inherited), true, Some(Busy::Interrupted))
+            let busy = (LOCK.try_lock().err(), interrupted);
+            has_turn && held.is_ok() && busy == (Some(Busy::Inherited), Some(Busy::Interrupted))
         };
         // SAFETY: the child allocates nothing, and ends by `_exit`.
         let child = unsafe {

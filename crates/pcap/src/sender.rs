@@ -13,7 +13,7 @@ use ringway_client::{Port, TxRing};
 use rustix::time::Timespec;
 
 use crate::breaker::Breaker;
-use crate::lock::{Busy, Guard, Lock, Waiter};
+use crate::lock::{Busy, Guard, Lock};
 use crate::source;
 use crate::wait::Sleep;
 
@@ -24,9 +24,9 @@ const ENDED_EVERY: u32 = 64;
 /// Longest time in which the switch takes no frame while a sender waits: a switch that takes none for so long hangs.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 const NO_ROOM: &str = "send: the switch has taken no frame for 5 s";
-const NO_END: &str = "send: another thread has been sending by this handle for 5 s";
-/// How often a sender looks for the end of another one that does not wait.
-const LOOKS: u32 = 100;
+/// The same for a sender that does not block: it waits for another one, which waits for nothing.
+const TURN_WITHIN: Duration = Duration::from_millis(100);
+const NO_END: &str = "send: another thread's send by this handle does not end";
 /// Shortest and longest frame that can be sent.
 const FRAME: std::ops::RangeInclusive<usize> = 14..=65_535;
 /// Longest wait at the end of a handle for the switch to take what was sent.
@@ -41,7 +41,7 @@ pub struct Waiting<'a> {
     pub nonblocking: &'a AtomicBool,
 }
 
-/// Why a frame was not sent. Refusals that a signal handler gets need no memory.
+/// Why a frame was not sent. It needs no memory, unless the port has ended or the kernel has refused the wait for room.
 pub type Refusal = Cow<'static, str>;
 
 /// The sending side, as all threads use it.
@@ -61,49 +61,35 @@ impl Sending {
     #[inline]
     pub fn send(&self, frame: &[u8], waiting: Waiting<'_>) -> Result<(), Refusal> {
         if !FRAME.contains(&frame.len()) {
-            let text = format!("send: a frame has {} to {} bytes, not {}", FRAME.start(), FRAME.end(), frame.len());
-            return Err(text.into());
+            return Err("send: a frame has 14 to 65535 bytes".into());
         }
-        let mut wait = Wait::new(waiting.breaker, &self.taken);
+        let mut wait = Wait::new(waiting, &self.taken);
         let mut sender = match self.sender.try_lock() {
             Ok(sender) => sender,
             Err(_) => await_turn(&self.sender, &mut wait)?,
         };
-        if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait, waiting.nonblocking) }
+        if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait) }
     }
 
     /// Wakes the threads that wait for other senders, which look again at what they wait for. Async-signal-safe.
     pub fn wake(&self) {
-        self.sender.wake();
+        self.sender.wake_all();
     }
 }
 
 /// Waits for the end of other sends. So does a sender that does not block: the other one does not wait for room then.
 #[cold]
 fn await_turn<'a, T>(sender: &'a Lock<T>, wait: &mut Wait<'_>) -> Result<Guard<'a, T>, Refusal> {
-    let mut waiter = Waiter::new(sender);
-    let mut looks = 0;
-    loop {
-        // A wake after this one ends the sleep.
-        let wakes = sender.wakes();
-        match sender.try_lock() {
-            Ok(sender) => return Ok(sender),
-            Err(Busy::Interrupted) => {
-                return Err("send: the signal handler has interrupted a send by this handle".into());
-            }
-            Err(Busy::Inherited) => return Err("send: the parent was sending by this handle when it forked".into()),
-            Err(Busy::Held) if looks < LOOKS => {
-                looks += 1;
-                std::hint::spin_loop();
-            }
-            Err(Busy::Held) => waiter.sleep(wakes, wait.left(Instant::now(), NO_END)?),
-        }
-    }
+    sender.wait(|busy| match busy {
+        Busy::Interrupted => Err("send: the signal handler has interrupted a send by this handle".into()),
+        Busy::Inherited => Err("send: the parent was sending by this handle when it forked".into()),
+        Busy::Held => wait.left(Instant::now(), NO_END),
+    })
 }
 
 /// The wait of one send, which begins when it is first asked how long it may last.
 struct Wait<'a> {
-    breaker: &'a Breaker,
+    waiting: Waiting<'a>,
     /// Number of requests to break before the send: they do not end it.
     asked: u64,
     /// See [`Sending::taken`].
@@ -114,8 +100,8 @@ struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     #[inline]
-    fn new(breaker: &'a Breaker, taken: &'a AtomicU32) -> Wait<'a> {
-        Wait { breaker, asked: breaker.asked(), taken, limit: None }
+    fn new(waiting: Waiting<'a>, taken: &'a AtomicU32) -> Wait<'a> {
+        Wait { waiting, asked: waiting.breaker.asked(), taken, limit: None }
     }
 
     /// Returns how long the wait may last yet. It ends for the reason `over` when the switch has taken no frame for too long.
@@ -123,13 +109,14 @@ impl<'a> Wait<'a> {
         let taken = self.taken.load(Ordering::Relaxed);
         let (_, deadline) = *match &mut self.limit {
             Some(limit) if limit.0 == taken => limit,
+            limit if self.waiting.nonblocking.load(Ordering::Relaxed) => limit.insert((taken, now + TURN_WITHIN)),
             limit => limit.insert((taken, now + ROOM_WITHIN)),
         };
         let left = deadline.saturating_duration_since(now);
         if left.is_zero() {
             return Err(over.into());
         }
-        if self.breaker.asked() != self.asked {
+        if self.waiting.breaker.asked() != self.asked {
             return Err("send: pcap_breakloop has ended the wait for room in the ring".into());
         }
         Ok(left)
@@ -163,23 +150,18 @@ impl Sender {
     }
 
     #[cold]
-    fn send_without_room(
-        &mut self,
-        frame: &[u8],
-        wait: &mut Wait<'_>,
-        nonblocking: &AtomicBool,
-    ) -> Result<(), Refusal> {
+    fn send_without_room(&mut self, frame: &[u8], wait: &mut Wait<'_>) -> Result<(), Refusal> {
         let slots = frame.len().div_ceil(self.ring.buffer_size());
         let mut room = self.ring.room();
         loop {
-            if nonblocking.load(Ordering::Relaxed) {
+            if wait.waiting.nonblocking.load(Ordering::Relaxed) {
                 return Err(self.refuse());
             }
             if let Some(why) = self.port.ended() {
                 return Err(format!("send: {why}").into());
             }
             let left = wait.left(Instant::now(), NO_ROOM)?;
-            self.await_room(slots, left, wait.breaker).map_err(|error| format!("send: {error}"))?;
+            self.await_room(slots, left, wait.waiting.breaker).map_err(|error| format!("send: {error}"))?;
             let before = std::mem::replace(&mut room, self.ring.room());
             if room != before {
                 wait.taken.fetch_add(1, Ordering::Relaxed);
@@ -226,21 +208,22 @@ impl Drop for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::tests::Sleeper;
+
+    static BLOCKS: AtomicBool = AtomicBool::new(false);
+    static DOES_NOT_BLOCK: AtomicBool = AtomicBool::new(true);
 
     /// Starts a send that waits for the lock, and calls `then` when it sleeps. Returns how the wait has ended.
     fn while_a_sender_sleeps(lock: &Lock<()>, breaker: &Breaker, then: impl FnOnce()) -> Result<(), Refusal> {
-        let (taken, sleeper) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (taken, sleeper) = (AtomicU32::new(0), Sleeper::new());
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                sleeper.store(rustix::thread::gettid().as_raw_pid().cast_unsigned(), Ordering::Relaxed);
-                await_turn(lock, &mut Wait::new(breaker, &taken)).map(drop)
+                sleeper.begin();
+                await_turn(lock, &mut Wait::new(Waiting { breaker, nonblocking: &BLOCKS }, &taken)).map(drop)
             });
             ringway_testing::until("the sender sleeps", || {
                 assert!(!sender.is_finished(), "the send has ended");
-                let has_turn = lock.next_turn() != 0;
-                let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", sleeper.load(Ordering::Relaxed)));
-                // Before its first sleep, which is short, it has no turn.
-                has_turn && stat.is_ok_and(|stat| stat.contains(") S "))
+                lock.is_contended() && sleeper.sleeps()
             });
             then();
             sender.join().unwrap()
@@ -260,7 +243,7 @@ mod tests {
         let _guard = lock.try_lock().unwrap();
         let ended = while_a_sender_sleeps(&lock, &breaker, || {
             breaker.ask();
-            lock.wake();
+            lock.wake_all();
         });
         assert_eq!(ended, Err("send: pcap_breakloop has ended the wait for room in the ring".into()));
     }
@@ -268,11 +251,19 @@ mod tests {
     #[test]
     fn a_switch_that_takes_frames_slowly_ends_no_wait() {
         let (breaker, taken, begun) = (Breaker::new(), AtomicU32::new(0), Instant::now());
-        let mut wait = Wait::new(&breaker, &taken);
+        let mut wait = Wait::new(Waiting { breaker: &breaker, nonblocking: &BLOCKS }, &taken);
         let mut left = |seconds| wait.left(begun + Duration::from_secs(seconds), NO_ROOM);
         assert_eq!([left(0), left(4)], [5, 1].map(|seconds| Ok(Duration::from_secs(seconds))));
         taken.fetch_add(1, Ordering::Relaxed);
         assert_eq!([left(4), left(8)], [5, 1].map(|seconds| Ok(Duration::from_secs(seconds))));
         assert_eq!(left(9), Err(NO_ROOM.into()));
+    }
+
+    #[test]
+    fn a_non_blocking_send_soon_gives_a_holder_up_that_never_ends() {
+        let (breaker, taken, begun) = (Breaker::new(), AtomicU32::new(0), Instant::now());
+        let mut wait = Wait::new(Waiting { breaker: &breaker, nonblocking: &DOES_NOT_BLOCK }, &taken);
+        let mut left = |millis| wait.left(begun + Duration::from_millis(millis), NO_END);
+        assert_eq!([left(0), left(100)], [Ok(Duration::from_millis(100)), Err(NO_END.into())]);
     }
 }

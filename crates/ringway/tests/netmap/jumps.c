@@ -587,6 +587,33 @@ static void handler_forks_case(void) {
     reap();
 }
 
+/* As the handler before, by a fork that libc's handlers do not learn of. */
+static void forks_quietly_in_set(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 0;
+    child = _Fork();
+}
+
+/* The child has released the set. */
+static void quiet_fork_case(void) {
+    struct epoll_event events[ROOM];
+    open_both();
+    set = epoll_create1(0);
+    epoll_add(b.fd, 7);
+    send_frames(&a, 1, 0, 1);
+    drain(&a, 0);
+    for (int found = 0; found == 0;)
+        found = epoll_look(events);
+    trap(SYS_epoll_pwait, 2, ROOM, forks_quietly_in_set);
+    CHECK(epoll_wait(set, events, ROOM, 0) == 1 && events[0].data.u64 == 7);
+    if (child == 0)
+        alarm(10);
+    wait_deep(events);
+    if (child == 0)
+        _exit(0);
+    reap();
+}
+
 /* In the wait for the daemon's answer: a child that goes on with the request before its parent. */
 static void forks_in_request(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
@@ -607,6 +634,40 @@ static void forked_in_request_case(void) {
         shared->synced = 1;
         _exit(error == EINTR ? 0 : 1);
     }
+    CHECK(error == 0 && info.tx_slots > 0 && kicks > 0);
+    reap();
+}
+
+/* In the same wait, by a fork that libc's handlers do not learn of: the parent goes on first and takes the answer. */
+static void forks_quietly_in_request(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    RESULT((ucontext_t *)context) = 1;
+    if (kicks++ == 0) {
+        child = _Fork();
+        if (child == 0) {
+            alarm(20);
+            while (!shared->synced)
+                sched_yield();
+            RESULT((ucontext_t *)context) = -EINTR;
+        }
+    } else if (child == 0 && !shared->released) {
+        _exit(2); /* It waits for the answer. */
+    }
+}
+
+static void quiet_fork_in_request_case(void) {
+    struct nm_port_info info = {0};
+    open_both();
+    share();
+    trap(SYS_ppoll, 1, 1, forks_quietly_in_request);
+    int error = control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL);
+    if (child == 0) {
+        CHECK(error == EINTR);
+        shared->released = 1;
+        /* The child has released the descriptor for requests. */
+        _exit(control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL) == 0 ? 0 : 1);
+    }
+    shared->synced = 1;
     CHECK(error == 0 && info.tx_slots > 0 && kicks > 0);
     reap();
 }
@@ -976,7 +1037,8 @@ static const struct test_case cases[] = {
     {"raw-child", raw_child_case}, {"no-proc", no_proc_case}, {"long-work", long_work_case}, {"forked-in-set", forked_in_set_case},
     {"closed-in-change", closed_in_change_case}, {"replaced-asleep", replaced_asleep_case},
     {"forked-in-sync", forked_in_sync_case}, {"handler-forks", handler_forks_case}, {"no-wipe", no_wipe_case},
-    {"forked-waiting", forked_waiting_case}, {"forked-in-request", forked_in_request_case}, {"ended", ended_case},
+    {"forked-waiting", forked_waiting_case}, {"forked-in-request", forked_in_request_case},
+    {"quiet-fork", quiet_fork_case}, {"quiet-fork-in-request", quiet_fork_in_request_case}, {"ended", ended_case},
     {"added-unknown", added_unknown_case}, {"counted-meanwhile", counted_meanwhile_case},
 };
 

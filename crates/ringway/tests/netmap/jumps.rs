@@ -143,6 +143,16 @@ fn a_child_that_a_handler_forks_in_a_request_leaves_the_answer_to_its_parent() {
 }
 
 #[test]
+fn a_child_that_a_handler_forks_quietly_while_its_thread_works_with_a_set_releases_the_set() {
+    case("quiet-fork");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_quietly_in_a_request_ends_it_after_its_parent_has_the_answer_and_asks_again() {
+    case("quiet-fork-in-request");
+}
+
+#[test]
 fn a_child_in_another_namespace_knows_it_where_the_kernel_empties_no_memory_in_a_fork() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root for PID namespaces");
