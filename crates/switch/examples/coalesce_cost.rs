@@ -98,7 +98,7 @@ impl Bell for Silent {
 
 fn sum(bytes: &[u8]) -> u32 {
     let total = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
-    total.fold(0, |sum, word| (sum + word & 0xffff) + (sum + word >> 16))
+    total.fold(0, |sum, word| ((sum + word) & 0xffff) + ((sum + word) >> 16))
 }
 
 /// The segment of this number, of one of several flows.
