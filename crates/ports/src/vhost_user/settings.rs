@@ -19,7 +19,9 @@ pub struct Settings {
     pub queues: u16,
     /// The MTU in bytes that the guest is told and that the port enforces. `None`: no MTU.
     pub mtu: Option<u16>,
-    /// The address that a front end is told which asks for the configuration space.
+    /// Whether the port offers its configuration space. Only for front ends that leave the space to the back end.
+    pub config_space: bool,
+    /// The address in the configuration space.
     pub mac: Option<[u8; 6]>,
     /// Whether the guest may reset single rings. Only for front ends that pass such a reset on to the back end.
     pub ring_reset: bool,

@@ -189,6 +189,7 @@ pub fn settings(socket: &Path, role: Role) -> Settings {
         role,
         queues: 2,
         mtu: None,
+        config_space: true,
         mac: None,
         ring_reset: true,
         offload: false,
