@@ -58,6 +58,7 @@ impl PortKind for VhostUser {
             label: at.label.to_owned(),
             socket: at.runtime_dir.join(&self.socket.at.path),
             role: self.socket.role.get(),
+            access: self.socket.at.access.get(at.access),
             queues: self.queues,
             mtu: self.mtu,
             config_space: self.config_space,
@@ -69,7 +70,6 @@ impl PortKind for VhostUser {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
-        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 

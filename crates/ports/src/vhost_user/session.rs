@@ -33,15 +33,8 @@ pub mod protocol {
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const STATUS: u64 = 1 << 16;
     /// The protocol features that this back end always offers.
-    pub const ALWAYS: u64 = MQ
-        | LOG_SHMFD
-        | RARP
-        | REPLY_ACK
-        | NET_MTU
-        | INFLIGHT_SHMFD
-        | RESET_DEVICE
-        | CONFIGURE_MEM_SLOTS
-        | STATUS;
+    pub const ALWAYS: u64 =
+        MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
 }
 
 const LARGEST_RING: u32 = 32_768;
@@ -224,7 +217,7 @@ impl Session {
                 return Ok(Some(Reply::Config(range, bytes)));
             }
             // A driver of today can write no field; a legacy driver the address, which the port does not use.
-            Request::SetConfig(range, _) => {
+            Request::SetConfig(range) => {
                 let config = self.device.config().ok_or(SessionEnd::Unsupported(25))?;
                 if range.flags > CONFIG_FLAGS || config.read(range).is_none() {
                     return Err(SessionEnd::Config(range));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringway_memory::Limits;
 
-use crate::front_end::{Role, State};
+use crate::front_end::{Role, SocketAccess, State};
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Which side listens.
     pub role: Role,
+    /// Who may connect to the socket that the port makes.
+    pub access: SocketAccess,
     /// Most queue pairs, 1 to 8.
     pub queues: u16,
     /// The MTU in bytes that the guest is told and that the port enforces. `None`: no MTU.

@@ -40,6 +40,7 @@ pub fn settings() -> Settings {
         label,
         socket,
         role: Role::Server,
+        access: crate::SocketAccess::default(),
         queues: 2,
         mtu: Some(1500),
         config_space: true,

@@ -187,6 +187,7 @@ pub fn settings(socket: &Path, role: Role) -> Settings {
         label,
         socket,
         role,
+        access: ringway_ports::SocketAccess::default(),
         queues: 2,
         mtu: None,
         config_space: true,
