@@ -3,7 +3,8 @@
 //! A kind gives a [`Protocol`]: what it does with one connection. Everything else is here:
 //!
 //! - `service`: the loop of the port's own thread: connect, serve, close, pause.
-//! - `connector`, `listener`, `role`: how connections are made. `access`: who may connect. `connection`: a connection and its graceful close.
+//! - `connector`, `listener`, `role`: how connections are made. `access`: who may connect.
+//! - `connection`: a connection and its graceful close.
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
