@@ -113,6 +113,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
     sockets
         .attach
+        .get()
         .set(&attach_socket)
         .map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
     lock(&daemon).set_disconnector(attach.disconnector());
@@ -121,6 +122,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
     sockets
         .control
+        .get()
         .set(&control_socket)
         .map_err(|why| system(&format!("cannot open {}", control_socket.display()), why))?;
     let mut api = tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon))));

@@ -73,7 +73,15 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     let vm2 = &config.ports[&"vm2".parse().unwrap()];
     let given = VhostUser::default().memory;
     let socket = Socket::new("vm2.sock", Role::Server);
-    let plain = VhostUser { queues: 8, mtu: None, ring_reset: false, offload: true, socket, memory: given.clone() };
+    let plain = VhostUser {
+        queues: 8,
+        mtu: None,
+        ring_reset: false,
+        config_space: false,
+        offload: true,
+        socket,
+        memory: given.clone(),
+    };
     assert_eq!(vm2.settings, Settings::VhostUser(plain));
     assert_eq!(
         (vm2.calls.interval, vm2.calls.above, vm2.poller),
@@ -81,7 +89,15 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     );
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
     let socket = Socket::new("vms/3.sock", Role::Client);
-    let told = VhostUser { queues: 1, mtu: Some(9000), ring_reset: false, offload: false, socket, memory: given };
+    let told = VhostUser {
+        queues: 1,
+        mtu: Some(9000),
+        ring_reset: false,
+        config_space: false,
+        offload: false,
+        socket,
+        memory: given,
+    };
     assert_eq!(vm3.settings, Settings::VhostUser(told));
     let (nic, old) = (&config.ports[&"nic".parse().unwrap()], &config.ports[&"old".parse().unwrap()]);
     let at = |path: &str| SocketPath { path: path.into(), ..SocketPath::default() };

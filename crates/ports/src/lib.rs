@@ -61,5 +61,5 @@ pub mod vhost_user;
 pub mod virtqueue;
 pub mod xdp;
 
-pub use front_end::{Observer, Role, State, refuse_files};
+pub use front_end::{Observer, Role, SocketAccess, State, refuse_files};
 pub use port_io::PortIo;

@@ -95,6 +95,7 @@ fn the_driver_of_an_e1000_port_goes_and_another_comes() {
         let settings = e1000::Settings {
             label: "lan0:vm".into(),
             socket: socket.clone(),
+            access: ringway_ports::SocketAccess::default(),
             model,
             mac: [2, 0, 0, 0, 0, 1],
             link: true,
@@ -125,7 +126,12 @@ fn the_driver_of_an_e1000_port_goes_and_another_comes() {
 fn a_stream_port_is_let_go() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("0.sock");
-    let settings = stream::Settings { label: "lan0:s".into(), socket: socket.clone(), role: SocketRole::Server };
+    let settings = stream::Settings {
+        label: "lan0:s".into(),
+        socket: socket.clone(),
+        role: SocketRole::Server,
+        access: ringway_ports::SocketAccess::default(),
+    };
     let (sides, link) = stream::open(&settings, Arc::new(Watcher::default())).expect("a port");
     let scene = Scene::new(sides);
     let mut peer = std::os::unix::net::UnixStream::connect(&socket).expect("connected");

@@ -38,6 +38,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
     let port = daemon.port("vm1");
     assert_eq!((&port["kind"], &port["state"]), (&"vhost-user".into(), &"waiting".into()));
     let waiting = json!({"socket": "vm1.sock", "role": "server", "most_queues": 2, "mtu": 1500, "ring_reset": false,
+        "config_space": false,
         "offload": true,
         "features": [], "queues": 0, "ring_size": 0});
     assert_eq!(port["vhost_user"], waiting);

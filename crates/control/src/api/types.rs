@@ -256,6 +256,8 @@ pub struct VhostUserStatus {
     pub mtu: Option<u16>,
     /// Whether guests may reset single rings.
     pub ring_reset: bool,
+    /// Whether the configuration space is offered.
+    pub config_space: bool,
     /// Whether checksums and segmentation are offered.
     pub offload: bool,
     /// The virtio features in use, like `mrg_rxbuf`.

@@ -1,10 +1,7 @@
 //! Who may connect to a socket: the key `access` of ports, and the section `[sockets]`.
 
-use std::io;
-use std::os::fd::AsRawFd;
-use std::path::Path;
-
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::keys::form::{Optional, TableOf, Text};
 use crate::keys::{Keys, Table, Validate, keys};
@@ -21,16 +18,24 @@ const MODE: Text<u16> =
 /// The form of a table of these keys.
 const ACCESS: TableOf<Access> =
     TableOf { wanted: "a table like { group = \"kvm\", mode = \"0660\" }", empty: Access::defaults };
-/// Permissions where there is a group, which would be of no use without them.
-const MODE_WITH_GROUP: u16 = 0o660;
+/// The permission to connect of a socket's owner.
+const OWNER_CONNECTS: u16 = 0o200;
 
-/// A user or group of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A user or group of this machine. Two are the same if they are written alike, as their keys are.
+#[derive(Clone, Debug)]
 pub struct Account {
     /// As it is written: a name or a number.
     name: String,
     id: u32,
 }
+
+impl PartialEq for Account {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Account {}
 
 keys! {
     /// Who may connect to a socket. A program needs the permission to write to it.
@@ -83,55 +88,51 @@ impl Access {
         }
     }
 
-    /// Gives the socket at `path` to these users. This process has just made it, with access for itself alone.
-    ///
-    /// # Errors
-    /// The kernel refuses, or another file is there now.
-    pub fn set(&self, path: &Path) -> io::Result<()> {
-        let mode = self.mode.or(self.group.is_some().then_some(MODE_WITH_GROUP));
-        if self.owner.is_none() && mode.is_none() {
-            return Ok(());
-        }
-        // One descriptor for the check and the changes: others may be able to replace the file in the socket's folder.
-        let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let about = rustix::fs::fstat(&file)?;
-        let is_socket = FileType::from_raw_mode(about.st_mode) == FileType::Socket;
-        if !is_socket || about.st_nlink != 1 || about.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("somebody has put another file in its place"));
-        }
-        let (owner, group) = (self.owner.as_ref(), self.group.as_ref());
-        if owner.is_some() || group.is_some() {
-            let (owner, group) = (owner.map(|user| Uid::from_raw(user.id)), group.map(|group| Gid::from_raw(group.id)));
-            let changed = rustix::fs::chownat(&file, "", owner, group, AtFlags::EMPTY_PATH);
-            changed.map_err(|why| named("its owner and group cannot be changed", why.into()))?;
-        }
-        if let Some(mode) = mode {
-            // A descriptor that is not open for reading has no fchmod(2).
-            let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let changed = rustix::fs::chmod(place, Mode::from_raw_mode(mode.into()));
-            changed.map_err(|why| named("its mode cannot be changed", why.into()))?;
-        }
-        Ok(())
+    /// Returns the access as ringway-ports takes it.
+    pub fn get(&self) -> ringway_ports::SocketAccess {
+        let id = |account: &Option<Account>| account.as_ref().map(|account| account.id);
+        ringway_ports::SocketAccess { owner: id(&self.owner), group: id(&self.group), mode: self.mode }
     }
 }
 
-fn named(what: &str, why: io::Error) -> io::Error {
-    io::Error::new(why.kind(), format!("{what}: {why}"))
+impl SocketAccess {
+    /// Returns the access as ringway-ports takes it, with the values of `all` for what is left out.
+    pub fn get(&self, all: &Access) -> ringway_ports::SocketAccess {
+        self.access.or(all).get()
+    }
 }
 
 fn user(text: &str) -> Result<Account, String> {
-    account(text, "user", "/etc/passwd")
+    let user = account(text, "user", "/etc/passwd")?;
+    if user.id == geteuid().as_raw() || may_give_away() {
+        return Ok(user);
+    }
+    Err(format!("a socket cannot be given to user {text:?} without CAP_CHOWN; leave it out, or run Ringway as root"))
 }
 
 fn group(text: &str) -> Result<Account, String> {
-    account(text, "group", "/etc/group")
+    let group = account(text, "group", "/etc/group")?;
+    let is_own = || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group.id));
+    if group.id == getegid().as_raw() || is_own() || may_give_away() {
+        return Ok(group);
+    }
+    let what = format!("this process is not in group {text:?}, and a socket cannot be given to it without CAP_CHOWN");
+    Err(format!("{what}; write a group that it is in, or run Ringway as root"))
+}
+
+/// Returns whether this process may give files to any user and group.
+fn may_give_away() -> bool {
+    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::CHOWN))
 }
 
 /// Finds a user or group. The last number stands for "no change" in chown(2), and is none.
 fn account(text: &str, what: &str, table: &str) -> Result<Account, String> {
     let id = match text.parse() {
         Ok(id) => Some(id),
-        Err(_) => id_in(&std::fs::read_to_string(table).unwrap_or_default(), text),
+        Err(_) => {
+            let table = std::fs::read(table).map_err(|why| format!("cannot read {table}: {why}; write a number"))?;
+            id_in(&table, text)
+        }
     };
     match id.filter(|id| *id != u32::MAX) {
         Some(id) => Ok(Account { name: text.to_owned(), id }),
@@ -139,103 +140,99 @@ fn account(text: &str, what: &str, table: &str) -> Result<Account, String> {
     }
 }
 
-/// Returns the number of a user or group: the third field of its line (passwd(5), group(5)).
-fn id_in(table: &str, name: &str) -> Option<u32> {
-    table
-        .lines()
-        .map(|line| line.split(':'))
-        .find_map(|mut fields| (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?)
+/// Returns the number of a user or group: the third field of its line (passwd(5), group(5)). Lines need not be UTF-8.
+fn id_in(table: &[u8], name: &str) -> Option<u32> {
+    table.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b':')).find_map(|mut fields| {
+        let id = (fields.next()? == name.as_bytes()).then(|| fields.nth(1))??;
+        std::str::from_utf8(id).ok()?.parse().ok()
+    })
 }
 
 fn mode(text: &str) -> Result<u16, String> {
     let is_octal = !text.is_empty() && text.len() <= 4 && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
     let mode = is_octal.then(|| u16::from_str_radix(text, 8).ok()).flatten().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| {
+    let mode = mode.ok_or_else(|| {
         format!("{text:?} is not the mode of a socket; write octal digits like \"0660\", at most \"0777\"")
-    })
+    })?;
+    if mode & OWNER_CONNECTS == 0 {
+        let what =
+            format!("with mode {text:?} the owner cannot connect, nor Ringway take the socket back when it was killed");
+        return Err(format!("{what}; write one like \"0600\""));
+    }
+    Ok(mode)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use std::os::unix::net::UnixListener;
+    use rustix::thread::set_capabilities;
 
     use super::*;
 
-    fn access(owner: Option<&str>, group_name: Option<&str>, mode: Option<u16>) -> Access {
-        Access {
-            owner: owner.map(|owner| user(owner).expect("a user")),
-            group: group_name.map(|name| group(name).expect("a group")),
-            mode,
-        }
+    fn account(name: &str, id: u32) -> Account {
+        Account { name: name.to_owned(), id }
     }
 
     #[test]
     fn users_groups_and_modes_are_understood() {
-        let table = "root:x:0:0:root:/root:/bin/sh\nkvm:x:109:\nlong:x:4294967296:\nbad\nshort:x\n";
+        let table = b"root:x:0:0:root:/root:/bin/sh\nj\xf6rg:x:5:\nkvm:x:109:\nlong:x:4294967296:\nbad\nshort:x\n";
         assert_eq!([id_in(table, "root"), id_in(table, "kvm")], [Some(0), Some(109)]);
         assert_eq!(["", "x", "kv", "long", "bad", "short"].map(|name| id_in(table, name)), [None; 6]);
-        assert_eq!((user("root").map(|user| user.id), group("7").map(|group| group.id)), (Ok(0), Ok(7)));
+        let (me, mine) = (geteuid().as_raw(), getegid().as_raw());
+        assert_eq!(user(&me.to_string()).map(|user| user.id), Ok(me));
+        assert_eq!(group(&mine.to_string()).map(|group| group.id), Ok(mine));
         for wrong in ["", "4294967295", "-1", "no body"] {
             assert!(user(wrong).is_err_and(|what| what.contains("/etc/passwd")), "{wrong}");
         }
-        assert_eq!(["0660", "600", "0", "777"].map(mode), [Ok(0o660), Ok(0o600), Ok(0), Ok(0o777)]);
+        let unreadable = super::account("root", "user", "/none").expect_err("no table");
+        assert!(unreadable.starts_with("cannot read /none: No such file"), "{unreadable}");
+        assert_eq!(["0660", "600", "200", "777"].map(mode), [Ok(0o660), Ok(0o600), Ok(0o200), Ok(0o777)]);
         for wrong in ["", "0o660", "+660", "1777", "0880", "00660", "rw"] {
-            assert!(mode(wrong).is_err(), "{wrong}");
+            assert!(mode(wrong).is_err_and(|what| what.contains("is not the mode of a socket")), "{wrong}");
         }
+        for closed in ["0", "0466", "0577"] {
+            assert!(mode(closed).is_err_and(|what| what.contains("the owner cannot connect")), "{closed}");
+        }
+    }
+
+    #[test]
+    fn who_may_not_give_a_socket_away_is_told_when_the_configuration_is_read() {
+        // Capabilities are those of a thread.
+        let said = std::thread::spawn(|| {
+            let mut has = capabilities(None).expect("capabilities");
+            has.effective.remove(CapabilitySet::CHOWN);
+            set_capabilities(None, has).expect("fewer capabilities");
+            let (me, mine) = (geteuid().as_raw(), getegid().as_raw());
+            assert!(user(&me.to_string()).is_ok() && group(&mine.to_string()).is_ok());
+            let config = "[sockets.attach]\ngroup = \"4000000\"\n[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"e1000\"\n\
+                access = { owner = \"4000000\" }\n";
+            crate::config::parse("r.toml", config, &crate::config::Host::here("/run/r".as_ref()))
+                .expect_err("refused")
+                .to_string()
+        });
+        let said = said.join().expect("an answer");
+        assert!(said.contains("r.toml:2:9: key \"sockets.attach.group\": this process is not in group"), "{said}");
+        assert!(said.contains("r.toml:7:20: key \"port.b.access.owner\": a socket cannot be given to user"), "{said}");
     }
 
     #[test]
     fn what_a_port_leaves_out_is_that_of_all_ports() {
-        let all = access(Some("1"), Some("2"), Some(0o666));
+        let access = |owner, group, mode| Access { owner, group, mode };
+        let [one, two, three, four] =
+            ["1", "2", "3", "4"].map(|name| Some(account(name, name.parse().expect("a number"))));
+        let all = access(one, two.clone(), Some(0o666));
         assert_eq!(Access::default().or(&all), all);
-        assert_eq!(access(Some("3"), None, None).or(&all), access(Some("3"), Some("2"), Some(0o666)));
-        assert_eq!(all.or(&access(Some("3"), Some("4"), None)), all);
+        assert_eq!(access(three.clone(), None, None).or(&all), access(three.clone(), two, Some(0o666)));
+        assert_eq!(all.or(&access(three, four, None)), all);
+        let given = ringway_ports::SocketAccess { owner: Some(1), group: Some(2), mode: Some(0o666) };
+        assert_eq!(SocketAccess::default().get(&all), given);
     }
 
     #[test]
-    fn a_socket_is_given_to_its_users() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let (me, mine) = (own.0.to_string(), own.1.to_string());
-        let is_root = rustix::process::geteuid().is_root();
-        for (wanted, right) in [
-            (Access::default(), Some((own.0, own.1, 0o600))),
-            (access(None, Some(&mine), None), Some((own.0, own.1, 0o660))),
-            (access(Some(&me), Some(&mine), Some(0o606)), Some((own.0, own.1, 0o606))),
-            (access(None, None, Some(0)), Some((own.0, own.1, 0))),
-            (access(Some("65534"), Some("7"), None), is_root.then_some((65534, 7, 0o660))),
-        ] {
-            let path = dir.path().join("s");
-            let _socket = UnixListener::bind(&path).expect("a socket");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
-            let set = wanted.set(&path);
-            let about = std::fs::metadata(&path).expect("a file");
-            let has = (about.uid(), about.gid(), about.mode() & 0o7777);
-            match right {
-                Some(right) => assert_eq!((set.is_ok(), has), (true, right), "{wanted:?}: {set:?}"),
-                None => assert!(set.is_err_and(|why| why.to_string().contains("its owner and group")), "{wanted:?}"),
-            }
-            std::fs::remove_file(path).expect("removed");
+    fn accounts_that_are_written_alike_are_the_same_as_their_keys_are() {
+        for (name, same) in [("kvm", true), ("other", false)] {
+            let [one, other] = [account("kvm", 7), account(name, 8)]
+                .map(|group| SocketAccess { access: Access { group: Some(group), ..Access::default() } });
+            assert_eq!((one == other, one.values() == other.values()), (same, same), "{name}");
         }
-    }
-
-    #[test]
-    fn a_file_in_the_place_of_the_socket_is_left_alone() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (path, secret) = (dir.path().join("s"), dir.path().join("secret"));
-        std::fs::write(&secret, "").expect("a file");
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("a mode");
-        let refused = || access(None, None, Some(0o666)).set(&path).expect_err("refused").to_string();
-        symlink(&secret, &path).expect("a link");
-        assert_eq!(refused(), "somebody has put another file in its place");
-        std::fs::remove_file(&path).expect("removed");
-        std::fs::hard_link(&secret, &path).expect("a link");
-        assert_eq!(refused(), "somebody has put another file in its place");
-        let _socket = UnixListener::bind(dir.path().join("other")).expect("a socket");
-        std::fs::remove_file(&path).expect("removed");
-        std::fs::hard_link(dir.path().join("other"), &path).expect("a link");
-        assert_eq!(refused(), "somebody has put another file in its place");
-        assert_eq!(std::fs::metadata(&secret).expect("a file").mode() & 0o777, 0o600);
     }
 }

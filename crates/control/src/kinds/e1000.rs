@@ -152,6 +152,7 @@ impl PortKind for E1000 {
         let wanted = port::Settings {
             label: at.label.to_owned(),
             socket: at.runtime_dir.join(&self.socket.path),
+            access: self.socket.access.get(at.access),
             model: match self.model {
                 Model::E1000 => port::Model::E1000,
                 Model::E1000e => port::Model::E1000e,
@@ -166,7 +167,6 @@ impl PortKind for E1000 {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.path, why))?;
-        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 

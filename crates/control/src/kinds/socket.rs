@@ -5,7 +5,6 @@ use std::path::{Component, Path, PathBuf};
 use ringway_ports::vhost_user;
 
 use super::access::SocketAccess;
-use super::contract::{CannotOpen, Opening};
 use crate::keys::form::{Choice, Text};
 use crate::keys::{Keys, Name, keys};
 
@@ -40,15 +39,6 @@ impl SocketPath {
     pub fn of_port(name: &Name) -> Self {
         Self { path: PathBuf::from(format!("{name}.sock")), ..Self::default() }
     }
-
-    /// Gives the socket, which has just been made, to those who may connect to it.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn set_access(&self, at: &Opening<'_>) -> Result<(), CannotOpen> {
-        let set = self.access.access.or(at.access).set(&at.runtime_dir.join(&self.path));
-        set.map_err(|why| CannotOpen::socket(&self.path, why))
-    }
 }
 
 impl Socket {
@@ -62,17 +52,6 @@ impl Socket {
         if self.role == Role::Client && keys.understood("access") {
             let what = "the peer makes the socket of a client, and decides who may connect";
             keys.wrong("access", keys.span_of_key("access"), what, "leave it out, or write role = \"server\"");
-        }
-    }
-
-    /// Gives the socket, if the port has made it, to those who may connect to it.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn set_access(&self, at: &Opening<'_>) -> Result<(), CannotOpen> {
-        match self.role {
-            Role::Server => self.at.set_access(at),
-            Role::Client => Ok(()),
         }
     }
 }

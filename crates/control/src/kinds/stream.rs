@@ -42,10 +42,10 @@ impl PortKind for Stream {
             label: at.label.to_owned(),
             socket: at.runtime_dir.join(&self.socket.at.path),
             role: self.socket.role.get(),
+            access: self.socket.at.access.get(at.access),
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
-        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(Peer(port))) })
     }
 

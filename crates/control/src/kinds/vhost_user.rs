@@ -24,6 +24,8 @@ keys! {
         offload: bool = true, Boolean, Fixed, "Whether checksums and segmentation may be left to the other side.";
         ring_reset: bool = false, Boolean, Fixed, "Whether guests may reset single rings, as ethtool -G and AF_XDP without copies do; only for front ends that pass it on.",
             "QEMU (7.2 to 11.1) does not pass it on: a guest that resets a ring there loses its NIC until it restarts.";
+        config_space: bool = false, Boolean, Fixed, "Whether front ends are offered the configuration space of the port: address, link, queue pairs and MTU.",
+            "Only for front ends that have none of their own: QEMU 7.1.0 to 7.2.2 crashes, and newer ones warn.";
     }
     groups {
         /// The socket on which the hypervisor connects, or to which the daemon does.
@@ -56,8 +58,10 @@ impl PortKind for VhostUser {
             label: at.label.to_owned(),
             socket: at.runtime_dir.join(&self.socket.at.path),
             role: self.socket.role.get(),
+            access: self.socket.at.access.get(at.access),
             queues: self.queues,
             mtu: self.mtu,
+            config_space: self.config_space,
             mac: only(at.macs),
             ring_reset: self.ring_reset,
             offload: self.offload,
@@ -66,7 +70,6 @@ impl PortKind for VhostUser {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
-        self.socket.set_access(at)?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
     }
 
@@ -78,6 +81,7 @@ impl PortKind for VhostUser {
             most_queues: self.queues,
             mtu: self.mtu,
             ring_reset: self.ring_reset,
+            config_space: self.config_space,
             offload: self.offload,
             ..VhostUserStatus::default()
         });

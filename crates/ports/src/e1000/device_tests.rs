@@ -58,6 +58,7 @@ impl Nic {
         let settings = Settings {
             label: "nic".into(),
             socket: "nic".into(),
+            access: crate::SocketAccess::default(),
             model,
             mac: MAC,
             link: true,

@@ -151,7 +151,8 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         bell: Box::new(E1000Bell { device: Arc::clone(&device) }),
         signal: Signal::Kick(device.signal()?),
     };
-    let server = ServerSettings { label: settings.label.clone(), socket: settings.socket.clone() };
+    let Settings { label, socket, access, .. } = settings.clone();
+    let server = ServerSettings { label, socket, access };
     let interrupts = Arc::clone(device.interrupts());
     let server = Server::start(&server, Arc::clone(&device) as Arc<dyn Function>, interrupts, observer)?;
     Ok((sides, E1000 { device, address: settings.mac, _server: server }))

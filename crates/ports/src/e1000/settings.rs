@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringway_memory::Limits;
 
 use super::access_counters::Accesses;
-use crate::front_end::State;
+use crate::front_end::{SocketAccess, State};
 
 /// The model of a NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Settings {
     pub label: String,
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Who may connect to it.
+    pub access: SocketAccess,
     /// Model of the NIC.
     pub model: Model,
     /// Station address of the NIC.

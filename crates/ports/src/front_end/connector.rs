@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::access::SocketAccess;
 use super::connection::Connection;
 use super::listener::{Files, Listener, connect};
 use super::role::Role;
@@ -23,13 +24,13 @@ pub(crate) enum Connector {
 }
 
 impl Connector {
-    /// Listens at `path` (a server), or connects to it later (a client).
+    /// Listens at `path`, for those of `access` (a server), or connects to it later (a client).
     ///
     /// # Errors
     /// The socket cannot be opened.
-    pub(crate) fn open(role: Role, path: &Path, files: Files) -> io::Result<Connector> {
+    pub(crate) fn open(role: Role, path: &Path, files: Files, access: &SocketAccess) -> io::Result<Connector> {
         match role {
-            Role::Server => Ok(Connector::Listen(Listener::bind(path, files)?)),
+            Role::Server => Ok(Connector::Listen(Listener::bind(path, files, access)?)),
             Role::Client => Ok(Connector::Connect(path.to_owned(), files)),
         }
     }

@@ -11,6 +11,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
 };
 
+use super::access::SocketAccess;
 use super::connection::Connection;
 use super::files::refuse_files;
 
@@ -53,25 +54,29 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, with access for the owner alone. Replaces a socket that a dead process left there.
+    /// Listens at `path`, with access for those of `access`. Replaces a socket that a dead process left there.
     ///
     /// # Errors
-    /// Another process listens at `path`, something else than a socket exists there, or the kernel refuses.
-    pub(crate) fn bind(path: &Path, files: Files) -> io::Result<Listener> {
-        let (socket, address) = (new_socket(files)?, SocketAddrUnix::new(path)?);
+    /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
+    /// or the kernel refuses.
+    pub(crate) fn bind(path: &Path, files: Files, access: &SocketAccess) -> io::Result<Listener> {
+        let path = access.place(path)?;
+        let (socket, address) = (new_socket(files)?, SocketAddrUnix::new(&path)?);
         // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
         // (net/unix; unix(7) does not mention it).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         match bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
-                remove_dead(path)?;
+                remove_dead(&path)?;
                 bind(&socket, &address)?;
             }
             result => result?,
         }
-        listen(&socket, 8)?;
-        let identity = identity(path);
-        Ok(Listener { socket, path: path.to_owned(), identity })
+        let listener = Listener { identity: identity(&path), socket, path };
+        // Nobody can connect before all is as it should be.
+        access.set(&listener.path)?;
+        listen(&listener.socket, 8)?;
+        Ok(listener)
     }
 
     /// Accepts the next front end that waits.

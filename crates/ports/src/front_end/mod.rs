@@ -3,7 +3,8 @@
 //! A kind gives a [`Protocol`]: what it does with one connection. Everything else is here:
 //!
 //! - `service`: the loop of the port's own thread: connect, serve, close, pause.
-//! - `connector`, `listener`, `role`: how connections are made. `connection`: a connection and its graceful close.
+//! - `connector`, `listener`, `role`: how connections are made. `access`: who may connect.
+//! - `connection`: a connection and its graceful close.
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
@@ -11,6 +12,7 @@
 //! - `state`, `observer`: what the port reports.
 //! - `thread`: the thread, and the signal that stops it.
 
+mod access;
 mod backoff;
 mod blocked_calls;
 mod closing;
@@ -41,6 +43,7 @@ pub(crate) mod testing;
 mod thread;
 mod unread;
 
+pub use access::SocketAccess;
 pub(crate) use closing::{
     Parties, check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared,
     pause_step, prepare_steps,

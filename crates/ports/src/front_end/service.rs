@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::access::SocketAccess;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
@@ -47,6 +48,8 @@ pub(crate) struct Socket<'a> {
     pub(crate) label: &'a str,
     pub(crate) path: &'a Path,
     pub(crate) role: Role,
+    /// Who may connect to the socket of a server.
+    pub(crate) access: &'a SocketAccess,
     /// What happens to files that peers send.
     pub(crate) files: Files,
 }
@@ -66,7 +69,7 @@ impl Service {
         mut protocol: impl Protocol,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Service> {
-        let connector = Connector::open(socket.role, socket.path, socket.files)?;
+        let connector = Connector::open(socket.role, socket.path, socket.files, socket.access)?;
         let pauses = Pauses::new(socket.role);
         let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
             serve(&connector, &mut protocol, pauses, &*observer, &stop);

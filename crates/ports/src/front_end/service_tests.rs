@@ -12,6 +12,7 @@ use ringway_switch::Defect;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 
+use super::access::SocketAccess;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
@@ -116,7 +117,7 @@ impl Port {
         let path = folder.path().join("vm.sock");
         let (sender, events) = channel();
         let observer = Arc::new(Notes(sender.clone()));
-        let connector = Connector::open(role, &path, Files::Taken).expect("a socket");
+        let connector = Connector::open(role, &path, Files::Taken, &SocketAccess::default()).expect("a socket");
         let mut pauses = Pauses::new(role);
         while pauses.after(Some(CALL_BLOCKED), Duration::ZERO) < Duration::from_secs(300) {}
         let mut protocol = Bytes { events: sender, blocked: false };
@@ -188,7 +189,7 @@ fn a_port_is_removed_at_once_whatever_its_thread_waits_for() {
 fn a_client_port_connects_to_whoever_listens_and_again_afterwards() {
     let port = Port::new(Role::Client);
     for _ in 0..2 {
-        let listener = Listener::bind(&port.path, Files::Taken).expect("a socket");
+        let listener = Listener::bind(&port.path, Files::Taken, &SocketAccess::default()).expect("a socket");
         port.expect(&[Event::Connected(true)]);
         let peer = rustix::net::accept(&listener).expect("a connection");
         drop((peer, listener));
@@ -289,7 +290,8 @@ fn the_socket_is_removed_before_the_protocol_is_dropped() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("vm.sock");
     let ((sender, _events), (exists, existed)) = (channel(), channel());
-    let socket = Socket { label: "lan0:vm", path: &path, role: Role::Server, files: Files::Taken };
+    let access = &SocketAccess::default();
+    let socket = Socket { label: "lan0:vm", path: &path, role: Role::Server, access, files: Files::Taken };
     let service = Service::start(&socket, Last(path.clone(), exists), Arc::new(Notes(sender)));
     drop(service.expect("a service"));
     assert_eq!(existed.recv_timeout(PATIENCE), Ok(false));

@@ -37,7 +37,7 @@ use ringway_engine::Signal;
 use ringway_switch::{Bell, CallReason, CallResult};
 
 pub use crate::front_end::Observer;
-use crate::front_end::{Files, Role, Service, Socket, State};
+use crate::front_end::{Files, Role, Service, Socket, SocketAccess, State};
 use crate::port_io::PortIo;
 use connection::SharedConnection;
 use input::StreamInput;
@@ -53,6 +53,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Which side listens.
     pub role: Role,
+    /// Who may connect to the socket that the port makes.
+    pub access: SocketAccess,
 }
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.
@@ -82,8 +84,8 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         bell: Box::new(NoBell),
         signal: Signal::Device(connection.signal()?),
     };
-    let Settings { label, socket, role } = settings;
-    let socket = Socket { label, path: socket, role: *role, files: Files::Refused };
+    let Settings { label, socket, role, access } = settings;
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused };
     let service = Service::start(&socket, StreamProtocol { connection: Arc::clone(&connection) }, observer)?;
     Ok((sides, Stream { connection, _service: service }))
 }

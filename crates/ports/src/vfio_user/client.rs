@@ -28,7 +28,8 @@ impl Served {
     pub fn new() -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let (card, socket) = (Card::new(), folder.path().join("vm.sock"));
-        let settings = ServerSettings { label: "lan0:vm".into(), socket: socket.clone() };
+        let settings =
+            ServerSettings { label: "lan0:vm".into(), socket: socket.clone(), access: crate::SocketAccess::default() };
         let interrupts = Arc::clone(&card.interrupts);
         let observer = Arc::clone(&card) as Arc<dyn Observer>;
         let function = Arc::clone(&card) as Arc<dyn Function>;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::function::Function;
 use super::interrupts::Interrupts;
 use super::protocol::VfioProtocol;
-use crate::front_end::{Files, Observer, Role, Service, Socket};
+use crate::front_end::{Files, Observer, Role, Service, Socket, SocketAccess};
 
 /// Settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct ServerSettings {
     pub label: String,
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Who may connect to it.
+    pub access: SocketAccess,
 }
 
 /// The running thread of a port. Dropping it ends the thread, its connection and its socket.
@@ -34,8 +36,8 @@ impl Server {
         interrupts: Arc<Interrupts>,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Server> {
-        let ServerSettings { label, socket } = settings;
-        let socket = Socket { label, path: socket, role: Role::Server, files: Files::Taken };
+        let ServerSettings { label, socket, access } = settings;
+        let socket = Socket { label, path: socket, role: Role::Server, access, files: Files::Taken };
         let protocol = VfioProtocol::new(function, interrupts)?;
         Ok(Server { _service: Service::start(&socket, protocol, observer)? })
     }

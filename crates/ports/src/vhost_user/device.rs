@@ -110,7 +110,7 @@ pub(crate) struct Fault {
 /// queue 1 its transmit queue, and so on.
 pub(crate) struct Device {
     offered: u64,
-    config: ConfigSpace,
+    config: Option<ConfigSpace>,
     pairs: u16,
     longest: usize,
     pub(super) input: Arc<Mutex<InputState>>,
@@ -143,7 +143,7 @@ impl Device {
         let output = OutputState { queues: (0..count).map(|_| None).collect(), longest, ..OutputState::default() };
         Ok(Device {
             offered: features::offered(settings),
-            config: ConfigSpace::new(settings),
+            config: settings.config_space.then(|| ConfigSpace::new(settings)),
             pairs,
             longest,
             input: Arc::new(Mutex::new(input)),
@@ -162,9 +162,9 @@ impl Device {
         self.offered
     }
 
-    /// Returns the configuration space of a new connection.
-    pub(crate) fn config(&self) -> &ConfigSpace {
-        &self.config
+    /// Returns the configuration space, if the port offers it.
+    pub(crate) fn config(&self) -> Option<&ConfigSpace> {
+        self.config.as_ref()
     }
 
     /// Returns limits and use of the memory that the front end shares.

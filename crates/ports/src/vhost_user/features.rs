@@ -69,7 +69,7 @@ pub fn offered(settings: &Settings) -> u64 {
     if settings.mtu.is_some() {
         features |= NET_MTU;
     }
-    if settings.mac.is_some() {
+    if settings.config_space && settings.mac.is_some() {
         features |= NET_MAC;
     }
     if settings.ring_reset {

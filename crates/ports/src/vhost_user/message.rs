@@ -235,7 +235,7 @@ pub enum Request {
     SendRarp([u8; 6]),
     NetSetMtu(u64),
     GetConfig(ConfigRange),
-    SetConfig(ConfigRange, Vec<u8>),
+    SetConfig(ConfigRange),
     GetInflightFd(InflightAt),
     SetInflightFd(InflightAt, OwnedFd),
     ResetDevice,
@@ -279,11 +279,8 @@ impl Request {
                 Request::SendRarp([a, b, c, d, e, f])
             }
             20 => Request::NetSetMtu(parts.number()?),
-            24 => Request::GetConfig(parts.config()?.0),
-            25 => {
-                let (range, bytes) = parts.config()?;
-                Request::SetConfig(range, bytes.to_vec())
-            }
+            24 => Request::GetConfig(parts.config()?),
+            25 => Request::SetConfig(parts.config()?),
             31 => {
                 parts.descriptors(0)?;
                 Request::GetInflightFd(parts.inflight()?)
@@ -464,14 +461,14 @@ impl<'a> Parts<'a> {
         Ok(Some((area, self.one_descriptor()?)))
     }
 
-    /// Decodes a range of the configuration space and the bytes that belong to it, also where they have no meaning.
-    fn config(&self) -> Result<(ConfigRange, &'a [u8]), MessageError> {
+    /// Decodes a range of the configuration space, behind which there are as many bytes, also where they have no meaning.
+    fn config(&self) -> Result<ConfigRange, MessageError> {
         const HEAD: usize = 12;
         self.descriptors(0)?;
         let mut fields = Fields(self.body);
         let range = ConfigRange { offset: fields.u32(), size: fields.u32(), flags: fields.u32() };
         self.fields(usize::try_from(range.size).unwrap_or(usize::MAX).saturating_add(HEAD))?;
-        Ok((range, self.body.get(HEAD..).unwrap_or_default()))
+        Ok(range)
     }
 
     fn inflight(&self) -> Result<InflightAt, MessageError> {

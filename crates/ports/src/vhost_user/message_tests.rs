@@ -112,7 +112,7 @@ fn fields_are_where_the_specification_has_them() {
     let range = ConfigRange { offset: 6, size: 2, flags: 1 };
     let body = [words32(&[6, 2, 1]), vec![8, 9]].concat();
     assert!(matches!(decode(24, &body, 0), Ok(Request::GetConfig(at)) if at == range));
-    assert!(matches!(decode(25, &body, 0), Ok(Request::SetConfig(at, bytes)) if at == range && bytes == [8, 9]));
+    assert!(matches!(decode(25, &body, 0), Ok(Request::SetConfig(at)) if at == range));
     for size in [0, 1, 3, u32::MAX] {
         let body = [words32(&[6, size, 1]), vec![8, 9]].concat();
         assert!(matches!(decode(25, &body, 0), Err(MessageError::Size { size: 14, .. })), "{size}");

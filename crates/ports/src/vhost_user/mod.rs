@@ -110,8 +110,8 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         bell: Box::new(VhostBell { device: Arc::clone(&device) }),
         signal: Signal::Kick(device.kicks.signal()?),
     };
-    let Settings { label, socket, role, .. } = settings;
-    let socket = Socket { label, path: socket, role: *role, files: Files::Taken };
+    let Settings { label, socket, role, access, .. } = settings;
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken };
     let service = Service::start(&socket, VhostProtocol::new(Arc::clone(&device)), observer)?;
     Ok((sides, VhostUser { device, _service: service }))
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use ringway_memory::Quota;
 
-use super::config::ConfigSpace;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
@@ -33,17 +32,9 @@ pub mod protocol {
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const STATUS: u64 = 1 << 16;
-    /// The protocol features that this back end offers.
-    pub const OFFERED: u64 = MQ
-        | LOG_SHMFD
-        | RARP
-        | REPLY_ACK
-        | NET_MTU
-        | CONFIG
-        | INFLIGHT_SHMFD
-        | RESET_DEVICE
-        | CONFIGURE_MEM_SLOTS
-        | STATUS;
+    /// The protocol features that this back end always offers.
+    pub const ALWAYS: u64 =
+        MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
 }
 
 const LARGEST_RING: u32 = 32_768;
@@ -66,7 +57,6 @@ pub struct Session {
     /// Protocol features in use.
     protocol: u64,
     status: u8,
-    config: ConfigSpace,
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Arc<Inflight>>,
@@ -82,7 +72,6 @@ impl Session {
     pub fn new(device: Arc<Device>) -> Session {
         let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
         Session {
-            config: device.config().clone(),
             device,
             features: 0,
             features_refused: false,
@@ -152,8 +141,8 @@ impl Session {
             // SET_OWNER only marks the beginning of a session. RESET_OWNER may be ignored or may disable all rings (the
             // specification allows both); front ends that send it have stopped their rings before.
             Request::SetOwner | Request::ResetOwner => {}
-            Request::GetProtocolFeatures => return Ok(Some(Reply::Number(protocol::OFFERED))),
-            Request::SetProtocolFeatures(features) => match features & !protocol::OFFERED {
+            Request::GetProtocolFeatures => return Ok(Some(Reply::Number(self.offered_protocol()))),
+            Request::SetProtocolFeatures(features) => match features & !self.offered_protocol() {
                 0 => self.protocol = features,
                 others => return Err(SessionEnd::ProtocolFeatures(others)),
             },
@@ -223,11 +212,14 @@ impl Session {
                 _ => return Err(SessionEnd::Mtu(mtu)),
             },
             Request::GetConfig(range) => {
-                let bytes = self.config.read(range).unwrap_or_default().to_vec();
+                let config = self.device.config().ok_or(SessionEnd::Unsupported(24))?;
+                let bytes = config.read(range).unwrap_or_default().to_vec();
                 return Ok(Some(Reply::Config(range, bytes)));
             }
-            Request::SetConfig(range, bytes) => {
-                if range.flags > CONFIG_FLAGS || !self.config.write(range, &bytes) {
+            // A driver of today can write no field; a legacy driver the address, which the port does not use.
+            Request::SetConfig(range) => {
+                let config = self.device.config().ok_or(SessionEnd::Unsupported(25))?;
+                if range.flags > CONFIG_FLAGS || config.read(range).is_none() {
                     return Err(SessionEnd::Config(range));
                 }
             }
@@ -245,6 +237,11 @@ impl Session {
             Request::Unknown(request) => return Err(SessionEnd::Unsupported(request)),
         }
         Ok(None)
+    }
+
+    /// Returns the protocol features that the port offers.
+    fn offered_protocol(&self) -> u64 {
+        if self.device.config().is_some() { protocol::ALWAYS | protocol::CONFIG } else { protocol::ALWAYS }
     }
 
     /// Checks the number of a queue.
@@ -302,7 +299,6 @@ impl Session {
             self.vrings[usize::from(queue)] = Vring { call, error, ..Vring::default() };
         }
         (self.features, self.features_refused, self.status, self.inflight) = (0, false, 0, None);
-        self.config = self.device.config().clone();
         self.device.note_connection(true, 0);
     }
 

@@ -573,19 +573,29 @@ fn what_is_outside_the_configuration_space_is_refused() {
         [(0, 257), (256, 1), (255, 2), (1, 256), (0, 0), (256, 0), (u32::MAX, 1), (u32::MAX, u32::MAX)]
     {
         assert!(read(&mut front, offset, size).is_empty(), "{offset} {size}");
-        let set = Request::SetConfig(ConfigRange { offset, size, flags: 0 }, vec![1; (size as usize).min(1000)]);
+        let set = Request::SetConfig(ConfigRange { offset, size, flags: 0 });
         assert_eq!(front.asks(set), 1, "{offset} {size}");
     }
-    let set = |flags, bytes: &[u8]| {
-        Request::SetConfig(ConfigRange { offset: 0, size: bytes.len() as u32, flags }, bytes.to_vec())
-    };
-    assert_eq!(front.ends(set(2, &[1])), "bad_config");
+    let set = |flags, size| Request::SetConfig(ConfigRange { offset: 0, size, flags });
+    assert_eq!(front.ends(set(2, 1)), "bad_config");
     let before = read(&mut front, 0, 256);
-    front.does(set(0, &[0xaa; 256]));
-    let after = read(&mut front, 0, 256);
-    assert_eq!((&after[..6], &after[6..]), ([0xaa; 6].as_slice(), &before[6..]), "a driver writes its address only");
-    front.does(Request::SetConfig(ConfigRange { offset: 5, size: 2, flags: 1 }, vec![0xbb, 0xbb]));
-    assert_eq!(read(&mut front, 4, 3), [0xaa, 0xbb, 1]);
-    front.does(Request::ResetDevice);
-    assert_eq!(read(&mut front, 0, 256), before);
+    front.does(set(0, 256));
+    front.does(set(1, 6));
+    assert_eq!(read(&mut front, 0, 256), before, "a driver writes nothing that the port uses");
+}
+
+#[test]
+fn the_configuration_space_is_offered_only_where_the_front_end_is_said_to_ask_for_it() {
+    let settings = super::Settings { config_space: false, ..super::testing::settings() };
+    let device = super::Device::new(&settings).expect("a device");
+    let mut front = Front::of(std::sync::Arc::new(device), super::testing::Guest::new());
+    let offered = match front.ask(Request::GetProtocolFeatures) {
+        Ok(Some(Reply::Number(offered))) => offered,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((offered & protocol::CONFIG, front.device.offered() & 1 << 5), (0, 0));
+    let range = ConfigRange { offset: 0, size: 6, flags: 0 };
+    assert_eq!(front.ends(Request::GetConfig(range)), "unsupported_message");
+    assert_eq!(front.ends(Request::SetConfig(range)), "unsupported_message");
+    assert_eq!(front.ends(Request::SetProtocolFeatures(protocol::CONFIG)), "bad_features");
 }

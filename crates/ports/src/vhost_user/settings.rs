@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringway_memory::Limits;
 
-use crate::front_end::{Role, State};
+use crate::front_end::{Role, SocketAccess, State};
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +15,15 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Which side listens.
     pub role: Role,
+    /// Who may connect to the socket that the port makes.
+    pub access: SocketAccess,
     /// Most queue pairs, 1 to 8.
     pub queues: u16,
     /// The MTU in bytes that the guest is told and that the port enforces. `None`: no MTU.
     pub mtu: Option<u16>,
-    /// The address that a front end is told which asks for the configuration space.
+    /// Whether the port offers its configuration space. Only for front ends that leave the space to the back end.
+    pub config_space: bool,
+    /// The address in the configuration space.
     pub mac: Option<[u8; 6]>,
     /// Whether the guest may reset single rings. Only for front ends that pass such a reset on to the back end.
     pub ring_reset: bool,

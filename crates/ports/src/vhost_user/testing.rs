@@ -40,8 +40,10 @@ pub fn settings() -> Settings {
         label,
         socket,
         role: Role::Server,
+        access: crate::SocketAccess::default(),
         queues: 2,
         mtu: Some(1500),
+        config_space: true,
         mac: Some(MAC),
         ring_reset: true,
         offload: true,
@@ -144,7 +146,7 @@ impl Front {
     }
 
     pub fn negotiate(&mut self, more: u64) {
-        self.does(Request::SetProtocolFeatures(protocol::OFFERED));
+        self.does(Request::SetProtocolFeatures(protocol::ALWAYS | protocol::CONFIG));
         self.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES | more));
         self.does(Request::SetMemTable(vec![self.guest.region()]));
     }

@@ -69,6 +69,7 @@ impl Lan {
             let settings = Settings {
                 label: label.clone(),
                 socket: folder.path().join(format!("vm{number}.sock")),
+                access: ringway_ports::SocketAccess::default(),
                 model,
                 mac: mac(number).0,
                 link: true,

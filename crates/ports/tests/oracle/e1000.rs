@@ -57,6 +57,7 @@ pub fn open(label: String, socket: &Path, index: u16) -> (Port, Box<dyn Station>
     let settings = Settings {
         label: label.clone(),
         socket: socket.to_owned(),
+        access: ringway_ports::SocketAccess::default(),
         model: Model::E1000,
         mac: [2, 0, 0, 0, 0, index as u8],
         link: true,

@@ -79,7 +79,12 @@ pub fn open(kind: Kind, index: u16, folder: &Path) -> (Port, Box<dyn Station>) {
         }
         Kind::E1000 => e1000::open(label, &socket, index),
         Kind::Stream => {
-            let settings = stream::Settings { label: label.clone(), socket: socket.clone(), role: Role::Server };
+            let settings = stream::Settings {
+                label: label.clone(),
+                socket: socket.clone(),
+                role: Role::Server,
+                access: ringway_ports::SocketAccess::default(),
+            };
             let observer = Arc::new(Connected::default());
             let (sides, port) = stream::open(&settings, Arc::clone(&observer) as _).expect("a port");
             let socket = UnixStream::connect(&socket).expect("connected");

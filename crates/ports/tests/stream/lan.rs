@@ -130,14 +130,24 @@ impl Lan {
         for (index, &role) in roles.iter().enumerate() {
             let path = dir.path().join(format!("{index}.sock"));
             let (send, said) = channel();
-            let settings = stream::Settings { label: format!("lan0:{index}"), socket: path.clone(), role };
+            let settings = stream::Settings {
+                label: format!("lan0:{index}"),
+                socket: path.clone(),
+                role,
+                access: ringway_ports::SocketAccess::default(),
+            };
             let (sides, stream) = stream::open(&settings, Arc::new(Listener(Mutex::new(send)))).unwrap();
             members.push(member(index, Port::new(settings.label, sides.output, sides.bell)));
             ends.push(End { input: sides.input, said, path, stream: Some(stream) });
         }
         if let Some(input) = more {
             let path = dir.path().join("none");
-            let settings = stream::Settings { label: "lan0:more".to_owned(), socket: path.clone(), role: Role::Client };
+            let settings = stream::Settings {
+                label: "lan0:more".to_owned(),
+                socket: path.clone(),
+                role: Role::Client,
+                access: ringway_ports::SocketAccess::default(),
+            };
             let (send, said) = channel();
             let (sides, stream) = stream::open(&settings, Arc::new(Listener(Mutex::new(send)))).unwrap();
             members.push(member(roles.len(), Port::new("lan0:more", sides.output, sides.bell)));
