@@ -371,6 +371,16 @@ fn a_frame_that_the_kernel_cannot_describe_does_not_make_a_packet_port_deaf() {
 }
 
 #[test]
+fn a_frame_that_the_kernel_cannot_describe_costs_an_xdp_port_that_frame_only() {
+    let mut nic = Behind::new(XDP);
+    let mut client = nic.daemon.attach("lan0:c").unwrap();
+    nic.send([1, 3, 42, 0, 0x78, 5, 34, 0, 6, 0], &large(17));
+    nic.send([0; 10], &UNKNOWN);
+    assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&UNKNOWN[..]));
+    assert_eq!(nic.daemon.port("nic")["drops"], serde_json::json!({ "bad_offload": 1 }));
+}
+
+#[test]
 fn a_large_frame_without_a_checksum_to_be_made_is_a_bad_offload() {
     let mut nic = Behind::new(PACKET);
     nic.send([0, 1, 54, 0, 0x78, 5, 0, 0, 0, 0], &large(6));
