@@ -22,6 +22,8 @@ use crate::poller_state::PollerState;
 pub enum Signal {
     /// In memory, which the poller reads while it is awake, and by this eventfd if the poller asked for a kick.
     Kick(OwnedFd),
+    /// In memory, and by the readiness of this descriptor. A wake-up by that is no kick.
+    Watched(OwnedFd),
     /// By the readiness of this device only.
     Device(OwnedFd),
 }
@@ -31,12 +33,12 @@ impl Signal {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Kick(fd) | Self::Device(fd) => fd.as_fd(),
+            Self::Kick(fd) | Self::Watched(fd) | Self::Device(fd) => fd.as_fd(),
         }
     }
 
     pub(crate) fn in_memory(&self) -> bool {
-        matches!(self, Self::Kick(_))
+        !matches!(self, Self::Device(_))
     }
 }
 

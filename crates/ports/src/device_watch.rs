@@ -1,5 +1,8 @@
 //! Watches a port's network device. A socket of a device that goes need not report that: the events of all devices of the namespace
 //! say when to look (rtnetlink(7)). Changes of the number of queues are events of their own (uevents).
+//!
+//! Events of other devices cost no more than reading them: requests about a device can wait for locks of the kernel that all devices
+//! share, and have it load modules.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +15,8 @@ use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
 };
 
 use crate::netdevice;
@@ -27,17 +31,11 @@ const LOOK_AFTER: u32 = 1 << 17;
 pub(crate) const COLLECT: u32 = 32;
 /// Seconds after which a poller that sleeps looks at the device: no event tells that the kernel has lost a frame.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Bytes of an event of a device that are read, and of a uevent: its path is shorter.
+const EVENT_BYTES: usize = 32;
+const UEVENT_BYTES: usize = 512;
 /// Bytes of a frame beyond the device's MTU: the Ethernet header and a VLAN tag.
 const HEADER: usize = 14 + 4;
-
-/// What must stay the same while a port is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    index: u32,
-    address: [u8; 6],
-    /// Its receive queues, if they are watched, and its driver tells.
-    queues: Option<u32>,
-}
 
 /// The device, as it was when the port was opened.
 pub(crate) struct DeviceWatch {
@@ -47,7 +45,8 @@ pub(crate) struct DeviceWatch {
     /// For requests in the device's namespace.
     requests: OwnedFd,
     name: String,
-    identity: Identity,
+    index: u32,
+    address: [u8; 6],
     longest: Arc<AtomicUsize>,
     fault: Option<PortFault>,
     /// Frames that were lost, and that no batch has counted yet.
@@ -64,19 +63,21 @@ impl DeviceWatch {
         let events = events(None)?;
         let queue_events = if queues { Some(self::events(Some(netlink::KOBJECT_UEVENT))?) } else { None };
         let tick = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        timerfd_settime(&tick, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: TICK, it_value: TICK })?;
+        // On whole seconds: a poller sleeps until the ticks of all its ports.
+        let first = Timespec { tv_sec: clock_gettime(ClockId::Monotonic).tv_sec + 1, tv_nsec: 0 };
+        timerfd_settime(&tick, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: TICK, it_value: first })?;
         let requests = netdevice::socket()?;
         let index = netdevice::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
         let address = netdevice::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
         let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
-        let queues = if queues { netdevice::receive_queues(name, requests.as_fd()) } else { None };
         let watch = DeviceWatch {
             events,
             queue_events,
             tick,
             requests,
             name: name.to_owned(),
-            identity: Identity { index, address, queues },
+            index,
+            address,
             longest: Arc::new(AtomicUsize::new(HEADER)),
             fault: None,
             lost: 0,
@@ -96,17 +97,24 @@ impl DeviceWatch {
 
     /// Returns the device's number.
     pub(crate) fn index(&self) -> u32 {
-        self.identity.index
+        self.index
     }
 
     /// Returns the device's address.
     pub(crate) fn address(&self) -> [u8; 6] {
-        self.identity.address
+        self.address
     }
 
-    /// Returns the number of the device's receive queues, if they are watched and its driver tells it.
+    /// Returns the number of the device's receive queues, if its driver tells it. Waits for other requests about devices.
     pub(crate) fn queues(&self) -> Option<u32> {
-        self.identity.queues
+        netdevice::receive_queues(&self.name, self.requests.as_fd())
+    }
+
+    /// Forgets the events of queues. Attaching a program gives some drivers more queues for sending, with events like those of others.
+    pub(crate) fn forget_queue_events(&self) {
+        if let Some(events) = &self.queue_events {
+            let _ = self.queues_have_changed(events);
+        }
     }
 
     /// A socket for requests in the device's namespace.
@@ -137,9 +145,14 @@ impl DeviceWatch {
         self.unlooked = 0;
         self.lost += lost;
         let _ = rustix::io::read(&self.tick, &mut [0; 8]);
-        let of_queues = self.queue_events.as_ref().is_some_and(take_events);
-        if take_events(&self.events) | of_queues && self.fault.is_none() {
-            self.fault = self.change(of_queues);
+        let queues_have_changed = self.queue_events.as_ref().is_some_and(|events| self.queues_have_changed(events));
+        let change = match self.take_events() {
+            Seen::Nothing => None,
+            Seen::Change => self.change(),
+            Seen::Removal => Some(PortFault::DeviceLost),
+        };
+        if self.fault.is_none() {
+            self.fault = change.or(queues_have_changed.then_some(PortFault::DeviceChanged));
         }
     }
 
@@ -170,21 +183,47 @@ impl DeviceWatch {
         Ok(())
     }
 
-    /// Returns what has changed, if the port cannot go on with it. Asks for the queues only if they can have changed: the kernel's lock
-    /// of devices may be busy.
-    fn change(&self, of_queues: bool) -> Option<PortFault> {
+    /// Returns what has changed, if the port cannot go on with it.
+    fn change(&self) -> Option<PortFault> {
         let socket = self.requests.as_fd();
-        let address = netdevice::address(&self.name, socket).ok().flatten();
-        let (Ok(index), Some(address), Ok(())) = (netdevice::index(&self.name, socket), address, self.measure()) else {
+        if netdevice::name_of(self.index, socket).ok().as_ref() != Some(&self.name) {
+            return Some(PortFault::DeviceLost);
+        }
+        let (Ok(address), Ok(())) = (netdevice::address(&self.name, socket), self.measure()) else {
             return Some(PortFault::DeviceLost);
         };
-        let queues = if of_queues { netdevice::receive_queues(&self.name, socket) } else { self.identity.queues };
-        let now = Identity { index, address, queues };
-        if index != self.identity.index {
-            Some(PortFault::DeviceLost)
-        } else {
-            (now != self.identity).then_some(PortFault::DeviceChanged)
+        (address != Some(self.address)).then_some(PortFault::DeviceChanged)
+    }
+
+    /// Takes the events of devices.
+    fn take_events(&self) -> Seen {
+        let mut seen = Seen::Nothing;
+        for _ in 0..MOST {
+            let mut event = [0u8; EVENT_BYTES];
+            seen = seen.max(match recv(&self.events, &mut event, RecvFlags::empty()) {
+                Err(Errno::AGAIN) => break,
+                Ok(_) => seen_in(&event, self.index),
+                // Events were lost.
+                Err(_) => Seen::Change,
+            });
         }
+        seen
+    }
+
+    /// Takes uevents. Returns true if there was one of the device's receive queues.
+    fn queues_have_changed(&self, events: &OwnedFd) -> bool {
+        let queues = format!("/net/{}/queues/rx-", self.name);
+        let mut any = false;
+        for _ in 0..MOST {
+            let mut event = [0u8; UEVENT_BYTES];
+            any |= match recv(events, &mut event, RecvFlags::empty()) {
+                Err(Errno::AGAIN) => break,
+                Ok((len, _)) => is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()),
+                // Events were lost.
+                Err(_) => true,
+            };
+        }
+        any
     }
 
     /// Notes the longest frame.
@@ -195,17 +234,33 @@ impl DeviceWatch {
     }
 }
 
-/// Returns true if there were events, and forgets them.
-fn take_events(events: &OwnedFd) -> bool {
-    let mut any = false;
-    for _ in 0..MOST {
-        match recv(events, &mut [0u8; 16], RecvFlags::TRUNC) {
-            Err(Errno::AGAIN) => break,
-            // An error says that events were lost.
-            _ => any = true,
-        }
+/// What events say of the device. Of several, the last of these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    Nothing,
+    /// Something has changed, or may have.
+    Change,
+    /// The device is gone, or in another namespace.
+    Removal,
+}
+
+/// Returns what an event says of this device (`struct nlmsghdr` and `struct ifinfomsg`).
+fn seen_in(event: &[u8; EVENT_BYTES], index: u32) -> Seen {
+    let kind = u16::from_ne_bytes([event[4], event[5]]);
+    let family = libc::c_int::from(event[16]);
+    if event[20..24] != index.to_ne_bytes() {
+        Seen::Nothing
+    } else if kind == libc::RTM_DELLINK && family == libc::AF_UNSPEC {
+        Seen::Removal
+    } else {
+        Seen::Change
     }
-    any
+}
+
+/// Returns true if the path of a uevent (`ACTION@PATH`, and a zero byte) has this part.
+fn is_of(event: &[u8], part: &[u8]) -> bool {
+    let path = event.split(|&byte| byte == 0).next().unwrap_or_default();
+    path.windows(part.len()).any(|window| window == part)
 }
 
 /// Returns a socket that receives events. Without a protocol these are the events of devices (`NETLINK_ROUTE`).
@@ -214,4 +269,35 @@ fn events(of: Option<Protocol>) -> io::Result<OwnedFd> {
     let events = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, of)?;
     bind(&events, &SocketAddrNetlink::new(0, EVENTS))?;
     Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_events_of_the_device_are_followed_and_leaving_a_bridge_is_not_its_end() {
+        let seen = |kind: u16, family: i32, index: u32| {
+            let mut event = [0; EVENT_BYTES];
+            event[4..6].copy_from_slice(&kind.to_ne_bytes());
+            event[16] = family as u8;
+            event[20..24].copy_from_slice(&index.to_ne_bytes());
+            seen_in(&event, 7)
+        };
+        assert_eq!(seen(libc::RTM_NEWLINK, libc::AF_UNSPEC, 7), Seen::Change);
+        assert_eq!(seen(libc::RTM_DELLINK, libc::AF_UNSPEC, 7), Seen::Removal);
+        assert_eq!(seen(libc::RTM_DELLINK, libc::AF_BRIDGE, 7), Seen::Change);
+        assert_eq!(seen(libc::RTM_NEWLINK, libc::AF_UNSPEC, 8), Seen::Nothing);
+        assert_eq!(seen(libc::RTM_DELLINK, libc::AF_UNSPEC, 8), Seen::Nothing);
+    }
+
+    #[test]
+    fn only_uevents_of_the_devices_receive_queues_are_of_its_queues() {
+        let is = |event: &str| is_of(event.as_bytes(), b"/net/x0/queues/rx-");
+        assert!(is("add@/devices/virtual/net/x0/queues/rx-1\0ACTION=add\0"));
+        assert!(!is("add@/devices/virtual/net/x0/queues/tx-1\0ACTION=add\0"));
+        assert!(!is("add@/devices/virtual/net/x01/queues/rx-1\0ACTION=add\0"));
+        assert!(!is("change@/devices/other\0DEVPATH=/net/x0/queues/rx-1\0"));
+        assert!(!is(""));
+    }
 }

@@ -1,7 +1,8 @@
 //! A packet socket (packet(7)): copies of frames that arrive at a network device, which the host's stack gets, too.
 //!
 //! The kernel writes frames into a ring of slots in memory (`TPACKET_V2`), so that a poller sees them without a system call. What is
-//! left to do for a frame is in a header before it (`PACKET_VNET_HDR`).
+//! left to do for a frame is in a header before it (`PACKET_VNET_HDR`). A ring of group frames has no such headers: a frame that they
+//! cannot describe stops the ring ([`Standstill`]), and anybody may send one.
 
 use std::io;
 use std::mem::size_of;
@@ -9,9 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringway_memory::{Mapping, View};
+use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Offload};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::xdp::left_to_do;
 
 /// Slots of the ring.
 const SLOTS: usize = 256;
@@ -32,6 +35,8 @@ mod slot {
     pub(super) const KERNEL: u32 = 0;
     /// The slot has a frame.
     pub(super) const USER: u32 = 1;
+    /// The frame's checksum is incomplete.
+    pub(super) const NO_CHECKSUM: u32 = 1 << 3;
     pub(super) const TAG_VALID: u32 = 1 << 4;
     pub(super) const TAG_KIND_VALID: u32 = 1 << 6;
 }
@@ -54,6 +59,11 @@ impl Wanted {
             Wanted::Nothing | Wanted::Group => 16 * 1024,
             Wanted::NotOurs => 66 * 1024,
         }
+    }
+
+    /// A header before each frame says what is left to do for it.
+    fn has_headers(self) -> bool {
+        self == Wanted::NotOurs
     }
 
     /// Returns the filter (Documentation/networking/filter.rst).
@@ -94,7 +104,7 @@ pub(crate) struct PacketSocket {
 pub(crate) struct Look {
     /// Frames that were lost since the last look: those for which the ring had no slot.
     pub(crate) lost: u64,
-    /// No frame will come any more.
+    /// No frame will come any more: for rings with headers only.
     pub(crate) is_stalled: bool,
 }
 
@@ -118,6 +128,7 @@ impl Standstill {
 
 struct Ring {
     memory: Arc<Mapping>,
+    wanted: Wanted,
     slot_bytes: usize,
     /// The slot that is filled next.
     next: usize,
@@ -150,11 +161,11 @@ impl PacketSocket {
     }
 
     /// Takes frames.
-    pub(crate) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) {
+    pub(crate) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>, mtu: usize) {
         let Some(ring) = &mut self.ring else { return };
         let mut taken = 0;
         while batch.room() > 0 && taken < SLOTS && ring.status(taken) & slot::USER != 0 {
-            match read(&ring.memory, ring.start(taken), ring.slot_bytes) {
+            match read(&ring.memory, ring.start(taken), ring.wanted, mtu) {
                 Ok(Arrived { frame, offload: None }) => batch.push(frame, frame.len()),
                 Ok(Arrived { frame, offload: Some(offload) }) => batch.push_offloaded(frame, frame.len(), offload),
                 Err(reason) => batch.refuse(reason),
@@ -180,7 +191,7 @@ impl PacketSocket {
         let lost = self.take_lost();
         let Some(ring) = &mut self.ring else { return Look::default() };
         let is_empty = ring.status(0) & slot::USER == 0;
-        Look { lost, is_stalled: ring.standstill.look(lost, is_empty) }
+        Look { lost, is_stalled: ring.standstill.look(lost, is_empty) && ring.wanted.has_headers() }
     }
 
     fn take_lost(&self) -> u64 {
@@ -217,7 +228,9 @@ impl AsFd for PacketSocket {
 impl Ring {
     fn open(socket: &OwnedFd, device: u32, wanted: Wanted) -> io::Result<Ring> {
         set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
-        set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
+        if wanted.has_headers() {
+            set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
+        }
         set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
         set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
         let mut instructions = wanted.filter();
@@ -233,7 +246,7 @@ impl Ring {
         set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
         bind(socket, device)?;
-        Ok(Ring { memory, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
+        Ok(Ring { memory, wanted, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
     }
 
     /// Returns where the slot begins that is `ahead` slots behind the next one.
@@ -261,20 +274,28 @@ fn word(memory: &Mapping, at: usize) -> &AtomicU32 {
     word.expect("slots and words are aligned, and in the ring")
 }
 
-/// Returns the frame in the slot of `bytes` bytes that begins at `at`.
-fn read(memory: &Mapping, at: usize, bytes: usize) -> Result<Arrived<'_>, DropReason> {
+/// Returns the frame in the slot that begins at `at`.
+fn read(memory: &Mapping, at: usize, wanted: Wanted, mtu: usize) -> Result<Arrived<'_>, DropReason> {
     let load = |offset| word(memory, at + offset).load(Ordering::Relaxed);
     let (status, len, taken) = (load(slot::STATUS), load(slot::LEN) as usize, load(slot::TAKEN) as usize);
     if taken < len {
         return Err(DropReason::Oversize);
     }
     let start = (load(slot::OFFSETS) & 0xffff) as usize;
-    let whole = memory.view(at, bytes).ok_or(DropReason::BadBuffer)?;
+    let whole = memory.view(at, wanted.slot_bytes()).ok_or(DropReason::BadBuffer)?;
     let found = || Some((whole.sub(start.checked_sub(Offload::BYTES)?, Offload::BYTES)?, whole.sub(start, len)?));
     let (header, frame) = found().filter(|_| start >= slot::BYTES + 16).ok_or(DropReason::BadBuffer)?;
-    let mut offload = [0; Offload::BYTES];
-    let _ = header.read(&mut offload);
-    let offload = Offload::decode(&offload).map_err(|_| DropReason::BadOffload)?;
+    let offload = if wanted.has_headers() {
+        let mut offload = [0; Offload::BYTES];
+        let _ = header.read(&mut offload);
+        Offload::decode(&offload).map_err(|_| DropReason::BadOffload)?
+    } else if status & slot::NO_CHECKSUM != 0 {
+        let mut head = Head([0; HEAD_BYTES]);
+        let read = frame.read_head(len, &mut head);
+        Some(left_to_do(&head.0[..read], len, mtu)?.ok_or(DropReason::BadOffload)?)
+    } else {
+        None
+    };
     if status & slot::TAG_VALID == 0 {
         return Ok(Arrived { frame, offload });
     }

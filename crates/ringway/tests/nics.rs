@@ -371,6 +371,16 @@ fn a_frame_that_the_kernel_cannot_describe_does_not_make_a_packet_port_deaf() {
 }
 
 #[test]
+fn a_frame_that_the_kernel_cannot_describe_costs_an_xdp_port_that_frame_only() {
+    let mut nic = Behind::new(XDP);
+    let mut client = nic.daemon.attach("lan0:c").unwrap();
+    nic.send([1, 3, 42, 0, 0x78, 5, 34, 0, 6, 0], &large(17));
+    nic.send([0; 10], &UNKNOWN);
+    assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&UNKNOWN[..]));
+    assert_eq!(nic.daemon.port("nic")["drops"], serde_json::json!({ "bad_offload": 1 }));
+}
+
+#[test]
 fn a_large_frame_without_a_checksum_to_be_made_is_a_bad_offload() {
     let mut nic = Behind::new(PACKET);
     nic.send([0, 1, 54, 0, 0x78, 5, 0, 0, 0, 0], &large(6));
@@ -458,6 +468,25 @@ fn frames_for_a_device_that_is_down_are_dropped_and_not_sent_later() {
 }
 
 #[test]
+fn frames_for_a_device_without_a_carrier_are_all_counted() {
+    for mode in ["copy", "generic"] {
+        let wire = Wire::new(&format!("{XDP_ALONE}\nmode = \"{mode}\""));
+        let mut client = wire.daemon.attach("lan0:c").unwrap();
+        wire.wire.ok("ip", &["link", "set", "w0", "down"]);
+        let dropped = || wire.drops("nic")["receiver_down"].as_u64().unwrap_or(0);
+        (0..1500).for_each(|_| send(&mut client, &UNKNOWN));
+        // The last frames are counted by the next delivery.
+        let mut sent = 1500;
+        until("each frame is counted", || {
+            send(&mut client, &UNKNOWN);
+            sent += 1;
+            dropped() + 1 >= sent
+        });
+        assert_eq!(wire.drops("nic")["receiver_full"], Value::Null, "{mode}");
+    }
+}
+
+#[test]
 fn a_macvtap_is_a_port_by_its_path() {
     let (nic, wire) = (Namespace::new(), Namespace::new());
     join(&nic, &wire);
@@ -472,6 +501,7 @@ fn a_macvtap_is_a_port_by_its_path() {
     for more in [&[][..], &["-R"]] {
         assert!(stream(&wire, more) > 8_000_000, "{more:?}");
     }
+    assert!(wire.nic.ok("ip", &["link", "show", "m0"]).contains("qlen 2000"), "the kernel's queue is long");
     wire.nic.ok("ip", &["link", "del", "m0"]);
     wire.daemon.until_state("nic", "failed");
     wire.nic.ok("ip", &make);
@@ -488,10 +518,16 @@ fn a_path_that_is_no_macvtap_is_refused_with_what_to_do() {
         assert_ne!(said.code, Some(0), "{kind} {device}");
         said.err
     };
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("tap7");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
     for (kind, device, why) in [
         ("packet", "/dev/null", "it is not a macvtap"),
         ("packet", "/dev/net/tun", "it is not a macvtap"),
-        ("packet", "/dev/tap-none", "type macvtap mode passthru"),
+        ("packet", "/dev/tap0/../null", "it is not a macvtap"),
+        ("packet", "/dev/tap", "it is not a macvtap"),
+        ("packet", link.to_str().unwrap(), "it is not a macvtap"),
+        ("packet", "/dev/tap4294967295", "type macvtap mode passthru"),
         ("packet", "a/b", "is not a network device's name"),
         ("xdp", "/dev/null", "is not a network device's name"),
         ("tap", "/dev/null", "is not a network device's name"),

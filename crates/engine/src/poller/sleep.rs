@@ -14,6 +14,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::thread::{NO_PORT, Poller, TIMER_TOKEN};
+use crate::source::Signal;
 
 /// Most events that one wait returns.
 const EVENTS: usize = 64;
@@ -136,7 +137,7 @@ impl Poller {
             }
             let slot = token as usize;
             let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { continue };
-            if served.attached.source.signal().in_memory()
+            if matches!(served.attached.source.signal(), Signal::Kick(_))
                 && let Some(port) = served.attached.port()
             {
                 port.counters().add_kick();

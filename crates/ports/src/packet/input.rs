@@ -31,7 +31,7 @@ impl Input for PacketInput {
         if self.watch.is_due(COLLECT) {
             self.look();
         }
-        self.packets.collect(batch);
+        self.packets.collect(batch, self.watch.mtu());
         Ok(())
     }
 

@@ -19,13 +19,15 @@ use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::{TapInput, set_offloads};
 
 pub(super) fn open(path: &str) -> io::Result<PortIo> {
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
+    let number = path.strip_prefix("/dev/tap").filter(|number| !number.is_empty());
+    if !number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Err(not_a_macvtap(path, io::ErrorKind::InvalidInput));
+    }
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file: OwnedFd =
         rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot_open(path, error.into()))?;
-    let (name, address) = identify(&file).map_err(|error| {
-        let what = "it is not a macvtap: write the path of one, \"/dev/tap\" with its number in \"ip link\"";
-        io::Error::new(error.kind(), format!("cannot open macvtap {path}: {what}"))
-    })?;
+    let (name, address) = identify(&file).map_err(|error| not_a_macvtap(path, error.kind()))?;
     let failed = |what: &str, error: &io::Error| {
         io::Error::new(error.kind(), format!("macvtap {path} (\"{name}\"): cannot {what}: {error}"))
     };
@@ -38,6 +40,13 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     netdevice::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
     let accepts = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
+    match netdevice::lengthen_queue(&name, watch.requests()) {
+        // Setting it takes CAP_NET_ADMIN.
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+            return Err(failed("set its queue's length", &error));
+        }
+        _ => {}
+    }
     netdevice::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&ready, &file, EventData::new_u64(0), EventFlags::IN)?;
@@ -57,10 +66,14 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
 fn identify(file: &OwnedFd) -> io::Result<(String, [u8; 6])> {
     let mut request = netdevice::request("?")?;
     netdevice::ioctl(file.as_fd(), libc::TUNGETIFF, &mut request)?;
-    let name = request.ifr_name.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned());
-    let name = String::from_utf8(name.collect()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let name = netdevice::name_in(&request)?;
     let address = netdevice::address(&name, file.as_fd())?;
     Ok((name, address.ok_or(io::ErrorKind::InvalidData)?))
+}
+
+fn not_a_macvtap(path: &str, kind: io::ErrorKind) -> io::Error {
+    let what = "it is not a macvtap: write the path of one, \"/dev/tap\" with its number in \"ip link\"";
+    io::Error::new(kind, format!("cannot open macvtap {path}: {what}"))
 }
 
 fn cannot_open(path: &str, error: io::Error) -> io::Error {

@@ -53,7 +53,8 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     // Kernels before 6.2 refuse USO.
     let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));
     let input = PacketInput::new(packets, watch);
-    Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal: Signal::Kick(ready) })
+    let signal = Signal::Watched(ready);
+    Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
 }
 
 /// Says what to do about an error of the kernel.

@@ -1,18 +1,15 @@
 //! Creation and setup of a TAP device (Linux, Documentation/networking/tuntap.rst; netdevice(7)).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
-use crate::netdevice::{bring_up, ioctl, request, socket};
+use crate::netdevice::{bring_up, ioctl, lengthen_queue, request, socket};
 use crate::tap_file::set_offloads;
 
 const CONTROL: &str = "/dev/net/tun";
-/// Length of the kernel's queue of frames for the switch. The kernel drops frames that do not fit. With its default of
-/// 500, a TCP stream loses 1 to 2 % of its frames whenever the poller does not get its CPU in time.
-const QUEUE_FRAMES: libc::c_int = 2000;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +33,10 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
     let socket = socket()?;
     if !persistent {
-        lengthen_queue(name, socket.as_fd())?;
+        lengthen_queue(name, socket.as_fd()).map_err(|error| failed(name, "set its queue's length", &error))?;
     }
     bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
     Ok((tap, accepts))
-}
-
-fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut request = request(name)?;
-    // The kernel's `ifr_qlen` is the same member of the union.
-    request.ifr_ifru.ifru_metric = QUEUE_FRAMES;
-    ioctl(socket, libc::SIOCSIFTXQLEN, &mut request).map_err(|error| failed(name, "set its queue's length", &error))
 }
 
 fn no_control(name: &str, error: io::Error) -> io::Error {

@@ -130,8 +130,9 @@ impl Receiver {
 
 /// What the port has changed of its device.
 pub(super) struct Held {
-    pub(super) _tags: Tags,
+    // Dropped first: no frame comes without its tag.
     pub(super) _attached: Attached,
+    pub(super) _tags: Tags,
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
@@ -151,11 +152,8 @@ impl XdpInput {
     }
 
     fn look(&mut self) {
-        let Look { lost, is_stalled } = self.packets.look();
+        let Look { lost, .. } = self.packets.look();
         self.watch.look(self.queues.iter_mut().map(Receiver::look).sum::<u64>() + lost);
-        if is_stalled {
-            self.watch.fail(PortFault::DeviceStalled);
-        }
     }
 }
 
@@ -171,7 +169,7 @@ impl Input for XdpInput {
         let mtu = self.watch.mtu();
         let (first, last) = self.queues.split_at_mut(turn);
         last.iter_mut().for_each(|queue| queue.collect(batch, mtu));
-        self.packets.collect(batch);
+        self.packets.collect(batch, mtu);
         first.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         Ok(())
     }

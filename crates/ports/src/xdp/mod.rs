@@ -35,6 +35,7 @@ use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
+pub(crate) use partial::left_to_do;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 use sending::{Sending, XdpBell};
@@ -107,7 +108,8 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let name = settings.device.as_str();
     let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
     let watch = DeviceWatch::new(name, true)?;
-    if let Some(queues) = watch.queues().filter(|&queues| queues > MAX_QUEUES) {
+    let told = watch.queues();
+    if let Some(queues) = told.filter(|&queues| queues > MAX_QUEUES) {
         let what =
             format!("it has {queues} receive queues, and a port takes {MAX_QUEUES}: use fewer (ethtool -L {name})");
         return Err(failed("use it", &io::Error::other(what)));
@@ -116,13 +118,17 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     // Physical devices give complete frames in their drivers.
     let is_local = netdevice::driver(name, watch.requests()).is_ok_and(|driver| matches!(&*driver, "veth" | "tun"));
     // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
-    let queues = watch.queues().map_or(MAX_QUEUES, |queues| queues.max(1));
+    let queues = told.map_or(MAX_QUEUES, |queues| queues.max(1));
     let (device, address, host) = (watch.index(), watch.address(), settings.host);
     let target = Target { name, device, address, queues, host, is_local };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
         match open_mode(&target, place, transfer) {
             Ok(opened) => {
+                watch.forget_queue_events();
+                if watch.queues() != told {
+                    return Err(failed("use it", &io::Error::other("the number of its queues has just changed")));
+                }
                 watch.join(&opened.ready)?;
                 let (sides, queues) = sides(opened, watch);
                 return Ok(XdpPort { sides, mode, queues });
@@ -175,8 +181,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     }
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
-    for (queue, opened) in (0..).zip(&queues) {
-        sockets.set(queue, opened.socket.as_fd())?;
+    for opened in &queues {
         epoll::add(&ready, &opened.socket, EventData::new_u64(0), EventFlags::IN)?;
     }
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
@@ -188,7 +193,11 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
         );
         if Errno::from_io_error(&error) == Some(Errno::BUSY) { io::Error::other(what) } else { error }
     })?;
-    let held = Held { _tags: Tags::keep(name)?, _attached: attached };
+    let held = Held { _attached: attached, _tags: Tags::keep(device)? };
+    // Last: the host has the frames until they keep their tags.
+    for (queue, opened) in (0..).zip(&queues) {
+        sockets.set(queue, opened.socket.as_fd())?;
+    }
     Ok(Opened { queues, packets, held, ready, is_local: is_local || place == Place::Stack })
 }
 
@@ -215,9 +224,9 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
     let mut receivers = Vec::new();
     let mut sender = None;
     for queue in queues {
-        let Queue { socket, memory, receive, fill, transmit, queued, completion, takes_pieces } = queue;
+        let Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces } = queue;
         sender.get_or_insert_with(|| {
-            let sending = Arc::new(Sending::new(Arc::clone(&socket), queued));
+            let sending = Arc::new(Sending::new(Arc::clone(&socket), queued, transfer));
             let device = Device { longest: watch.longest(), takes_pieces };
             let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
             (output, XdpBell(sending))
@@ -226,7 +235,7 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
     }
     let (output, bell) = sender.expect("a device has a queue");
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
-    (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Kick(ready) }, count)
+    (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }, count)
 }
 
 /// Says what to do about an error of the kernel.

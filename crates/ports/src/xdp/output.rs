@@ -84,7 +84,7 @@ impl XdpOutput {
     }
 
     /// Returns true if the device is down. Counts the frames that waited for it.
-    fn is_down(&mut self, counters: &Counters) -> bool {
+    fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
         self.sending.is_down(|cancelled| {
             counters.drop_out(DropReason::ReceiverDown, std::mem::take(&mut cancelled.frames));
             cancelled.chunks.drain(..).for_each(|chunk| self.chunks.put(chunk));
@@ -143,9 +143,10 @@ impl XdpOutput {
 impl Output for XdpOutput {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.reclaim();
-        if self.is_down(counters) {
+        let is_down = self.is_down(counters);
+        if is_down != Ok(false) {
             counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
-            return Ok(());
+            return is_down.map(|_| ());
         }
         let longest = self.device.longest.load(Ordering::Relaxed);
         let (mut delivered, mut bytes, mut has_called) = (0, 0, false);

@@ -49,7 +49,7 @@ const TCP_LENGTH_AT: usize = 12;
 ///
 /// # Errors
 /// The frame has to be cut, and it is not known how.
-pub(super) fn left_to_do(head: &[u8], len: usize, mtu: usize) -> Result<Option<Offload>, DropReason> {
+pub(crate) fn left_to_do(head: &[u8], len: usize, mtu: usize) -> Result<Option<Offload>, DropReason> {
     let partial = partial_checksum(head);
     let Some(headers) = Headers::read(head).filter(|headers| len > headers.ip + mtu) else { return Ok(partial) };
     let tcp = head.get(headers.transport + TCP_LENGTH_AT).filter(|_| headers.protocol == TCP);

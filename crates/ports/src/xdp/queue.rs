@@ -46,6 +46,7 @@ pub(super) struct Queue {
     pub(super) transmit: Producer<2>,
     pub(super) queued: Queued,
     pub(super) completion: Consumer<1>,
+    pub(super) transfer: Transfer,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
 }
@@ -99,7 +100,8 @@ impl Queue {
         };
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
-        Ok(Queue { socket: Arc::new(socket), memory, receive, fill, transmit, queued, completion, takes_pieces })
+        let socket = Arc::new(socket);
+        Ok(Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces })
     }
 }
 

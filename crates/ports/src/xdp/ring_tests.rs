@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{BatchStorage, DropReason};
+use ringway_switch::{BatchStorage, DropReason, PortFault};
+use ringway_testing::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::input::Receiver;
 use super::output::{Device, XdpOutput};
-use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT};
+use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
 use super::sending::Sending;
 
@@ -106,7 +108,7 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     let queued = transmit.queued(&AT).expect("a ring");
     let (from, to) = socket();
     let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
-    let sending = Arc::new(Sending::new(from, queued));
+    let sending = Arc::new(Sending::new(from, queued, Transfer::Copy));
     let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
     let mut bytes = [0; 60];
     let mut batch = BatchStorage::new(1).into_batch();
@@ -117,6 +119,25 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     assert!(results[TRANSMIT as usize..].iter().all(|result| *result == Err(DropReason::ReceiverFull)));
     let calls = (0..).take_while(|_| to.recv(&mut [0; 1]).is_ok()).count();
     assert_eq!(calls, CALLS, "the kernel takes 32 frames in a call");
+}
+
+#[test]
+fn a_socket_without_a_device_is_lost_with_what_waited() {
+    let socket = match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => skip!("no XDP socket: {error}"),
+    };
+    let rings = Rings::new();
+    rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
+    let mut transmit = rings.producer::<2>(0, TRANSMIT);
+    let sending = Sending::new(socket, transmit.queued(&AT).expect("a ring"), Transfer::Copy);
+    (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
+    transmit.publish();
+    assert_eq!(sending.is_down(|_| ()), Ok(false));
+    assert!(!sending.send());
+    let mut frames = 0;
+    assert_eq!(sending.is_down(|cancelled| frames = cancelled.frames), Err(PortFault::DeviceLost));
+    assert_eq!(frames, 3);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
-use ringway_switch::{Bell, CallReason, CallResult, Moderation};
+use ringway_switch::{Bell, CallReason, CallResult, Moderation, PortFault};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::queue::{Entry, TRANSMIT};
+use super::queue::{Entry, TRANSMIT, Transfer};
 use super::ring::Queued;
 
 /// Frames that a system call sends in copy mode.
@@ -22,31 +22,36 @@ const ASK_AGAIN: u64 = 20_000;
 pub(super) struct Sending {
     socket: Arc<OwnedFd>,
     queued: Queued,
-    /// The device was down when the kernel was asked to send, and no delivery has seen it since.
+    transfer: Transfer,
+    /// The device sent nothing when the kernel was asked to send, and no delivery has seen it since.
     is_down: AtomicBool,
     cancelled: Mutex<Cancelled>,
 }
 
-/// Frames that waited in the ring when the device went down. They must not be sent when it comes up again.
+/// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the kernel
+/// took and dropped.
 #[derive(Default)]
 pub(super) struct Cancelled {
     pub(super) frames: u64,
-    /// The addresses of their chunks.
+    /// The addresses of the chunks that the kernel did not take.
     pub(super) chunks: Vec<u64>,
 }
 
 impl Sending {
-    pub(super) fn new(socket: Arc<OwnedFd>, queued: Queued) -> Sending {
+    pub(super) fn new(socket: Arc<OwnedFd>, queued: Queued, transfer: Transfer) -> Sending {
         let cancelled = Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) };
-        Sending { socket, queued, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
+        Sending { socket, queued, transfer, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
     }
 
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
     pub(super) fn send(&self) -> bool {
         // Not all kernels say after each call how many they have sent.
-        for _ in 0..self.queued.untold().div_ceil(A_CALL) {
+        let (queued, mut taken) = (self.queued.untold(), 0);
+        while taken < queued {
             match self.call() {
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += A_CALL,
+                // The call ended with the frame that was lost.
+                Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,
                 // The device has no room.
                 Err(Errno::BUSY | Errno::NOBUFS) => return true,
                 // The device is down or gone.
@@ -61,10 +66,13 @@ impl Sending {
 
     fn call(&self) -> Result<usize, Errno> {
         let result = send(&self.socket, &[], SendFlags::DONTWAIT);
-        if result == Err(Errno::NETDOWN) {
-            self.cancel();
-            self.is_down.store(true, Ordering::Release);
+        match result {
+            Err(Errno::NETDOWN | Errno::NXIO) => self.cancel(),
+            // The kernel has taken a frame, and the device did not: it has no carrier.
+            Err(Errno::BUSY) if self.transfer == Transfer::Copy => self.cancelled.lock().frames += 1,
+            _ => return result,
         }
+        self.is_down.store(true, Ordering::Release);
         result
     }
 
@@ -80,14 +88,20 @@ impl Sending {
     }
 
     /// Returns true if the device is down. Calls `back` with what was cancelled, to be counted and used again.
-    pub(super) fn is_down(&self, back: impl FnOnce(&mut Cancelled)) -> bool {
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub(super) fn is_down(&self, back: impl FnOnce(&mut Cancelled)) -> Result<bool, PortFault> {
         // Set again by the call if the device is still down.
         if !self.is_down.swap(false, Ordering::Acquire) {
-            return false;
+            return Ok(false);
         }
         let result = self.call();
         back(&mut self.cancelled.lock());
-        result == Err(Errno::NETDOWN)
+        match result {
+            Err(Errno::NXIO) => Err(PortFault::DeviceLost),
+            other => Ok(other == Err(Errno::NETDOWN)),
+        }
     }
 }
 

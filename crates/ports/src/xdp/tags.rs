@@ -5,13 +5,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::netdevice::{set_features, socket, tag_removal};
+use crate::netdevice::{name_of, set_features, socket, tag_removal};
 
 /// The device leaves tags in frames while this exists.
 pub(super) struct Tags {
     /// For requests in the device's namespace.
     requests: OwnedFd,
-    name: String,
+    /// The device's number: another device may get its name.
+    device: u32,
     /// The features that were on before, and that take tags out.
     before: u128,
 }
@@ -19,10 +20,11 @@ pub(super) struct Tags {
 impl Tags {
     /// # Errors
     /// The device goes on taking tags out.
-    pub(super) fn keep(name: &str) -> io::Result<Tags> {
+    pub(super) fn keep(device: u32) -> io::Result<Tags> {
         let requests = socket()?;
+        let name = &*name_of(device, requests.as_fd())?;
         let before = tag_removal(name, requests.as_fd())?;
-        let tags = Tags { requests, name: name.to_owned(), before };
+        let tags = Tags { requests, device, before };
         if before != 0 {
             set_features(name, tags.requests.as_fd(), before, false)?;
             are_kept(tag_removal(name, tags.requests.as_fd())?)?;
@@ -44,9 +46,11 @@ fn are_kept(left: u128) -> io::Result<()> {
 
 impl Drop for Tags {
     fn drop(&mut self) {
-        if self.before != 0 {
-            // Fails if the device is gone.
-            let _ = set_features(&self.name, self.requests.as_fd(), self.before, true);
+        // Fails if the device is gone.
+        if self.before != 0
+            && let Ok(name) = name_of(self.device, self.requests.as_fd())
+        {
+            let _ = set_features(&name, self.requests.as_fd(), self.before, true);
         }
     }
 }
