@@ -310,6 +310,9 @@ class PortKeys(TypedDict, total=False):
     completion_delay: str
     """Longest time until the guest is told that frames were sent; 0s: at once. Of e1000 ports. The value is a
     duration from 0s to 1s, like "50us"."""
+    config_space: bool
+    """Whether front ends are offered the configuration space of the port: address, link, queue pairs and MTU. Of
+    vhost-user ports. Cannot change while the port exists. The value is true or false."""
     csb: bool
     """Whether drivers are offered the Communication Status Block, by which they need hardly any register. Of e1000
     ports. Cannot change while the port exists. The value is true or false."""
@@ -645,6 +648,8 @@ class Traffic(TypedDict, total=False):
 class VhostUserStatus(TypedDict, total=False):
     """A vhost-user port's front end at one moment."""
 
+    config_space: Required[bool]
+    """Whether the configuration space is offered."""
     features: Required[list[str]]
     """The virtio features in use, like `mrg_rxbuf`."""
     most_queues: Required[int]
