@@ -10,7 +10,7 @@
 //!  ---------------------------------------------------------------------
 //!  clients      guest       gather     front_end   packet_socket     device_watch
 //!  ---------------------------------------------------------------------
-//!  bottom       port_io     copy       steer     netdevice   socket_output   tap_file
+//!  bottom       port_io     copy       steer     netdevice   socket_output   tap_file   partial
 //! ```
 //!
 //! | folder | port kind |
@@ -36,6 +36,7 @@
 //! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket. `tap_file`: frames from a TAP device or a
 //!   macvtap.
 //! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes. `netdevice`: requests to network devices.
+//!   `partial`: frames of the local kernel with incomplete checksums.
 
 mod copy;
 mod device_watch;
@@ -49,6 +50,7 @@ pub mod guest;
 mod netdevice;
 pub mod packet;
 mod packet_socket;
+mod partial;
 mod port_io;
 pub mod process;
 mod socket_output;

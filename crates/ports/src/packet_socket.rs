@@ -14,7 +14,7 @@ use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Offload};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::xdp::left_to_do;
+use crate::partial::left_to_do;
 
 /// Slots of the ring.
 const SLOTS: usize = 256;

@@ -8,7 +8,7 @@ use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFa
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use super::partial::left_to_do;
+use crate::partial::left_to_do;
 use super::program::Attached;
 use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};

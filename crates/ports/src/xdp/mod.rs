@@ -7,11 +7,10 @@
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
 //! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
-//! - `tags`: the device leaves VLAN tags in frames. `partial`: frames of the local kernel with incomplete checksums.
+//! - `tags`: the device leaves VLAN tags in frames.
 
 mod input;
 mod output;
-mod partial;
 mod program;
 mod queue;
 mod ring;
@@ -35,7 +34,6 @@ use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
-pub(crate) use partial::left_to_do;
 use program::{Attached, Host, Place, Sockets};
 use queue::{Queue, Transfer};
 use sending::{Sending, XdpBell};
