@@ -8,13 +8,13 @@ use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFa
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use crate::partial::left_to_do;
 use super::program::Attached;
 use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};
 use super::tags::Tags;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::{Look, PacketSocket};
+use crate::partial::left_to_do;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
