@@ -135,14 +135,14 @@ fn contexts_of_ended_threads_are_used_again() {
 fn an_eventfd_with_very_many_waiters_is_not_called_again_and_again() {
     use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     let eventfd = new_eventfd();
-    let copies: Vec<OwnedFd> = (0..200).map(|_| eventfd.try_clone().expect("a descriptor")).collect();
+    let copies: Vec<OwnedFd> = (0..400).map(|_| eventfd.try_clone().expect("a descriptor")).collect();
     let waiters: Vec<OwnedFd> = (0..200).map(|_| epoll::create(CreateFlags::CLOEXEC).expect("an epoll")).collect();
     for waiter in &waiters {
         for copy in &copies {
             epoll::add(waiter, copy, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).expect("a waiter");
         }
     }
-    // 40,000 waiters take a millisecond and more.
+    // 80,000 waiters take some milliseconds.
     for mut caller in callers() {
         let called = (0..10).map(|_| caller.call(eventfd.as_fd()));
         assert_eq!(
