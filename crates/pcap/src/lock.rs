@@ -250,7 +250,7 @@ impl<T> Drop for Guard<'_, T> {
 pub mod tests {
     use super::*;
 
-    /// A thread of which a test sees that it sleeps.
+    /// A thread; a test can see whether it sleeps.
     #[derive(Debug)]
     pub struct Sleeper(AtomicU32);
 

@@ -1,8 +1,8 @@
-//! Frames of the local kernel whose checksum is not complete, or that are to be cut.
+//! Frames of the local kernel that it has not finished: their checksum is incomplete, or they have to be cut.
 //!
-//! The kernel leaves the checksum of a frame for a virtual device, such as veth, incomplete: the field holds the sum of the
-//! pseudo-header. The kernel does not tell an XDP socket. The field itself shows it: in one of 65,536 complete frames it has the same
-//! value by chance, and completing such a frame gives the same bytes again, if the frame is not damaged.
+//! For a virtual device, such as veth, the kernel leaves a frame's checksum incomplete: the field holds the sum of the pseudo-header.
+//! The kernel does not tell an XDP socket. The field itself shows it: one of 65,536 complete frames has the same value by chance, and
+//! completing such a frame gives the same bytes again, if the frame is not damaged.
 
 use ringway_switch::{DropReason, Gso, Headers, Offload};
 

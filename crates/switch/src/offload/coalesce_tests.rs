@@ -36,7 +36,7 @@ impl Sender {
         Sender { number, v6: false, tags: 0, tcp_options: 3, sequence: u32::MAX - 3000, id: 65_534 }
     }
 
-    /// The next segment, without its checksum, and where that is to be.
+    /// Returns the next segment with an incomplete checksum, and the offload that names the place of the checksum.
     fn next(&mut self, len: usize, flags: u8) -> (Vec<u8>, Offload) {
         let payload = (0..len).map(|at| (at * 7 + self.id as usize) as u8).collect();
         let Sender { v6, tags, tcp_options, id, sequence, .. } = *self;

@@ -209,7 +209,7 @@ pub(super) fn send_end(socket: &OwnedFd, reason: &Refusal) {
     let _ = rustix::net::send(socket, &reason.reply().encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Returns true if a registration that was refused is to be tried again. `until`: the end of [`TRIES_FOR`].
+/// Returns true if the server tries a refused registration again. `until`: the end of [`TRIES_FOR`].
 fn may_pass(refusal: &Refusal, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     match refusal.errno {

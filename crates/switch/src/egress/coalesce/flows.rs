@@ -5,7 +5,7 @@ use crate::batch::{Frame, Frames};
 use crate::frame::Accepts;
 use crate::port::OutputCapabilities;
 
-/// Flows that are followed at a time. When more are mixed, the flow that was followed longest is left.
+/// Flows that are followed at a time. When more are mixed, each new one takes the place of another, by turns.
 const FLOWS: usize = 16;
 /// Most views of a joined frame. Each segment behind the first has one or more.
 const MAX_RESTS: usize = 240;
@@ -57,7 +57,8 @@ struct Flows {
     keys: [u64; FLOWS],
     flows: [Flow; FLOWS],
     used: usize,
-    oldest: usize,
+    /// The place that was taken last from a flow.
+    replaced: usize,
 }
 
 impl Plan {
@@ -200,8 +201,8 @@ impl Flows {
             self.used += 1;
             self.used - 1
         } else {
-            self.oldest = (self.oldest + 1) % FLOWS;
-            self.oldest
+            self.replaced = (self.replaced + 1) % FLOWS;
+            self.replaced
         };
         (self.keys[place], self.flows[place]) = (flow.segment.flow, flow);
     }
