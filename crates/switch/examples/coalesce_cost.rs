@@ -8,11 +8,14 @@ use std::time::Instant;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
-    Mac, MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
+    Accepts, Counters, FloodPolicy, Frames, Learning, Mac, MacTable, Member, Output, OutputCapabilities, Owner, Port,
+    PortFault, Switch, Time, Workspace, pass,
 };
 
-const FRAMES: usize = 256;
+mod memory_ports;
+
+use memory_ports::{FRAMES, Offer, Silent};
+
 const STRIDE: usize = 1600;
 const TURNS: usize = 15;
 
@@ -26,38 +29,6 @@ const CASES: [(&str, usize, u8, usize, bool); 7] = [
     ("tcp-1514-64-flows", 1514, 6, 64, true),
     ("tcp-1514-gaps", 1514, 6, 1, false),
 ];
-
-/// An input that offers the same frames in every batch.
-struct Offer {
-    memory: Mapping,
-    len: usize,
-}
-
-impl Input for Offer {
-    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        for number in 0..FRAMES {
-            let Some(view) = self.memory.view(number * STRIDE, self.len) else { break };
-            batch.push(view, self.len);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self) {}
-
-    fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
-        Ok(Discarded::default())
-    }
-
-    fn pending(&mut self) -> bool {
-        true
-    }
-
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        Armed::Pending
-    }
-
-    fn disarm(&mut self) {}
-}
 
 /// An output that copies frames one behind the other.
 struct Sink(Mapping);
@@ -85,14 +56,6 @@ impl Output for Sink {
         }
         counters.add_out(count, bytes);
         Ok(())
-    }
-}
-
-struct Silent;
-
-impl Bell for Silent {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
     }
 }
 
@@ -134,11 +97,7 @@ struct Scene {
 
 impl Scene {
     fn new(case: (&str, usize, u8, usize, bool), coalesces: bool) -> Scene {
-        let input = Offer { memory: Mapping::private(FRAMES * STRIDE).expect("memory"), len: case.1 };
-        for number in 0..FRAMES {
-            let bytes = frame(number, case);
-            assert!(input.memory.view(number * STRIDE, bytes.len()).is_some_and(|view| view.write(&bytes)));
-        }
+        let input = Offer::new(STRIDE, |number| frame(number, case));
         let member = |index: u16| {
             let sink = Sink(Mapping::private(FRAMES * STRIDE).expect("memory"));
             let port = Port::new(format!("p{index}"), Box::new(sink), Box::new(Silent));

@@ -7,47 +7,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ringway_memory::Mapping;
 use ringway_switch::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Prefix, Rules};
 use ringway_switch::{
-    Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning, Mac,
-    MacTable, Member, Output, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
+    Counters, FloodPolicy, Frames, Learning, Mac, MacTable, Member, Output, Owner, Port, PortFault, Switch, Time,
+    Workspace, pass,
 };
 
-const FRAMES: usize = 256;
+mod memory_ports;
+
+use memory_ports::{FRAMES, Offer, Silent};
+
 const STRIDE: usize = 192;
-
-/// An input that offers the same frames in every batch.
-struct Offer {
-    memory: Mapping,
-    len: usize,
-}
-
-impl Input for Offer {
-    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        for number in 0..FRAMES {
-            let Some(view) = self.memory.view(number * STRIDE, self.len) else { break };
-            batch.push(view, self.len);
-        }
-        Ok(())
-    }
-
-    fn release(&mut self) {}
-
-    fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
-        Ok(Discarded::default())
-    }
-
-    fn pending(&mut self) -> bool {
-        true
-    }
-
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        Armed::Pending
-    }
-
-    fn disarm(&mut self) {}
-}
 
 /// An output that counts frames.
 struct Sink;
@@ -56,12 +26,6 @@ impl Output for Sink {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         counters.add_out(frames.count() as u64, 0);
         Ok(())
-    }
-}
-
-impl Bell for Sink {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
     }
 }
 
@@ -116,10 +80,7 @@ fn main() {
         "guard-tagged" | "vlan-untag" => frame("v4", &[2]),
         _ => frame("v4", &[]),
     };
-    let mut input = Offer { memory: Mapping::private(FRAMES * STRIDE).expect("memory"), len: bytes.len() };
-    for number in 0..FRAMES {
-        assert!(input.memory.view(number * STRIDE, bytes.len()).is_some_and(|view| view.write(&bytes)));
-    }
+    let mut input = Offer::new(STRIDE, |_| bytes.clone());
 
     let prefixes = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])]
         .map(|address| Prefix { address, length: if address.is_ipv4() { 32 } else { 128 } });
@@ -135,7 +96,7 @@ fn main() {
         _ => (false, Membership::default(), Membership::default()),
     };
     let member = |index: u16, vlans| {
-        let port = Port::new(format!("p{index}"), Box::new(Sink), Box::new(Sink));
+        let port = Port::new(format!("p{index}"), Box::new(Sink), Box::new(Silent));
         Member { vlans, ..Member::new(Owner::new(index, 0), Arc::new(port)) }
     };
     let from = Member { policy: guarded.then(policy), macs: macs.clone(), ..member(0, first) };

@@ -145,6 +145,11 @@ impl Counters {
         (self.output.bytes.load(Ordering::Relaxed), full.load(Ordering::Relaxed))
     }
 
+    /// Number of frames dropped because they were too long for the client's buffers. For the holder of the output.
+    pub(crate) fn too_long(&self) -> u64 {
+        self.output.drops.0[DropReason::ReceiverTooSmall as usize].load(Ordering::Relaxed)
+    }
+
     /// Number of frames that were dropped at this port as their receiver because of its client: the reasons `receiver_*`.
     #[must_use]
     pub fn lost_by_receiver(&self) -> u64 {

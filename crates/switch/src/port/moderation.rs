@@ -198,8 +198,11 @@ impl Moderated {
     /// Notes that the client was called at about `now`; `totals` are those of the call's direction.
     pub(crate) fn note_call(&self, reason: CallReason, now: u64, totals: impl FnOnce() -> Totals) {
         let reason = &self.reasons[reason as usize];
-        if self.is_auto.load(Ordering::Relaxed)
+        let is_auto = || self.is_auto.load(Ordering::Relaxed);
+        // Asked again under the lock: what `set` has just set must stay.
+        if is_auto()
             && let Ok(mut tuner) = reason.tuner.try_lock()
+            && is_auto()
         {
             let interval = tuner.note_call(now, totals());
             reason.interval.store(interval, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use ringway_memory::{HEAD_BYTES, View};
 
 use super::receiver::Receiver;
 use crate::batch::{Batch, BatchStorage, Frames};
-use crate::frame::{Accepts, DropReason, Offload};
+use crate::frame::{Accepts, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// Most deliveries that are not looked at after one in which nothing could be joined.
@@ -145,10 +145,9 @@ impl Output for Coalesced<'_> {
         if frames.has_waited() {
             chunk.note_waited();
         }
-        let too_long = || counters.lost_out()[DropReason::ReceiverTooSmall as usize];
-        let before = too_long();
+        let before = counters.too_long();
         let result = self.output.deliver(Frames::of(&chunk, &order[..chunk.len()]), counters);
-        if too_long() != before {
+        if counters.too_long() != before {
             pauses[place].left = PAUSE_AFTER_LOSS;
         }
         *storage = Some(chunk.into_storage());
