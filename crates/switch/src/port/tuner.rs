@@ -75,13 +75,13 @@ enum Verdict {
 impl Rates {
     fn than(self, other: Rates) -> Verdict {
         let differs = |a: u64, b: u64| a.abs_diff(b) * 10 > a.max(b);
-        let (more, fewer) = (Verdict::Better, Verdict::Worse);
+        let if_better = |is: bool| if is { Verdict::Better } else { Verdict::Worse };
         if differs(self.bytes, other.bytes) {
-            if self.bytes > other.bytes { more } else { fewer }
+            if_better(self.bytes > other.bytes)
         } else if differs(self.frames, other.frames) {
-            if self.frames > other.frames { more } else { fewer }
+            if_better(self.frames > other.frames)
         } else if differs(self.calls, other.calls) {
-            if self.calls < other.calls { more } else { fewer }
+            if_better(self.calls < other.calls)
         } else {
             Verdict::Same
         }
