@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, at};
@@ -32,6 +32,7 @@ pub struct Builder {
     memory_mib: u32,
     cpus: u16,
     nics: Vec<Nic>,
+    programs: Vec<PathBuf>,
     more: Vec<String>,
     oldest: Version,
 }
@@ -52,9 +53,9 @@ impl Guest {
 
 impl Builder {
     fn new(name: &str) -> Builder {
-        let (nics, more, oldest) = (Vec::new(), Vec::new(), ANY);
+        let (nics, programs, more, oldest) = (Vec::new(), Vec::new(), Vec::new(), ANY);
         let (accel, release) = (Accel::default(), Release::default());
-        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more, oldest }
+        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, programs, more, oldest }
     }
 
     /// Sets what executes the CPUs. Default: emulation.
@@ -87,6 +88,12 @@ impl Builder {
         self
     }
 
+    /// Adds a program of the host, with its libraries. The guest has it in `/usr/bin`.
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.programs.push(path.into());
+        self
+    }
+
     /// Uses the QEMU that a vfio-user NIC needs, for guests that are compared with a guest with such a NIC.
     pub fn vfio_user_qemu(mut self) -> Builder {
         self.oldest = VFIO_USER;
@@ -107,7 +114,7 @@ impl Builder {
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
         let initramfs = dir.path().join("initramfs");
-        std::fs::write(&initramfs, initramfs::make(&kernel)?).map_err(at(&initramfs))?;
+        std::fs::write(&initramfs, initramfs::make(&kernel, &self.programs)?).map_err(at(&initramfs))?;
         let listen = |name: &str| {
             let path = dir.path().join(name);
             UnixListener::bind(&path).map_err(at(path))

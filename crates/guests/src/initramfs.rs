@@ -11,8 +11,8 @@ use crate::programs::{BUSYBOX, IN_GUESTS, LDD, find};
 
 const INIT: &[u8] = include_bytes!("init.sh");
 
-/// Returns the archive for this kernel.
-pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
+/// Returns the archive for this kernel, with these programs of the host, too.
+pub fn make(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>, Error> {
     let mut tree = Tree::default();
     for directory in ["bin", "dev", "modules", "proc", "sys", "tmp"] {
         tree.directory(Path::new(directory));
@@ -25,12 +25,10 @@ pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
     }
     tree.program("bin/busybox", &busybox)?;
     for wanted in IN_GUESTS {
-        let program = find(wanted)?;
-        for library in libraries(&program)? {
-            let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
-            tree.program(&place.to_string_lossy(), &library)?;
-        }
-        tree.program(&format!("usr/bin/{}", wanted.name), &program)?;
+        tree.with_libraries(&find(wanted)?)?;
+    }
+    for program in programs {
+        tree.with_libraries(program)?;
     }
     let modules = kernel.modules()?;
     let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
@@ -66,6 +64,16 @@ impl Tree {
             self.archive.program(place, &std::fs::read(file).map_err(at(file))?);
         }
         Ok(())
+    }
+
+    /// Adds a program of users, and the libraries that it needs.
+    fn with_libraries(&mut self, program: &Path) -> Result<(), Error> {
+        for library in libraries(program)? {
+            let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
+            self.program(&place.to_string_lossy(), &library)?;
+        }
+        let name = program.file_name().unwrap_or_default();
+        self.program(&format!("usr/bin/{}", name.to_string_lossy()), program)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Linux guests on vhost-user, stream and e1000 ports: stock QEMU, Debian's kernels, every feature on and off, and the
-//! usual events of virtual machines and switches.
+//! usual events of virtual machines and switches. Also Ringway itself in a guest.
 //!
 //! One test runs at a time, because emulated guests need much processor time. `make guests` stops a guest for longer.
 //! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
+mod coalescing;
 mod e1000;
 mod events;
 mod features;
+mod inside;
 mod moves;
 mod restarts;
 mod rings;
