@@ -65,6 +65,8 @@ pub struct Settings {
     pub keys: Vec<String>,
     /// Keys of both e1000 ports; `None`: there are no e1000 ports.
     pub e1000: Option<&'static str>,
+    /// Keys of an uplink port; `None`: there is none.
+    pub uplink: Option<String>,
     /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
 }
@@ -75,9 +77,23 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (vhost_user, keys, e1000, bucket) = (0, Vec::new(), None, None);
+        let (vhost_user, keys, e1000, uplink, bucket) = (0, Vec::new(), None, None, None);
         let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
-        Settings { program, core, idle, batch, forwarding, shape, virtio, pacing, vhost_user, keys, e1000, bucket }
+        Settings {
+            program,
+            core,
+            idle,
+            batch,
+            forwarding,
+            shape,
+            virtio,
+            pacing,
+            vhost_user,
+            keys,
+            e1000,
+            uplink,
+            bucket,
+        }
     }
 
     fn toml(&self) -> String {
@@ -109,6 +125,9 @@ impl Settings {
                 text,
                 "\n[port.{name}]\nswitch = \"{SWITCH}\"\nkind = \"e1000\"\nsocket = \"{name}.sock\"\n{keys}\n"
             );
+        }
+        if let Some(keys) = &self.uplink {
+            let _ = write!(text, "\n[port.uplink]\nswitch = \"{SWITCH}\"\nuplink = true\n{keys}\n");
         }
         text
     }

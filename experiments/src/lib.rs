@@ -22,6 +22,7 @@ mod fig11_frame_size;
 mod fig12_round_trip;
 mod flooded;
 mod headline;
+mod hosts;
 mod idle_ports;
 pub mod interrupt;
 mod isolation;

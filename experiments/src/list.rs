@@ -6,7 +6,7 @@ use crate::report::Figure;
 use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
-    fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, idle_ports,
+    fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
     isolation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
     vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp,
 };
@@ -194,6 +194,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TCP between two virtual machines against QEMU's TAP devices on a Linux bridge, and the poller when they are silent",
         reading: "Two emulated guests with virtio-net. The peer is QEMU's `-netdev tap` with the offload header on a Linux bridge, without vhost-net.",
         run: vm_tcp::run,
+    },
+    Experiment {
+        name: "hosts",
+        source: "VPE, section 5.1, figures 2 to 5",
+        about: "TCP and pings between virtual machines on two hosts, against QEMU's TAP devices and a Linux bridge on each host",
+        reading: "Guests as in [vm-tcp](#vm-tcp). The hosts are network namespaces, joined by a veth pair without segmentation offload. Ringway has its end by an XDP port, the bridge as a port of its own. The veth pair keeps its checksum offload, so the kernel's way computes no checksums between the guests; an XDP port computes them in software. All share two cores.",
+        run: hosts::run,
     },
     Experiment {
         name: "vm-intervals",

@@ -15,7 +15,7 @@ use crate::daemon::Daemon;
 use crate::peers::vm_bridge::VmBridge;
 use crate::placement::{Cores, unpin};
 use crate::trial::Contestant;
-use crate::vm_switch::VmSwitch;
+use crate::vm_switch::{KeyedSwitch, VmSwitch};
 
 /// Addresses of the guests.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
@@ -224,17 +224,17 @@ impl<S: VmSwitch> Contestant for Stream<S> {
 }
 
 /// Traffic between two guests of Ringway's, whose ports have a key.
-pub struct Keyed {
+pub struct Keyed<S: KeyedSwitch> {
     /// The traffic.
-    pub stream: Stream<Daemon>,
+    pub stream: Stream<S>,
     /// The key and its value, as `ringway port set` takes them.
     pub key: String,
 }
 
-impl Contestant for Keyed {
+impl<S: KeyedSwitch> Contestant for Keyed<S> {
     fn resume(&mut self) -> io::Result<()> {
         self.stream.resume()?;
-        self.stream.machines.borrow().switch().set_vhost_user(&self.key)
+        self.stream.machines.borrow().switch().set_ports(&self.key)
     }
 
     fn hold(&mut self) -> io::Result<()> {
@@ -290,18 +290,18 @@ impl Contestant for IdlePoller {
 }
 
 /// Ringway and QEMU's own way.
-pub struct Switches {
-    /// The daemon.
-    pub ringway: io::Result<Shared<Daemon>>,
-    /// TAP devices on a Linux bridge.
+pub struct Switches<S: VmSwitch> {
+    /// One daemon, or several.
+    pub ringway: io::Result<Shared<S>>,
+    /// TAP devices on Linux bridges.
     pub bridge: io::Result<Shared<VmBridge>>,
 }
 
-impl Switches {
+impl<S: VmSwitch> Switches<S> {
     /// Boots the guests of both switches at once.
     #[must_use]
-    pub fn start(daemon: io::Result<Daemon>, cores: Cores) -> Switches {
-        let (ours, theirs) = (Booting::start(daemon, cores), Booting::start(VmBridge::start(), cores));
+    pub fn start(ringway: io::Result<S>, bridge: io::Result<VmBridge>, cores: Cores) -> Switches<S> {
+        let (ours, theirs) = (Booting::start(ringway, cores), Booting::start(bridge, cores));
         Switches { ringway: ours.and_then(Booting::ready), bridge: theirs.and_then(Booting::ready) }
     }
 }

@@ -4,8 +4,11 @@ use std::io;
 
 use ringway_guests::Nic;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Settings};
+use crate::peers::cable::{Cable, WIRE};
+use crate::peers::netns;
 use crate::peers::vhost::VhostSwitch;
+use crate::placement::Cores;
 
 /// A switch for guests. It runs once it has started.
 pub trait VmSwitch {
@@ -37,6 +40,15 @@ pub trait VmSwitch {
     }
 }
 
+/// A switch for guests whose ports have keys.
+pub trait KeyedSwitch: VmSwitch {
+    /// Changes a key of the guests' ports, as `ringway port set` does.
+    ///
+    /// # Errors
+    /// The switch refuses.
+    fn set_ports(&self, key: &str) -> io::Result<()>;
+}
+
 impl VmSwitch for Daemon {
     fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
         if self.has_nics() {
@@ -52,5 +64,55 @@ impl VmSwitch for Daemon {
 
     fn resume(&mut self) -> io::Result<()> {
         VhostSwitch::resume(self)
+    }
+}
+
+impl KeyedSwitch for Daemon {
+    fn set_ports(&self, key: &str) -> io::Result<()> {
+        self.set_vhost_user(key)
+    }
+}
+
+/// A daemon with a guest at each end of a cable, which it has by an XDP port.
+pub struct TwoHosts {
+    daemons: [Daemon; 2],
+    /// Dropped after the daemons, which open the namespaces by their descriptors.
+    _cable: Cable,
+}
+
+impl TwoHosts {
+    /// Starts a daemon for one guest in each namespace of a new cable.
+    ///
+    /// # Errors
+    /// Not root, or a daemon does not start. The message has what it wrote to its standard error.
+    pub fn start(cores: Cores, settings: &Settings) -> io::Result<TwoHosts> {
+        let cable = Cable::start()?;
+        let start = |host| {
+            let uplink =
+                Some(format!("kind = \"xdp\"\ndevice = \"{WIRE}\"\nnetns = \"{}\"", netns::path(host).display()));
+            Daemon::start(cores, &Settings { vhost_user: 1, uplink, ..settings.clone() })
+        };
+        let [near, far] = cable.hosts();
+        Ok(TwoHosts { daemons: [start(near)?, start(far)?], _cable: cable })
+    }
+}
+
+impl VmSwitch for TwoHosts {
+    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
+        self.daemons[number].nic(0, mac)
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.daemons.iter_mut().try_for_each(VhostSwitch::hold)
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        self.daemons.iter_mut().try_for_each(VhostSwitch::resume)
+    }
+}
+
+impl KeyedSwitch for TwoHosts {
+    fn set_ports(&self, key: &str) -> io::Result<()> {
+        self.daemons.iter().try_for_each(|daemon| daemon.set_vhost_user(key))
     }
 }

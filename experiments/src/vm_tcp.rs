@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use crate::daemon::{Daemon, Settings};
+use crate::peers::vm_bridge::VmBridge;
 use crate::report::{Axis, Figure, Heading};
 use crate::series::{QEMU_TAP_BRIDGE, RINGWAY};
 use crate::session::Session;
@@ -16,7 +17,7 @@ use crate::vm::{IdlePoller, Keyed, Stream, Switches, Traffic};
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let settings = Settings { core: None, idle: "adaptive", ..session.vhost_settings() };
-    let switches = Switches::start(Daemon::start(session.cores, &settings), session.cores);
+    let switches = Switches::start(Daemon::start(session.cores, &settings), VmBridge::start(), session.cores);
     let figures = [
         ("vm-tcp", "left to others (TSO)", &[Traffic::Tcp { segments: true }, Traffic::TcpBothWays][..]),
         ("vm-tcp-cut", "done by the guests", &[Traffic::Tcp { segments: false }][..]),

@@ -1,5 +1,6 @@
 //! `ringway bench` as a user sees it. The tests assert no time and no rate, only the presence of all documented output.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -216,6 +217,40 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
     let of = |series: &str| points.iter().find(|point| point["series"] == series && point["x"] == 1514.0);
     let ratio = of("ringway").map(|point| &point["ratios"]["copies"]["median"]);
     assert!(ratio.and_then(Value::as_f64).is_some_and(|ratio| ratio <= 0.5), "swapped frames: {points:#?}");
+}
+
+#[test]
+fn guests_on_two_hosts_are_measured_beside_qemus_own_way() {
+    if processors() < 2 {
+        skip!("needs two processors");
+    }
+    if !is_root() {
+        skip!("needs root");
+    }
+    if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    let json = json.to_str().expect("UTF-8");
+    let output = bench(&["hosts", "--quick", "--json", json]);
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).expect("a JSON file")).expect("JSON");
+    let curves = |figure: &Value| -> BTreeSet<String> {
+        let points = figure["points"].as_array().expect("points");
+        points.iter().filter_map(|point| point["series"].as_str()).map(str::to_owned).collect()
+    };
+    let ways = ["ringway", "qemu tap, linux bridge"].map(str::to_owned);
+    let cut = [&ways[..], &["ringway, coalesce off".to_owned()]].concat();
+    let figures = report["figures"].as_array().expect("figures");
+    for (figure, (name, expected)) in
+        figures.iter().zip([("hosts-tcp", &ways[..]), ("hosts-tcp-cut", &cut), ("hosts-ping", &ways)])
+    {
+        assert_eq!(figure["name"], name);
+        assert_eq!(figure["unavailable"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["unavailable"]);
+        assert_eq!(curves(figure), BTreeSet::from_iter(expected.iter().cloned()), "{name}");
+    }
+    assert_eq!(figures.len(), 3);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Peers: the switches that a user would pick instead, set up in the same way every time.
 
+pub mod cable;
 pub mod e1000;
 mod hugepages;
 pub mod linux_bridge;
-mod netns;
+pub(crate) mod netns;
 pub mod ovs_dpdk;
 pub mod program;
 pub mod testpmd;

@@ -1,10 +1,13 @@
 //! Network namespaces without a name: the kernel deletes one when its last descriptor is closed, however this process ends.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// Makes a namespace and runs `work` inside it, on a new thread. Devices that `work` opens stay usable outside.
 ///
@@ -19,6 +22,33 @@ pub fn inside_new<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
         work()
     });
     thread.join().map_err(|_| io::Error::other("setting up the network namespace panicked"))?
+}
+
+/// Opens the calling thread's namespace.
+///
+/// # Errors
+/// There is no procfs.
+pub fn current() -> io::Result<File> {
+    File::open("/proc/thread-self/ns/net")
+}
+
+/// Returns a path to an open namespace for other programs. It is valid as long as `namespace` is open here.
+#[must_use]
+pub fn path(namespace: &File) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd()).into()
+}
+
+/// Runs `work` inside `namespace`, on a new thread. Devices that `work` opens stay usable outside.
+///
+/// # Errors
+/// This process is not root (CAP_SYS_ADMIN), or `work` fails.
+pub fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let entered = move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        work()
+    };
+    let done = thread::scope(|scope| scope.spawn(entered).join());
+    done.map_err(|_| io::Error::other("setting up in the network namespace panicked"))?
 }
 
 /// Runs an administration command in the calling thread's namespace.

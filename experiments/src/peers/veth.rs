@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,7 +34,7 @@ impl Veth {
                     netns::run("ip", &format!("link set dev {end} txqueuelen {QUEUE_LEN} up"))?;
                 }
             }
-            File::open("/proc/thread-self/ns/net")
+            netns::current()
         })?;
         Ok(Veth { namespace })
     }
@@ -49,7 +48,7 @@ impl Veth {
             io::Error::new(io::ErrorKind::NotFound, "nsenter is not installed (Debian: apt-get install util-linux)")
         })?;
         let mut command = Command::new(nsenter);
-        command.arg(format!("--net=/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())).arg(program);
+        command.arg(format!("--net={}", netns::path(&self.namespace).display())).arg(program);
         Ok(command)
     }
 }

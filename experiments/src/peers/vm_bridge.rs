@@ -1,4 +1,5 @@
-//! QEMU's own way to a switch: a TAP device for each guest, on a Linux bridge, in a network namespace.
+//! QEMU's own way to a switch: a TAP device for each guest, on a Linux bridge, in a network namespace; or one guest and one bridge in each
+//! of two namespaces.
 //!
 //! The devices have the offload header, so that the bridge passes unsegmented frames whole.
 
@@ -10,6 +11,7 @@ use ringway_guests::Nic;
 use ringway_traffic::{Tap, open_device};
 use rustix::io::{FdFlags, fcntl_setfd};
 
+use crate::peers::cable::{Cable, WIRE};
 use crate::peers::netns;
 use crate::vm_switch::VmSwitch;
 
@@ -44,6 +46,23 @@ impl VmBridge {
             Ok((tap, end))
         })?;
         Ok((VmBridge { taps: vec![tap], model: None }, end))
+    }
+
+    /// Makes a bridge for one guest at each end of `cable`.
+    ///
+    /// # Errors
+    /// Not root, or `ip` (Debian package iproute2) fails.
+    pub fn between_hosts(cable: &Cable) -> io::Result<VmBridge> {
+        let host = |namespace| {
+            netns::inside(namespace, || {
+                bridge()?;
+                netns::run("ip", &format!("link set {WIRE} master bridge"))?;
+                for_guest("tap0")
+            })
+        };
+        // The devices keep their namespaces.
+        let taps = cable.hosts().iter().map(host).collect::<io::Result<_>>()?;
+        Ok(VmBridge { taps, model: None })
     }
 
     /// Guests get NICs of this model.
