@@ -78,10 +78,10 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let mut lineup = session.lineup();
         for (place, traffic) in loads {
             for (series, machines) in &ours {
-                lineup.add(series, place, with_any(machines, |machines| Stream { machines, traffic }));
+                lineup.add(series, place, with_any(machines, |machines| Stream::new(machines, traffic)));
             }
             for (series, machines) in &theirs {
-                lineup.add(series, place, with_any(machines, |machines| Stream { machines, traffic }));
+                lineup.add(series, place, with_any(machines, |machines| Stream::new(machines, traffic)));
             }
         }
         let heading = Heading { name: name.into(), title: title.into(), source: "ANCS 2013, figure 1", x, y };

@@ -32,13 +32,13 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let mut lineup = session.lineup();
         let keyed = |coalesce: &str| {
             let key = format!("coalesce={coalesce}");
-            with_any(&switches.ringway, |machines| Keyed { stream: Stream { machines, traffic }, key })
+            with_any(&switches.ringway, |machines| Keyed { stream: Stream::new(machines, traffic), key })
         };
         lineup.add(RINGWAY, 1, keyed("auto"));
         if traffic == (Traffic::Tcp { segments: false }) {
             lineup.add("ringway, coalesce off", 1, keyed("off"));
         }
-        lineup.add(QEMU_TAP_BRIDGE, 1, with_any(&switches.bridge, |machines| Stream { machines, traffic }));
+        lineup.add(QEMU_TAP_BRIDGE, 1, with_any(&switches.bridge, |machines| Stream::new(machines, traffic)));
         let heading = Heading {
             name: name.into(),
             title: format!("{what} between virtual machines on two hosts"),

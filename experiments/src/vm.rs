@@ -33,8 +33,6 @@ pub struct Machines<S: VmSwitch> {
     guests: [Guest; 2],
     switch: S,
     segments: Option<bool>,
-    /// Number of the guest that sends next.
-    turn: usize,
 }
 
 /// Guests that several contestants use by turns.
@@ -58,7 +56,7 @@ impl<S: VmSwitch> Booting<S> {
             builder.start().map_err(io::Error::other)
         };
         let guests = [guest(0)?, guest(1)?];
-        Ok(Booting(Machines { guests, switch, segments: None, turn: 0 }))
+        Ok(Booting(Machines { guests, switch, segments: None }))
     }
 
     /// Waits for the guests and gives them addresses. They are stopped when this returns.
@@ -112,10 +110,9 @@ impl<S: VmSwitch> Machines<S> {
         Ok(())
     }
 
-    /// Returns the frames per second that arrive while the other guest's kernel sends as many as it can. Directions by turns.
-    fn pktgen(&mut self, span: Duration) -> Result<f64, Error> {
-        let (from, to) = (&self.guests[self.turn], &self.guests[1 - self.turn]);
-        self.turn = 1 - self.turn;
+    /// Returns the frames per second that arrive while the kernel of guest number `from` sends as many as it can.
+    fn pktgen(&self, from: usize, span: Duration) -> Result<f64, Error> {
+        let (from, to) = (&self.guests[from], &self.guests[1 - from]);
         let target = to.ok("cat /sys/class/net/eth0/address")?;
         let frames = ((span * STRETCH).as_secs_f64() * PKTGEN_RATE) as u64;
         from.ok(&format!("{PKTGEN}; echo count {frames} >eth0; echo dst_mac {} >eth0", target.trim()))?;
@@ -127,20 +124,16 @@ impl<S: VmSwitch> Machines<S> {
         Ok((received()? - before) / start.elapsed().as_secs_f64())
     }
 
-    /// Returns the pings per second that are answered, one under way at a time. Directions by turns.
-    fn ping_pong(&mut self, span: Duration) -> Result<f64, Error> {
-        let from = self.turn;
-        self.turn = 1 - self.turn;
+    /// Returns the pings per second of guest number `from` that are answered, one under way at a time.
+    fn ping_pong(&self, from: usize, span: Duration) -> Result<f64, Error> {
         let pings = ((span * STRETCH).as_secs_f64() * PING_RATE) as u64 + 10;
         let start = Instant::now();
         self.guests[from].ok(&format!("ping -A -q -c {pings} {}", ADDRESSES[1 - from]))?;
         Ok(pings as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Runs iperf3 from one guest to the other. Directions by turns.
-    fn iperf3(&mut self, span: Duration, arguments: &str) -> Result<Value, Error> {
-        let from = self.turn;
-        self.turn = 1 - self.turn;
+    /// Runs iperf3 from guest number `from` to the other.
+    fn iperf3(&self, from: usize, span: Duration, arguments: &str) -> Result<Value, Error> {
         let seconds = (span * STRETCH).as_secs().max(1);
         bulk::iperf3(&self.guests[from], ADDRESSES[1 - from], &format!("-t {seconds} {arguments}"))
     }
@@ -173,12 +166,19 @@ pub enum Traffic {
     PingPong,
 }
 
-/// Traffic between two guests.
+/// Traffic between two guests, in both directions by turns.
 pub struct Stream<S: VmSwitch> {
-    /// The guests.
-    pub machines: Shared<S>,
-    /// The traffic.
-    pub traffic: Traffic,
+    machines: Shared<S>,
+    traffic: Traffic,
+    /// Number of the guest that sends next. Each contestant has its own: those that share guests measure both directions, too.
+    from: usize,
+}
+
+impl<S: VmSwitch> Stream<S> {
+    /// Makes traffic between these guests.
+    pub fn new(machines: Shared<S>, traffic: Traffic) -> Stream<S> {
+        Stream { machines, traffic, from: 0 }
+    }
 }
 
 impl<S: VmSwitch> Contestant for Stream<S> {
@@ -200,17 +200,19 @@ impl<S: VmSwitch> Contestant for Stream<S> {
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         let mut machines = self.machines.borrow_mut();
+        let from = self.from;
+        self.from = 1 - from;
         let mut iperf3 = |segments, arguments: &str| {
             machines.set_segments(segments)?;
-            machines.iperf3(span, arguments)
+            machines.iperf3(from, span, arguments)
         };
         let report = match self.traffic {
             Traffic::Tcp { segments } => iperf3(segments, ""),
             Traffic::TcpBothWays => iperf3(true, "--bidir"),
             Traffic::TcpShortWrites => iperf3(true, "-l 1460"),
             Traffic::Udp { data } => iperf3(true, &format!("-u -b 0 -l {data}")),
-            Traffic::Pktgen => return Ok(machines.pktgen(span).map_err(io::Error::other)? / 1e3),
-            Traffic::PingPong => return Ok(machines.ping_pong(span).map_err(io::Error::other)? / 1e3),
+            Traffic::Pktgen => return Ok(machines.pktgen(from, span).map_err(io::Error::other)? / 1e3),
+            Traffic::PingPong => return Ok(machines.ping_pong(from, span).map_err(io::Error::other)? / 1e3),
         };
         let end = report.map_err(io::Error::other)?["end"].take();
         let rate = |sum: &str| end[sum]["bits_per_second"].as_f64().map(|rate| rate / 1e9);

@@ -39,7 +39,11 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let mut lineup = session.lineup();
         for (series, interval) in INTERVALS {
             let key = format!("call_interval={interval}");
-            lineup.add(series, 1, with_any(&machines, |machines| Keyed { stream: Stream { machines, traffic }, key }));
+            lineup.add(
+                series,
+                1,
+                with_any(&machines, |machines| Keyed { stream: Stream::new(machines, traffic), key }),
+            );
         }
         let heading = Heading {
             name: name.into(),

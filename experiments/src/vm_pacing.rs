@@ -28,8 +28,8 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let mut done = Vec::new();
     for (name, what, traffic, unit) in figures {
         let mut lineup = session.lineup();
-        lineup.add(RINGWAY, 1, with_any(&paced, |machines| Stream { machines, traffic }));
-        lineup.add("ringway, pacing off", 1, with_any(&unpaced, |machines| Stream { machines, traffic }));
+        lineup.add(RINGWAY, 1, with_any(&paced, |machines| Stream::new(machines, traffic)));
+        lineup.add("ringway, pacing off", 1, with_any(&unpaced, |machines| Stream::new(machines, traffic)));
         let heading = Heading {
             name: name.into(),
             title: format!("{what} between two virtual machines, with adaptive pacing and without"),

@@ -28,13 +28,13 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         for (&traffic, ways) in loads.iter().zip(1..) {
             let keyed = |coalesce: &str| {
                 let key = format!("coalesce={coalesce}");
-                with_any(&switches.ringway, |machines| Keyed { stream: Stream { machines, traffic }, key })
+                with_any(&switches.ringway, |machines| Keyed { stream: Stream::new(machines, traffic), key })
             };
             lineup.add(RINGWAY, ways, keyed("auto"));
             if name == "vm-tcp-cut" {
                 lineup.add("ringway, coalesce off", ways, keyed("off"));
             }
-            lineup.add(QEMU_TAP_BRIDGE, ways, with_any(&switches.bridge, |machines| Stream { machines, traffic }));
+            lineup.add(QEMU_TAP_BRIDGE, ways, with_any(&switches.bridge, |machines| Stream::new(machines, traffic)));
         }
         let heading = Heading {
             name: name.into(),

@@ -2,7 +2,8 @@
 //! dynamic interrupt moderation, `lib/dim`, climbs in the same way).
 //!
 //! Calls are counted in samples of a few milliseconds. A client that gets many calls is tried with a longer interval, and a longer one
-//! again while that gains: more frames, or as many with fewer calls. An interval in which a call gathers hardly more than one frame
+//! again while that gains: more frames, or as many with fewer calls. A trial takes samples with both intervals by turns, because a
+//! sample of a guest that shares its processor says little by itself. An interval in which a call gathers hardly more than one frame
 //! only delays: then every call is made at once again. So a client that waits for each frame gets each at once, and one that is busy
 //! gets fewer calls.
 
@@ -15,8 +16,15 @@ const SAMPLE_CALLS: u64 = 8;
 const LONGEST_SAMPLE: u64 = 50_000_000;
 /// Calls per second up to which no interval is tried: they cost little.
 const FEW_CALLS: u64 = 4_000;
-/// Samples after which another interval is tried although nothing changed.
-const PATIENCE: u32 = 64;
+/// Samples of a trial, half of them with each interval.
+const TRIAL: u32 = 16;
+/// Samples after which a resting search looks whether the rates have changed.
+const LOOK: u32 = 16;
+/// Looks after which another interval is tried although nothing changed.
+const PATIENCE: u32 = 6;
+/// Percent by which rates differ from those of another interval, and from those of an earlier time.
+const DIFFERS: u64 = 10;
+const HAS_CHANGED: u64 = 25;
 
 /// The totals of a port in a call's direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,33 +35,31 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// What a sample brought, per second.
+/// What a number of samples brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Rates {
+struct Sum {
+    nanoseconds: u64,
     calls: u64,
     frames: u64,
     bytes: u64,
 }
 
 /// Where the search is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
-    /// The next sample shows what the present interval brings.
-    #[default]
+    /// The next sample shows whether there is anything to gain.
     Begin,
-    /// The present interval is tried; these are the rates of the one before.
-    Longer(Rates),
-    /// As [`Search::Longer`], with a shorter one.
-    Shorter(Rates),
-    /// The interval stays: the next sample shows what it brings.
-    Settle,
-    /// The interval stays, for this number of samples, while the rates stay about these.
-    Rest(Rates, u32),
+    /// A longer interval is tried against the one that is kept, or a shorter one.
+    Try { longer: bool, kept: Sum, tried: Sum, samples: u32 },
+    /// The interval stays while the rates are about these, for a number of looks; what the samples since the last look brought.
+    Rest { before: Option<Sum>, since: Sum, samples: u32, looks: u32 },
 }
 
 /// Finds the interval of one port for one reason.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tuner {
+    /// The interval that is kept, and the one in force.
+    kept: usize,
     level: usize,
     search: Search,
     /// The next interval to be tried after a rest is a longer one.
@@ -64,7 +70,14 @@ pub struct Tuner {
     calls: u64,
 }
 
-/// How one sample is compared with another.
+impl Default for Tuner {
+    fn default() -> Tuner {
+        let (search, totals) = (Search::Begin, Totals::default());
+        Tuner { kept: 0, level: 0, search, tries_longer: false, since: 0, totals, calls: 0 }
+    }
+}
+
+/// How one interval is compared with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Better,
@@ -72,23 +85,37 @@ enum Verdict {
     Worse,
 }
 
-impl Rates {
-    fn than(self, other: Rates) -> Verdict {
-        let differs = |a: u64, b: u64| a.abs_diff(b) * 10 > a.max(b);
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.nanoseconds += other.nanoseconds;
+        self.calls += other.calls;
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+    }
+
+    fn rate(self, count: u64) -> u64 {
+        (u128::from(count) * 1_000_000_000 / u128::from(self.nanoseconds.max(1))) as u64
+    }
+
+    /// Compares the rates. They are the same if they differ by no more than this percentage.
+    fn than(self, other: Sum, percent: u64) -> Verdict {
+        let rates = |of: fn(Sum) -> u64| (self.rate(of(self)), other.rate(of(other)));
+        let differ = |(a, b): (u64, u64)| a.abs_diff(b) > a.max(b) / 100 * percent;
         let if_better = |is: bool| if is { Verdict::Better } else { Verdict::Worse };
-        if differs(self.bytes, other.bytes) {
-            if_better(self.bytes > other.bytes)
-        } else if differs(self.frames, other.frames) {
-            if_better(self.frames > other.frames)
-        } else if differs(self.calls, other.calls) {
-            if_better(self.calls < other.calls)
+        let (bytes, frames, calls) = (rates(|of| of.bytes), rates(|of| of.frames), rates(|of| of.calls));
+        if differ(bytes) {
+            if_better(bytes.0 > bytes.1)
+        } else if differ(frames) {
+            if_better(frames.0 > frames.1)
+        } else if differ(calls) {
+            if_better(calls.0 < calls.1)
         } else {
             Verdict::Same
         }
     }
 
     /// Returns true if a call gathers hardly more than one frame.
-    fn are_single(self) -> bool {
+    fn is_single(self) -> bool {
         self.frames * 2 < self.calls * 3
     }
 }
@@ -106,66 +133,92 @@ impl Tuner {
     }
 
     fn end_sample(&mut self, now: u64, passed: u64, totals: Totals) {
-        let per_second = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(passed)) as u64;
-        let rates = Rates {
-            calls: per_second(self.calls),
-            frames: per_second(totals.frames.wrapping_sub(self.totals.frames)),
-            bytes: per_second(totals.bytes.wrapping_sub(self.totals.bytes)),
+        let sample = Sum {
+            nanoseconds: passed,
+            calls: self.calls,
+            frames: totals.frames.wrapping_sub(self.totals.frames),
+            bytes: totals.bytes.wrapping_sub(self.totals.bytes),
         };
-        // The first sample after a silence would count the silence.
-        let is_first = passed > LONGEST_SAMPLE * 2;
         (self.since, self.totals, self.calls) = (now, totals, 0);
-        if is_first {
-            self.search = Search::Begin;
+        // The first sample after a silence would count the silence.
+        if passed > LONGEST_SAMPLE * 2 {
+            self.keep(self.kept, Search::Begin);
+        } else if self.level > 0 && sample.is_single() {
+            self.keep(0, Search::rest(None));
         } else {
-            self.judge(rates);
+            self.judge(sample);
         }
     }
 
-    fn judge(&mut self, rates: Rates) {
-        let last = INTERVALS.len() - 1;
-        if self.level > 0 && rates.are_single() {
-            self.level = 0;
-            self.search = Search::Settle;
-            return;
-        }
-        self.search = match self.search {
-            Search::Begin if self.level == 0 && rates.calls < FEW_CALLS => Search::Begin,
-            Search::Begin if self.level < last => self.go(1, Search::Longer(rates)),
-            Search::Begin => self.go(-1, Search::Shorter(rates)),
-            Search::Longer(before) => match rates.than(before) {
-                Verdict::Better if self.level < last => self.go(1, Search::Longer(rates)),
-                Verdict::Better => Search::Rest(rates, PATIENCE),
-                Verdict::Same | Verdict::Worse => self.go(-1, Search::Rest(before, PATIENCE)),
-            },
-            Search::Shorter(before) => match rates.than(before) {
-                // A shorter interval that makes nothing worse is better: it delays less.
-                Verdict::Better | Verdict::Same if self.level > 0 => self.go(-1, Search::Shorter(rates)),
-                Verdict::Better | Verdict::Same => Search::Rest(rates, PATIENCE),
-                Verdict::Worse => self.go(1, Search::Rest(before, PATIENCE)),
-            },
-            Search::Settle => Search::Rest(rates, PATIENCE),
-            Search::Rest(before, left) => {
-                let few = self.level == 0 && rates.calls < FEW_CALLS;
-                match rates.than(before) {
-                    Verdict::Same if left > 1 => Search::Rest(before, left - 1),
-                    _ if few => Search::Begin,
-                    // By turns in both directions, so that an interval that is too long is left, too.
-                    _ => {
-                        self.tries_longer = self.level == 0 || self.level < last && !self.tries_longer;
-                        match self.tries_longer {
-                            true => self.go(1, Search::Longer(rates)),
-                            false => self.go(-1, Search::Shorter(rates)),
-                        }
-                    }
+    fn judge(&mut self, sample: Sum) {
+        let needs_nothing = self.kept == 0 && sample.rate(sample.calls) < FEW_CALLS;
+        match &mut self.search {
+            Search::Begin if needs_nothing => {}
+            Search::Begin => self.try_next(),
+            Search::Try { longer, kept, tried, samples } => {
+                if self.level == self.kept { &mut *kept } else { &mut *tried }.add(sample);
+                *samples += 1;
+                let (longer, kept, tried, samples) = (*longer, *kept, *tried, *samples);
+                let other = if longer { self.kept + 1 } else { self.kept - 1 };
+                if samples < TRIAL {
+                    self.level = if self.level == other { self.kept } else { other };
+                    return;
+                }
+                match tried.than(kept, DIFFERS) {
+                    Verdict::Better => self.go_on(other, longer, tried),
+                    // A shorter interval that makes nothing worse is better: it delays less.
+                    Verdict::Same if !longer => self.go_on(other, longer, tried),
+                    Verdict::Same | Verdict::Worse => self.keep(self.kept, Search::rest(Some(kept))),
                 }
             }
-        };
+            Search::Rest { before, since, samples, looks } => {
+                since.add(sample);
+                *samples += 1;
+                if *samples < LOOK {
+                    return;
+                }
+                let is_same = before.is_none_or(|before| since.than(before, HAS_CHANGED) == Verdict::Same);
+                *looks += 1;
+                if needs_nothing {
+                    self.search = Search::Begin;
+                } else if is_same && *looks < PATIENCE {
+                    (*before, *since, *samples) = (before.or(Some(*since)), Sum::default(), 0);
+                } else {
+                    self.try_next();
+                }
+            }
+        }
     }
 
-    fn go(&mut self, step: isize, then: Search) -> Search {
-        self.level = self.level.saturating_add_signed(step);
-        then
+    /// Keeps an interval.
+    fn keep(&mut self, level: usize, search: Search) {
+        (self.kept, self.level, self.search) = (level, level, search);
+    }
+
+    /// Keeps the interval that was tried, and tries the next one in the same direction.
+    fn go_on(&mut self, level: usize, longer: bool, rates: Sum) {
+        let is_last = level == if longer { INTERVALS.len() - 1 } else { 0 };
+        self.keep(level, if is_last { Search::rest(Some(rates)) } else { Search::begin_trial(longer) });
+        if !is_last {
+            self.level = if longer { level + 1 } else { level - 1 };
+        }
+    }
+
+    /// Tries another interval. By turns in both directions, so that an interval that is too long is left, too.
+    fn try_next(&mut self) {
+        self.tries_longer = self.kept == 0 || self.kept < INTERVALS.len() - 1 && !self.tries_longer;
+        self.search = Search::begin_trial(self.tries_longer);
+        self.level = if self.tries_longer { self.kept + 1 } else { self.kept - 1 };
+    }
+}
+
+impl Search {
+    fn rest(before: Option<Sum>) -> Search {
+        Search::Rest { before, since: Sum::default(), samples: 0, looks: 0 }
+    }
+
+    fn begin_trial(longer: bool) -> Search {
+        Search::Try { longer, kept: Sum::default(), tried: Sum::default(), samples: 0 }
     }
 }
 
@@ -182,6 +235,8 @@ mod tests {
         tuner: Tuner,
         now: u64,
         frames: f64,
+        /// The client shares its processor: it runs at 0.4 or 1.6 of its rate, for some milliseconds each.
+        is_disturbed: bool,
     }
 
     impl Scene {
@@ -190,6 +245,15 @@ mod tests {
             let (began, before, mut spent) = (self.now, self.frames, [0; INTERVALS.len()]);
             while self.now < began + milliseconds * 1_000_000 {
                 let (rate, calls) = client(INTERVALS[self.tuner.level]);
+                let slice = (self.now / 5_300_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let runs = if !self.is_disturbed {
+                    1.0
+                } else if slice >> 63 == 0 {
+                    0.4
+                } else {
+                    1.6
+                };
+                let (rate, calls) = (rate * runs, calls * runs);
                 let step = (1e9 / calls) as u64;
                 spent[self.tuner.level] += step;
                 self.now += step;
@@ -245,9 +309,17 @@ mod tests {
         scene.run(waits, 100);
         let (_, spent) = scene.run(waits, 2000);
         assert!(spent[0] > 19 * spent[1..].iter().sum::<u64>(), "{spent:?}");
-        scene.run(is_fast, 100);
+        scene.run(is_fast, 500);
         let (_, spent) = scene.run(is_fast, 2000);
         assert!(spent[4] > 9 * spent[..4].iter().sum::<u64>(), "{spent:?}");
+    }
+
+    #[test]
+    fn a_client_that_runs_by_fits_and_starts_gets_long_intervals_too() {
+        let mut scene = Scene { is_disturbed: true, ..Scene::default() };
+        scene.run(is_busy, 1000);
+        let (_, spent) = scene.run(is_busy, 20_000);
+        assert!(spent[3] + spent[4] > 9 * spent[..3].iter().sum::<u64>(), "{spent:?}");
     }
 
     #[test]
