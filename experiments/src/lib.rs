@@ -62,5 +62,6 @@ mod vm_pacing;
 mod vm_receive;
 pub mod vm_switch;
 mod vm_tcp;
+mod wire;
 
 pub use list::{EXPERIMENTS, Experiment, find};

@@ -8,7 +8,7 @@ use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
     isolation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
-    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp,
+    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -89,6 +89,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate against number of idle ports, 1 to 1,024",
         reading: "The row \"two ports only\" is measured without idle ports.",
         run: idle_ports::run,
+    },
+    Experiment {
+        name: "wire",
+        source: "VALE, section 4.1; VPE, section 4.2",
+        about: "rate between a process port and a network device by an XDP port, both ways, beside testpmd and TAP with a Linux bridge",
+        reading: "The device is one end of a veth pair without segmentation offload; the other end is in a network namespace of its own. To the wire, frames count that the other end has received, where the stack drops them. From the wire, a packet socket at the other end sends as fast as it can, on the generator's core, and frames count that the receiver has taken. That core then also does the kernel's receiving for XDP sockets, while the bridge's receiving is steered to the switch's core: the source limits these rates, which do not show how much an XDP receiver can take. Beside Ringway and the bridge the source shares its core with the sink, beside testpmd it does not. testpmd does not switch: it makes the frames (`txonly`) or takes them (`rxonly`) on the switch's core, with `net_af_xdp`. The Linux bridge has the device as a port, and a TAP device for the generator. All XDP sockets copy.",
+        run: wire::run,
     },
     Experiment {
         name: "vhost-forwarding",

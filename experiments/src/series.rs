@@ -12,5 +12,7 @@ pub const VDE: &str = "vde";
 pub const OVS_DPDK: &str = "ovs-dpdk";
 /// Name of the curves of DPDK's own cross-connect.
 pub const TESTPMD: &str = "testpmd io";
+/// Name of the curves of DPDK's source and sink at an XDP socket.
+pub const TESTPMD_XDP: &str = "testpmd af_xdp";
 /// Name of the curves of QEMU's TAP devices on a Linux bridge.
 pub const QEMU_TAP_BRIDGE: &str = "qemu tap, linux bridge";

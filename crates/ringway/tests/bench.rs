@@ -220,6 +220,38 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
 }
 
 #[test]
+fn rates_to_the_wire_and_from_it_are_measured_beside_testpmd_and_a_linux_bridge() {
+    if processors() < 2 {
+        skip!("needs two processors");
+    }
+    if !is_root() {
+        skip!("needs root");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
+    until("no program takes the cores from the experiment", || {
+        let output = bench(&["wire", "--quick", "--json", json.to_str().expect("UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
+        output.status.success()
+    });
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
+    assert_eq!(names, ["wire-out", "wire-in"]);
+    for figure in figures {
+        let name = figure["name"].as_str().expect("a name");
+        let missing = figure["unavailable"].as_array().expect("peers");
+        for peer in missing {
+            let reason = peer["reason"].as_str().unwrap_or_default();
+            assert!(peer["peer"] == "testpmd af_xdp" && reason.contains("is not installed"), "{name}: {peer:#}");
+        }
+        assert_eq!(figure["notes"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["notes"]);
+    }
+}
+
+#[test]
 fn guests_on_two_hosts_are_measured_beside_qemus_own_way() {
     if processors() < 2 {
         skip!("needs two processors");

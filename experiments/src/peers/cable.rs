@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use crate::peers::netns;
 
@@ -42,9 +43,54 @@ impl Cable {
         Ok(cable)
     }
 
+    /// Opens the far end's counter of received frames.
+    ///
+    /// # Errors
+    /// There is no procfs.
+    pub fn received(&self) -> io::Result<Received> {
+        let [_, far] = &self.hosts;
+        // An open file stays that of the namespace in which it was opened.
+        Ok(Received(netns::inside(far, || File::open("/proc/thread-self/net/dev"))?))
+    }
+
     /// The namespaces.
     #[must_use]
     pub fn hosts(&self) -> &[File; 2] {
         &self.hosts
+    }
+}
+
+/// A counter of the frames that the far end has received.
+pub struct Received(File);
+
+impl Received {
+    /// Returns their number.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn frames(&self) -> io::Result<u64> {
+        let mut bytes = [0; 4096];
+        let len = self.0.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..len]);
+        frames_of(&text).ok_or_else(|| io::Error::other(format!("{WIRE} is not in /proc/net/dev")))
+    }
+}
+
+/// Reads the second number of the device's line: bytes, packets, …
+fn frames_of(text: &str) -> Option<u64> {
+    let of = |line: &str| line.trim_start().strip_prefix(WIRE)?.strip_prefix(':').map(str::to_owned);
+    text.lines().find_map(of)?.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_received_frames_of_the_wire_are_read_from_its_own_line() {
+        let text =
+            "Inter-|   Receive\n face |bytes    packets\n wire2: 1 2 3\n  wire: 600 10 0 0 0 0 0 0 7 8\n    lo: 4 5\n";
+        assert_eq!(frames_of(text), Some(10));
+        assert_eq!(frames_of("    lo: 4 5\n"), None);
     }
 }

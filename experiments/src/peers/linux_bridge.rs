@@ -10,6 +10,7 @@ use std::io;
 use ringway_traffic::Tap;
 
 use crate::network::Network;
+use crate::peers::cable::{Cable, WIRE};
 use crate::peers::netns;
 use crate::placement::Cores;
 
@@ -45,29 +46,52 @@ impl LinuxBridge {
     /// Not root, or `ip` or `tc` (Debian package iproute2) fails.
     pub fn start_shaping(cores: Cores, ports: usize, steering: Steering, tc: Vec<String>) -> io::Result<LinuxBridge> {
         let taps = netns::inside_new(move || {
-            netns::run("mount", "--make-rprivate /")?;
-            // The namespace's own devices show up in a sysfs mounted inside it.
-            netns::run("mount", "-t sysfs ringway-bench /sys")?;
             fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").or_else(absent)?;
-            netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
-            netns::run("ip", "link set bridge up")?;
+            bridge()?;
             let taps = (0..ports).map(|number| tap(number, cores, steering)).collect::<io::Result<Vec<Tap>>>()?;
             tc.iter().try_for_each(|command| netns::run("tc", command))?;
             Ok(taps)
         })?;
         Ok(LinuxBridge { taps: taps.into_iter().rev().collect() })
     }
+
+    /// Makes a bridge with one TAP device and the near end of `cable`.
+    ///
+    /// # Errors
+    /// As [`LinuxBridge::start`].
+    pub fn on_cable(cores: Cores, cable: &Cable) -> io::Result<LinuxBridge> {
+        let [near, _] = cable.hosts();
+        let tap = netns::inside(near, || {
+            bridge()?;
+            join(WIRE, cores, Steering::SwitchCore)?;
+            tap(0, cores, Steering::SwitchCore)
+        })?;
+        Ok(LinuxBridge { taps: vec![tap] })
+    }
+}
+
+/// Makes the bridge in the calling thread's namespace.
+fn bridge() -> io::Result<()> {
+    netns::own_sysfs()?;
+    netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
+    netns::run("ip", "link set bridge up")
 }
 
 fn tap(number: usize, cores: Cores, steering: Steering) -> io::Result<Tap> {
     let name = format!("tap{number}");
     let tap = Tap::open(&name)?;
+    join(&name, cores, steering)?;
+    Ok(tap)
+}
+
+/// Makes the device `name` a port of the bridge.
+fn join(name: &str, cores: Cores, steering: Steering) -> io::Result<()> {
     netns::run("ip", &format!("link set {name} master bridge txqueuelen {QUEUE_LEN} up"))?;
     if steering == Steering::SwitchCore {
         let mask = format!("{:x}", 1_u64 << (cores.switch % 64));
         fs::write(format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), mask)?;
     }
-    Ok(tap)
+    Ok(())
 }
 
 /// Switches IPv6 off. A kernel without IPv6 needs nothing.

@@ -51,6 +51,17 @@ pub fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> io::Result<T> + 
     done.map_err(|_| io::Error::other("setting up in the network namespace panicked"))?
 }
 
+/// Gives the calling thread a sysfs of its own, which shows the devices of its namespace.
+///
+/// # Errors
+/// This process is not root (CAP_SYS_ADMIN).
+pub fn own_sysfs() -> io::Result<()> {
+    // SAFETY: no descriptor table is unshared, only this thread's mount namespace.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    run("mount", "--make-rprivate /")?;
+    run("mount", "-t sysfs ringway-bench /sys")
+}
+
 /// Runs an administration command in the calling thread's namespace.
 ///
 /// # Errors
