@@ -1,9 +1,9 @@
 //! Moderation that finds its interval: for each port and each reason to call, from what the calls brought (thesis chapter 5; Linux's
 //! dynamic interrupt moderation, `lib/dim`, climbs in the same way).
 //!
-//! Calls are counted in samples of a few milliseconds. A client that gets many calls is tried with a longer interval, and a longer one
-//! again while that gains: more frames, or as many with fewer calls. A trial takes samples with both intervals by turns, because a
-//! sample of a guest that shares its processor says little by itself. An interval in which a call gathers hardly more than one frame
+//! Calls are counted in samples of a few milliseconds. A client that gets many calls begins with the longest interval. From then on
+//! another one is tried now and then, and the next one in the same direction while that gains: more frames, or as many with fewer calls.
+//! A trial takes samples with both intervals by turns, because a sample of a guest that shares its processor says little by itself. An interval in which a call gathers hardly more than one frame
 //! only delays: then every call is made at once again. So a client that waits for each frame gets each at once, and one that is busy
 //! gets fewer calls.
 
@@ -17,11 +17,11 @@ const LONGEST_SAMPLE: u64 = 50_000_000;
 /// Calls per second up to which no interval is tried: they cost little.
 const FEW_CALLS: u64 = 4_000;
 /// Samples of a trial, half of them with each interval.
-const TRIAL: u32 = 16;
+const TRIAL: u32 = 24;
 /// Samples after which a resting search looks whether the rates have changed.
 const LOOK: u32 = 16;
 /// Looks after which another interval is tried although nothing changed.
-const PATIENCE: u32 = 6;
+const PATIENCE: u32 = 8;
 /// Percent by which rates differ from those of another interval, and from those of an earlier time.
 const DIFFERS: u64 = 10;
 const HAS_CHANGED: u64 = 25;
@@ -154,7 +154,7 @@ impl Tuner {
         let needs_nothing = self.kept == 0 && sample.rate(sample.calls) < FEW_CALLS;
         match &mut self.search {
             Search::Begin if needs_nothing => {}
-            Search::Begin => self.try_next(),
+            Search::Begin => self.begin(),
             Search::Try { longer, kept, tried, samples } => {
                 if self.level == self.kept { &mut *kept } else { &mut *tried }.add(sample);
                 *samples += 1;
@@ -177,17 +177,24 @@ impl Tuner {
                 if *samples < LOOK {
                     return;
                 }
-                let is_same = before.is_none_or(|before| since.than(before, HAS_CHANGED) == Verdict::Same);
+                let has_changed = before.is_some_and(|before| since.than(before, HAS_CHANGED) != Verdict::Same);
                 *looks += 1;
                 if needs_nothing {
                     self.search = Search::Begin;
-                } else if is_same && *looks < PATIENCE {
-                    (*before, *since, *samples) = (before.or(Some(*since)), Sum::default(), 0);
-                } else {
+                } else if has_changed && self.kept == 0 {
+                    self.begin();
+                } else if has_changed || *looks == PATIENCE {
                     self.try_next();
+                } else {
+                    (*before, *since, *samples) = (before.or(Some(*since)), Sum::default(), 0);
                 }
             }
         }
+    }
+
+    /// Begins with the longest interval: one sample shows that a client waits for each frame, and a busy one has it at once.
+    fn begin(&mut self) {
+        self.keep(INTERVALS.len() - 1, Search::begin_trial(false));
     }
 
     /// Keeps an interval.
