@@ -64,7 +64,7 @@ keys! {
     /// When a port's client is called (moderation; thesis 4.3.4).
     #[derive(Copy)]
     pub struct Calls {
-        interval as "call_interval": CallInterval = CallInterval::Fixed(Duration::ZERO), Interval, Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none; auto: as the traffic needs.";
+        interval as "call_interval": CallInterval = CallInterval::Auto, Interval, Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none; auto: as the traffic needs.";
         above as "call_above": u64 = 0, Frames(CALL_RATES), Live, "Rate of frames up to which calls have no least time between them, so that a quiet port keeps its latency.";
     }
 }
