@@ -85,7 +85,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     assert_eq!(vm2.settings, Settings::VhostUser(plain));
     assert_eq!(
         (vm2.calls.interval, vm2.calls.above, vm2.poller),
-        (CallInterval::Fixed(Duration::ZERO), 0, Placement::Any)
+        (CallInterval::Auto, 0, Placement::Any)
     );
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
     let socket = Socket::new("vms/3.sock", Role::Client);
