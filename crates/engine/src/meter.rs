@@ -222,11 +222,11 @@ mod tests {
             (0, (5, 0, 1, 1), None),
         ];
         for (took, (ran, waited, faults, sleeps), charged) in table {
-            let seen = Usage { ran: ran * MILLISECOND, waited: waited * MILLISECOND, faults, sleeps };
+            let seen = Usage { ran: ran * MILLISECOND, waited: waited * MILLISECOND, faults, sleeps, preempted: 0 };
             let charged = charged.map(|charged: u64| charged * MILLISECOND);
             assert_eq!(excess(spent(took), seen), charged, "{took} ms, {seen:?}");
         }
-        let unknown = Usage { ran: u64::MAX, waited: u64::MAX, faults: 1, sleeps: 1 };
+        let unknown = Usage { ran: u64::MAX, waited: u64::MAX, faults: 1, sleeps: 1, preempted: 0 };
         assert_eq!(excess(spent(100), unknown), None, "a kernel that does not tell how long it waited");
     }
 

@@ -94,6 +94,8 @@ pub(crate) struct Account {
     pub(crate) free_ns: AtomicU64,
     pub(crate) passes: AtomicU64,
     pub(crate) sleeps: AtomicU64,
+    /// True while other threads want the poller's processor.
+    pub(crate) shared: AtomicBool,
     /// The version of the topology that the poller works with, or [`DORMANT`].
     pub(crate) adopted: AtomicU64,
 }
@@ -117,6 +119,8 @@ pub struct PollerReading {
     pub passes: u64,
     /// Times that the poller went to sleep.
     pub sleeps: u64,
+    /// Other threads want the poller's processor: with [`crate::Idle::Adaptive`] it sleeps at once then. False with other settings.
+    pub shared: bool,
 }
 
 impl PollerState {
@@ -128,6 +132,7 @@ impl PollerState {
             free: Duration::from_nanos(self.account.free_ns.load(Ordering::Relaxed)),
             passes: self.account.passes.load(Ordering::Relaxed),
             sleeps: self.account.sleeps.load(Ordering::Relaxed),
+            shared: self.account.shared.load(Ordering::Relaxed),
         }
     }
 }

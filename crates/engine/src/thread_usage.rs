@@ -1,5 +1,4 @@
-//! The resource usage of the calling thread: run time, run delay, page faults and sleeps. Read when a visit took too
-//! long.
+//! The resource usage of the calling thread: run time, run delay, page faults and context switches.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,6 +14,8 @@ pub(crate) struct Usage {
     pub(crate) faults: u64,
     /// Voluntary context switches: the thread blocked.
     pub(crate) sleeps: u64,
+    /// Involuntary context switches: another thread got the processor.
+    pub(crate) preempted: u64,
 }
 
 impl Usage {
@@ -58,9 +59,12 @@ impl UsageReader {
         let waited = usage.waited.saturating_sub(last.waited);
         let faults = usage.faults.saturating_sub(last.faults);
         let sleeps = usage.sleeps.saturating_sub(last.sleeps);
+        let preempted = usage.preempted.saturating_sub(last.preempted);
         match self.schedstat {
-            Some(_) => Usage { ran: usage.ran.saturating_sub(last.ran), waited, faults, sleeps },
-            None => Usage { ran: u64::MAX, waited: if waited > 0 { u64::MAX } else { 0 }, faults, sleeps },
+            Some(_) => Usage { ran: usage.ran.saturating_sub(last.ran), waited, faults, sleeps, preempted },
+            None => {
+                Usage { ran: u64::MAX, waited: if preempted > 0 { u64::MAX } else { 0 }, faults, sleeps, preempted }
+            }
         }
     }
 
@@ -72,9 +76,9 @@ impl UsageReader {
             (usage.ru_minflt.wrapping_add(usage.ru_majflt), usage.ru_nvcsw, usage.ru_nivcsw)
         };
         let times = self.schedstat.as_ref().and_then(times);
-        let (ran, waited) = times.unwrap_or((0, u64::try_from(switches).unwrap_or(0)));
+        let (ran, waited) = times.unwrap_or_default();
         let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
-        Usage { ran, waited, faults: count(faults), sleeps: count(sleeps) }
+        Usage { ran, waited, faults: count(faults), sleeps: count(sleeps), preempted: count(switches) }
     }
 }
 

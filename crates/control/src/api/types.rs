@@ -326,6 +326,9 @@ pub struct PollerStatus {
     /// Times it went to sleep.
     #[serde(default)]
     pub sleeps: u64,
+    /// Other threads want its processor: with `idle = "adaptive"` it sleeps at once while they do.
+    #[serde(default)]
+    pub shared: bool,
     /// It has not gone round its loop since the last check: it serves no port.
     #[serde(default)]
     pub stuck: bool,

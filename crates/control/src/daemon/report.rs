@@ -206,6 +206,7 @@ fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) ->
         free: free.as_secs_f64(),
         passes: reading.passes,
         sleeps: reading.sleeps,
+        shared: reading.shared,
         stuck: false,
     }
 }
@@ -309,7 +310,7 @@ mod tests {
         let mut free = Duration::ZERO;
         let mut said = |age, busy| {
             let [age, busy] = [age, busy].map(Duration::from_secs);
-            let reading = PollerReading { core: None, busy, free: Duration::ZERO, passes: 0, sleeps: 0 };
+            let reading = PollerReading { core: None, busy, free: Duration::ZERO, passes: 0, sleeps: 0, shared: false };
             poller_status(&reading, age, &mut free).free
         };
         assert_eq!([said(10, 2), said(11, 5), said(13, 5), said(14, 5)], [8.0, 8.0, 8.0, 9.0]);

@@ -2,7 +2,8 @@
 //!
 //! The schedule ([`crate::schedule`]) decides which ports the poller visits and when. The other modules here are the
 //! thread ([`thread`]), its loop ([`run`]), the rounds after which the loop reads the clock ([`cadence`]), visits
-//! ([`visit`]) and their cost ([`charge`]), sleep ([`sleep`]), new topologies ([`adopt`]), quarantine ([`quarantine`]),
+//! ([`visit`]) and their cost ([`charge`]), sleep ([`sleep`]) and whether the processor is shared
+//! ([`sharing`]), new topologies ([`adopt`]), quarantine ([`quarantine`]),
 //! and recovery from a panic ([`recover`]).
 
 mod adopt;
@@ -11,6 +12,7 @@ mod charge;
 mod quarantine;
 mod recover;
 mod run;
+mod sharing;
 mod sleep;
 mod thread;
 mod visit;

@@ -1,6 +1,6 @@
 //! A poller's loop: rounds, readings of the clock, and the work after an empty round.
 //!
-//! With `idle = "sleep"` a poller that has called a client yields its core once before it sleeps: a client on the same
+//! With `idle = "sleep"`, and with `idle = "adaptive"` on a shared processor, a poller that has called a client yields its core once before it sleeps: a client on the same
 //! core then answers first, without a kick (`docs/decisions/sleeping.md`).
 
 use std::sync::atomic::Ordering;
@@ -73,8 +73,9 @@ impl Poller {
                 continue;
             }
             self.meter.mark();
-            if !self.schedule.may_sleep(self.idle, progress.last - progress.last_work)
-                || self.idle == Idle::Sleep && self.has_yielded(&mut progress.called)
+            let idle = self.idle_now();
+            if !self.schedule.may_sleep(idle, progress.last - progress.last_work)
+                || idle == Idle::Sleep && self.has_yielded(&mut progress.called)
             {
                 if self.has_devices {
                     self.wait(Some(Duration::ZERO));
@@ -84,6 +85,17 @@ impl Poller {
             }
         }
         self.end();
+    }
+
+    /// What the poller does without work at this time: on a shared processor, one that would spin for a while sleeps at once.
+    #[inline]
+    fn idle_now(&mut self) -> Idle {
+        if !matches!(self.idle, Idle::Adaptive(_)) {
+            return self.idle;
+        }
+        let is_shared = self.sharing.is_shared(self.now.nanoseconds);
+        self.state.account.shared.store(is_shared, Ordering::Relaxed);
+        if is_shared { Idle::Sleep } else { self.idle }
     }
 
     /// Reads the clock. The time since the last reading belongs to the rounds since then; with `busy` these moved

@@ -13,6 +13,7 @@ use ringway_switch::{Input, Time, Workspace, contain};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::CpuSet;
 
+use super::sharing::Sharing;
 use crate::call;
 use crate::clock;
 use crate::contain::{PanicCounter, run_or_exit};
@@ -43,7 +44,9 @@ pub(super) struct Served {
 pub(super) struct Poller {
     pub(super) shared: Arc<Shared>,
     pub(super) state: Arc<PollerState>,
+    /// What the poller does without work, as configured.
     pub(super) idle: Idle,
+    pub(super) sharing: Sharing,
     /// Most frames of a batch.
     pub(super) batch: usize,
     /// The time of the last reading of the clock.
@@ -124,6 +127,7 @@ pub(crate) fn spawn(
             shared,
             state,
             idle,
+            sharing: Sharing::new(clock::nanoseconds()),
             batch,
             now: clock::time(Instant::now()),
             epoll,
@@ -152,7 +156,7 @@ pub(crate) fn spawn(
 }
 
 /// Pins the calling thread to a CPU.
-fn pin(core: usize) -> io::Result<()> {
+pub(super) fn pin(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     if core >= CpuSet::MAX_CPU {
         return Err(io::Error::other(format!("CPU {core} does not exist")));
