@@ -87,6 +87,23 @@ impl<S: VmSwitch> Machines<S> {
         &self.switch
     }
 
+    /// Returns the interrupts of the guests' NICs and the bytes that the guests received, so far.
+    ///
+    /// # Errors
+    /// A guest does not answer.
+    pub fn taken(&self) -> io::Result<Taken> {
+        let mut taken = Taken::default();
+        for guest in &self.guests {
+            let text = guest.ok(TAKEN).map_err(io::Error::other)?;
+            let mut lines = text.lines();
+            taken.bytes += lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(0.0);
+            // Of a line of /proc/interrupts: its number, the count of the guest's only processor, and its names.
+            let counts = lines.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok());
+            taken.interrupts += counts.sum::<f64>();
+        }
+        Ok(taken)
+    }
+
     fn hold(&mut self) -> io::Result<()> {
         self.guests.iter().for_each(Guest::freeze);
         self.switch.hold()
@@ -138,6 +155,19 @@ impl<S: VmSwitch> Machines<S> {
         bulk::iperf3(&self.guests[from], ADDRESSES[1 - from], &format!("-t {seconds} {arguments}"))
     }
 }
+
+/// What guests took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    /// Interrupts of their NICs.
+    pub interrupts: f64,
+    /// Bytes of frames.
+    pub bytes: f64,
+}
+
+/// Tells what a guest took.
+const TAKEN: &str = "cat /sys/class/net/eth0/statistics/rx_bytes; \
+                     grep -E \"$(basename $(readlink /sys/class/net/eth0/device))(-|$)\" /proc/interrupts";
 
 /// Makes pktgen ready, once (Linux, Documentation/networking/pktgen.rst).
 const PKTGEN: &str = "[ -e /proc/net/pktgen ] || insmod /modules/pktgen.ko; cd /proc/net/pktgen; \

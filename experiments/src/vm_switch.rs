@@ -81,19 +81,29 @@ pub struct TwoHosts {
 }
 
 impl TwoHosts {
-    /// Starts a daemon for one guest in each namespace of a new cable.
+    /// Starts a daemon for one guest in each namespace of a new cable. Each has its poller on the CPU that `bound` has for it.
     ///
     /// # Errors
     /// Not root, or a daemon does not start. The message has what it wrote to its standard error.
-    pub fn start(cores: Cores, settings: &Settings) -> io::Result<TwoHosts> {
+    pub fn start(cores: Cores, settings: &Settings, bound: [Option<usize>; 2]) -> io::Result<TwoHosts> {
         let cable = Cable::start()?;
-        let start = |host| {
+        let start = |host, core| {
             let uplink =
                 Some(format!("kind = \"xdp\"\ndevice = \"{WIRE}\"\nnetns = \"{}\"", netns::path(host).display()));
-            Daemon::start(cores, &Settings { vhost_user: 1, uplink, ..settings.clone() })
+            Daemon::start(cores, &Settings { core, vhost_user: 1, uplink, ..settings.clone() })
         };
         let [near, far] = cable.hosts();
-        Ok(TwoHosts { daemons: [start(near)?, start(far)?], _cable: cable })
+        Ok(TwoHosts { daemons: [start(near, bound[0])?, start(far, bound[1])?], _cable: cable })
+    }
+}
+
+impl TwoHosts {
+    /// Returns the times of the poller of host `number`, as [`Daemon::times`] does.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn times(&self, number: usize) -> io::Result<(f64, f64)> {
+        self.daemons[number].times()
     }
 }
 

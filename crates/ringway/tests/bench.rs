@@ -272,17 +272,28 @@ fn guests_on_two_hosts_are_measured_beside_qemus_own_way() {
         let points = figure["points"].as_array().expect("points");
         points.iter().filter_map(|point| point["series"].as_str()).map(str::to_owned).collect()
     };
-    let ways = ["ringway", "qemu tap, linux bridge"].map(str::to_owned);
-    let cut = [&ways[..], &["ringway, coalesce off".to_owned()]].concat();
+    let ways = ["ringway", "ringway, pollers bound", "qemu tap, linux bridge"];
+    let cut = ["ringway", "ringway, coalesce off", "ringway, pollers bound", "qemu tap, linux bridge"];
+    let expected = [
+        ("hosts-tcp", &ways[..]),
+        ("hosts-tcp-interrupts", &ways),
+        ("hosts-tcp-sending", &ways[..2]),
+        ("hosts-tcp-receiving", &ways[..2]),
+        ("hosts-tcp-cut", &cut),
+        ("hosts-tcp-cut-interrupts", &cut),
+        ("hosts-tcp-cut-sending", &cut[..3]),
+        ("hosts-tcp-cut-receiving", &cut[..3]),
+        ("hosts-ping", &ways),
+    ];
     let figures = report["figures"].as_array().expect("figures");
-    for (figure, (name, expected)) in
-        figures.iter().zip([("hosts-tcp", &ways[..]), ("hosts-tcp-cut", &cut), ("hosts-ping", &ways)])
-    {
+    for (figure, (name, expected)) in figures.iter().zip(expected) {
         assert_eq!(figure["name"], name);
         assert_eq!(figure["unavailable"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["unavailable"]);
-        assert_eq!(curves(figure), BTreeSet::from_iter(expected.iter().cloned()), "{name}");
+        assert_eq!(curves(figure), expected.iter().map(|&series| series.to_owned()).collect(), "{name}");
+        let values = figure["points"].as_array().into_iter().flatten().map(|point| point["value"]["median"].as_f64());
+        assert!(values.into_iter().all(|value| value.is_some_and(|value| value > 0.0)), "{figure:#}");
     }
-    assert_eq!(figures.len(), 3);
+    assert_eq!(figures.len(), expected.len());
 }
 
 #[test]
