@@ -229,7 +229,7 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
             let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
             (output, XdpBell(sending))
         });
-        receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
+        receivers.push(Receiver::new(socket, memory, receive, fill, transfer.chunk(), is_local));
     }
     let (output, bell) = sender.expect("a device has a queue");
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
