@@ -225,7 +225,7 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
         let Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces } = queue;
         sender.get_or_insert_with(|| {
             let sending = Arc::new(Sending::new(Arc::clone(&socket), queued, transfer));
-            let device = Device { longest: watch.longest(), takes_pieces };
+            let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces };
             let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
             (output, XdpBell(sending))
         });

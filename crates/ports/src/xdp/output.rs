@@ -1,12 +1,12 @@
 //! Frames to a device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ringway_memory::Mapping;
 use ringway_switch::{Counters, DropReason, Frame, Frames, Output, PortFault};
 
-use super::queue::{Entry, RECEIVE, TRANSMIT};
+use super::queue::{Entry, RECEIVE, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
 use super::sending::Sending;
 use crate::copy::{Source, write};
@@ -18,6 +18,8 @@ const MAX_PIECES: usize = 18;
 pub(super) struct Device {
     /// Bytes of the longest frame.
     pub(super) longest: Arc<AtomicUsize>,
+    /// It is up and has a carrier.
+    pub(super) is_running: Arc<AtomicBool>,
     /// Frames may have several pieces.
     pub(super) takes_pieces: bool,
 }
@@ -94,10 +96,13 @@ impl XdpOutput {
 
     /// Returns true if the device is down. Counts the frames that waited for it.
     fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
-        self.sending.is_down(|cancelled| {
+        // The driver would keep the frames, and send them when the carrier is back. In copy mode the kernel tells of each lost frame.
+        let waits = self.sending.transfer() == Transfer::ZeroCopy && !self.device.is_running.load(Ordering::Relaxed);
+        let is_down = self.sending.is_down(|cancelled| {
             counters.drop_out(DropReason::ReceiverDown, std::mem::take(&mut cancelled.frames));
             cancelled.chunks.drain(..).for_each(|chunk| self.chunks.put(chunk));
-        })
+        })?;
+        Ok(is_down || waits)
     }
 
     fn has_room(&mut self, pieces: usize) -> bool {

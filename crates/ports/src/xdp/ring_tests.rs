@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ringway_memory::{Mapping, View};
 use ringway_switch::{BatchStorage, Bell, CallReason, CallResult, DropReason, PortFault};
@@ -109,7 +109,8 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     let transmit = rings.producer(0, TRANSMIT);
     let queued = transmit.queued(&AT).expect("a ring");
     let (from, to) = socket();
-    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
+    let is_running = Arc::new(AtomicBool::new(true));
+    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), is_running, takes_pieces: true };
     let sending = Arc::new(Sending::new(from, queued, Transfer::Copy));
     let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
     let mut bytes = [0; 60];
