@@ -40,8 +40,6 @@ fn wire(guest: &Guest, device: &str) {
 fn serve(guest: &Guest) {
     guest.ok("insmod /modules/tun.ko").unwrap();
     guest.ok("mkdir -p /run/netns; touch /run/netns/vm; unshare --net=/run/netns/vm ip link set lo up").unwrap();
-    // No frames from the kernel while a NIC has no carrier.
-    guest.ok(&format!("{IN_VM} sh -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'")).unwrap();
     let config = r#"[switch.lan0]\n[port.t0]\nswitch = "lan0"\nkind = "tap"\nnetns = "vm"\n"#;
     guest.ok(&format!("printf '{config}' >/tmp/ringway.toml")).unwrap();
     guest.start(&format!("{RINGWAY} run --config /tmp/ringway.toml")).unwrap();
@@ -115,23 +113,25 @@ fn nics_with_zero_copy_work_with_it_and_without() {
             // igb loses its carrier for a time when it gets a program.
             guest.until(&format!("ping -c 1 -W 1 {VM}"), PATIENCE).unwrap();
             talk(&guest, &format!("{model}, {mode}"));
-            let link = |up: bool| {
-                let name = format!("net{}", 2 * hub + 1);
-                guest.qmp("set_link", json!({ "name": name, "up": up })).unwrap();
-            };
-            link(false);
-            let lost = || port(&guest)["drops"]["receiver_down"].as_u64().unwrap_or(0);
-            let before = lost();
-            until("frames to a NIC without a carrier are counted", || {
-                guest.run(&format!("{IN_VM} ping -c 2 -i 0.1 -W 1 {WIRE}")).unwrap();
-                lost() > before
-            });
-            link(true);
-            guest.until(&format!("ping -c 1 -W 1 {VM}"), PATIENCE).unwrap();
+            lose_carrier(&guest, &format!("net{}", 2 * hub + 1));
             guest.ok(&format!("{RINGWAY} port del nic")).unwrap();
         }
         guest.ok(&format!("ip addr flush dev {peer}")).unwrap();
     }
+}
+
+/// Takes the NIC that QEMU calls `nic` off its network, and back.
+fn lose_carrier(guest: &Guest, nic: &str) {
+    let link = |up: bool| guest.qmp("set_link", json!({ "name": nic, "up": up })).unwrap();
+    let lost = || port(guest)["drops"]["receiver_down"].as_u64().unwrap_or(0);
+    let before = lost();
+    link(false);
+    until("frames to a NIC without a carrier are counted", || {
+        guest.run(&format!("{IN_VM} ping -c 2 -i 0.1 -W 1 {WIRE}")).unwrap();
+        lost() > before
+    });
+    link(true);
+    guest.until(&format!("ping -c 1 -W 1 {VM}"), PATIENCE).unwrap();
 }
 
 /// A longer frame takes two pieces, and from the device one takes more than the room behind the 256 bytes that the kernel leaves.
