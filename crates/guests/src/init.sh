@@ -14,6 +14,7 @@ while read -r module; do
     8139cp | mii) grep -q 0x8139 /sys/bus/pci/devices/*/device || continue ;;
     e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
     e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;
+    igb | dca | i2c-algo-bit) grep -q 0x10c9 /sys/bus/pci/devices/*/device || continue ;;
     esac
     insmod "/modules/$module.ko"
 done </modules/order

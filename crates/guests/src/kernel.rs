@@ -14,7 +14,7 @@ use crate::programs::Program;
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
 /// Raise this with every change to what is fetched of a kernel, so that kernels kept before are fetched again.
-const EDITION: u32 = 4;
+const EDITION: u32 = 5;
 
 /// One of Debian's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,6 +24,8 @@ pub enum Release {
     Bookworm,
     /// Debian 12 backports: Linux 6.12.
     Backports,
+    /// Debian 13 backports: Linux 7.3, or a newer one.
+    TrixieBackports,
 }
 
 impl Release {
@@ -31,6 +33,7 @@ impl Release {
         match self {
             Release::Bookworm => "bookworm",
             Release::Backports => "bookworm-backports",
+            Release::TrixieBackports => "trixie-backports",
         }
     }
 
@@ -47,7 +50,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns true if this kernel is kept here. Otherwise [`Kernel::get`] fetches it, up to 110 MB.
+    /// Returns true if this kernel is kept here. Otherwise [`Kernel::get`] fetches it, up to 120 MB.
     pub fn is_here(release: Release) -> bool {
         cache().is_ok_and(|cache| cache.join(release.folder()).exists())
     }

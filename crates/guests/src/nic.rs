@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::qemu::{ANY, Accel, MILLISECONDS, STREAM_RECONNECTS, VFIO_USER, Version};
+use crate::qemu::{ANY, Accel, IGB, MILLISECONDS, STREAM_RECONNECTS, VFIO_USER, Version};
 
 /// How long QEMU waits for an answer of a vfio-user server before it gives up on the server for good.
 const ANSWER_MILLIS: u32 = 60_000;
@@ -90,7 +90,7 @@ impl Nic {
         self
     }
 
-    /// Sets another model than `virtio-net-pci`: `e1000`, `rtl8139`.
+    /// Sets another model than `virtio-net-pci`: `e1000`, `igb`, `rtl8139`.
     pub fn model(mut self, model: &str) -> Nic {
         self.model = model.to_owned();
         self
@@ -101,6 +101,7 @@ impl Nic {
         match &self.backend {
             Backend::VfioUser { .. } => VFIO_USER,
             Backend::Stream { reconnect: Some(_), .. } => STREAM_RECONNECTS,
+            _ if self.model.starts_with("igb") => IGB,
             _ => ANY,
         }
     }

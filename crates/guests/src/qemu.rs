@@ -21,6 +21,8 @@ pub type Version = (u32, u32);
 pub const ANY: Version = (0, 0);
 /// The first version with `vfio-user-pci`.
 pub const VFIO_USER: Version = (10, 1);
+/// The first version with the NIC `igb`.
+pub const IGB: Version = (8, 0);
 /// The first version whose `-netdev stream` reconnects.
 pub const STREAM_RECONNECTS: Version = (8, 0);
 /// The first version that takes the time to reconnect in milliseconds. The option in seconds is gone since 10.1.

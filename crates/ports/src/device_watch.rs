@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ringway_switch::{Batch, DropReason, PortFault};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -48,6 +48,7 @@ pub(crate) struct DeviceWatch {
     index: u32,
     address: [u8; 6],
     longest: Arc<AtomicUsize>,
+    is_running: Arc<AtomicBool>,
     fault: Option<PortFault>,
     /// Frames that were lost, and that no batch has counted yet.
     lost: u64,
@@ -79,6 +80,7 @@ impl DeviceWatch {
             index,
             address,
             longest: Arc::new(AtomicUsize::new(HEADER)),
+            is_running: Arc::new(AtomicBool::new(true)),
             fault: None,
             lost: 0,
             unlooked: 0,
@@ -125,6 +127,11 @@ impl DeviceWatch {
     /// Returns the length of the longest frame that the device sends, which changes with its MTU.
     pub(crate) fn longest(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.longest)
+    }
+
+    /// Returns whether the device is up and has a carrier, which changes.
+    pub(crate) fn is_running(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_running)
     }
 
     /// Returns the device's MTU.
@@ -226,10 +233,11 @@ impl DeviceWatch {
         any
     }
 
-    /// Notes the longest frame.
+    /// Notes the longest frame, and whether the device sends.
     fn measure(&self) -> io::Result<()> {
         let mtu = netdevice::mtu(&self.name, self.requests.as_fd())?;
         self.longest.store(mtu + HEADER, Ordering::Relaxed);
+        self.is_running.store(netdevice::is_running(&self.name, self.requests.as_fd())?, Ordering::Relaxed);
         Ok(())
     }
 }

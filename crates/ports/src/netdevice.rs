@@ -205,6 +205,14 @@ pub(crate) fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
+/// Returns true if a device is up and has a carrier.
+pub(crate) fn is_running(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut request = request(name)?;
+    ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_RUNNING != 0)
+}
+
 /// The error of a request about a device.
 pub(crate) fn cannot(name: &str, what: &str, why: &str, kind: io::ErrorKind) -> io::Error {
     io::Error::new(kind, format!("network device \"{name}\": cannot {what}: {why}"))

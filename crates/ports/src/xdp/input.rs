@@ -9,7 +9,7 @@ use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
 use super::program::Attached;
-use super::queue::{CHUNK, Entry, piece};
+use super::queue::{Entry, piece};
 use super::ring::{Consumer, Producer};
 use super::tags::Tags;
 use crate::device_watch::{COLLECT, DeviceWatch};
@@ -25,6 +25,8 @@ pub(super) struct Receiver {
     pub(super) memory: Arc<Mapping>,
     pub(super) ring: Consumer<2>,
     pub(super) fill: Producer<1>,
+    /// Bytes of a chunk.
+    chunk: u64,
     /// Frames may come from the local kernel, with incomplete checksums.
     is_local: bool,
     /// Frames that the socket has lost, as it was last asked.
@@ -39,9 +41,10 @@ impl Receiver {
         memory: Arc<Mapping>,
         ring: Consumer<2>,
         fill: Producer<1>,
+        chunk: usize,
         is_local: bool,
     ) -> Receiver {
-        Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0 }
+        Receiver { socket, memory, ring, fill, chunk: chunk as u64, is_local, lost: 0, taken: 0 }
     }
 
     /// Returns what is left to do for a frame of `len` bytes that begins with these.
@@ -110,7 +113,7 @@ impl Receiver {
         let free = self.fill.free();
         for entry in 0..chunks.min(free) {
             let Entry { address, .. } = Entry::of(self.ring.peek(entry));
-            self.fill.put([address - address % CHUNK as u64]);
+            self.fill.put([address & !(self.chunk - 1)]);
         }
         self.ring.advance(chunks);
         self.ring.release();

@@ -225,11 +225,11 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
         let Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces } = queue;
         sender.get_or_insert_with(|| {
             let sending = Arc::new(Sending::new(Arc::clone(&socket), queued, transfer));
-            let device = Device { longest: watch.longest(), takes_pieces };
+            let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces };
             let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
             (output, XdpBell(sending))
         });
-        receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
+        receivers.push(Receiver::new(socket, memory, receive, fill, transfer.chunk(), is_local));
     }
     let (output, bell) = sender.expect("a device has a queue");
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));

@@ -1,12 +1,12 @@
 //! Frames to a device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ringway_memory::Mapping;
 use ringway_switch::{Counters, DropReason, Frame, Frames, Output, PortFault};
 
-use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT};
+use super::queue::{Entry, RECEIVE, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
 use super::sending::Sending;
 use crate::copy::{Source, write};
@@ -18,6 +18,8 @@ const MAX_PIECES: usize = 18;
 pub(super) struct Device {
     /// Bytes of the longest frame.
     pub(super) longest: Arc<AtomicUsize>,
+    /// It is up and has a carrier.
+    pub(super) is_running: Arc<AtomicBool>,
     /// Frames may have several pieces.
     pub(super) takes_pieces: bool,
 }
@@ -34,29 +36,37 @@ pub(super) struct XdpOutput {
 
 /// Chunks that the kernel does not have. The last one given back is the first one used: it is in the caches.
 struct Chunks {
+    /// Bytes of a chunk, a power of two.
+    bytes: usize,
     free: Vec<u64>,
     /// By chunk. A chunk that was cancelled could come back a second time, if the device came up at that moment.
     is_free: [bool; TRANSMIT as usize],
 }
 
 impl Chunks {
-    fn new() -> Chunks {
-        let free = (RECEIVE..RECEIVE + TRANSMIT).map(|chunk| u64::from(chunk) * CHUNK as u64).collect();
-        Chunks { free, is_free: [true; TRANSMIT as usize] }
+    fn new(bytes: usize) -> Chunks {
+        let free = (RECEIVE..RECEIVE + TRANSMIT).map(|chunk| u64::from(chunk) * bytes as u64).collect();
+        Chunks { bytes, free, is_free: [true; TRANSMIT as usize] }
+    }
+
+    /// Returns the number of the chunk that has this address, from the first one.
+    fn number(&self, address: u64) -> usize {
+        (address as usize >> self.bytes.trailing_zeros()).wrapping_sub(RECEIVE as usize)
     }
 
     /// Takes the chunk back that has this address.
     fn put(&mut self, address: u64) {
-        let chunk = (address / CHUNK as u64).wrapping_sub(RECEIVE.into());
-        if let Some(is_free @ false) = usize::try_from(chunk).ok().and_then(|chunk| self.is_free.get_mut(chunk)) {
+        let number = self.number(address);
+        if let Some(is_free @ false) = self.is_free.get_mut(number) {
             *is_free = true;
-            self.free.push(address - address % CHUNK as u64);
+            self.free.push(address & !(self.bytes as u64 - 1));
         }
     }
 
     fn take(&mut self) -> Option<u64> {
         let address = self.free.pop()?;
-        self.is_free[(address / CHUNK as u64) as usize - RECEIVE as usize] = false;
+        let number = self.number(address);
+        self.is_free[number] = false;
         Some(address)
     }
 }
@@ -69,7 +79,8 @@ impl XdpOutput {
         completion: Consumer<1>,
         device: Device,
     ) -> XdpOutput {
-        XdpOutput { sending, memory, ring, completion, chunks: Chunks::new(), device }
+        let chunks = Chunks::new(sending.transfer().chunk());
+        XdpOutput { sending, memory, ring, completion, chunks, device }
     }
 
     /// Takes the chunks of sent frames back.
@@ -85,10 +96,13 @@ impl XdpOutput {
 
     /// Returns true if the device is down. Counts the frames that waited for it.
     fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
-        self.sending.is_down(|cancelled| {
+        // The driver would keep the frames, and send them when the carrier is back. In copy mode the kernel tells of each lost frame.
+        let waits = self.sending.transfer() == Transfer::ZeroCopy && !self.device.is_running.load(Ordering::Relaxed);
+        let is_down = self.sending.is_down(|cancelled| {
             counters.drop_out(DropReason::ReceiverDown, std::mem::take(&mut cancelled.frames));
             cancelled.chunks.drain(..).for_each(|chunk| self.chunks.put(chunk));
-        })
+        })?;
+        Ok(is_down || waits)
     }
 
     fn has_room(&mut self, pieces: usize) -> bool {
@@ -115,7 +129,7 @@ impl XdpOutput {
         longest: usize,
         has_called: &mut bool,
     ) -> Result<(), DropReason> {
-        let pieces = frame.len().div_ceil(CHUNK);
+        let pieces = frame.len().div_ceil(self.chunks.bytes);
         if frame.len() > longest || pieces > if self.device.takes_pieces { MAX_PIECES } else { 1 } {
             return Err(DropReason::ReceiverTooSmall);
         }
@@ -125,7 +139,7 @@ impl XdpOutput {
         let mut left = frame.len();
         let mut source = Source::new(frame);
         while left > 0 {
-            let len = left.min(CHUNK);
+            let len = left.min(self.chunks.bytes);
             let address = self.chunks.take().ok_or(DropReason::ReceiverFull)?;
             let room = self.memory.view(address as usize, len).ok_or(DropReason::BadBuffer)?;
             if pieces == 1 {

@@ -1,6 +1,6 @@
 //! A queue of a device: an XDP socket with its four rings, and the memory of its frames (UMEM).
 //!
-//! The memory is cut into chunks of [`CHUNK`] bytes. The first [`RECEIVE`] of them are for frames from the device: the kernel has
+//! The memory is cut into chunks ([`Transfer::chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
 
 use std::io;
@@ -18,9 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::ring::{Consumer, Producer, Queued};
 
-/// Bytes of a chunk. The kernel leaves 256 bytes before a received frame, so that a chunk takes 1,792.
-pub(super) const CHUNK: usize = 2048;
-/// Chunks for frames from the device. They and those of the other direction take 6 MiB.
+/// Chunks for frames from the device. They and those of the other direction take 6 MiB, with zero copy 12 MiB.
 pub(super) const RECEIVE: u32 = 2048;
 /// Places of the fill ring. The kernel gives a frame before it frees the place of the frame's chunk: with twice as many places as
 /// chunks one is always free.
@@ -35,6 +33,19 @@ pub(super) enum Transfer {
     ZeroCopy,
     /// The kernel copies each frame.
     Copy,
+}
+
+impl Transfer {
+    /// Bytes of a chunk, a power of two. The kernel leaves 256 of them before a received frame, so that 2,048 take 1,792.
+    ///
+    /// A device with zero copy may use whole KiB of the rest only (igb, igc). Of a longer frame, igb gives the port both pieces as
+    /// frames: there a chunk has to take the longest frame.
+    pub(super) fn chunk(self) -> usize {
+        match self {
+            Transfer::ZeroCopy => 4096,
+            Transfer::Copy => 2048,
+        }
+    }
 }
 
 /// The parts of one queue.
@@ -68,12 +79,13 @@ impl Queue {
 
     fn bound(device: u32, queue: u32, transfer: Transfer, takes_pieces: bool) -> io::Result<Queue> {
         let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        let bytes = (RECEIVE + TRANSMIT) as usize * CHUNK;
+        let chunk = transfer.chunk();
+        let bytes = (RECEIVE + TRANSMIT) as usize * chunk;
         let memory = Arc::new(Mapping::private(bytes)?);
         let registration = XdpUmemReg {
             addr: memory.whole().as_ptr() as u64,
             len: bytes as u64,
-            chunk_size: CHUNK as u32,
+            chunk_size: chunk as u32,
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
@@ -91,7 +103,7 @@ impl Queue {
         let queued =
             transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let completion = Consumer::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, TRANSMIT)?;
-        (0..RECEIVE).for_each(|chunk| fill.put([u64::from(chunk) * CHUNK as u64]));
+        (0..RECEIVE).for_each(|number| fill.put([u64::from(number) * chunk as u64]));
         fill.publish();
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         flags |= match transfer {

@@ -3,10 +3,10 @@
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{BatchStorage, DropReason, PortFault};
+use ringway_switch::{BatchStorage, Bell, CallReason, CallResult, DropReason, PortFault};
 use ringway_testing::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
@@ -14,10 +14,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::input::Receiver;
 use super::output::{Device, XdpOutput};
-use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT, Transfer};
+use super::queue::{Entry, RECEIVE, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
-use super::sending::Sending;
+use super::sending::{Sending, XdpBell};
 
+/// Bytes of a chunk in copy mode.
+const CHUNK: usize = 2048;
 /// Where a ring has its indices, its flags and its entries.
 const AT: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 /// Bytes between the beginnings of two rings.
@@ -77,7 +79,7 @@ fn socket() -> (Arc<OwnedFd>, UdpSocket) {
 fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let rings = Rings::new();
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
-    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, false);
+    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, CHUNK, false);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
     let entry = |address, len, continues| Entry { address, len, continues };
     rings.receive(
@@ -107,7 +109,8 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     let transmit = rings.producer(0, TRANSMIT);
     let queued = transmit.queued(&AT).expect("a ring");
     let (from, to) = socket();
-    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
+    let is_running = Arc::new(AtomicBool::new(true));
+    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), is_running, takes_pieces: true };
     let sending = Arc::new(Sending::new(from, queued, Transfer::Copy));
     let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
     let mut bytes = [0; 60];
@@ -119,6 +122,21 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     assert!(results[TRANSMIT as usize..].iter().all(|result| *result == Err(DropReason::ReceiverFull)));
     let calls = (0..).take_while(|_| to.recv(&mut [0; 1]).is_ok()).count();
     assert_eq!(calls, CALLS, "the kernel takes 32 frames in a call");
+}
+
+/// A driver with zero copy goes on by itself once it was woken. Asked again and again, a device without a carrier would cost a processor.
+#[test]
+fn a_driver_with_zero_copy_is_woken_once_for_any_number_of_frames() {
+    let rings = Rings::new();
+    rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
+    let mut transmit = rings.producer::<2>(0, TRANSMIT);
+    let (from, to) = socket();
+    let queued = transmit.queued(&AT).expect("a ring");
+    let bell = XdpBell(Arc::new(Sending::new(from, queued, Transfer::ZeroCopy)));
+    (0..200).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
+    transmit.publish();
+    assert_eq!(bell.ring(CallReason::Frames), CallResult::Called);
+    assert_eq!((0..).take_while(|_| to.recv(&mut [0; 1]).is_ok()).count(), 1);
 }
 
 #[test]

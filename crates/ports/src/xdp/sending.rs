@@ -1,4 +1,5 @@
-//! Has the kernel send what is in the transmit ring. In copy mode it sends only in a system call, up to 32 frames in each.
+//! Has the kernel send what is in the transmit ring. In copy mode it sends only in a system call, up to 32 frames in each. With zero copy
+//! a system call wakes the driver, and the driver takes the frames later and by itself.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -43,12 +44,17 @@ impl Sending {
         Sending { socket, queued, transfer, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
     }
 
+    pub(super) fn transfer(&self) -> Transfer {
+        self.transfer
+    }
+
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
     pub(super) fn send(&self) -> bool {
         // Not all kernels say after each call how many they have sent.
         let (queued, mut taken) = (self.queued.untold(), 0);
         while taken < queued {
             match self.call() {
+                Ok(_) if self.transfer == Transfer::ZeroCopy => return false,
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += A_CALL,
                 // The call ended with the frame that was lost.
                 Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,

@@ -22,7 +22,7 @@ pub fn port(name: &str, switch: &str, role: &str) -> String {
 }
 
 /// Renames the NICs in the order of their addresses. The kernel names them in the order of their drivers.
-fn name(guest: &Guest) {
+pub fn name(guest: &Guest) {
     let number = "$((0x$(cut -d: -f5 /sys/class/net/$n/address)))";
     guest.ok(&format!("for n in $(cd /sys/class/net; echo eth*); do ip link set $n name x{number}; done")).unwrap();
     guest.ok("for n in $(cd /sys/class/net; echo x*); do ip link set $n name eth${n#x}; done").unwrap();
