@@ -6,11 +6,13 @@
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
+//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send. `polling`: those that have
+//!   it receive.
 //! - `tags`: the device leaves VLAN tags in frames.
 
 mod input;
 mod output;
+mod polling;
 mod program;
 mod queue;
 mod ring;
@@ -35,7 +37,7 @@ use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
 use program::{Attached, Host, Place, Sockets};
-use queue::{Queue, Transfer};
+use queue::{Queue, SendingSocket, Transfer};
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
@@ -158,6 +160,7 @@ struct Target<'a> {
 /// The parts of a port that is attached to its device.
 struct Opened {
     queues: Vec<Queue>,
+    sender: SendingSocket,
     packets: PacketSocket,
     held: Held,
     ready: OwnedFd,
@@ -177,6 +180,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
             Err(error) => return Err(error),
         }
     }
+    let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     for opened in &queues {
@@ -196,7 +200,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     for (queue, opened) in (0..).zip(&queues) {
         sockets.set(queue, opened.socket.as_fd())?;
     }
-    Ok(Opened { queues, packets, held, ready, is_local: is_local || place == Place::Stack })
+    Ok(Opened { queues, sender, packets, held, ready, is_local: is_local || place == Place::Stack })
 }
 
 /// Opens the socket of a queue.
@@ -217,21 +221,23 @@ fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) ->
 
 /// Makes the sides of a port. Also returns the number of its queues.
 fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
-    let Opened { queues, packets, held, ready, is_local } = opened;
+    let Opened { queues, sender, packets, held, ready, is_local } = opened;
     let count = queues.len();
+    let (sending, transmit) = Sending::new(sender);
+    let sending = Arc::new(sending);
+    let mut output = None;
     let mut receivers = Vec::new();
-    let mut sender = None;
     for queue in queues {
-        let Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces } = queue;
-        sender.get_or_insert_with(|| {
-            let sending = Arc::new(Sending::new(Arc::clone(&socket), queued, transfer));
-            let device = Device { longest: watch.longest(), takes_pieces };
-            let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
-            (output, XdpBell(sending))
+        let Queue { socket, memory, receive, fill, completion, takes_pieces, polls } = queue;
+        // The first queue sends.
+        output.get_or_insert_with(|| {
+            (Arc::clone(&memory), completion, Device { longest: watch.longest(), takes_pieces })
         });
-        receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
+        receivers.push(Receiver::new((socket, polls), memory, receive, fill, is_local));
     }
-    let (output, bell) = sender.expect("a device has a queue");
+    let (memory, completion, device) = output.expect("a device has a queue");
+    let output = XdpOutput::new(Arc::clone(&sending), memory, transmit, completion, device);
+    let bell = XdpBell(sending);
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
     (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }, count)
 }

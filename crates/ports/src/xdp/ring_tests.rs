@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::input::Receiver;
 use super::output::{Device, XdpOutput};
-use super::queue::{CHUNK, Entry, RECEIVE, TRANSMIT, Transfer};
+use super::queue::{CHUNK, Entry, RECEIVE, SendingSocket, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
 use super::sending::Sending;
 
@@ -66,18 +66,23 @@ fn memory() -> Arc<Mapping> {
 }
 
 /// Returns a socket to which empty messages can be sent, and the one that receives them.
-fn socket() -> (Arc<OwnedFd>, UdpSocket) {
+fn socket() -> (OwnedFd, UdpSocket) {
     let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
     from.connect(to.local_addr().expect("an address")).expect("connected");
     to.set_nonblocking(true).expect("nonblocking");
-    (Arc::new(from.into()), to)
+    (from.into(), to)
+}
+
+fn sender(socket: OwnedFd, transmit: Producer<2>) -> SendingSocket {
+    let queued = transmit.queued(&AT).expect("a ring");
+    SendingSocket { socket, transmit, queued, transfer: Transfer::Copy, frames_of_a_call: 32 }
 }
 
 #[test]
 fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let rings = Rings::new();
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
-    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, false);
+    let mut receiver = Receiver::new((socket().0, false), memory(), receive, fill, false);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
     let entry = |address, len, continues| Entry { address, len, continues };
     rings.receive(
@@ -105,11 +110,10 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     let rings = Rings::new();
     rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
     let transmit = rings.producer(0, TRANSMIT);
-    let queued = transmit.queued(&AT).expect("a ring");
     let (from, to) = socket();
     let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
-    let sending = Arc::new(Sending::new(from, queued, Transfer::Copy));
-    let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
+    let (sending, transmit) = Sending::new(sender(from, transmit));
+    let mut output = XdpOutput::new(Arc::new(sending), memory(), transmit, rings.consumer(1, TRANSMIT), device);
     let mut bytes = [0; 60];
     let mut batch = BatchStorage::new(1).into_batch();
     batch.push(View::private(&mut bytes), 60);
@@ -124,13 +128,12 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
 #[test]
 fn a_socket_without_a_device_is_lost_with_what_waited() {
     let socket = match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
-        Ok(socket) => Arc::new(socket),
+        Ok(socket) => socket,
         Err(error) => skip!("no XDP socket: {error}"),
     };
     let rings = Rings::new();
     rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
-    let mut transmit = rings.producer::<2>(0, TRANSMIT);
-    let sending = Sending::new(socket, transmit.queued(&AT).expect("a ring"), Transfer::Copy);
+    let (sending, mut transmit) = Sending::new(sender(socket, rings.producer(0, TRANSMIT)));
     (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
     transmit.publish();
     assert_eq!(sending.is_down(|_| ()), Ok(false));
