@@ -1,7 +1,7 @@
 //! Rate between a process port and a network device: to the wire and from it, by an XDP port, beside testpmd and a Linux bridge.
 //!
 //! The device is the near end of a veth pair. What is sent counts when the far end has received it, and the kernel's receiving at the near end
-//! is on the switch's core, for all contestants alike.
+//! is on the switch's core, for Ringway's own mode and all peers alike.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,11 +27,11 @@ use crate::session::{Lineup, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
-/// Ringway's ways to the device, the keys of the port, and what receives. The last two have nothing to poll.
+/// Ringway's ways to the device, the keys of the port, and what receives: the last two have nothing to poll.
 const WAYS: [(&str, &str, Receiving); 3] = [
     (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Polled),
-    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Thread),
-    ("ringway, packet port", "kind = \"packet\"", Receiving::Thread),
+    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Source),
+    ("ringway, packet port", "kind = \"packet\"", Receiving::Source),
 ];
 /// Time without a frame after which the network counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -228,6 +228,11 @@ fn meet<E: Endpoint>(port: &mut E, end: &mut WireEnd, received: &Received) -> io
 }
 
 impl<N: Network> Contestant for Switched<N> {
+    fn needs_its_core(&self) -> bool {
+        // The kernel's work for the source is on this thread's core, and takes turns with it.
+        self.beyond.is_some()
+    }
+
     fn resume(&mut self) -> io::Result<()> {
         self.network.resume()
     }

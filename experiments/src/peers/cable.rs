@@ -14,13 +14,15 @@ use crate::placement::Cores;
 /// Name of the device at each end.
 pub const WIRE: &str = "wire";
 
-/// What does the kernel's work of receiving at the near end. It is on the switch's core, as a physical device's interrupt would be.
+/// What does the kernel's work of receiving at the near end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiving {
-    /// The switch, in its system calls: the device defers its interrupts to those who poll it, as the documentation of DPDK and of AF_XDP has it.
+    /// The switch on its core, in its system calls: the device defers its interrupts to those who poll it, as the documentation of DPDK and of AF_XDP has it.
     Polled,
-    /// A thread of the kernel, for switches that do not poll.
+    /// A thread of the kernel on the switch's core, for switches that do not poll.
     Thread,
+    /// The source's core, for switches that spin: they would take half of a thread's time on theirs, and lose what it brings meanwhile.
+    Source,
 }
 
 /// Times for which an interrupt is deferred when nothing has come, and how long, in nanoseconds.
@@ -58,7 +60,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// Moves the work of receiving at the near end to the switch's core.
+    /// Sets the near end up to receive.
     ///
     /// # Errors
     /// Not root, or `ethtool` (Debian package ethtool) fails.
@@ -72,8 +74,11 @@ impl Cable {
             }
             // A veth device has no NAPI otherwise.
             netns::run("ethtool", &format!("-K {WIRE} gro on"))?;
-            write("threaded", "1")?;
-            pin_threads(cores.switch)
+            if by == Receiving::Thread {
+                write("threaded", "1")?;
+                pin_threads(cores.switch)?;
+            }
+            Ok(())
         })
     }
 
