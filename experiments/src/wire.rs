@@ -1,7 +1,7 @@
 //! Rate between a process port and a network device: to the wire and from it, by an XDP port, beside testpmd and a Linux bridge.
 //!
 //! The device is the near end of a veth pair. What is sent counts when the far end has received it, and the kernel's receiving at the near end
-//! is on the switch's core, for Ringway's own mode and all peers alike.
+//! is on the switch's core for Ringway, testpmd and the Linux bridge.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ fn contestants(lineup: &mut Lineup, session: &Session, direction: Direction, fra
         Switched::new(with_driver(testpmd), cable, cores, load)
     });
     lineup.add_with(OVS_XDP, x, || {
-        let cable = cable(Receiving::Thread)?;
+        let cable = cable(Receiving::Source)?;
         Switched::new(with_driver(OvsDpdk::on_cable(cores, &cable)?), cable, cores, load)
     });
     lineup.add_with(LINUX_BRIDGE, x, || {

@@ -180,6 +180,10 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
             Err(error) => return Err(error),
         }
     }
+    if place == Place::Stack {
+        // These frames come from no driver's poll that a socket could run.
+        queues.iter_mut().for_each(|queue| queue.polls = false);
+    }
     let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
