@@ -1,7 +1,7 @@
 //! Rate between a process port and a network device: to the wire and from it, by an XDP port, beside testpmd and a Linux bridge.
 //!
-//! The device is the near end of a veth pair. What is sent counts when the far end has received it, and the kernel's receiving at the near end
-//! is on the switch's core for Ringway, testpmd and the Linux bridge.
+//! The device is the near end of a veth pair. What is sent counts when the far end has received it, and the source is no
+//! bound for what comes from it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,9 +27,9 @@ use crate::session::{Lineup, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
-/// Ringway's ways to the device, the keys of the port, and what receives: the last two have nothing to poll.
+/// Ringway's ways to the device, the keys of the port, and what receives.
 const WAYS: [(&str, &str, Receiving); 3] = [
-    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Polled),
+    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Timer),
     ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Source),
     ("ringway, packet port", "kind = \"packet\"", Receiving::Source),
 ];
@@ -89,9 +89,9 @@ fn contestants(lineup: &mut Lineup, session: &Session, direction: Direction, fra
             Switched::new(Daemon::start(cores, &settings)?, cable, cores, load)
         });
     }
-    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(cable(Receiving::Polled)?, cores, load));
+    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(cable(Receiving::Timer)?, cores, load));
     lineup.add_with(TESTPMD_XDP_IO, x, || {
-        let cable = cable(Receiving::Polled)?;
+        let cable = cable(Receiving::Timer)?;
         let testpmd = TestpmdXdp::start(cores, &cable, Work::Forwards)?;
         Switched::new(with_driver(testpmd), cable, cores, load)
     });

@@ -95,18 +95,6 @@ fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
     }
 }
 
-#[test]
-fn the_poller_receives_where_the_device_defers_its_interrupts() {
-    let wire = Wire::with("[engine]\nidle = \"spin\"\n", &format!("{XDP_ALONE}\nmode = \"copy\""));
-    // For longer than the test: the kernel does not look for frames itself.
-    for (name, value) in [("napi_defer_hard_irqs", "1000"), ("gro_flush_timeout", "1000000000000")] {
-        wire.nic.ok("sh", &["-c", &format!("echo {value} >/sys/class/net/x0/{name}")]);
-    }
-    wire.vm.ping(200, &["-i", "0.002", "10.78.0.1"]);
-    assert!(stream(&wire, &["-R"]) > 8_000_000);
-    assert_eq!(wire.drops("nic"), serde_json::json!({}));
-}
-
 /// Frames of all lengths up to `longest`, without and with VLAN tags, of protocols that nobody knows.
 fn odd_frames(longest: usize) -> Vec<Vec<u8>> {
     let kinds: [&[u8]; 4] =

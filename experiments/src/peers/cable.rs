@@ -17,8 +17,9 @@ pub const WIRE: &str = "wire";
 /// What does the kernel's work of receiving at the near end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiving {
-    /// The switch on its core, in its system calls: the device defers its interrupts to those who poll it, as the documentation of DPDK and of AF_XDP has it.
-    Polled,
+    /// The kernel's timer, 200 us after it has last found nothing: the device defers its interrupts, as the documentation of AF_XDP has it for
+    /// those who poll. The calls of who polls run nothing on a veth device since Linux 6.13.
+    Timer,
     /// A thread of the kernel on the switch's core, for switches that do not poll.
     Thread,
     /// The source's core, for switches that spin: they would take half of a thread's time on theirs, and lose what it brings meanwhile.
@@ -69,7 +70,7 @@ impl Cable {
         netns::inside(near, || {
             netns::own_sysfs()?;
             let write = |name: &str, value: &str| fs::write(format!("/sys/class/net/{WIRE}/{name}"), value);
-            if by == Receiving::Polled {
+            if by == Receiving::Timer {
                 return DEFERRED.iter().try_for_each(|(name, value)| write(name, value));
             }
             // A veth device has no NAPI otherwise.

@@ -3,13 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringway_engine::nanoseconds;
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use super::polling::poll;
 use super::program::Attached;
 use super::queue::{CHUNK, Entry, piece};
 use super::ring::{Consumer, Producer};
@@ -20,8 +18,6 @@ use crate::partial::left_to_do;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
-/// Time after a poll of the device that found nothing until it is polled again, in nanoseconds: some times what a poll takes.
-const POLL_AGAIN: u64 = 2_000;
 
 /// The receiving half of a queue.
 pub(super) struct Receiver {
@@ -35,39 +31,17 @@ pub(super) struct Receiver {
     lost: u64,
     /// Entries that were taken, and whose chunks the kernel does not have yet.
     taken: usize,
-    /// The socket may be polled, and when it was polled last.
-    polls: bool,
-    polled: u64,
 }
 
 impl Receiver {
     pub(super) fn new(
-        (socket, polls): (OwnedFd, bool),
+        socket: OwnedFd,
         memory: Arc<Mapping>,
         ring: Consumer<2>,
         fill: Producer<1>,
         is_local: bool,
     ) -> Receiver {
-        Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0, polls, polled: 0 }
-    }
-
-    /// Returns true if there are entries. Polls the device if there are none, but not at once again after a poll that found none.
-    #[inline]
-    fn has_entries(&mut self) -> bool {
-        if self.ring.has_entries() {
-            return true;
-        }
-        if !self.polls {
-            return false;
-        }
-        let now = nanoseconds();
-        if now - self.polled < POLL_AGAIN {
-            return false;
-        }
-        poll(&self.socket);
-        let has = self.ring.has_entries();
-        self.polled = if has { 0 } else { now };
-        has
+        Receiver { socket, memory, ring, fill, is_local, lost: 0, taken: 0 }
     }
 
     /// Returns what is left to do for a frame of `len` bytes that begins with these.
@@ -89,9 +63,6 @@ impl Receiver {
     }
 
     pub(super) fn collect<'m>(&'m mut self, batch: &mut Batch<'m>, mtu: usize) {
-        if !self.has_entries() {
-            return;
-        }
         let available = self.ring.available();
         let mut ahead = 0;
         while batch.room() > 0
@@ -233,7 +204,7 @@ impl Input for XdpInput {
         if self.watch.is_due(1) {
             self.look();
         }
-        self.watch.has_report() || self.queues.iter_mut().any(Receiver::has_entries) || self.packets.has_frames()
+        self.watch.has_report() || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
     }
 
     /// The kernel reports frames by the sockets' readiness, and changes of the device by events. There is no event of a client.

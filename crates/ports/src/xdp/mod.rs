@@ -6,13 +6,11 @@
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send. `polling`: those that have
-//!   it receive.
+//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send.
 //! - `tags`: the device leaves VLAN tags in frames.
 
 mod input;
 mod output;
-mod polling;
 mod program;
 mod queue;
 mod ring;
@@ -180,10 +178,6 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
             Err(error) => return Err(error),
         }
     }
-    if place == Place::Stack {
-        // These frames come from no driver's poll that a socket could run.
-        queues.iter_mut().for_each(|queue| queue.polls = false);
-    }
     let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
@@ -232,12 +226,12 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
     let mut output = None;
     let mut receivers = Vec::new();
     for queue in queues {
-        let Queue { socket, memory, receive, fill, completion, takes_pieces, polls } = queue;
+        let Queue { socket, memory, receive, fill, completion, takes_pieces } = queue;
         // The first queue sends.
         output.get_or_insert_with(|| {
             (Arc::clone(&memory), completion, Device { longest: watch.longest(), takes_pieces })
         });
-        receivers.push(Receiver::new((socket, polls), memory, receive, fill, is_local));
+        receivers.push(Receiver::new(socket, memory, receive, fill, is_local));
     }
     let (memory, completion, device) = output.expect("a device has a queue");
     let output = XdpOutput::new(Arc::clone(&sending), memory, transmit, completion, device);

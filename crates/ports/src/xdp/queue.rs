@@ -7,7 +7,7 @@
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
@@ -19,7 +19,6 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::polling;
 use super::ring::{Consumer, Producer, Queued};
 
 /// Bytes of a chunk. The kernel leaves 256 bytes before a received frame, so that a chunk takes 1,792.
@@ -55,8 +54,6 @@ pub(super) struct Queue {
     pub(super) completion: Consumer<1>,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
-    /// The socket may be polled.
-    pub(super) polls: bool,
 }
 
 /// The sending socket of a queue.
@@ -114,8 +111,7 @@ impl Queue {
         };
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
-        let polls = polling::prepare(&socket);
-        Ok(Queue { socket, memory, receive, fill, completion, takes_pieces, polls })
+        Ok(Queue { socket, memory, receive, fill, completion, takes_pieces })
     }
 
     /// Opens the sending socket of this queue of a device.
@@ -131,12 +127,18 @@ impl Queue {
             transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, device, queue);
         bind(&socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() })?;
-        let frames_of_a_call = match polling::set(&socket, libc::SOL_XDP, FRAMES_OF_A_CALL, TRANSMIT as libc::c_int) {
-            Ok(()) => TRANSMIT,
-            Err(_) => DEFAULT_FRAMES_OF_A_CALL,
-        };
+        let frames_of_a_call = if takes_all_at_once(&socket) { TRANSMIT } else { DEFAULT_FRAMES_OF_A_CALL };
         Ok(SendingSocket { socket, transmit, queued, transfer, frames_of_a_call })
     }
+}
+
+/// Has a call send as many frames as the ring has. Returns false if the kernel is older than that.
+fn takes_all_at_once(socket: &OwnedFd) -> bool {
+    let frames = TRANSMIT as libc::c_int;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (fd, value) = (socket.as_raw_fd(), (&raw const frames).cast());
+    // SAFETY: the kernel reads `frames`, of this size, which outlives the call.
+    unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 }
 }
 
 fn xdp_socket() -> io::Result<OwnedFd> {

@@ -82,7 +82,7 @@ fn sender(socket: OwnedFd, transmit: Producer<2>) -> SendingSocket {
 fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let rings = Rings::new();
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
-    let mut receiver = Receiver::new((socket().0, false), memory(), receive, fill, false);
+    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, false);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
     let entry = |address, len, continues| Entry { address, len, continues };
     rings.receive(
