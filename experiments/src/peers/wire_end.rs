@@ -39,7 +39,7 @@ const IN_DRIVER: u32 = 1 << 2;
 pub struct WireEnd {
     socket: OwnedFd,
     _link: OwnedFd,
-    frame: [u8; LONGEST],
+    frame: Vec<u8>,
     len: usize,
     queued: usize,
     failed: Option<io::Error>,
@@ -62,7 +62,7 @@ impl WireEnd {
             prepare(&socket, device(pump)?)?;
             Ok((socket, link))
         })?;
-        Ok(WireEnd { socket, _link: link, frame: [0; LONGEST], len: 0, queued: 0, failed: None })
+        Ok(WireEnd { socket, _link: link, frame: vec![0; LONGEST], len: 0, queued: 0, failed: None })
     }
 }
 
