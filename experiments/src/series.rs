@@ -14,5 +14,9 @@ pub const OVS_DPDK: &str = "ovs-dpdk";
 pub const TESTPMD: &str = "testpmd io";
 /// Name of the curves of DPDK's source and sink at an XDP socket.
 pub const TESTPMD_XDP: &str = "testpmd af_xdp";
+/// Name of the curves of DPDK's cross-connect of an XDP socket and a vhost-user port.
+pub const TESTPMD_XDP_IO: &str = "testpmd af_xdp io";
+/// Name of the curves of Open vSwitch with an XDP socket.
+pub const OVS_XDP: &str = "ovs-dpdk af_xdp";
 /// Name of the curves of QEMU's TAP devices on a Linux bridge.
 pub const QEMU_TAP_BRIDGE: &str = "qemu tap, linux bridge";

@@ -1,33 +1,37 @@
 //! Rate between a process port and a network device: to the wire and from it, by an XDP port, beside testpmd and a Linux bridge.
 //!
-//! The device is the near end of a veth pair. What is sent counts when the far end has received it, for all contestants alike.
+//! The device is the near end of a veth pair. What is sent counts when the far end has received it, and the source is no
+//! bound for what comes from it.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use ringway_traffic::{
-    Checker, Endpoint, Fill, FrameSpec, Frames, Level, Mac, Origin, Pump, PumpOptions, Station, Watch,
+    Checker, Endpoint, Fill, FrameSpec, Frames, Level, Mac, Origin, Pump, PumpOptions, Split, Station, VirtioOptions,
+    Watch,
 };
 
 use crate::daemon::{Daemon, Settings};
 use crate::network::{Network, SENDER};
-use crate::peers::cable::{Cable, Received, WIRE};
+use crate::peers::cable::{Cable, Received, Receiving, WIRE};
 use crate::peers::linux_bridge::LinuxBridge;
 use crate::peers::netns;
+use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::testpmd_xdp::{TestpmdXdp, Work};
+use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::peers::wire_end::WireEnd;
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, RATE};
-use crate::series::{LINUX_BRIDGE, RINGWAY, TESTPMD_XDP};
+use crate::series::{LINUX_BRIDGE, OVS_XDP, RINGWAY, TESTPMD_XDP, TESTPMD_XDP_IO};
 use crate::session::{Lineup, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
-/// Ringway's ways to the device, and the keys of the port.
-const WAYS: [(&str, &str); 3] = [
-    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\""),
-    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\""),
-    ("ringway, packet port", "kind = \"packet\""),
+/// Ringway's ways to the device, the keys of the port, and what receives.
+const WAYS: [(&str, &str, Receiving); 3] = [
+    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Timer),
+    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Source),
+    ("ringway, packet port", "kind = \"packet\"", Receiving::Source),
 ];
 /// Time without a frame after which the network counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,21 +74,40 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 }
 
 fn contestants(lineup: &mut Lineup, session: &Session, direction: Direction, frame_len: usize) {
-    let (cores, x) = (session.cores, frame_len as f64);
-    for (series, keys) in WAYS {
+    let (cores, x, load) = (session.cores, frame_len as f64, (direction, frame_len));
+    let cable = |by| {
+        let cable = Cable::start()?;
+        cable.receive(cores, by)?;
+        Ok::<Cable, io::Error>(cable)
+    };
+    for (series, keys, by) in WAYS {
         lineup.add_with(series, x, || {
-            let cable = Cable::start()?;
+            let cable = cable(by)?;
             let [near, _] = cable.hosts();
             let uplink = format!("{keys}\ndevice = \"{WIRE}\"\nnetns = \"{}\"", netns::path(near).display());
             let settings = Settings { uplink: Some(uplink), ..session.settings() };
-            Switched::new(Daemon::start(cores, &settings)?, cable, cores, (direction, frame_len))
+            Switched::new(Daemon::start(cores, &settings)?, cable, cores, load)
         });
     }
-    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(Cable::start()?, cores, (direction, frame_len)));
-    lineup.add_with(LINUX_BRIDGE, x, || {
-        let cable = Cable::start()?;
-        Switched::new(LinuxBridge::on_cable(cores, &cable)?, cable, cores, (direction, frame_len))
+    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(cable(Receiving::Timer)?, cores, load));
+    lineup.add_with(TESTPMD_XDP_IO, x, || {
+        let cable = cable(Receiving::Timer)?;
+        let testpmd = TestpmdXdp::start(cores, &cable, Work::Forwards)?;
+        Switched::new(with_driver(testpmd), cable, cores, load)
     });
+    lineup.add_with(OVS_XDP, x, || {
+        let cable = cable(Receiving::Source)?;
+        Switched::new(with_driver(OvsDpdk::on_cable(cores, &cable)?), cable, cores, load)
+    });
+    lineup.add_with(LINUX_BRIDGE, x, || {
+        let cable = cable(Receiving::Thread)?;
+        Switched::new(LinuxBridge::on_cable(cores, &cable)?, cable, cores, load)
+    });
+}
+
+/// Returns a switch with our virtio-net driver at its vhost-user port.
+fn with_driver<S: VhostSwitch>(switch: S) -> Vhost<S, Split> {
+    Vhost::new(switch, VirtioOptions::default())
 }
 
 fn frames(size: usize, source: Mac, destination: Mac) -> io::Result<Frames> {
@@ -205,6 +228,11 @@ fn meet<E: Endpoint>(port: &mut E, end: &mut WireEnd, received: &Received) -> io
 }
 
 impl<N: Network> Contestant for Switched<N> {
+    fn needs_its_core(&self) -> bool {
+        // The kernel's work for the source is on this thread's core, and takes turns with it.
+        self.beyond.is_some()
+    }
+
     fn resume(&mut self) -> io::Result<()> {
         self.network.resume()
     }

@@ -6,10 +6,28 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+
 use crate::peers::netns;
+use crate::placement::Cores;
 
 /// Name of the device at each end.
 pub const WIRE: &str = "wire";
+
+/// What does the kernel's work of receiving at the near end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiving {
+    /// The kernel's timer, 200 us after it has last found nothing: the device defers its interrupts, as the documentation of AF_XDP has it for
+    /// those who poll. The calls of who polls run nothing on a veth device since Linux 6.13.
+    Timer,
+    /// A thread of the kernel on the switch's core, for switches that do not poll.
+    Thread,
+    /// The source's core, for switches that spin: they would take half of a thread's time on theirs, and lose what it brings meanwhile.
+    Source,
+}
+
+/// Times for which an interrupt is deferred when nothing has come, and how long, in nanoseconds.
+const DEFERRED: [(&str, &str); 2] = [("napi_defer_hard_irqs", "2"), ("gro_flush_timeout", "200000")];
 
 /// Two namespaces, with an end of the cable in each.
 pub struct Cable {
@@ -43,6 +61,28 @@ impl Cable {
         Ok(cable)
     }
 
+    /// Sets the near end up to receive.
+    ///
+    /// # Errors
+    /// Not root, or `ethtool` (Debian package ethtool) fails.
+    pub fn receive(&self, cores: Cores, by: Receiving) -> io::Result<()> {
+        let [near, _] = &self.hosts;
+        netns::inside(near, || {
+            netns::own_sysfs()?;
+            let write = |name: &str, value: &str| fs::write(format!("/sys/class/net/{WIRE}/{name}"), value);
+            if by == Receiving::Timer {
+                return DEFERRED.iter().try_for_each(|(name, value)| write(name, value));
+            }
+            // A veth device has no NAPI otherwise.
+            netns::run("ethtool", &format!("-K {WIRE} gro on"))?;
+            if by == Receiving::Thread {
+                write("threaded", "1")?;
+                pin_threads(cores.switch)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Opens the far end's counter of received frames.
     ///
     /// # Errors
@@ -58,6 +98,21 @@ impl Cable {
     pub fn hosts(&self) -> &[File; 2] {
         &self.hosts
     }
+}
+
+/// Moves the kernel's threads of all cables' near ends to a core.
+fn pin_threads(core: usize) -> io::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A process may have ended.
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if comm.starts_with(&format!("napi/{WIRE}-")) {
+            sched_setaffinity(Pid::from_raw(pid), &cores)?;
+        }
+    }
+    Ok(())
 }
 
 /// A counter of the frames that the far end has received.

@@ -55,7 +55,7 @@ impl LinuxBridge {
         Ok(LinuxBridge { taps: taps.into_iter().rev().collect() })
     }
 
-    /// Makes a bridge with one TAP device and the near end of `cable`.
+    /// Makes a bridge with one TAP device and the near end of `cable`, which receives by a thread.
     ///
     /// # Errors
     /// As [`LinuxBridge::start`].
@@ -63,7 +63,8 @@ impl LinuxBridge {
         let [near, _] = cable.hosts();
         let tap = netns::inside(near, || {
             bridge()?;
-            join(WIRE, cores, Steering::SwitchCore)?;
+            // The kernel's thread brings its frames to the switch's core.
+            join(WIRE, cores, Steering::Sender)?;
             tap(0, cores, Steering::SwitchCore)
         })?;
         Ok(LinuxBridge { taps: vec![tap] })

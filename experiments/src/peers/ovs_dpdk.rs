@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::child::Program;
+use crate::peers::cable::{Cable, WIRE};
 use crate::peers::hugepages::HugePages;
+use crate::peers::netns;
 use crate::peers::program::find_program;
 use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
@@ -46,6 +48,18 @@ impl OvsDpdk {
     /// # Errors
     /// It is not installed or does not start.
     pub fn start_with(cores: Cores, ports: usize) -> io::Result<OvsDpdk> {
+        Self::start_in(cores, ports, None)
+    }
+
+    /// Starts a bridge with one port and the near end of `cable`, by AF_XDP.
+    ///
+    /// # Errors
+    /// It is not installed, does not start, or `nsenter` is not installed.
+    pub fn on_cable(cores: Cores, cable: &Cable) -> io::Result<OvsDpdk> {
+        Self::start_in(cores, 1, Some(cable))
+    }
+
+    fn start_in(cores: Cores, ports: usize, cable: Option<&Cable>) -> io::Result<OvsDpdk> {
         if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
             let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
             return Err(io::Error::new(io::ErrorKind::NotFound, words));
@@ -59,14 +73,20 @@ impl OvsDpdk {
         let listens = |_: &str| own.folder.join("db.sock").exists();
         let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
-        own.configure(pages.is_some()).map_err(|error| match database.child().try_wait() {
+        own.configure(pages.is_some(), cable.is_some()).map_err(|error| match database.child().try_wait() {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
         // The bridge has a device of its own name: no other network may have one of that name.
-        let mut switch = own.command("unshare");
-        switch.args(["--net", SWITCH, &format!("unix:{}", own.path("db.sock"))]);
-        let serves = |said: &str| own.ports.iter().all(|port| said.contains(&format!("assigned port '{port}'")));
+        let (program, namespace) = match cable.map(Cable::hosts) {
+            None => ("unshare", String::from("--net")),
+            Some([near, _]) => ("nsenter", format!("--net={}", netns::path(near).display())),
+        };
+        let mut switch = own.command(program);
+        switch.args([&namespace, SWITCH, &format!("unix:{}", own.path("db.sock"))]);
+        let wire = cable.map(|_| WIRE.to_owned());
+        let serves =
+            |said: &str| own.ports.iter().chain(&wire).all(|port| said.contains(&format!("assigned port '{port}'")));
         let switch = own.start(&mut switch, "ovs-vswitchd", serves)?;
         Ok(OvsDpdk { switch, _database: database, own, _scratch: scratch, _pages: pages })
     }
@@ -126,7 +146,7 @@ impl Own {
 
     /// Configures the switch by its database. Flows and addresses do not age while the switch is stopped, so that it has not to learn
     /// at the beginning of a window.
-    fn configure(&self, huge_pages: bool) -> io::Result<()> {
+    fn configure(&self, huge_pages: bool, has_wire: bool) -> io::Result<()> {
         let mask = |core: usize| format!("{:#x}", 1_u128 << core);
         let extra = if huge_pages {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
@@ -151,7 +171,8 @@ impl Own {
         let bridge = "-- add-br br0 -- set bridge br0 datapath_type=netdev other-config:mac-aging-time=3600";
         arguments.extend(bridge.split(' '));
         let add = |name: &String| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser");
-        let ports: Vec<String> = self.ports.iter().map(add).collect();
+        let wire = || format!("-- add-port br0 {WIRE} -- set interface {WIRE} type=afxdp");
+        let ports: Vec<String> = self.ports.iter().map(add).chain(has_wire.then(wire)).collect();
         arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
         self.run("ovs-vsctl", &arguments)
     }

@@ -1,4 +1,5 @@
-//! DPDK's testpmd with an XDP socket (`net_af_xdp`) at the near end of a cable: it makes frames, or takes them. It does not switch.
+//! DPDK's testpmd with an XDP socket (`net_af_xdp`) at the near end of a cable: it makes frames, takes them, or passes them between the
+//! cable and a vhost-user port. It does not switch.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,6 +13,7 @@ use crate::peers::hugepages::HugePages;
 use crate::peers::netns;
 use crate::peers::program::find_program;
 use crate::peers::testpmd::{MEMORY_MIB, command, start};
+use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
@@ -19,6 +21,8 @@ use crate::scratch::Scratch;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Packet buffers.
 const BUFFERS: usize = 16384;
+/// Socket of the vhost-user port.
+const SOCKET: &str = "p0";
 
 /// What testpmd does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum Work {
     Sends(usize),
     /// Takes frames.
     Receives,
+    /// Gives the frames of the cable to a vhost-user port, and those of the port to the cable.
+    Forwards,
 }
 
 /// A running testpmd.
@@ -53,10 +59,14 @@ impl TestpmdXdp {
         let mut command = Command::new(nsenter);
         command.arg(format!("--net={}", netns::path(near).display())).arg(inner.get_program()).args(inner.get_args());
         command.arg(format!("--vdev=net_af_xdp0,iface={WIRE}"));
+        if work == Work::Forwards {
+            command.arg(format!("--vdev=net_vhost0,iface={},queues=1", scratch.path(SOCKET).display()));
+        }
         command.args(["--", "-i", "--auto-start", &format!("--total-num-mbufs={BUFFERS}")]);
         match work {
             Work::Sends(len) => command.args(["--forward-mode=txonly", &format!("--txpkts={len}")]),
             Work::Receives => command.arg("--forward-mode=rxonly"),
+            Work::Forwards => command.arg("--forward-mode=io"),
         };
         let program = start(&mut command, &scratch.path("log"), cores)?;
         Ok(TestpmdXdp { program, scratch, _pages: pages })
@@ -85,20 +95,18 @@ impl TestpmdXdp {
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "dpdk-testpmd does not show its counters"))
     }
+}
 
-    /// Stops it.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn hold(&mut self) -> io::Result<()> {
+impl VhostSwitch for TestpmdXdp {
+    fn sockets(&self) -> Vec<PathBuf> {
+        vec![self.scratch.path(SOCKET)]
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
         self.program.hold()
     }
 
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub fn resume(&mut self) -> io::Result<()> {
+    fn resume(&mut self) -> io::Result<()> {
         self.program.resume()
     }
 }

@@ -21,7 +21,7 @@ const MAX_PIECES: usize = 64;
 
 /// The receiving half of a queue.
 pub(super) struct Receiver {
-    pub(super) socket: Arc<OwnedFd>,
+    pub(super) socket: OwnedFd,
     pub(super) memory: Arc<Mapping>,
     pub(super) ring: Consumer<2>,
     pub(super) fill: Producer<1>,
@@ -37,7 +37,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        socket: Arc<OwnedFd>,
+        socket: OwnedFd,
         memory: Arc<Mapping>,
         ring: Consumer<2>,
         fill: Producer<1>,

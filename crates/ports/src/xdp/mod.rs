@@ -6,7 +6,7 @@
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: a socket. `ring`: its rings. `sending`: system calls that have the kernel send.
+//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send.
 //! - `tags`: the device leaves VLAN tags in frames.
 
 mod input;
@@ -35,7 +35,7 @@ use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
 use program::{Attached, Host, Place, Sockets};
-use queue::{Queue, Transfer};
+use queue::{Queue, SendingSocket, Transfer};
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
@@ -158,6 +158,7 @@ struct Target<'a> {
 /// The parts of a port that is attached to its device.
 struct Opened {
     queues: Vec<Queue>,
+    sender: SendingSocket,
     packets: PacketSocket,
     held: Held,
     ready: OwnedFd,
@@ -177,6 +178,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
             Err(error) => return Err(error),
         }
     }
+    let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     for opened in &queues {
@@ -196,7 +198,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     for (queue, opened) in (0..).zip(&queues) {
         sockets.set(queue, opened.socket.as_fd())?;
     }
-    Ok(Opened { queues, packets, held, ready, is_local: is_local || place == Place::Stack })
+    Ok(Opened { queues, sender, packets, held, ready, is_local: is_local || place == Place::Stack })
 }
 
 /// Opens the socket of a queue.
@@ -217,21 +219,25 @@ fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) ->
 
 /// Makes the sides of a port. Also returns the number of its queues.
 fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
-    let Opened { queues, packets, held, ready, is_local } = opened;
+    let Opened { queues, sender, packets, held, ready, is_local } = opened;
     let count = queues.len();
+    let chunk = sender.transfer.chunk();
+    let (sending, transmit) = Sending::new(sender);
+    let sending = Arc::new(sending);
+    let mut output = None;
     let mut receivers = Vec::new();
-    let mut sender = None;
     for queue in queues {
-        let Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces } = queue;
-        sender.get_or_insert_with(|| {
-            let sending = Arc::new(Sending::new(Arc::clone(&socket), queued, transfer));
+        let Queue { socket, memory, receive, fill, completion, takes_pieces } = queue;
+        // The first queue sends.
+        output.get_or_insert_with(|| {
             let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces };
-            let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
-            (output, XdpBell(sending))
+            (Arc::clone(&memory), completion, device)
         });
-        receivers.push(Receiver::new(socket, memory, receive, fill, transfer.chunk(), is_local));
+        receivers.push(Receiver::new(socket, memory, receive, fill, chunk, is_local));
     }
-    let (output, bell) = sender.expect("a device has a queue");
+    let (memory, completion, device) = output.expect("a device has a queue");
+    let output = XdpOutput::new(Arc::clone(&sending), memory, transmit, completion, device);
+    let bell = XdpBell(sending);
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
     (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }, count)
 }

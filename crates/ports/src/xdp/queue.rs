@@ -1,18 +1,21 @@
-//! A queue of a device: an XDP socket with its four rings, and the memory of its frames (UMEM).
+//! A queue of a device: an XDP socket that receives, another one that sends, their rings, and the memory of their frames (UMEM).
+//!
+//! The sending socket is its own, because a poller that sleeps waits for the receiving one: at each frame of a socket that somebody may wait
+//! for, the kernel looks for who waits (`docs/decisions/xdp-sockets.md`).
 //!
 //! The memory is cut into chunks ([`Transfer::chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
@@ -48,18 +51,30 @@ impl Transfer {
     }
 }
 
-/// The parts of one queue.
+/// The number of the option `XDP_MAX_TX_SKB_BUDGET` (Linux 6.17).
+const FRAMES_OF_A_CALL: libc::c_int = 9;
+/// Frames that a call sends in copy mode without this option.
+const DEFAULT_FRAMES_OF_A_CALL: u32 = 32;
+
+/// The parts of one queue, without those that send.
 pub(super) struct Queue {
-    pub(super) socket: Arc<OwnedFd>,
+    pub(super) socket: OwnedFd,
     pub(super) memory: Arc<Mapping>,
     pub(super) receive: Consumer<2>,
     pub(super) fill: Producer<1>,
-    pub(super) transmit: Producer<2>,
-    pub(super) queued: Queued,
     pub(super) completion: Consumer<1>,
-    pub(super) transfer: Transfer,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
+}
+
+/// The sending socket of a queue.
+pub(super) struct SendingSocket {
+    pub(super) socket: OwnedFd,
+    pub(super) transmit: Producer<2>,
+    pub(super) queued: Queued,
+    pub(super) transfer: Transfer,
+    /// Most frames that a call sends in copy mode.
+    pub(super) frames_of_a_call: u32,
 }
 
 impl Queue {
@@ -78,7 +93,7 @@ impl Queue {
     }
 
     fn bound(device: u32, queue: u32, transfer: Transfer, takes_pieces: bool) -> io::Result<Queue> {
-        let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let socket = xdp_socket()?;
         let chunk = transfer.chunk();
         let bytes = (RECEIVE + TRANSMIT) as usize * chunk;
         let memory = Arc::new(Mapping::private(bytes)?);
@@ -94,14 +109,10 @@ impl Queue {
         sockopt::set_xdp_umem_fill_ring_size(&socket, FILL)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket, TRANSMIT)?;
         sockopt::set_xdp_rx_ring_size(&socket, RECEIVE)?;
-        sockopt::set_xdp_tx_ring_size(&socket, TRANSMIT)?;
         let at = sockopt::xdp_mmap_offsets(&socket)?;
         let fd = socket.as_fd();
         let receive = Consumer::map(fd, XDP_PGOFF_RX_RING, &at.rx, RECEIVE)?;
         let mut fill = Producer::map(fd, XDP_UMEM_PGOFF_FILL_RING, &at.fr, FILL)?;
-        let transmit = Producer::map(fd, XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
-        let queued =
-            transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let completion = Consumer::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr, TRANSMIT)?;
         (0..RECEIVE).for_each(|number| fill.put([u64::from(number) * chunk as u64]));
         fill.publish();
@@ -112,9 +123,38 @@ impl Queue {
         };
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
-        let socket = Arc::new(socket);
-        Ok(Queue { socket, memory, receive, fill, transmit, queued, completion, transfer, takes_pieces })
+        Ok(Queue { socket, memory, receive, fill, completion, takes_pieces })
     }
+
+    /// Opens the sending socket of this queue of a device.
+    ///
+    /// # Errors
+    /// The kernel has no memory.
+    pub(super) fn sender(&self, device: u32, queue: u32, transfer: Transfer) -> io::Result<SendingSocket> {
+        let socket = xdp_socket()?;
+        sockopt::set_xdp_tx_ring_size(&socket, TRANSMIT)?;
+        let at = sockopt::xdp_mmap_offsets(&socket)?;
+        let transmit = Producer::map(socket.as_fd(), XDP_PGOFF_TX_RING, &at.tx, TRANSMIT)?;
+        let queued =
+            transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
+        let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, device, queue);
+        bind(&socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() })?;
+        let frames_of_a_call = if takes_all_at_once(&socket) { TRANSMIT } else { DEFAULT_FRAMES_OF_A_CALL };
+        Ok(SendingSocket { socket, transmit, queued, transfer, frames_of_a_call })
+    }
+}
+
+/// Has a call send as many frames as the ring has. Returns false if the kernel is older than that.
+fn takes_all_at_once(socket: &OwnedFd) -> bool {
+    let frames = TRANSMIT as libc::c_int;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (fd, value) = (socket.as_raw_fd(), (&raw const frames).cast());
+    // SAFETY: the kernel reads `frames`, of this size, which outlives the call.
+    unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 }
+}
+
+fn xdp_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
 /// An entry of the receive or the transmit ring: `struct xdp_desc`.

@@ -1,5 +1,5 @@
-//! Has the kernel send what is in the transmit ring. In copy mode it sends only in a system call, up to 32 frames in each. With zero copy
-//! a system call wakes the driver, and the driver takes the frames later and by itself.
+//! Has the kernel send what is in the transmit ring. In copy mode it sends only in a system call, up to a number of frames in each. With
+//! zero copy a system call wakes the driver, and the driver takes the frames later and by itself.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,19 +11,18 @@ use ringway_switch::{Bell, CallReason, CallResult, Moderation, PortFault};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::queue::{Entry, TRANSMIT, Transfer};
-use super::ring::Queued;
+use super::queue::{Entry, SendingSocket, TRANSMIT, Transfer};
+use super::ring::{Producer, Queued};
 
-/// Frames that a system call sends in copy mode.
-const A_CALL: u32 = 32;
 /// Time after which the kernel is asked again to send what the device had no room for, in nanoseconds.
 const ASK_AGAIN: u64 = 20_000;
 
 /// The transmit ring, as any thread may see it.
 pub(super) struct Sending {
-    socket: Arc<OwnedFd>,
+    socket: OwnedFd,
     queued: Queued,
     transfer: Transfer,
+    frames_of_a_call: u32,
     /// The device sent nothing when the kernel was asked to send, and no delivery has seen it since.
     is_down: AtomicBool,
     cancelled: Mutex<Cancelled>,
@@ -39,9 +38,12 @@ pub(super) struct Cancelled {
 }
 
 impl Sending {
-    pub(super) fn new(socket: Arc<OwnedFd>, queued: Queued, transfer: Transfer) -> Sending {
-        let cancelled = Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) };
-        Sending { socket, queued, transfer, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
+    /// Also returns the side of the ring that is filled.
+    pub(super) fn new(sender: SendingSocket) -> (Sending, Producer<2>) {
+        let SendingSocket { socket, transmit, queued, transfer, frames_of_a_call } = sender;
+        let cancelled = Mutex::new(Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) });
+        let is_down = AtomicBool::new(false);
+        (Sending { socket, queued, transfer, frames_of_a_call, is_down, cancelled }, transmit)
     }
 
     pub(super) fn transfer(&self) -> Transfer {
@@ -55,7 +57,7 @@ impl Sending {
         while taken < queued {
             match self.call() {
                 Ok(_) if self.transfer == Transfer::ZeroCopy => return false,
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += A_CALL,
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += self.frames_of_a_call,
                 // The call ended with the frame that was lost.
                 Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,
                 // The device has no room.
