@@ -79,7 +79,7 @@ fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
     let mut receiver = Receiver::new(socket().0, memory(), receive, fill, false);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
-    let entry = |address, len, continues| Entry { address, len, continues };
+    let entry = |address, len, continues| Entry { address, len, continues, has_metadata: false };
     rings.receive(
         1,
         &[
@@ -107,7 +107,7 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch() {
     let transmit = rings.producer(0, TRANSMIT);
     let queued = transmit.queued(&AT).expect("a ring");
     let (from, to) = socket();
-    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true };
+    let device = Device { longest: Arc::new(AtomicUsize::new(1518)), takes_pieces: true, before: 0 };
     let sending = Arc::new(Sending::new(from, queued, Transfer::Copy));
     let mut output = XdpOutput::new(sending, memory(), transmit, rings.consumer(1, TRANSMIT), device);
     let mut bytes = [0; 60];
@@ -131,7 +131,7 @@ fn a_socket_without_a_device_is_lost_with_what_waited() {
     rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
     let mut transmit = rings.producer::<2>(0, TRANSMIT);
     let sending = Sending::new(socket, transmit.queued(&AT).expect("a ring"), Transfer::Copy);
-    (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
+    (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false, has_metadata: false }.words()));
     transmit.publish();
     assert_eq!(sending.is_down(|_| ()), Ok(false));
     assert!(!sending.send());
@@ -147,7 +147,7 @@ fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
     let queued = transmit.queued(&AT).expect("a ring");
     // The indices wrap within the ring, and the kernel has taken the first two entries.
     for address in 0..6 {
-        transmit.put(Entry { address, len: 60, continues: address == 3 }.words());
+        transmit.put(Entry { address, len: 60, continues: address == 3, has_metadata: false }.words());
     }
     transmit.publish();
     rings.set(0, AT.consumer, 2);

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
@@ -21,26 +21,32 @@ const ASK_AGAIN: u64 = 20_000;
 /// The transmit ring, as any thread may see it.
 pub(super) struct Sending {
     socket: Arc<OwnedFd>,
-    queued: Queued,
+    pub(super) queued: Queued,
     transfer: Transfer,
     /// The device sent nothing when the kernel was asked to send, and no delivery has seen it since.
     is_down: AtomicBool,
+    /// Frames that the kernel has refused.
+    refused: AtomicU64,
     cancelled: Mutex<Cancelled>,
 }
 
-/// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the kernel
-/// took and dropped.
+/// Frames that were lost after their delivery.
 #[derive(Default)]
 pub(super) struct Cancelled {
+    /// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the
+    /// kernel took and dropped.
     pub(super) frames: u64,
-    /// The addresses of the chunks that the kernel did not take.
+    /// Frames whose metadata the kernel refused.
+    pub(super) refused: u64,
+    /// The addresses of the chunks of cancelled frames.
     pub(super) chunks: Vec<u64>,
 }
 
 impl Sending {
     pub(super) fn new(socket: Arc<OwnedFd>, queued: Queued, transfer: Transfer) -> Sending {
-        let cancelled = Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) };
-        Sending { socket, queued, transfer, is_down: AtomicBool::new(false), cancelled: Mutex::new(cancelled) }
+        let cancelled = Cancelled { chunks: Vec::with_capacity(TRANSMIT as usize), ..Cancelled::default() };
+        let (is_down, refused) = (AtomicBool::new(false), AtomicU64::new(0));
+        Sending { socket, queued, transfer, is_down, refused, cancelled: Mutex::new(cancelled) }
     }
 
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
@@ -51,7 +57,7 @@ impl Sending {
             match self.call() {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += A_CALL,
                 // The call ended with the frame that was lost.
-                Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,
+                Err(Errno::BUSY | Errno::INVAL) if self.transfer == Transfer::Copy => taken += 1,
                 // The device has no room.
                 Err(Errno::BUSY | Errno::NOBUFS) => return true,
                 // The device is down or gone.
@@ -65,11 +71,13 @@ impl Sending {
     }
 
     fn call(&self) -> Result<usize, Errno> {
+        let refused = self.refused.load(Ordering::Acquire);
         let result = send(&self.socket, &[], SendFlags::DONTWAIT);
         match result {
             Err(Errno::NETDOWN | Errno::NXIO) => self.cancel(),
             // The kernel has taken a frame, and the device did not: it has no carrier.
             Err(Errno::BUSY) if self.transfer == Transfer::Copy => self.cancelled.lock().frames += 1,
+            Err(Errno::INVAL) if self.transfer == Transfer::Copy => self.refuse(refused),
             _ => return result,
         }
         self.is_down.store(true, Ordering::Release);
@@ -85,6 +93,24 @@ impl Sending {
             cancelled.frames += u64::from(!entry.continues);
             cancelled.chunks.push(entry.address);
         });
+    }
+
+    /// Cancels the frame that the kernel has refused: it would refuse this frame again in each call, and take none behind it. Other
+    /// threads' calls may have ended with the same frame: `before` frames were refused when this thread's call began.
+    #[cold]
+    fn refuse(&self, before: u64) {
+        let mut cancelled = self.cancelled.lock();
+        if self.refused.load(Ordering::Acquire) == before {
+            self.queued.cancel_first(|words| cancelled.chunks.push(Entry::of(words).address));
+            cancelled.refused += 1;
+            self.refused.store(before + 1, Ordering::Release);
+        }
+    }
+
+    /// Calls `back` with the chunks of cancelled frames, after those that the kernel gave back were taken: it may have given back some of
+    /// the same.
+    pub(super) fn take_chunks(&self, back: impl FnMut(u64)) {
+        self.cancelled.lock().chunks.drain(..).for_each(back);
     }
 
     /// Returns true if the device is down. Calls `back` with what was cancelled, to be counted and used again.
