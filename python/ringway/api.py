@@ -673,6 +673,9 @@ class VhostUserStatus(TypedDict, total=False):
 class XdpStatus(TypedDict, total=False):
     """What only an XDP port has."""
 
+    checksums: Required[str]
+    """Who writes checksums that senders left to the port, into frames to the device: `device`, or `software`
+    (Ringway)."""
     mode: Required[str]
     """How frames get from the device to the port: `zero-copy`, `copy` or `generic`."""
     queues: Required[int]

@@ -10,7 +10,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Returns what is left to do if the frame that begins with `head` has an incomplete checksum.
-fn partial_checksum(head: &[u8]) -> Option<Offload> {
+pub(crate) fn partial_checksum(head: &[u8]) -> Option<Offload> {
     let headers = Headers::read(head)?;
     if !matches!(headers.protocol, TCP | UDP) {
         return None;

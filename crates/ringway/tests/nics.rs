@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringway_scenes::namespace::{Namespace, frames};
 use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
-use ringway_testing::skip;
+use ringway_testing::{skip, snmp};
 use ringway_traffic::open_device;
 use ringway_traffic::pcap::Recorder;
 use rustix::process::Signal;
@@ -81,17 +81,63 @@ fn stream(wire: &Wire, more: &[&str]) -> u64 {
 
 #[test]
 fn pings_and_streams_cross_the_device_in_every_mode_that_it_has() {
+    let is_taken = kernel_is_at_least(6, 11);
     for mode in ["auto", "copy", "generic"] {
         let wire = Wire::new(&format!("{XDP_ALONE}\nmode = \"{mode}\""));
         wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
         // A veth device has no zero copy.
         let got = if mode == "auto" { "copy" } else { mode };
-        assert_eq!(wire.daemon.port("nic")["xdp"], serde_json::json!({ "mode": got, "queues": 1 }));
+        let checksums = if is_taken { "device" } else { "software" };
+        let status = serde_json::json!({ "mode": got, "queues": 1, "checksums": checksums });
+        assert_eq!(wire.daemon.port("nic")["xdp"], status);
         assert_eq!(wire.drops("nic"), serde_json::json!({}), "{mode}");
         // The kernel of the wire's station leaves checksums to its device, and the switch completes them.
         for more in [&[][..], &["-R"]] {
             assert!(stream(&wire, more) > 8_000_000, "{mode} {more:?}");
         }
+    }
+}
+
+/// Whether the running kernel has this version or a newer one.
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+#[test]
+fn checksums_that_are_left_to_the_device_are_recognized_by_the_switch_behind_it() {
+    for mode in ["copy", "generic"] {
+        let wire = Wire::new(&format!("{XDP_ALONE}\nmode = \"{mode}\""));
+        let station = Namespace::new();
+        let behind = Daemon::start(&format!(
+            "[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"w0\"\n{XDP_ALONE}\nmode = \"{mode}\"\n\
+             [port.t0]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"{}\"\n",
+            wire.wire.name, station.name
+        ));
+        station.ok("ip", &["addr", "add", "10.78.0.4/24", "dev", "t0"]);
+        wire.vm.ping(50, &["-i", "0.002", "-s", "1400", "10.78.0.4"]);
+        for more in [
+            &["-n", "16M"][..],
+            &["-n", "16M", "-R"],
+            &["-u", "-n", "2M", "-b", "50M"],
+            &["-u", "-n", "2M", "-b", "50M", "-R"],
+        ] {
+            let server = station.start("iperf3", &["-s", "-1", "--forceflush"], "Server listening");
+            let said = wire.vm.ok("iperf3", &[&["-c", "10.78.0.4", "-J"], more].concat());
+            server.finish();
+            let report: Value = serde_json::from_str(&said).unwrap();
+            let got = report["end"]["sum_received"]["bytes"].as_u64().unwrap();
+            assert!(got > 1_000_000, "{mode} {more:?}: {got} bytes");
+        }
+        for space in [&wire.vm, &station] {
+            let snmp = space.ok("cat", &["/proc/net/snmp"]);
+            for (protocol, name) in [("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors")] {
+                assert_eq!(snmp::counter(&snmp, protocol, name), Some(0), "{mode} {protocol}");
+            }
+        }
+        assert_eq!(wire.drops("nic"), serde_json::json!({}), "{mode}");
+        assert_eq!(behind.port("nic")["drops"], serde_json::json!({}), "{mode}");
     }
 }
 

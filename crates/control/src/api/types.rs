@@ -201,6 +201,8 @@ pub struct XdpStatus {
     pub mode: String,
     /// Number of the device's queues that the port has.
     pub queues: u32,
+    /// Who writes checksums that senders left to the port, into frames to the device: `device`, or `software` (Ringway).
+    pub checksums: String,
 }
 
 /// An e1000 port's NIC and its guest at one moment.

@@ -6,10 +6,14 @@
 //!
 //! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
 //!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send.
+//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send. `metadata`: checksums that the
+//!   device writes.
 //! - `tags`: the device leaves VLAN tags in frames.
 
 mod input;
+#[cfg(test)]
+mod kernel_tests;
+mod metadata;
 mod output;
 mod program;
 mod queue;
@@ -35,10 +39,12 @@ use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
 use program::{Attached, Host, Place, Sockets};
-use queue::{Queue, SendingSocket, Transfer};
+use queue::{Attachment, Queue, SendingSocket, Transfer};
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
+/// Driver of virtual devices in pairs.
+const VETH: &str = "veth";
 /// Most queues of a device that have sockets.
 const MAX_QUEUES: u32 = 64;
 /// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
@@ -96,6 +102,8 @@ pub struct XdpPort {
     pub mode: Mode,
     /// Number of queues.
     pub queues: usize,
+    /// The device writes the checksums of the frames to it.
+    pub writes_checksums: bool,
 }
 
 /// Makes a port of a device in the network namespace of the calling thread.
@@ -113,12 +121,11 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
         return Err(failed("use it", &io::Error::other(what)));
     }
     netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    // Physical devices give complete frames in their drivers.
-    let is_local = netdevice::driver(name, watch.requests()).is_ok_and(|driver| matches!(&*driver, "veth" | "tun"));
+    let driver = netdevice::driver(name, watch.requests()).unwrap_or_default();
     // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
     let queues = told.map_or(MAX_QUEUES, |queues| queues.max(1));
     let (device, address, host) = (watch.index(), watch.address(), settings.host);
-    let target = Target { name, device, address, queues, host, is_local };
+    let target = Target { name, device, driver: &driver, address, queues, host };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for &(mode, place, transfer) in settings.mode.tries() {
         match open_mode(&target, place, transfer) {
@@ -128,8 +135,10 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
                     return Err(failed("use it", &io::Error::other("the number of its queues has just changed")));
                 }
                 watch.join(&opened.ready)?;
-                let (sides, queues) = sides(opened, watch);
-                return Ok(XdpPort { sides, mode, queues });
+                let queues = opened.queues.len();
+                let writes_checksums = opened.queues.first().is_some_and(|queue| queue.before > 0);
+                let sides = sides(opened, watch);
+                return Ok(XdpPort { sides, mode, queues, writes_checksums });
             }
             Err(error) => last = error,
         }
@@ -146,13 +155,12 @@ struct Target<'a> {
     name: &'a str,
     /// The device's number.
     device: u32,
+    driver: &'a str,
     address: [u8; 6],
     /// It has no more queues than these.
     queues: u32,
     /// The host keeps its frames.
     host: bool,
-    /// Frames may come from the local kernel, with incomplete checksums.
-    is_local: bool,
 }
 
 /// The parts of a port that is attached to its device.
@@ -167,11 +175,12 @@ struct Opened {
 
 /// Opens sockets for all queues of a device, and attaches the program that gives them frames.
 fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<Opened> {
-    let &Target { name, device, address, queues: most, host, is_local } = target;
+    let &Target { name, device, driver, address, queues: most, host } = target;
+    let attachment = Attachment { device, transfer, metadata: transfer == Transfer::Copy && driver == VETH };
     let mut queues = Vec::new();
     let deadline = Instant::now() + FREED_WITHIN;
     for queue in 0..most {
-        match open_queue(device, queue, transfer, deadline) {
+        match open_queue(attachment, queue, deadline) {
             Ok(opened) => queues.push(opened),
             // The device has no more queues.
             Err(error) if queue > 0 && Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
@@ -198,13 +207,15 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     for (queue, opened) in (0..).zip(&queues) {
         sockets.set(queue, opened.socket.as_fd())?;
     }
-    Ok(Opened { queues, sender, packets, held, ready, is_local: is_local || place == Place::Stack })
+    // Other devices give complete frames in their drivers.
+    let is_local = place == Place::Stack || matches!(driver, VETH | "tun");
+    Ok(Opened { queues, sender, packets, held, ready, is_local })
 }
 
 /// Opens the socket of a queue.
-fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) -> io::Result<Queue> {
+fn open_queue(attachment: Attachment, queue: u32, deadline: Instant) -> io::Result<Queue> {
     loop {
-        match Queue::open(device, queue, transfer) {
+        match Queue::open(attachment, queue) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
                 if Instant::now() >= deadline {
                     let what = format!("another socket has its queue {queue}: end the program that has it");
@@ -217,20 +228,19 @@ fn open_queue(device: u32, queue: u32, transfer: Transfer, deadline: Instant) ->
     }
 }
 
-/// Makes the sides of a port. Also returns the number of its queues.
-fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
+/// Makes the sides of a port.
+fn sides(opened: Opened, watch: DeviceWatch) -> PortIo {
     let Opened { queues, sender, packets, held, ready, is_local } = opened;
-    let count = queues.len();
     let chunk = sender.transfer.chunk();
     let (sending, transmit) = Sending::new(sender);
     let sending = Arc::new(sending);
     let mut output = None;
     let mut receivers = Vec::new();
     for queue in queues {
-        let Queue { socket, memory, receive, fill, completion, takes_pieces } = queue;
+        let Queue { socket, memory, receive, fill, completion, takes_pieces, before } = queue;
         // The first queue sends.
         output.get_or_insert_with(|| {
-            let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces };
+            let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces, before };
             (Arc::clone(&memory), completion, device)
         });
         receivers.push(Receiver::new(socket, memory, receive, fill, chunk, is_local));
@@ -239,7 +249,7 @@ fn sides(opened: Opened, watch: DeviceWatch) -> (PortIo, usize) {
     let output = XdpOutput::new(Arc::clone(&sending), memory, transmit, completion, device);
     let bell = XdpBell(sending);
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
-    (PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }, count)
+    PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }
 }
 
 /// Says what to do about an error of the kernel.

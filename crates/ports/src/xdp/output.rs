@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ringway_memory::Mapping;
-use ringway_switch::{Counters, DropReason, Frame, Frames, Output, PortFault};
+use ringway_memory::{Mapping, View};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities, PortFault};
 
+use super::metadata::{METADATA, leave_checksum};
 use super::queue::{Entry, RECEIVE, TRANSMIT, Transfer};
 use super::ring::{Consumer, Producer};
 use super::sending::Sending;
@@ -22,13 +23,15 @@ pub(super) struct Device {
     pub(super) is_running: Arc<AtomicBool>,
     /// Frames may have several pieces.
     pub(super) takes_pieces: bool,
+    /// Bytes for metadata before each piece: [`METADATA`], or 0 if it takes none.
+    pub(super) before: usize,
 }
 
 /// The output of an XDP port.
 pub(super) struct XdpOutput {
     sending: Arc<Sending>,
     memory: Arc<Mapping>,
-    ring: Producer<2>,
+    pub(super) ring: Producer<2>,
     completion: Consumer<1>,
     chunks: Chunks,
     device: Device,
@@ -84,7 +87,7 @@ impl XdpOutput {
     }
 
     /// Takes the chunks of sent frames back.
-    fn reclaim(&mut self) {
+    pub(super) fn reclaim(&mut self) {
         let count = self.completion.available();
         for entry in 0..count {
             let [address] = self.completion.peek(entry);
@@ -94,15 +97,27 @@ impl XdpOutput {
         self.completion.release();
     }
 
-    /// Returns true if the device is down. Counts the frames that waited for it.
-    fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
+    /// Returns true if the device is down. Counts the frames that waited for it, and those that the kernel refused.
+    pub(super) fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
         // The driver would keep the frames, and send them when the carrier is back. In copy mode the kernel tells of each lost frame.
         let waits = self.sending.transfer() == Transfer::ZeroCopy && !self.device.is_running.load(Ordering::Relaxed);
         let is_down = self.sending.is_down(|cancelled| {
             counters.drop_out(DropReason::ReceiverDown, std::mem::take(&mut cancelled.frames));
+            counters.drop_out(DropReason::BadOffload, std::mem::take(&mut cancelled.refused));
             cancelled.chunks.drain(..).for_each(|chunk| self.chunks.put(chunk));
         })?;
         Ok(is_down || waits)
+    }
+
+    /// The chunk that is used next.
+    #[cfg(test)]
+    pub(super) fn next_chunk(&self) -> u64 {
+        *self.chunks.free.last().expect("a free chunk")
+    }
+
+    #[cfg(test)]
+    pub(super) fn free_chunks(&self) -> usize {
+        self.chunks.free.len()
     }
 
     fn has_room(&mut self, pieces: usize) -> bool {
@@ -119,6 +134,7 @@ impl XdpOutput {
             self.sending.send();
         }
         self.reclaim();
+        self.sending.take_chunks(|chunk| self.chunks.put(chunk));
         self.has_room(pieces)
     }
 
@@ -129,7 +145,9 @@ impl XdpOutput {
         longest: usize,
         has_called: &mut bool,
     ) -> Result<(), DropReason> {
-        let pieces = frame.len().div_ceil(self.chunks.bytes);
+        let before = self.device.before;
+        let most = self.chunks.bytes - before;
+        let pieces = if frame.len() <= most { 1 } else { frame.len().div_ceil(most) };
         if frame.len() > longest || pieces > if self.device.takes_pieces { MAX_PIECES } else { 1 } {
             return Err(DropReason::ReceiverTooSmall);
         }
@@ -139,22 +157,42 @@ impl XdpOutput {
         let mut left = frame.len();
         let mut source = Source::new(frame);
         while left > 0 {
-            let len = left.min(self.chunks.bytes);
-            let address = self.chunks.take().ok_or(DropReason::ReceiverFull)?;
+            let len = left.min(most);
+            let chunk = self.chunks.take().ok_or(DropReason::ReceiverFull)?;
+            let address = chunk + before as u64;
             let room = self.memory.view(address as usize, len).ok_or(DropReason::BadBuffer)?;
             if pieces == 1 {
                 write(room, frame);
             } else {
                 source.fill(room);
             }
+            let offload = frame.offload().filter(|_| left == frame.len());
+            let has_metadata = offload.is_some_and(|offload| self.finish(frame, offload, chunk, room));
             left -= len;
-            self.ring.put(Entry { address, len: len as u32, continues: left > 0 }.words());
+            self.ring.put(Entry { address, len: len as u32, continues: left > 0, has_metadata }.words());
         }
         Ok(())
+    }
+
+    /// Leaves a frame's checksum to the device, or writes it. The frame's first piece is in `room`. Returns true if it has metadata.
+    fn finish(&self, frame: &Frame<'_, '_>, offload: &Offload, chunk: u64, room: View<'_>) -> bool {
+        let metadata = self.memory.view(chunk as usize, METADATA);
+        if metadata.is_some_and(|metadata| leave_checksum(metadata, frame, offload)) {
+            return true;
+        }
+        // The switch has checked that the field is in a transport header within the frame's first bytes.
+        let start = usize::from(offload.csum_start);
+        room.put(start + usize::from(offload.csum_offset), &frame.checksum_from(start));
+        false
     }
 }
 
 impl Output for XdpOutput {
+    fn capabilities(&self) -> OutputCapabilities {
+        let accepts = if self.device.before > 0 { Accepts::CSUM } else { Accepts::NOTHING };
+        OutputCapabilities { accepts, ..OutputCapabilities::default() }
+    }
+
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.reclaim();
         let is_down = self.is_down(counters);

@@ -7,7 +7,7 @@
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
@@ -19,6 +19,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
+use super::metadata::{HAS_METADATA, METADATA};
 use super::ring::{Consumer, Producer, Queued};
 
 /// Chunks for frames from the device. They and those of the other direction take 6 MiB, with zero copy 12 MiB.
@@ -28,6 +29,9 @@ pub(super) const RECEIVE: u32 = 2048;
 const FILL: u32 = 2 * RECEIVE;
 /// Chunks for frames to the device.
 pub(super) const TRANSMIT: u32 = 1024;
+
+/// The frame has metadata (`XDP_TX_METADATA`).
+const WITH_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 
 /// How frames get between the device and the socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,18 @@ pub(super) struct Queue {
     pub(super) completion: Consumer<1>,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
+    /// Bytes for metadata before each sent piece: [`METADATA`], or 0 if the kernel or the device takes none.
+    pub(super) before: usize,
+}
+
+/// How queues of a device are opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attachment {
+    /// The device's number.
+    pub(super) device: u32,
+    pub(super) transfer: Transfer,
+    /// Sent frames may have metadata.
+    pub(super) metadata: bool,
 }
 
 /// The sending socket of a queue.
@@ -82,30 +98,23 @@ impl Queue {
     ///
     /// # Errors
     /// `EINVAL`: the device has no such queue. `EBUSY`: another socket has it. `EOPNOTSUPP`: no transfer of this kind.
-    pub(super) fn open(device: u32, queue: u32, transfer: Transfer) -> io::Result<Queue> {
-        match Self::bound(device, queue, transfer, true) {
+    pub(super) fn open(attachment: Attachment, queue: u32) -> io::Result<Queue> {
+        match Self::bound(attachment, queue, true) {
             // Before Linux 6.6, or a driver without them.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
-                Self::bound(device, queue, transfer, false)
+                Self::bound(attachment, queue, false)
             }
             other => other,
         }
     }
 
-    fn bound(device: u32, queue: u32, transfer: Transfer, takes_pieces: bool) -> io::Result<Queue> {
+    fn bound(attachment: Attachment, queue: u32, takes_pieces: bool) -> io::Result<Queue> {
         let socket = xdp_socket()?;
+        let Attachment { device, transfer, metadata } = attachment;
         let chunk = transfer.chunk();
-        let bytes = (RECEIVE + TRANSMIT) as usize * chunk;
-        let memory = Arc::new(Mapping::private(bytes)?);
-        let registration = XdpUmemReg {
-            addr: memory.whole().as_ptr() as u64,
-            len: bytes as u64,
-            chunk_size: chunk as u32,
-            headroom: 0,
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
-        };
-        sockopt::set_xdp_umem_reg(&socket, registration)?;
+        let memory = Arc::new(Mapping::private((RECEIVE + TRANSMIT) as usize * chunk)?);
+        let flags = if metadata { HAS_METADATA } else { XdpUmemRegFlags::empty() };
+        let before = register(socket.as_fd(), &memory, chunk, flags)?;
         sockopt::set_xdp_umem_fill_ring_size(&socket, FILL)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket, TRANSMIT)?;
         sockopt::set_xdp_rx_ring_size(&socket, RECEIVE)?;
@@ -123,7 +132,7 @@ impl Queue {
         };
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, takes_pieces);
         bind(&socket, &SocketAddrXdp::new(flags, device, queue))?;
-        Ok(Queue { socket, memory, receive, fill, completion, takes_pieces })
+        Ok(Queue { socket, memory, receive, fill, completion, takes_pieces, before })
     }
 
     /// Opens the sending socket of this queue of a device.
@@ -141,6 +150,30 @@ impl Queue {
         bind(&socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() })?;
         let frames_of_a_call = if takes_all_at_once(&socket) { TRANSMIT } else { DEFAULT_FRAMES_OF_A_CALL };
         Ok(SendingSocket { socket, transmit, queued, transfer, frames_of_a_call })
+    }
+}
+
+/// Gives the kernel the memory of a socket, in chunks of this size, with these flags if it knows them. Returns the bytes that it has for
+/// metadata before each sent piece.
+pub(super) fn register(
+    socket: BorrowedFd<'_>,
+    memory: &Mapping,
+    chunk: usize,
+    flags: XdpUmemRegFlags,
+) -> io::Result<usize> {
+    let before = if flags.is_empty() { 0 } else { METADATA };
+    let whole = memory.whole();
+    let registration = XdpUmemReg {
+        addr: whole.as_ptr() as u64,
+        len: whole.len() as u64,
+        chunk_size: chunk as u32,
+        headroom: 0,
+        flags,
+        tx_metadata_len: before as u32,
+    };
+    match sockopt::set_xdp_umem_reg(socket, registration) {
+        Err(Errno::INVAL) if before > 0 => register(socket, memory, chunk, XdpUmemRegFlags::empty()),
+        other => Ok(other.map(|()| before)?),
     }
 }
 
@@ -163,18 +196,23 @@ pub(super) struct Entry {
     pub(super) len: u32,
     /// The frame's next piece is in the next entry.
     pub(super) continues: bool,
+    /// Metadata are before a sent frame's first piece.
+    pub(super) has_metadata: bool,
 }
 
 impl Entry {
     #[inline]
     pub(super) fn of([address, rest]: [u64; 2]) -> Entry {
         let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
-        Entry { address, len: rest as u32, continues: options.contains(XdpDescOptions::XDP_PKT_CONTD) }
+        let continues = options.contains(XdpDescOptions::XDP_PKT_CONTD);
+        Entry { address, len: rest as u32, continues, has_metadata: options.contains(WITH_METADATA) }
     }
 
     #[inline]
     pub(super) fn words(&self) -> [u64; 2] {
-        let options = if self.continues { XdpDescOptions::XDP_PKT_CONTD } else { XdpDescOptions::empty() };
+        let mut options = XdpDescOptions::empty();
+        options.set(XdpDescOptions::XDP_PKT_CONTD, self.continues);
+        options.set(WITH_METADATA, self.has_metadata);
         [self.address, u64::from(options.bits()) << 32 | u64::from(self.len)]
     }
 }

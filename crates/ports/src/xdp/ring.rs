@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_memory::{Kept, Mapping};
-use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
+use rustix::net::xdp::{XdpDescOptions, XdpRingFlags, XdpRingOffset};
 
 /// What both sides of a ring have: its words, with `WORDS` words of 64 bits for an entry.
 struct Ring<const WORDS: usize> {
@@ -122,18 +122,43 @@ impl Queued {
     /// Cancels the entries that the kernel has not taken, and calls `each` with both words of each of them. To be called by one thread
     /// at a time, and while the kernel takes no entries.
     pub(super) fn cancel(&self, mut each: impl FnMut([u64; 2])) {
-        let (first, end) = (self.consumer.load(Ordering::Acquire), self.producer.load(Ordering::Acquire));
-        let slots = self.words.len() / 2;
-        for ahead in 0..(end.wrapping_sub(first) as usize).min(slots) {
-            let at = 2 * (first.wrapping_add(ahead as u32) as usize % slots);
-            let words = [&self.words[at], &self.words[at + 1]];
-            let was = words.map(|word| word.load(Ordering::Relaxed));
+        for [address, rest] in self.waiting() {
+            let was = [address, rest].map(|word| word.load(Ordering::Relaxed));
             if was[0] != CANCELLED {
-                words[0].store(CANCELLED, Ordering::Relaxed);
-                words[1].store(0, Ordering::Relaxed);
+                address.store(CANCELLED, Ordering::Relaxed);
+                rest.store(0, Ordering::Relaxed);
                 each(was);
             }
         }
+    }
+
+    /// Like [`Queued::cancel`], for the first frame only. The kernel may look at entries meanwhile, but takes none: it refuses the frame.
+    pub(super) fn cancel_first(&self, mut each: impl FnMut([u64; 2])) {
+        let is_cancelled = |[address, _]: &[&AtomicU64; 2]| address.load(Ordering::Relaxed) == CANCELLED;
+        let continues = |[_, rest]: &[&AtomicU64; 2]| {
+            let options = XdpDescOptions::from_bits_retain((rest.load(Ordering::Relaxed) >> 32) as u32);
+            options.contains(XdpDescOptions::XDP_PKT_CONTD)
+        };
+        let first = self.waiting().take_while(is_cancelled).count();
+        let pieces = self.waiting().skip(first).take_while(continues).count() + 1;
+        // From behind: no other piece becomes the beginning of a frame.
+        for ahead in (first..first + pieces).rev() {
+            if let Some([address, rest]) = self.waiting().nth(ahead) {
+                each([address, rest].map(|word| word.load(Ordering::Relaxed)));
+                address.store(CANCELLED, Ordering::Relaxed);
+                rest.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The words of the entries that the kernel has not taken.
+    fn waiting(&self) -> impl Iterator<Item = [&AtomicU64; 2]> {
+        let (first, end) = (self.consumer.load(Ordering::Acquire), self.producer.load(Ordering::Acquire));
+        let slots = self.words.len() / 2;
+        (0..(end.wrapping_sub(first) as usize).min(slots)).map(move |ahead| {
+            let at = 2 * (first.wrapping_add(ahead as u32) as usize % slots);
+            [&self.words[at], &self.words[at + 1]]
+        })
     }
 }
 

@@ -86,7 +86,7 @@ fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
     let mut receiver = Receiver::new(socket().0, memory(), receive, fill, CHUNK, false);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
-    let entry = |address, len, continues| Entry { address, len, continues };
+    let entry = |address, len, continues| Entry { address, len, continues, has_metadata: false };
     rings.receive(
         1,
         &[
@@ -113,7 +113,7 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch_or_for_as_many_frames_a
         rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
         let (from, to) = socket();
         let is_running = Arc::new(AtomicBool::new(true));
-        let device = Device { longest: Arc::new(AtomicUsize::new(1518)), is_running, takes_pieces: true };
+        let device = Device { longest: Arc::new(AtomicUsize::new(1518)), is_running, takes_pieces: true, before: 0 };
         let (sending, transmit) =
             Sending::new(SendingSocket { frames_of_a_call, ..sender(from, rings.producer(0, TRANSMIT)) });
         let mut output = XdpOutput::new(Arc::new(sending), memory(), transmit, rings.consumer(1, TRANSMIT), device);
@@ -139,7 +139,8 @@ fn a_driver_with_zero_copy_is_woken_once_for_any_number_of_frames() {
     let with_zero_copy = SendingSocket { transfer: Transfer::ZeroCopy, ..sender(from, rings.producer(0, TRANSMIT)) };
     let (sending, mut transmit) = Sending::new(with_zero_copy);
     let bell = XdpBell(Arc::new(sending));
-    (0..200).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
+    (0..200)
+        .for_each(|address| transmit.put(Entry { address, len: 60, continues: false, has_metadata: false }.words()));
     transmit.publish();
     assert_eq!(bell.ring(CallReason::Frames), CallResult::Called);
     assert_eq!((0..).take_while(|_| to.recv(&mut [0; 1]).is_ok()).count(), 1);
@@ -154,7 +155,7 @@ fn a_socket_without_a_device_is_lost_with_what_waited() {
     let rings = Rings::new();
     rings.set(0, AT.flags.expect("flags"), XdpRingFlags::XDP_RING_NEED_WAKEUP.bits());
     let (sending, mut transmit) = Sending::new(sender(socket, rings.producer(0, TRANSMIT)));
-    (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false }.words()));
+    (0..3).for_each(|address| transmit.put(Entry { address, len: 60, continues: false, has_metadata: false }.words()));
     transmit.publish();
     assert_eq!(sending.is_down(|_| ()), Ok(false));
     assert!(!sending.send());
@@ -170,7 +171,7 @@ fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
     let queued = transmit.queued(&AT).expect("a ring");
     // The indices wrap within the ring, and the kernel has taken the first two entries.
     for address in 0..6 {
-        transmit.put(Entry { address, len: 60, continues: address == 3 }.words());
+        transmit.put(Entry { address, len: 60, continues: address == 3, has_metadata: false }.words());
     }
     transmit.publish();
     rings.set(0, AT.consumer, 2);
@@ -184,4 +185,25 @@ fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
     let all = rings.kernel.view(AT.desc as usize, 8 * 16).and_then(|view| view.words64()).expect("entries");
     let address = |entry: usize| AtomicU64::load(&all[2 * entry], Ordering::Relaxed);
     assert_eq!((0..6).map(address).collect::<Vec<_>>(), [0, 1, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
+}
+
+#[test]
+fn a_frame_that_the_kernel_refuses_is_cancelled_with_all_its_pieces_the_last_one_first() {
+    let rings = Rings::new();
+    let mut transmit = rings.producer::<2>(0, 8);
+    let queued = transmit.queued(&AT).expect("a ring");
+    // The kernel has taken the first frame of two entries.
+    for address in 0..6 {
+        transmit.put(Entry { address, len: 60, continues: matches!(address, 0 | 2 | 3), has_metadata: true }.words());
+    }
+    transmit.publish();
+    rings.set(0, AT.consumer, 2);
+    let cancelled = || {
+        let mut cancelled = Vec::new();
+        queued.cancel_first(|words| cancelled.push(Entry::of(words).address));
+        cancelled
+    };
+    assert_eq!(cancelled(), [4, 3, 2]);
+    assert_eq!(cancelled(), [5]);
+    assert!(cancelled().is_empty());
 }

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
@@ -20,20 +20,25 @@ const ASK_AGAIN: u64 = 20_000;
 /// The transmit ring, as any thread may see it.
 pub(super) struct Sending {
     socket: OwnedFd,
-    queued: Queued,
+    pub(super) queued: Queued,
     transfer: Transfer,
     frames_of_a_call: u32,
     /// The device sent nothing when the kernel was asked to send, and no delivery has seen it since.
     is_down: AtomicBool,
+    /// Frames that the kernel has refused.
+    refused: AtomicU64,
     cancelled: Mutex<Cancelled>,
 }
 
-/// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the kernel
-/// took and dropped.
+/// Frames that were lost after their delivery.
 #[derive(Default)]
 pub(super) struct Cancelled {
+    /// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the
+    /// kernel took and dropped.
     pub(super) frames: u64,
-    /// The addresses of the chunks that the kernel did not take.
+    /// Frames whose metadata the kernel refused.
+    pub(super) refused: u64,
+    /// The addresses of the chunks of cancelled frames.
     pub(super) chunks: Vec<u64>,
 }
 
@@ -41,9 +46,9 @@ impl Sending {
     /// Also returns the side of the ring that is filled.
     pub(super) fn new(sender: SendingSocket) -> (Sending, Producer<2>) {
         let SendingSocket { socket, transmit, queued, transfer, frames_of_a_call } = sender;
-        let cancelled = Mutex::new(Cancelled { frames: 0, chunks: Vec::with_capacity(TRANSMIT as usize) });
-        let is_down = AtomicBool::new(false);
-        (Sending { socket, queued, transfer, frames_of_a_call, is_down, cancelled }, transmit)
+        let cancelled = Cancelled { chunks: Vec::with_capacity(TRANSMIT as usize), ..Cancelled::default() };
+        let (is_down, refused, cancelled) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(cancelled));
+        (Sending { socket, queued, transfer, frames_of_a_call, is_down, refused, cancelled }, transmit)
     }
 
     pub(super) fn transfer(&self) -> Transfer {
@@ -59,7 +64,7 @@ impl Sending {
                 Ok(_) if self.transfer == Transfer::ZeroCopy => return false,
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += self.frames_of_a_call,
                 // The call ended with the frame that was lost.
-                Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,
+                Err(Errno::BUSY | Errno::INVAL) if self.transfer == Transfer::Copy => taken += 1,
                 // The device has no room.
                 Err(Errno::BUSY | Errno::NOBUFS) => return true,
                 // The device is down or gone.
@@ -73,11 +78,13 @@ impl Sending {
     }
 
     fn call(&self) -> Result<usize, Errno> {
+        let refused = self.refused.load(Ordering::Acquire);
         let result = send(&self.socket, &[], SendFlags::DONTWAIT);
         match result {
             Err(Errno::NETDOWN | Errno::NXIO) => self.cancel(),
             // The kernel has taken a frame, and the device did not: it has no carrier.
             Err(Errno::BUSY) if self.transfer == Transfer::Copy => self.cancelled.lock().frames += 1,
+            Err(Errno::INVAL) if self.transfer == Transfer::Copy => self.refuse(refused),
             _ => return result,
         }
         self.is_down.store(true, Ordering::Release);
@@ -93,6 +100,24 @@ impl Sending {
             cancelled.frames += u64::from(!entry.continues);
             cancelled.chunks.push(entry.address);
         });
+    }
+
+    /// Cancels the frame that the kernel has refused: it would refuse this frame again in each call, and take none behind it. Other
+    /// threads' calls may have ended with the same frame: `before` frames were refused when this thread's call began.
+    #[cold]
+    fn refuse(&self, before: u64) {
+        let mut cancelled = self.cancelled.lock();
+        if self.refused.load(Ordering::Acquire) == before {
+            self.queued.cancel_first(|words| cancelled.chunks.push(Entry::of(words).address));
+            cancelled.refused += 1;
+            self.refused.store(before + 1, Ordering::Release);
+        }
+    }
+
+    /// Calls `back` with the chunks of cancelled frames, after those that the kernel gave back were taken: it may have given back some of
+    /// the same.
+    pub(super) fn take_chunks(&self, back: impl FnMut(u64)) {
+        self.cancelled.lock().chunks.drain(..).for_each(back);
     }
 
     /// Returns true if the device is down. Calls `back` with what was cancelled, to be counted and used again.
