@@ -274,7 +274,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:4:10: key \"port.p.socket\": \"\" is not a socket's path; write one like \"vm1.sock\", without \"..\"",
             "r.toml:5:8: key \"port.p.role\": unknown value \"clint\"; did you mean \"client\"? (\"server\" or \"client\" \
             can be used)",
-            "r.toml:6:1: key \"port.p.queues\": a stream port has no queues; leave it out, or write kind = \"vhost-user\"",
+            "r.toml:6:1: key \"port.p.queues\": a stream port has no queues; leave it out, or write kind = \"vhost-user\" or \"xdp\"",
             "r.toml:7:1: key \"port.p.mtu\": a stream port has no mtu; leave it out, or write kind = \"vhost-user\"",
         ],
     ),
@@ -292,7 +292,7 @@ const CASES: &[(&str, &[&str])] = &[
         &[
             "r.toml:4:1: key \"port.p.role\": an e1000 port has no role; leave it out, or write kind = \"vhost-user\" or \
             \"stream\"",
-            "r.toml:5:1: key \"port.p.queues\": an e1000 port has no queues; leave it out, or write kind = \"vhost-user\"",
+            "r.toml:5:1: key \"port.p.queues\": an e1000 port has no queues; leave it out, or write kind = \"vhost-user\" or \"xdp\"",
             "r.toml:6:9: key \"port.p.model\": unknown value \"e1000d\"; did you mean \"e1000\"? (\"e1000\" or \"e1000e\" can \
             be used)",
             "r.toml:7:8: key \"port.p.link\": expected \"up\" or \"down\", found true",

@@ -481,6 +481,16 @@ fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_m
     daemon.until_state("nic", "failed");
     let why = || daemon.port("nic")["detail"].as_str().is_some_and(|why| why.contains("it has 65 receive queues"));
     until("it says why", why);
+    let again = |wanted: &str| {
+        daemon.ringway(&["port", "del", "nic"]);
+        let netns = format!("netns={}", wire.nic.name);
+        daemon.ringway(&["port", "add", "nic", "switch=lan0", "kind=xdp", "device=x0", &netns, "host=false", wanted])
+    };
+    let said = again("queues=2");
+    assert_eq!((said.code, queues()), (Some(0), 2.into()), "{} {}", said.out, said.err);
+    use_queues("3");
+    let said = again("queues=4");
+    assert!(said.err.contains("it has 3 receive queues, and the port is to take 4"), "{} {}", said.out, said.err);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, S
 use super::device::Device;
 use super::netns;
 use crate::api::types::{PortStatus, XdpStatus};
-use crate::keys::form::{Boolean, Choice};
+use crate::keys::form::{Boolean, Choice, Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
 
 /// The words of `mode`.
@@ -24,6 +24,7 @@ keys! {
     /// Settings of an XDP port.
     pub struct Xdp {
         mode: xdp::Mode = xdp::Mode::Auto, Choice(&MODES), Fixed, "How frames get from the device to the port: what the device has (auto), by the device itself (zero-copy), copied below the stack (copy) or in it (generic).";
+        queues: Option<u32> = None, Optional(Integer(1..=xdp::MAX_QUEUES)), Fixed, "The receive queues that the port takes, so many from the first one; by default all. Frames of the others stay with the host.";
         host: bool = true, Boolean, Fixed, "Whether the host's stack keeps frames to the device's own address, and group frames.";
     }
     groups {
@@ -51,7 +52,8 @@ impl PortKind for Xdp {
     }
 
     fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        let wanted = xdp::Settings { device: self.device.name.clone(), mode: self.mode, host: self.host };
+        let wanted =
+            xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host };
         let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
         let xdp::XdpPort { sides, mode, queues, writes_checksums } = netns::inside(self.device.netns.as_deref(), open)?;
         let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);

@@ -46,7 +46,7 @@ use tags::Tags;
 /// Driver of virtual devices in pairs.
 const VETH: &str = "veth";
 /// Most queues of a device that have sockets.
-const MAX_QUEUES: u32 = 64;
+pub const MAX_QUEUES: u32 = 64;
 /// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
 const FREED_WITHIN: Duration = Duration::from_millis(50);
 /// Time between two of these tries.
@@ -59,6 +59,8 @@ pub struct Settings {
     pub device: String,
     /// How frames get from the device to the port.
     pub mode: Mode,
+    /// The receive queues that the port takes, so many from the first one; `None`: all. Frames of the others stay with the host.
+    pub queues: Option<u32>,
     /// The host's stack keeps frames to the device's own address and group frames.
     pub host: bool,
 }
@@ -115,15 +117,20 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
     let watch = DeviceWatch::new(name, true)?;
     let told = watch.queues();
-    if let Some(queues) = told.filter(|&queues| queues > MAX_QUEUES) {
-        let what =
-            format!("it has {queues} receive queues, and a port takes {MAX_QUEUES}: use fewer (ethtool -L {name})");
+    let most = settings.queues.unwrap_or(MAX_QUEUES);
+    if let Some(has) = told.filter(|&has| settings.queues.map_or(has > most, |wanted| has < wanted)) {
+        let what = match settings.queues {
+            None => format!("it has {has} receive queues, and a port takes {most}: use fewer (ethtool -L {name})"),
+            Some(wanted) => format!(
+                "it has {has} receive queues, and the port is to take {wanted}: set \"queues\" to {has} or less"
+            ),
+        };
         return Err(failed("use it", &io::Error::other(what)));
     }
     netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let driver = netdevice::driver(name, watch.requests()).unwrap_or_default();
     // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
-    let queues = told.map_or(MAX_QUEUES, |queues| queues.max(1));
+    let queues = told.map_or(most, |has| has.clamp(1, most));
     let (device, address, host) = (watch.index(), watch.address(), settings.host);
     let target = Target { name, device, driver: &driver, address, queues, host };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
