@@ -83,10 +83,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
         memory: given.clone(),
     };
     assert_eq!(vm2.settings, Settings::VhostUser(plain));
-    assert_eq!(
-        (vm2.calls.interval, vm2.calls.above, vm2.poller),
-        (CallInterval::Auto, 0, Placement::Any)
-    );
+    assert_eq!((vm2.calls.interval, vm2.calls.above, vm2.poller), (CallInterval::Auto, 0, Placement::Any));
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
     let socket = Socket::new("vms/3.sock", Role::Client);
     let told = VhostUser {
