@@ -16,7 +16,7 @@ impl Poller {
     /// Continues after a panic in [`Poller::run`].
     ///
     /// Nothing that was in use is used again: the memory for a batch is allocated anew, and the input of the visited
-    /// port is dropped without a release. All other ports become active, so that no work for them is lost.
+    /// port is left to the reaper without a release. All other ports become active, so that no work for them is lost.
     #[cold]
     pub(super) fn recover(&mut self, place: PanicLocation) {
         let slot = std::mem::replace(&mut self.using, NO_PORT);
@@ -40,8 +40,9 @@ impl Poller {
         let Some(served) = self.ports.get_mut(slot).and_then(Option::as_mut) else { return };
         let attached = served.attached.clone();
         let Some(from) = attached.switch.member(attached.index) else {
-            let input = served.input.take();
-            let _ = contain(|| drop(input));
+            if let Some(input) = served.input.take() {
+                attached.source.end(input);
+            }
             return;
         };
         let mut place = Err(place);
@@ -49,8 +50,7 @@ impl Poller {
         while let Err(at) = place {
             let source_goes = self.work.blame(&attached.switch, from, at);
             if let Some(input) = served.input.take_if(|_| source_goes) {
-                // This happens between two batches of other ports, so it must be short.
-                let _ = contain(|| drop(input));
+                attached.source.end(input);
             }
             let (work, now) = (&mut self.work, &self.now);
             place = contain(|| work.make_remaining_calls(&attached.switch, now)).map(drop);
@@ -75,8 +75,9 @@ impl Poller {
             }
             let Some(input) = served.input.as_mut() else { continue };
             if let Err(place) = contain(|| input.disarm()) {
-                let input = served.input.take();
-                let _ = contain(|| drop(input));
+                if let Some(input) = served.input.take() {
+                    served.attached.source.end(input);
+                }
                 if let Some(port) = served.attached.port() {
                     port.retire(Defect { role: Role::Source, place }, 0);
                 }

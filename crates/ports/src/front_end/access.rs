@@ -24,7 +24,7 @@ pub struct SocketAccess {
 
 impl SocketAccess {
     /// Returns the path at which a socket with this access can be made: in a folder where no other user can put another file in the
-    /// socket's place, and without symbolic links on the way.
+    /// socket's place, nor another folder in the place of one on the way, and without symbolic links on the way.
     pub(super) fn place(&self, path: &Path) -> io::Result<PathBuf> {
         if *self == Self::default() {
             return Ok(path.to_owned());
@@ -33,17 +33,8 @@ impl SocketAccess {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.canonicalize()?;
-        let about = std::fs::metadata(&folder)?;
-        let here = folder.display();
-        if about.uid() != geteuid().as_raw() {
-            let what = format!("{here} belongs to user {}, who could put another file in its place", about.uid());
-            return Err(io::Error::other(format!("{what}: leave out access, or choose another folder")));
-        }
-        if about.mode() & 0o022 != 0 {
-            let what = format!("others can write to {here}, and put another file in its place");
-            return Err(io::Error::other(format!(
-                "{what}: \"chmod go-w\" it, leave out access, or choose another folder"
-            )));
+        for above in folder.ancestors() {
+            judge(above, above == folder)?;
         }
         Ok(folder.join(name))
     }
@@ -77,6 +68,27 @@ impl SocketAccess {
         }
         Ok(())
     }
+}
+
+/// Checks that no other user but root can replace what is in a folder: the socket in its own folder, or the next folder on the way to it.
+///
+/// # Errors
+/// Another user can. The error names the folder, and says what would be right.
+fn judge(folder: &Path, is_own: bool) -> io::Result<()> {
+    let about = std::fs::metadata(folder)?;
+    let (here, me) = (folder.display(), geteuid().as_raw());
+    let is_roots = about.uid() == 0 && !is_own;
+    if about.uid() != me && !is_roots {
+        let what = format!("{here} belongs to user {}, who could put another file in its place", about.uid());
+        return Err(io::Error::other(format!("{what}: leave out access, or choose another folder")));
+    }
+    // In a folder like /tmp, others can add files, and replace only their own. The next folder on the way belongs to root or to this user.
+    let is_sticky = about.mode() & 0o1000 != 0 && !is_own;
+    if about.mode() & 0o022 != 0 && !is_sticky {
+        let what = format!("others can write to {here}, and put another file in its place");
+        return Err(io::Error::other(format!("{what}: \"chmod go-w\" it, leave out access, or choose another folder")));
+    }
+    Ok(())
 }
 
 fn named(what: &str, why: io::Error) -> io::Error {
@@ -139,6 +151,29 @@ mod tests {
         if geteuid().is_root() {
             std::os::unix::fs::chown(&folder, Some(65534), None).expect("an owner");
             assert!(bind(&open).is_err_and(|why| why.to_string().contains("belongs to user 65534")));
+        }
+    }
+
+    #[test]
+    fn a_socket_is_given_away_only_where_nobody_else_can_replace_a_folder_on_the_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (above, folder) = (dir.path().join("above"), dir.path().join("above/middle/folder"));
+        std::fs::create_dir_all(&folder).expect("folders");
+        let bind = || Listener::bind(&folder.join("s"), Files::Taken, &access(None, None, Some(0o666))).map(drop);
+        for mode in [0o770, 0o702] {
+            set_permissions(&above, Permissions::from_mode(mode)).expect("a mode");
+            let why = bind().expect_err("refused").to_string();
+            let wanted = format!("others can write to {}, and", above.display());
+            assert!(why.starts_with(&wanted) && why.contains("\"chmod go-w\" it"), "{mode:o}: {why}");
+        }
+        for mode in [0o755, 0o1777] {
+            set_permissions(&above, Permissions::from_mode(mode)).expect("a mode");
+            bind().unwrap_or_else(|why| panic!("{mode:o}: {why}"));
+        }
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&above, Some(65534), None).expect("an owner");
+            let why = bind().expect_err("refused").to_string();
+            assert!(why.starts_with(&format!("{} belongs to user 65534", above.display())), "{why}");
         }
     }
 

@@ -216,4 +216,9 @@ impl Output for XdpOutput {
         counters.add_out(delivered, bytes);
         Ok(())
     }
+
+    fn count_late(&mut self, counters: &Counters) {
+        self.sending.send();
+        let _ = self.is_down(counters);
+    }
 }

@@ -1,5 +1,7 @@
 //! Which frames of a delivery are joined.
 
+use std::ops::Range;
+
 use super::segment::{Reading, Segment, read};
 use crate::batch::{Frame, Frames};
 use crate::frame::Accepts;
@@ -71,16 +73,20 @@ impl Plan {
         }
     }
 
-    /// Finds the frames that can be joined. Returns how many are appended to others.
+    /// Finds the frames that can be joined, from the start of `window` on. Ends with the window if none was found in it. Returns how many
+    /// are appended to others.
     #[inline(never)]
-    pub(super) fn find(&mut self, frames: &Frames<'_, '_>, client: &OutputCapabilities) -> usize {
+    pub(super) fn find(&mut self, frames: &Frames<'_, '_>, client: &OutputCapabilities, window: Range<usize>) -> usize {
         let (v4, v6) = (client.accepts.contains(Accepts::TSO4), client.accepts.contains(Accepts::TSO6));
         self.longest = client.longest.min(LONGEST) as u32;
         if frames.len() > self.next.len() {
             return 0;
         }
         let (mut flows, mut appended) = (Flows::default(), 0);
-        for (position, frame) in frames.clone().enumerate() {
+        for (position, frame) in frames.clone().enumerate().skip(window.start) {
+            if position >= window.end && appended == 0 {
+                break;
+            }
             match read(&frame) {
                 Reading::Other => {}
                 Reading::Unclear => flows.used = 0,
