@@ -29,7 +29,7 @@ use crate::trial::Contestant;
 const SIZES: [usize; 2] = [60, 1514];
 /// Ringway's ways to the device, the keys of the port, and what receives.
 const WAYS: [(&str, &str, Receiving); 3] = [
-    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Timer),
+    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Source),
     ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Source),
     ("ringway, packet port", "kind = \"packet\"", Receiving::Source),
 ];
@@ -89,9 +89,9 @@ fn contestants(lineup: &mut Lineup, session: &Session, direction: Direction, fra
             Switched::new(Daemon::start(cores, &settings)?, cable, cores, load)
         });
     }
-    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(cable(Receiving::Timer)?, cores, load));
+    lineup.add_with(TESTPMD_XDP, x, || Unswitched::new(cable(Receiving::Source)?, cores, load));
     lineup.add_with(TESTPMD_XDP_IO, x, || {
-        let cable = cable(Receiving::Timer)?;
+        let cable = cable(Receiving::Source)?;
         let testpmd = TestpmdXdp::start(cores, &cable, Work::Forwards)?;
         Switched::new(with_driver(testpmd), cable, cores, load)
     });

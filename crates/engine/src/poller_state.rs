@@ -119,7 +119,8 @@ pub struct PollerReading {
     pub passes: u64,
     /// Times that the poller went to sleep.
     pub sleeps: u64,
-    /// Other threads want the poller's processor: with [`crate::Idle::Adaptive`] it sleeps at once then. False with other settings.
+    /// Other threads want the poller's processor: one that is not pinned sleeps at once with [`crate::Idle::Adaptive`]. As of its last work; false with other
+    /// settings.
     pub shared: bool,
 }
 

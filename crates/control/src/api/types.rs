@@ -328,7 +328,7 @@ pub struct PollerStatus {
     /// Times it went to sleep.
     #[serde(default)]
     pub sleeps: u64,
-    /// Other threads want its processor: with `idle = "adaptive"` it sleeps at once while they do.
+    /// Other threads want its processor, as of its last work: with `idle = "adaptive"` and without `cores` it sleeps at once while they do.
     #[serde(default)]
     pub shared: bool,
     /// It has not gone round its loop since the last check: it serves no port.

@@ -13,7 +13,7 @@ use crate::keys::{Class, Keys, Shape, Table, keys};
 pub enum Idle {
     /// Keeps polling: lowest latency, a whole core.
     Spin,
-    /// Polls for [`Engine::spin`] after the last work, then arms notifications and sleeps; at once while others want the processor.
+    /// Polls for [`Engine::spin`] after the last work, then arms notifications and sleeps; at once while others want the processor of a poller that is not pinned.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.

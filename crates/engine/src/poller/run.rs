@@ -1,6 +1,6 @@
 //! A poller's loop: rounds, readings of the clock, and the work after an empty round.
 //!
-//! With `idle = "sleep"`, and with `idle = "adaptive"` on a shared processor, a poller that has called a client yields its core once before it sleeps: a client on the same
+//! With `idle = "sleep"`, and with `idle = "adaptive"` on a processor that it shares, a poller that has called a client yields its core once before it sleeps: a client on the same
 //! core then answers first, without a kick (`docs/decisions/sleeping.md`).
 
 use std::sync::atomic::Ordering;
@@ -87,10 +87,11 @@ impl Poller {
         self.end();
     }
 
-    /// What the poller does without work at this time: on a shared processor, one that would spin for a while sleeps at once.
+    /// What the poller does without work at this time: one that would spin for a while, and is not pinned, sleeps at once on a shared
+    /// processor.
     #[inline]
     fn idle_now(&mut self) -> Idle {
-        if !matches!(self.idle, Idle::Adaptive(_)) {
+        if !matches!(self.idle, Idle::Adaptive(_)) || self.state.core.is_some() {
             return self.idle;
         }
         let is_shared = self.sharing.is_shared(self.now.nanoseconds);

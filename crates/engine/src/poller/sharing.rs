@@ -1,14 +1,15 @@
-//! Whether a poller shares its processor with threads that want it.
+//! Whether a poller without a processor of its own shares one with threads that want it.
 //!
 //! A poller that spins on a processor that its clients' threads need delays the very frames that it waits for
 //! (`docs/decisions/shared-processor.md`). The scheduler's account of the poller's thread shows that: others get the processor
-//! while the poller wants it.
+//! while the poller wants it. A poller that is pinned does not ask: the scheduler could not give it another processor when it wakes, so
+//! that a thread that does not sleep would delay it by a slice each time.
 
 use crate::thread_usage::{Usage, UsageReader};
 
 /// Least time between two readings, in nanoseconds.
 const WINDOW: u64 = 16_000_000;
-/// Fewest involuntary context switches of a window of a shared processor. The kernel's own threads cause some, too.
+/// Fewest involuntary context switches of such a time on a shared processor. The kernel's own threads cause some, too.
 const PREEMPTIONS: u64 = 4;
 
 /// What the scheduler's account says of a poller's processor. Belongs to the poller's thread.
@@ -28,17 +29,19 @@ impl Sharing {
     #[inline]
     pub(super) fn is_shared(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.usage.at()) >= WINDOW {
+            let elapsed = now - self.usage.at();
             let window = self.usage.since_last(now);
-            self.judge(&window);
+            self.judge(&window, elapsed);
         }
         self.is_shared
     }
 
     /// A shared processor becomes one's own at half the wait that makes it shared.
-    fn judge(&mut self, window: &Usage) {
+    fn judge(&mut self, window: &Usage, elapsed: u64) {
         let share = if self.is_shared { 8 } else { 4 };
         let wanted = window.ran.saturating_add(window.waited);
-        self.is_shared = window.preempted >= PREEMPTIONS && window.waited >= wanted / share;
+        let is_preempted = u128::from(window.preempted) * u128::from(WINDOW) >= u128::from(PREEMPTIONS * elapsed);
+        self.is_shared = is_preempted && wanted > 0 && window.waited >= wanted / share;
     }
 }
 
@@ -62,7 +65,7 @@ mod tests {
     fn who_waits_for_a_quarter_of_the_time_shares_until_it_waits_for_less_than_an_eighth() {
         let mut sharing = Sharing::new(clock::nanoseconds());
         let mut judge = |ran, waited, preempted| {
-            sharing.judge(&window(ran, waited, preempted));
+            sharing.judge(&window(ran, waited, preempted), WINDOW);
             sharing.is_shared
         };
         assert!(!judge(80, 20, 40));
@@ -73,7 +76,8 @@ mod tests {
         assert!(!judge(10, 90, 3));
         assert!(judge(10, 90, 4));
         assert!(!judge(10, 90, 3));
-        // A kernel that does not tell times.
+        // A kernel that does not tell the times of threads, or not the thread's times.
+        assert!(!judge(0, 0, 40));
         assert!(judge(u64::MAX, u64::MAX, 4));
         assert!(!judge(u64::MAX, 0, 0));
     }
@@ -86,8 +90,13 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 pin(core).expect("pinned");
+                // A thread that sleeps now and then gets the processor when it wakes.
                 while busy.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                    let woken = Instant::now();
+                    while woken.elapsed() < Duration::from_micros(500) {
+                        std::hint::spin_loop();
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
                 }
             });
             let poller = scope.spawn(|| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use ringway_memory::{Mapping, View};
-use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload};
+use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
 use ringway_testing::skip::{is_root, note};
 use ringway_testing::until;
 use rustix::net::xdp::XdpUmemRegFlags;
@@ -166,28 +166,42 @@ fn a_checksum_that_the_far_end_could_not_recognize_is_written() {
 }
 
 #[test]
-fn a_frame_that_the_kernel_refuses_costs_itself_only_and_no_chunk() {
+fn a_frame_that_the_kernel_refuses_ends_the_port_with_what_waited() {
     with_pair(|| {
         let counters = Counters::default();
         let Some(mut sender) = Sender::new() else { return };
-        for round in 0..2 * TRANSMIT {
-            // In one piece, and in several.
-            let len = if round % 2 == 0 { 100 } else { 5000 };
-            let chunk = sender.queue(datagram(len, 1));
-            let metadata = sender.memory.view(chunk, METADATA).expect("metadata");
-            assert_eq!(metadata.first_word(), Some(2), "it asks for a checksum");
-            metadata.put(8, &u16::MAX.to_ne_bytes());
-            sender.queue(datagram(len, 2));
-            sender.send();
-            assert_eq!(sender.receive(), (len, 2), "round {round}");
-            assert_eq!(sender.output.is_down(&counters), Ok(false));
-            assert_eq!(counters.read().dropped(DropReason::BadOffload), u64::from(round) + 1);
+        let chunk = sender.queue(datagram(100, 1));
+        let metadata = sender.memory.view(chunk, METADATA).expect("metadata");
+        assert_eq!(metadata.first_word(), Some(2), "it asks for a checksum");
+        metadata.put(8, &u16::MAX.to_ne_bytes());
+        sender.queue(datagram(5000, 2));
+        sender.output.ring.publish();
+        sender.bell.ring(CallReason::Frames);
+        assert_eq!(sender.output.is_down(&counters), Err(PortFault::DeviceStalled));
+        assert_eq!(counters.read().dropped(DropReason::ReceiverDown), 2);
+    });
+}
+
+#[test]
+fn one_call_of_the_bell_passes_all_frames_that_were_cancelled() {
+    with_pair(|| {
+        let counters = Counters::default();
+        let Some(mut sender) = Sender::new() else { return };
+        for _ in 0..1000 {
+            sender.queue(datagram(100, 1));
         }
-        assert_eq!(counters.read().dropped(DropReason::ReceiverDown), 0);
-        until("all chunks are back", || {
-            sender.output.reclaim();
-            sender.output.free_chunks() == TRANSMIT as usize
-        });
+        sender.output.ring.publish();
+        program("ip", "link set x0 down");
+        sender.bell.ring(CallReason::Frames);
+        assert_eq!(sender.output.is_down(&counters), Ok(true));
+        assert_eq!(counters.read().dropped(DropReason::ReceiverDown), 1000);
+        program("ip", "link set x0 up");
+        until("the device is up", || sender.output.is_down(&counters) == Ok(false));
+        sender.queue(datagram(100, 2));
+        sender.output.ring.publish();
+        sender.bell.ring(CallReason::Frames);
+        assert_eq!(sender.bell.0.queued.untold(), 0);
+        assert_eq!(sender.receive(), (100, 2));
     });
 }
 

@@ -149,8 +149,8 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
             }
             Err(error) => last = error,
         }
-        // Another mode would be refused, too.
-        if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM | Errno::NOBUFS)) {
+        // Another mode would be refused, too. It may need less memory.
+        if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM)) {
             break;
         }
     }
@@ -223,10 +223,11 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
 fn open_queue(attachment: Attachment, queue: u32, deadline: Instant) -> io::Result<Queue> {
     loop {
         match Queue::open(attachment, queue) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::BUSY | Errno::NOBUFS)) => {
                 if Instant::now() >= deadline {
                     let what = format!("another socket has its queue {queue}: end the program that has it");
-                    return Err(io::Error::other(what));
+                    let is_busy = Errno::from_io_error(&error) == Some(Errno::BUSY);
+                    return Err(if is_busy { io::Error::other(what) } else { error });
                 }
                 std::thread::sleep(TRY_EVERY);
             }

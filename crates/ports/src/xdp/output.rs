@@ -97,13 +97,12 @@ impl XdpOutput {
         self.completion.release();
     }
 
-    /// Returns true if the device is down. Counts the frames that waited for it, and those that the kernel refused.
+    /// Returns true if the device is down. Counts the frames that waited for it.
     pub(super) fn is_down(&mut self, counters: &Counters) -> Result<bool, PortFault> {
         // The driver would keep the frames, and send them when the carrier is back. In copy mode the kernel tells of each lost frame.
         let waits = self.sending.transfer() == Transfer::ZeroCopy && !self.device.is_running.load(Ordering::Relaxed);
         let is_down = self.sending.is_down(|cancelled| {
             counters.drop_out(DropReason::ReceiverDown, std::mem::take(&mut cancelled.frames));
-            counters.drop_out(DropReason::BadOffload, std::mem::take(&mut cancelled.refused));
             cancelled.chunks.drain(..).for_each(|chunk| self.chunks.put(chunk));
         })?;
         Ok(is_down || waits)
@@ -113,11 +112,6 @@ impl XdpOutput {
     #[cfg(test)]
     pub(super) fn next_chunk(&self) -> u64 {
         *self.chunks.free.last().expect("a free chunk")
-    }
-
-    #[cfg(test)]
-    pub(super) fn free_chunks(&self) -> usize {
-        self.chunks.free.len()
     }
 
     fn has_room(&mut self, pieces: usize) -> bool {
@@ -134,7 +128,6 @@ impl XdpOutput {
             self.sending.send();
         }
         self.reclaim();
-        self.sending.take_chunks(|chunk| self.chunks.put(chunk));
         self.has_room(pieces)
     }
 

@@ -4,7 +4,8 @@
 //! for, the kernel looks for who waits (`docs/decisions/xdp-sockets.md`).
 //!
 //! The memory is cut into chunks ([`Transfer::chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
-//! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device.
+//! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device, in the
+//! first queue.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -112,7 +113,9 @@ impl Queue {
         let socket = xdp_socket()?;
         let Attachment { device, transfer, metadata } = attachment;
         let chunk = transfer.chunk();
-        let memory = Arc::new(Mapping::private((RECEIVE + TRANSMIT) as usize * chunk)?);
+        // The first queue sends.
+        let chunks = if queue == 0 { RECEIVE + TRANSMIT } else { RECEIVE };
+        let memory = Arc::new(Mapping::private(chunks as usize * chunk)?);
         let flags = if metadata { HAS_METADATA } else { XdpUmemRegFlags::empty() };
         let before = register(socket.as_fd(), &memory, chunk, flags)?;
         sockopt::set_xdp_umem_fill_ring_size(&socket, FILL)?;

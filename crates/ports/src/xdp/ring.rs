@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use ringway_memory::{Kept, Mapping};
-use rustix::net::xdp::{XdpDescOptions, XdpRingFlags, XdpRingOffset};
+use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
 /// What both sides of a ring have: its words, with `WORDS` words of 64 bits for an entry.
 struct Ring<const WORDS: usize> {
@@ -128,25 +128,6 @@ impl Queued {
                 address.store(CANCELLED, Ordering::Relaxed);
                 rest.store(0, Ordering::Relaxed);
                 each(was);
-            }
-        }
-    }
-
-    /// Like [`Queued::cancel`], for the first frame only. The kernel may look at entries meanwhile, but takes none: it refuses the frame.
-    pub(super) fn cancel_first(&self, mut each: impl FnMut([u64; 2])) {
-        let is_cancelled = |[address, _]: &[&AtomicU64; 2]| address.load(Ordering::Relaxed) == CANCELLED;
-        let continues = |[_, rest]: &[&AtomicU64; 2]| {
-            let options = XdpDescOptions::from_bits_retain((rest.load(Ordering::Relaxed) >> 32) as u32);
-            options.contains(XdpDescOptions::XDP_PKT_CONTD)
-        };
-        let first = self.waiting().take_while(is_cancelled).count();
-        let pieces = self.waiting().skip(first).take_while(continues).count() + 1;
-        // From behind: no other piece becomes the beginning of a frame.
-        for ahead in (first..first + pieces).rev() {
-            if let Some([address, rest]) = self.waiting().nth(ahead) {
-                each([address, rest].map(|word| word.load(Ordering::Relaxed)));
-                address.store(CANCELLED, Ordering::Relaxed);
-                rest.store(0, Ordering::Relaxed);
             }
         }
     }

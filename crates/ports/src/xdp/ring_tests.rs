@@ -186,24 +186,3 @@ fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
     let address = |entry: usize| AtomicU64::load(&all[2 * entry], Ordering::Relaxed);
     assert_eq!((0..6).map(address).collect::<Vec<_>>(), [0, 1, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
 }
-
-#[test]
-fn a_frame_that_the_kernel_refuses_is_cancelled_with_all_its_pieces_the_last_one_first() {
-    let rings = Rings::new();
-    let mut transmit = rings.producer::<2>(0, 8);
-    let queued = transmit.queued(&AT).expect("a ring");
-    // The kernel has taken the first frame of two entries.
-    for address in 0..6 {
-        transmit.put(Entry { address, len: 60, continues: matches!(address, 0 | 2 | 3), has_metadata: true }.words());
-    }
-    transmit.publish();
-    rings.set(0, AT.consumer, 2);
-    let cancelled = || {
-        let mut cancelled = Vec::new();
-        queued.cancel_first(|words| cancelled.push(Entry::of(words).address));
-        cancelled
-    };
-    assert_eq!(cancelled(), [4, 3, 2]);
-    assert_eq!(cancelled(), [5]);
-    assert!(cancelled().is_empty());
-}

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
@@ -25,8 +25,11 @@ pub(super) struct Sending {
     frames_of_a_call: u32,
     /// The device sent nothing when the kernel was asked to send, and no delivery has seen it since.
     is_down: AtomicBool,
-    /// Frames that the kernel has refused.
-    refused: AtomicU64,
+    /// The rings are of no more use: the kernel takes no frame behind one that it refuses, and drivers with zero copy may take none behind
+    /// cancelled ones.
+    is_stuck: AtomicBool,
+    /// Cancelled entries that the kernel has not passed: in copy mode, from Linux 6.6 on, it passes one in a call.
+    skipping: AtomicU32,
     cancelled: Mutex<Cancelled>,
 }
 
@@ -36,8 +39,6 @@ pub(super) struct Cancelled {
     /// Frames that waited in the ring when the device went down, which must not be sent when it comes up again, and those that the
     /// kernel took and dropped.
     pub(super) frames: u64,
-    /// Frames whose metadata the kernel refused.
-    pub(super) refused: u64,
     /// The addresses of the chunks of cancelled frames.
     pub(super) chunks: Vec<u64>,
 }
@@ -47,8 +48,17 @@ impl Sending {
     pub(super) fn new(sender: SendingSocket) -> (Sending, Producer<2>) {
         let SendingSocket { socket, transmit, queued, transfer, frames_of_a_call } = sender;
         let cancelled = Cancelled { chunks: Vec::with_capacity(TRANSMIT as usize), ..Cancelled::default() };
-        let (is_down, refused, cancelled) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(cancelled));
-        (Sending { socket, queued, transfer, frames_of_a_call, is_down, refused, cancelled }, transmit)
+        let sending = Sending {
+            socket,
+            queued,
+            transfer,
+            frames_of_a_call,
+            is_down: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            skipping: AtomicU32::new(0),
+            cancelled: Mutex::new(cancelled),
+        };
+        (sending, transmit)
     }
 
     pub(super) fn transfer(&self) -> Transfer {
@@ -62,9 +72,10 @@ impl Sending {
         while taken < queued {
             match self.call() {
                 Ok(_) if self.transfer == Transfer::ZeroCopy => return false,
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) if self.has_skipped() => taken += 1,
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => taken += self.frames_of_a_call,
                 // The call ended with the frame that was lost.
-                Err(Errno::BUSY | Errno::INVAL) if self.transfer == Transfer::Copy => taken += 1,
+                Err(Errno::BUSY) if self.transfer == Transfer::Copy => taken += 1,
                 // The device has no room.
                 Err(Errno::BUSY | Errno::NOBUFS) => return true,
                 // The device is down or gone.
@@ -78,13 +89,16 @@ impl Sending {
     }
 
     fn call(&self) -> Result<usize, Errno> {
-        let refused = self.refused.load(Ordering::Acquire);
         let result = send(&self.socket, &[], SendFlags::DONTWAIT);
         match result {
             Err(Errno::NETDOWN | Errno::NXIO) => self.cancel(),
             // The kernel has taken a frame, and the device did not: it has no carrier.
             Err(Errno::BUSY) if self.transfer == Transfer::Copy => self.cancelled.lock().frames += 1,
-            Err(Errno::INVAL) if self.transfer == Transfer::Copy => self.refuse(refused),
+            // A bug of ours: frames whose metadata are refused are not queued.
+            Err(Errno::INVAL) if self.transfer == Transfer::Copy => {
+                self.is_stuck.store(true, Ordering::Release);
+                self.cancel();
+            }
             _ => return result,
         }
         self.is_down.store(true, Ordering::Release);
@@ -95,35 +109,28 @@ impl Sending {
     #[cold]
     fn cancel(&self) {
         let mut cancelled = self.cancelled.lock();
+        let mut count = 0;
         self.queued.cancel(|words| {
             let entry = Entry::of(words);
             cancelled.frames += u64::from(!entry.continues);
             cancelled.chunks.push(entry.address);
+            count += 1;
         });
-    }
-
-    /// Cancels the frame that the kernel has refused: it would refuse this frame again in each call, and take none behind it. Other
-    /// threads' calls may have ended with the same frame: `before` frames were refused when this thread's call began.
-    #[cold]
-    fn refuse(&self, before: u64) {
-        let mut cancelled = self.cancelled.lock();
-        if self.refused.load(Ordering::Acquire) == before {
-            self.queued.cancel_first(|words| cancelled.chunks.push(Entry::of(words).address));
-            cancelled.refused += 1;
-            self.refused.store(before + 1, Ordering::Release);
+        self.skipping.fetch_add(count, Ordering::Relaxed);
+        if count > 0 && self.transfer == Transfer::ZeroCopy {
+            self.is_stuck.store(true, Ordering::Release);
         }
     }
 
-    /// Calls `back` with the chunks of cancelled frames, after those that the kernel gave back were taken: it may have given back some of
-    /// the same.
-    pub(super) fn take_chunks(&self, back: impl FnMut(u64)) {
-        self.cancelled.lock().chunks.drain(..).for_each(back);
+    /// Notes that a call has passed one cancelled entry, if there are any.
+    fn has_skipped(&self) -> bool {
+        self.skipping.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
     /// Returns true if the device is down. Calls `back` with what was cancelled, to be counted and used again.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device is gone, or it is up and takes no more frames from these rings.
     pub(super) fn is_down(&self, back: impl FnOnce(&mut Cancelled)) -> Result<bool, PortFault> {
         // Set again by the call if the device is still down.
         if !self.is_down.swap(false, Ordering::Acquire) {
@@ -133,7 +140,9 @@ impl Sending {
         back(&mut self.cancelled.lock());
         match result {
             Err(Errno::NXIO) => Err(PortFault::DeviceLost),
-            other => Ok(other == Err(Errno::NETDOWN)),
+            Err(Errno::NETDOWN) => Ok(true),
+            _ if self.is_stuck.load(Ordering::Acquire) => Err(PortFault::DeviceStalled),
+            _ => Ok(false),
         }
     }
 }

@@ -59,7 +59,9 @@ impl std::fmt::Display for PortFault {
             Self::MemoryHoles => write!(f, "too many pages of the client's memory did not exist when they were needed"),
             Self::DeviceLost => write!(f, "the device behind the port failed or was removed"),
             Self::DeviceChanged => write!(f, "the device behind the port has another address or other queues"),
-            Self::DeviceStalled => write!(f, "the kernel gave the port no more frames of its device"),
+            Self::DeviceStalled => {
+                write!(f, "the kernel gave the port no more frames of its device, or took none of the port's")
+            }
             Self::CallBlocked => write!(f, "signalling the call eventfd took too long"),
             Self::InternalError(defect) => defect.fmt(f),
         }
