@@ -27,11 +27,11 @@ use crate::session::{Lineup, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
-/// Ringway's ways to the device, the keys of the port, and what receives.
-const WAYS: [(&str, &str, Receiving); 3] = [
-    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\"", Receiving::Source),
-    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\"", Receiving::Source),
-    ("ringway, packet port", "kind = \"packet\"", Receiving::Source),
+/// Ringway's ways to the device, and the keys of the port.
+const WAYS: [(&str, &str); 3] = [
+    (RINGWAY, "kind = \"xdp\"\nmode = \"copy\""),
+    ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\""),
+    ("ringway, packet port", "kind = \"packet\""),
 ];
 /// Time without a frame after which the network counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,9 +80,9 @@ fn contestants(lineup: &mut Lineup, session: &Session, direction: Direction, fra
         cable.receive(cores, by)?;
         Ok::<Cable, io::Error>(cable)
     };
-    for (series, keys, by) in WAYS {
+    for (series, keys) in WAYS {
         lineup.add_with(series, x, || {
-            let cable = cable(by)?;
+            let cable = cable(Receiving::Source)?;
             let [near, _] = cable.hosts();
             let uplink = format!("{keys}\ndevice = \"{WIRE}\"\nnetns = \"{}\"", netns::path(near).display());
             let settings = Settings { uplink: Some(uplink), ..session.settings() };

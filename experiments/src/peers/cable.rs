@@ -17,17 +17,11 @@ pub const WIRE: &str = "wire";
 /// What does the kernel's work of receiving at the near end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiving {
-    /// The kernel's timer, 200 us after it has last found nothing: the device defers its interrupts, as the documentation of AF_XDP has it for
-    /// those who poll. The calls of who polls run nothing on a veth device since Linux 6.13.
-    Timer,
     /// A thread of the kernel on the switch's core, for switches that do not poll.
     Thread,
     /// The source's core, for switches that spin: they would take half of a thread's time on theirs, and lose what it brings meanwhile.
     Source,
 }
-
-/// Times for which an interrupt is deferred when nothing has come, and how long, in nanoseconds.
-const DEFERRED: [(&str, &str); 2] = [("napi_defer_hard_irqs", "2"), ("gro_flush_timeout", "200000")];
 
 /// Two namespaces, with an end of the cable in each.
 pub struct Cable {
@@ -70,9 +64,6 @@ impl Cable {
         netns::inside(near, || {
             netns::own_sysfs()?;
             let write = |name: &str, value: &str| fs::write(format!("/sys/class/net/{WIRE}/{name}"), value);
-            if by == Receiving::Timer {
-                return DEFERRED.iter().try_for_each(|(name, value)| write(name, value));
-            }
             // A veth device has no NAPI otherwise.
             netns::run("ethtool", &format!("-K {WIRE} gro on"))?;
             if by == Receiving::Thread {
