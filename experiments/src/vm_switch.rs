@@ -98,7 +98,7 @@ impl TwoHosts {
 }
 
 impl TwoHosts {
-    /// Returns the times of the poller of host `number`, as [`Daemon::times`] does.
+    /// Returns the times of the poller of host `number`, as `Daemon::times` does.
     ///
     /// # Errors
     /// The daemon does not answer.
