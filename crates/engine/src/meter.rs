@@ -89,6 +89,11 @@ impl Meter {
         self.mark();
     }
 
+    /// The meter's reader.
+    pub(crate) fn usage(&self) -> &UsageReader {
+        &self.usage
+    }
+
     /// Starts the next visit now: the time before belongs to no visit.
     #[inline]
     pub(crate) fn mark(&mut self) {

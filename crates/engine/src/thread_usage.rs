@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// The usage of a thread, since its start or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Usage {
 /// Reads the usage of the calling thread. Belongs to that thread.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
-    schedstat: Option<File>,
+    schedstat: Option<Arc<File>>,
     last: Usage,
     /// The time of the last reading.
     at: u64,
@@ -37,7 +38,15 @@ pub(crate) struct UsageReader {
 impl UsageReader {
     /// A reader for the calling thread, which reads for the first time at `now`.
     pub(crate) fn new(now: u64) -> UsageReader {
-        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        UsageReader::with(File::open("/proc/thread-self/schedstat").ok().map(Arc::new), now)
+    }
+
+    /// Another reader for the same thread, with the same descriptor.
+    pub(crate) fn another(&self, now: u64) -> UsageReader {
+        UsageReader::with(self.schedstat.clone(), now)
+    }
+
+    fn with(schedstat: Option<Arc<File>>, now: u64) -> UsageReader {
         let mut reader = UsageReader { schedstat, last: Usage::default(), at: now };
         reader.since_last(now);
         reader
@@ -75,7 +84,7 @@ impl UsageReader {
             libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
             (usage.ru_minflt.wrapping_add(usage.ru_majflt), usage.ru_nvcsw, usage.ru_nivcsw)
         };
-        let times = self.schedstat.as_ref().and_then(times);
+        let times = self.schedstat.as_deref().and_then(times);
         let (ran, waited) = times.unwrap_or_default();
         let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
         Usage { ran, waited, faults: count(faults), sleeps: count(sleeps), preempted: count(switches) }

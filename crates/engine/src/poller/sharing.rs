@@ -20,9 +20,9 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// For the calling thread, from `now` on.
-    pub(super) fn new(now: u64) -> Sharing {
-        Sharing { usage: UsageReader::new(now), is_shared: false }
+    /// For the thread of this reader.
+    pub(super) fn new(usage: UsageReader) -> Sharing {
+        Sharing { usage, is_shared: false }
     }
 
     /// Returns true if others want the poller's processor. Reads the account when a window has passed.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_quarter_of_the_time_shares_until_it_waits_for_less_than_an_eighth() {
-        let mut sharing = Sharing::new(clock::nanoseconds());
+        let mut sharing = Sharing::new(UsageReader::new(clock::nanoseconds()));
         let mut judge = |ran, waited, preempted| {
             sharing.judge(&window(ran, waited, preempted), WINDOW);
             sharing.is_shared
@@ -101,7 +101,7 @@ mod tests {
             });
             let poller = scope.spawn(|| {
                 pin(core).expect("pinned");
-                let mut sharing = Sharing::new(clock::nanoseconds());
+                let mut sharing = Sharing::new(UsageReader::new(clock::nanoseconds()));
                 let began = Instant::now();
                 while !sharing.is_shared(clock::nanoseconds()) && began.elapsed() < PATIENCE {}
                 busy.store(false, Ordering::Relaxed);

@@ -127,7 +127,7 @@ pub(crate) fn spawn(
             shared,
             state,
             idle,
-            sharing: Sharing::new(clock::nanoseconds()),
+            sharing: Sharing::new(meter.usage().another(clock::nanoseconds())),
             batch,
             now: clock::time(Instant::now()),
             epoll,
