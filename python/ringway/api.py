@@ -282,6 +282,9 @@ class PollerStatus(TypedDict, total=False):
     """Seconds spent polling in vain or sleeping."""
     passes: int
     """Rounds that moved frames."""
+    shared: bool
+    """Other threads want its processor, as of its last work: with `idle = "adaptive"` and without `cores` it sleeps
+    at once while they do."""
     sleeps: int
     """Times it went to sleep."""
     stuck: bool
@@ -378,8 +381,8 @@ class PortKeys(TypedDict, total=False):
     """The poller that serves the port, from 0, in the order of cores in the section engine. The value is a poller's
     number, or "any"."""
     queues: int
-    """Most queue pairs. Of vhost-user ports. Cannot change while the port exists. The value is a whole number from 1
-    to 8."""
+    """Most queue pairs. Of vhost-user, xdp ports. Cannot change while the port exists. The value is a whole number
+    from 1 to 8."""
     registers: str
     """How the guest accesses the registers of its rings; by default mapped for an e1000e, and trapped for an e1000,
     which can have no others. Of e1000 ports. Cannot change while the port exists. The value is "mapped" or
