@@ -178,8 +178,8 @@ impl Source {
         }
     }
 
-    /// Keeps the input of a port that has ended, or that had a panic, until the reaper drops this: what the drop closes (a client's
-    /// memory, a device's sockets) can take long. No poller takes the input any more.
+    /// Keeps the input of a port that has ended until the reaper drops this: what the drop closes (a client's memory, a device's
+    /// sockets) can take long. No poller takes the input any more.
     pub(crate) fn end(&self, input: Box<dyn Input>) {
         self.custody.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(input);
     }

@@ -16,7 +16,7 @@ impl Poller {
     /// Continues after a panic in [`Poller::run`].
     ///
     /// Nothing that was in use is used again: the memory for a batch is allocated anew, and the input of the visited
-    /// port is left to the reaper without a release. All other ports become active, so that no work for them is lost.
+    /// port is dropped without a release. All other ports become active, so that no work for them is lost.
     #[cold]
     pub(super) fn recover(&mut self, place: PanicLocation) {
         let slot = std::mem::replace(&mut self.using, NO_PORT);
@@ -40,9 +40,8 @@ impl Poller {
         let Some(served) = self.ports.get_mut(slot).and_then(Option::as_mut) else { return };
         let attached = served.attached.clone();
         let Some(from) = attached.switch.member(attached.index) else {
-            if let Some(input) = served.input.take() {
-                attached.source.end(input);
-            }
+            let input = served.input.take();
+            let _ = contain(|| drop(input));
             return;
         };
         let mut place = Err(place);
@@ -50,7 +49,9 @@ impl Poller {
         while let Err(at) = place {
             let source_goes = self.work.blame(&attached.switch, from, at);
             if let Some(input) = served.input.take_if(|_| source_goes) {
-                attached.source.end(input);
+                // Not left to the reaper: a front end that stops the queue waits for the frames that the input holds. It happens
+                // between two batches of other ports, so it must be short.
+                let _ = contain(|| drop(input));
             }
             let (work, now) = (&mut self.work, &self.now);
             place = contain(|| work.make_remaining_calls(&attached.switch, now)).map(drop);
@@ -75,9 +76,8 @@ impl Poller {
             }
             let Some(input) = served.input.as_mut() else { continue };
             if let Err(place) = contain(|| input.disarm()) {
-                if let Some(input) = served.input.take() {
-                    served.attached.source.end(input);
-                }
+                let input = served.input.take();
+                let _ = contain(|| drop(input));
                 if let Some(port) = served.attached.port() {
                     port.retire(Defect { role: Role::Source, place }, 0);
                 }
