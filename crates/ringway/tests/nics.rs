@@ -482,7 +482,7 @@ fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_m
     let why = || daemon.port("nic")["detail"].as_str().is_some_and(|why| why.contains("it has 65 receive queues"));
     until("it says why", why);
     let again = |wanted: &str| {
-        daemon.ringway(&["port", "del", "nic"]);
+        let _ = daemon.ringway(&["port", "del", "nic"]);
         let netns = format!("netns={}", wire.nic.name);
         daemon.ringway(&["port", "add", "nic", "switch=lan0", "kind=xdp", "device=x0", &netns, "host=false", wanted])
     };

@@ -153,8 +153,7 @@ fn forms() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Whether packet sockets see this frame: the kernel drops one that ends before the second byte pair behind its tag, and counts it
-/// nowhere.
+/// Whether packet sockets see this frame. The kernel drops a frame that ends less than four bytes behind its tag, and counts it nowhere.
 fn is_whole(frame: &[u8]) -> bool {
     frame.len() >= 20 || frame[12..14] != [0x81, 0]
 }
