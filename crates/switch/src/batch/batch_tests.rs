@@ -92,6 +92,16 @@ fn what_is_refused_takes_its_share_of_a_turn() {
 }
 
 #[test]
+fn lost_frames_take_a_place_and_are_not_taken() {
+    let mut batch = crate::BatchStorage::new(16).into_batch();
+    batch.refuse_lost(DropReason::DeviceOverrun, 7);
+    batch.refuse(DropReason::BadBuffer);
+    assert_eq!((batch.room(), batch.refused_frames()), (14, 1));
+    assert!(batch.refused().eq([(DropReason::BadBuffer, 1), (DropReason::DeviceOverrun, 7)]));
+    assert_eq!(batch.into_storage().into_batch().refused().count(), 0);
+}
+
+#[test]
 fn the_first_frame_of_a_batch_decides_whether_addresses_are_learned() {
     let memory = Mapping::private(4096).expect("memory");
     let mut batch = BatchStorage::new(8).into_batch();

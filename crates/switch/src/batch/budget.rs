@@ -14,7 +14,7 @@ impl Batch<'_> {
         {
             return 0;
         }
-        let room = self.parts.limit.saturating_sub(self.parts.count + self.parts.refused.total);
+        let room = self.parts.limit.saturating_sub(self.parts.count + self.parts.refused.places);
         let room = room.min(self.parts.max_frames.saturating_sub(self.parts.count + self.parts.segments));
         match (self.parts.max_bytes - self.parts.bytes - self.parts.segmentation_cost)
             .checked_div(self.parts.longest_frame)

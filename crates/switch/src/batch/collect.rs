@@ -222,13 +222,15 @@ impl<'m> Batch<'m> {
     #[cold]
     pub fn refuse(&mut self, reason: DropReason) {
         self.refuse_lost(reason, 1);
+        self.parts.refused.taken += 1;
     }
 
-    /// Counts frames that were lost before the port could take them. Together they take the place of one frame in the batch.
+    /// Counts frames that were lost before the port could take them. Together they take the place of one frame in the batch,
+    /// and are no frames that the port has taken.
     #[cold]
     pub fn refuse_lost(&mut self, reason: DropReason, frames: u32) {
         let count = &mut self.parts.refused.counts[reason as usize];
         *count = count.saturating_add(frames);
-        self.parts.refused.total += 1;
+        self.parts.refused.places += 1;
     }
 }

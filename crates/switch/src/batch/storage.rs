@@ -72,11 +72,14 @@ pub(super) struct Parts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) counts: [u32; DropReason::ALL.len()],
-    pub(super) total: usize,
+    /// Places that they take in the batch.
+    pub(super) places: usize,
+    /// Those that the port took from its client. The others were lost before.
+    pub(super) taken: usize,
 }
 
 impl Refused {
-    const NONE: Refused = Refused { counts: [0; DropReason::ALL.len()], total: 0 };
+    const NONE: Refused = Refused { counts: [0; DropReason::ALL.len()], places: 0, taken: 0 };
 }
 
 /// The memory of a batch between two passes.
@@ -138,7 +141,7 @@ impl Parts {
         (self.max_bytes, self.longest_frame) = (MAX_BYTES, 0);
         (self.bytes, self.segmentation_cost, self.draft_first_rest) = (0, 0, 0);
         self.offloads.clear();
-        if self.refused.total > 0 {
+        if self.refused.places > 0 {
             self.refused = Refused::NONE;
         }
     }
@@ -232,12 +235,12 @@ impl<'m> Batch<'m> {
     /// Number of frames that were refused while collecting.
     #[inline(always)]
     pub(crate) fn refused_frames(&self) -> u64 {
-        self.parts.refused.total as u64
+        self.parts.refused.taken as u64
     }
 
     /// The number of refused frames by reason, for reasons with any.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all: &[DropReason] = if self.parts.refused.total > 0 { DropReason::ALL } else { &[] };
+        let all: &[DropReason] = if self.parts.refused.places > 0 { DropReason::ALL } else { &[] };
         all.iter()
             .map(|&reason| (reason, u64::from(self.parts.refused.counts[reason as usize])))
             .filter(|&(_, n)| n > 0)

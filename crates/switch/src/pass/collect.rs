@@ -39,11 +39,8 @@ pub(super) fn collect<'m>(
     }
     let fault = input.collect(batch).err();
 
-    let refused = batch.refused_frames();
-    if refused > 0 {
-        batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
-    }
-    let may_hold = may_hold && fault.is_none() && refused == 0;
-    let (frames, bytes, more) = (batch.len() as u64 + refused, batch.bytes(), batch.may_be_more());
+    batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
+    let may_hold = may_hold && fault.is_none() && batch.refused().next().is_none();
+    let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
     Collected { frames, bytes, more, fault, may_hold, probe }
 }
