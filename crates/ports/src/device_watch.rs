@@ -41,8 +41,6 @@ const HEADER: usize = 14 + 4;
 pub(crate) struct DeviceWatch {
     events: OwnedFd,
     queue_events: Option<OwnedFd>,
-    /// The number of its receive queues, if it is watched and the driver tells it.
-    queues: Option<u32>,
     tick: OwnedFd,
     /// For requests in the device's namespace.
     requests: OwnedFd,
@@ -73,11 +71,9 @@ impl DeviceWatch {
         let index = netdevice::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
         let address = netdevice::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
         let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
-        let receive_queues = if queues { netdevice::receive_queues(name, requests.as_fd()) } else { None };
         let watch = DeviceWatch {
             events,
             queue_events,
-            queues: receive_queues,
             tick,
             requests,
             name: name.to_owned(),
@@ -119,7 +115,7 @@ impl DeviceWatch {
     /// Forgets the events of queues. Attaching a program gives some drivers more queues for sending, with events like those of others.
     pub(crate) fn forget_queue_events(&self) {
         if let Some(events) = &self.queue_events {
-            let _ = self.take_queue_events(events);
+            let _ = self.queues_have_changed(events);
         }
     }
 
@@ -156,16 +152,10 @@ impl DeviceWatch {
         self.unlooked = 0;
         self.lost += lost;
         let _ = rustix::io::read(&self.tick, &mut [0; 8]);
-        let queues_have_changed =
-            self.queue_events.as_ref().is_some_and(|events| match self.take_queue_events(events) {
-                Seen::Nothing => false,
-                // Without the driver's word, the number may have changed.
-                Seen::Unknown => self.queues.is_none() || self.queues() != self.queues,
-                Seen::Change | Seen::Removal => true,
-            });
+        let queues_have_changed = self.queue_events.as_ref().is_some_and(|events| self.queues_have_changed(events));
         let change = match self.take_events() {
             Seen::Nothing => None,
-            Seen::Unknown | Seen::Change => self.change(),
+            Seen::Change => self.change(),
             Seen::Removal => Some(PortFault::DeviceLost),
         };
         if self.fault.is_none() {
@@ -220,26 +210,27 @@ impl DeviceWatch {
             seen = seen.max(match recv(&self.events, &mut event, RecvFlags::empty()) {
                 Err(Errno::AGAIN) => break,
                 Ok(_) => seen_in(&event, self.index),
-                Err(_) => Seen::Unknown,
+                // Events were lost.
+                Err(_) => Seen::Change,
             });
         }
         seen
     }
 
-    /// Takes uevents, and returns what they say of the device's receive queues.
-    fn take_queue_events(&self, events: &OwnedFd) -> Seen {
+    /// Takes uevents. Returns true if there was one of the device's receive queues.
+    fn queues_have_changed(&self, events: &OwnedFd) -> bool {
         let queues = format!("/net/{}/queues/rx-", self.name);
-        let mut seen = Seen::Nothing;
+        let mut any = false;
         for _ in 0..MOST {
             let mut event = [0u8; UEVENT_BYTES];
-            seen = seen.max(match recv(events, &mut event, RecvFlags::empty()) {
+            any |= match recv(events, &mut event, RecvFlags::empty()) {
                 Err(Errno::AGAIN) => break,
-                Ok((len, _)) if is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()) => Seen::Change,
-                Ok(_) => Seen::Nothing,
-                Err(_) => Seen::Unknown,
-            });
+                Ok((len, _)) => is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()),
+                // Events were lost.
+                Err(_) => true,
+            };
         }
-        seen
+        any
     }
 
     /// Notes the longest frame, and whether the device sends.
@@ -255,8 +246,6 @@ impl DeviceWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Seen {
     Nothing,
-    /// Events were lost.
-    Unknown,
     /// Something has changed, or may have.
     Change,
     /// The device is gone, or in another namespace.

@@ -494,29 +494,6 @@ fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_m
 }
 
 #[test]
-fn an_xdp_port_whose_events_the_kernel_lost_stays_open_if_its_device_did_not_change() {
-    let wire = Wire::new(XDP_ALONE);
-    let dir = tempfile::tempdir().unwrap();
-    let many = dir.path().join("devices");
-    let add = |number| format!("link add name a{number} type veth peer name b{number}\n");
-    std::fs::write(&many, (0..150).map(add).collect::<String>()).unwrap();
-    wire.daemon.pause();
-    wire.nic.ok("ip", &["-batch", many.to_str().unwrap()]);
-    let sockets = wire.nic.ok("cat", &["/proc/net/netlink"]);
-    // Columns: the protocol (15: uevents), and the events that a socket has lost.
-    let lost = |line: &str| {
-        let columns: Vec<_> = line.split_whitespace().collect();
-        columns[1] == "15" && columns[8].parse::<u64>().is_ok_and(|lost| lost > 0)
-    };
-    assert!(sockets.lines().any(lost), "the port's socket has lost no event: {sockets}");
-    wire.daemon.signal(Signal::CONT);
-    wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
-    assert_eq!(wire.daemon.port("nic")["faults"], serde_json::json!({}));
-    wire.nic.ok("ip", &["link", "set", "x0", "address", "02:00:00:00:00:77"]);
-    until("the port has seen a change", || wire.daemon.port("nic")["faults"]["device_changed"] == 1);
-}
-
-#[test]
 fn frames_for_a_device_that_is_down_are_dropped_and_not_sent_later() {
     let wire = Wire::new(XDP_ALONE);
     let dir = tempfile::tempdir().unwrap();
