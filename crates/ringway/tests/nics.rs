@@ -543,21 +543,6 @@ fn frames_for_a_device_without_a_carrier_are_all_counted() {
 }
 
 #[test]
-fn frames_for_a_device_without_a_carrier_are_counted_when_it_ends() {
-    let wire = Wire::new(&format!("{XDP_ALONE}\nmode = \"copy\""));
-    let mut client = wire.daemon.attach("lan0:c").unwrap();
-    wire.wire.ok("ip", &["link", "set", "w0", "down"]);
-    let before = wire.daemon.port("nic")["out"]["frames"].as_u64().unwrap();
-    // No further frames follow these.
-    (0..10).for_each(|_| send(&mut client, &UNKNOWN));
-    let given = || wire.daemon.port("nic")["out"]["frames"].as_u64().unwrap();
-    until("the port has the frames", || given() >= before + 10);
-    wire.nic.ok("ip", &["link", "del", "x0"]);
-    wire.daemon.until_state("nic", "failed");
-    assert!(wire.drops("nic")["receiver_down"].as_u64() >= Some(10), "{}", wire.daemon.port("nic"));
-}
-
-#[test]
 fn a_macvtap_is_a_port_by_its_path() {
     let (nic, wire) = (Namespace::new(), Namespace::new());
     join(&nic, &wire);

@@ -209,9 +209,4 @@ impl Output for XdpOutput {
         counters.add_out(delivered, bytes);
         Ok(())
     }
-
-    fn count_late(&mut self, counters: &Counters) {
-        self.sending.send();
-        let _ = self.is_down(counters);
-    }
 }

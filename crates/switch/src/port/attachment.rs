@@ -19,8 +19,8 @@ use crate::frame::DropReason;
 use crate::policy::congestion::Congestion;
 use crate::time::Time;
 
-/// How often [`Port::retire`] and [`Port::count_late`] try to lock an output that another poller has locked.
-const LOCK_TRIES: usize = 1000;
+/// How often [`Port::retire`] tries to lock an output that another poller has locked.
+const RETIRE_TRIES: usize = 1000;
 /// After this many nanoseconds, the bell is rung again if it answered [`CallResult::Busy`].
 const RETRY_AFTER: u64 = 10_000;
 
@@ -177,18 +177,6 @@ impl Port {
         output
     }
 
-    /// Counts frames that the client has lost after they had counted as delivered. To be called when the port ends, before its counters
-    /// are read for the last time. Counts nothing if another thread delivers to the port for too long.
-    pub fn count_late(&self) {
-        for _ in 0..LOCK_TRIES {
-            match self.output.try_lock() {
-                Ok(mut output) => return output.count_late(&self.counters),
-                Err(TryLockError::Poisoned(_)) => return,
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
-        }
-    }
-
     /// Retires the port after a panic: until it is replaced, it gets no frames and no calls. `lost` is the number of
     /// frames of the interrupted delivery, which count as dropped.
     #[cold]
@@ -198,7 +186,7 @@ impl Port {
             return;
         }
         self.moderation.set(NEVER);
-        for _ in 0..LOCK_TRIES {
+        for _ in 0..RETIRE_TRIES {
             let output = match self.output.try_lock() {
                 Ok(output) => output,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

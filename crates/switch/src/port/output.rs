@@ -82,7 +82,7 @@ pub trait Output: Send {
     }
 
     /// Counts frames that were lost after they had counted as delivered. Called by the port's own poller at an event of
-    /// its input, and when the port ends.
+    /// its input.
     fn count_late(&mut self, counters: &Counters) {
         let _ = counters;
     }

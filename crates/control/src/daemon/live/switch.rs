@@ -127,7 +127,6 @@ impl LiveSwitch {
     /// Removes a port that stays configured. The port that is opened in its place continues its counters and the fill of its limits.
     pub fn suspend(&mut self, name: &Name) -> Option<LivePort> {
         let live = self.remove(name)?;
-        live.port.count_late();
         let policy = live.policy.clone().and_then(|policy| Policy { guard: None, ..policy }.in_use());
         let suspended = SuspendedPort { policy, counters: live.counters(), index: live.owner.index() };
         self.suspended.insert(name.clone(), suspended);
