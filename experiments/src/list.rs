@@ -206,7 +206,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "hosts",
         source: "VPE, figures 2 to 5, 10 and 11",
         about: "TCP and pings between virtual machines on two hosts, against QEMU's TAP devices and a Linux bridge on each host",
-        reading: "Guests as in [vm-tcp](#vm-tcp). The hosts are network namespaces, joined by a veth pair without segmentation offload. Ringway has its end by an XDP port, the bridge as a port of its own. The veth pair keeps its checksum offload, so the kernel's way computes no checksums between the guests; an XDP port computes them in software. All share two cores.",
+        reading: "Guests as in [vm-tcp](#vm-tcp). The hosts are network namespaces, joined by a veth pair without segmentation offload. Ringway has its end by an XDP port, the bridge as a port of its own. The veth pair keeps its checksum offload, so no way computes checksums between the guests: an XDP port leaves them to the veth device from Linux 6.11 on. All share two cores.",
         run: hosts::run,
     },
     Experiment {

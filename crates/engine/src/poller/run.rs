@@ -1,7 +1,7 @@
 //! A poller's loop: rounds, readings of the clock, and the work after an empty round.
 //!
-//! With `idle = "sleep"`, and with `idle = "adaptive"` on a processor that it shares, a poller that has called a client yields its core once before it sleeps: a client on the same
-//! core then answers first, without a kick (`docs/decisions/sleeping.md`).
+//! With `idle = "sleep"`, and with `idle = "adaptive"` on a processor that it shares, a poller that has called a client yields its core
+//! once before it sleeps: a client on the same core then answers first, without a kick (`docs/decisions/sleeping.md`).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -75,8 +75,10 @@ impl SocketAccess {
 /// # Errors
 /// Another user can. The error names the folder, and says what would be right.
 fn judge(folder: &Path, is_own: bool) -> io::Result<()> {
-    let about = std::fs::metadata(folder)?;
-    let (here, me) = (folder.display(), geteuid().as_raw());
+    let here = folder.display();
+    // A link that somebody put in a folder's place meanwhile belongs to him.
+    let about = std::fs::symlink_metadata(folder).map_err(|why| named(&format!("cannot look at {here}"), why))?;
+    let me = geteuid().as_raw();
     let is_roots = about.uid() == 0 && !is_own;
     if about.uid() != me && !is_roots {
         let what = format!("{here} belongs to user {}, who could put another file in its place", about.uid());

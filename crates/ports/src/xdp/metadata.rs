@@ -3,8 +3,8 @@
 //! In copy mode the kernel gives the device the frame without its protocol, which drivers may need to find the checksum. A veth device
 //! needs nothing: its other end is told that the checksum is left. So only veth devices are asked.
 //!
-//! The kernel does not tell an XDP program at the other end. Only checksums that such a program can recognize are left
-//! (`crate::partial`); the port writes the others, such as that of GRE.
+//! The kernel does not tell an XDP program at the other end. The port leaves only checksums that such a program can recognize
+//! (`crate::partial`). It writes all others: the checksum of GRE, for example.
 
 use ringway_memory::View;
 use ringway_switch::{Frame, Offload};

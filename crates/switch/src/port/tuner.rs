@@ -3,8 +3,8 @@
 //!
 //! Calls are counted in samples of a few milliseconds. A client that gets many calls begins with the longest interval. From then on
 //! another one is tried now and then, and the next one in the same direction while that gains: more frames, or as many with fewer calls.
-//! A trial takes samples with both intervals by turns, because a sample of a guest that shares its processor says little by itself. An interval in which a call gathers hardly more than one frame
-//! only delays: then every call is made at once again. So a client that waits for each frame gets each at once, and one that is busy
+//! A trial takes samples with both intervals by turns, because a sample of a guest that shares its processor says little by itself. An
+//! interval in which a call gathers hardly more than one frame only delays: then every call is made at once again. So a client that waits for each frame gets each at once, and one that is busy
 //! gets fewer calls.
 
 /// Intervals, in nanoseconds.
