@@ -35,7 +35,6 @@
 
 mod attach;
 mod batch;
-mod buffer;
 mod end;
 mod error;
 mod external;
@@ -46,13 +45,12 @@ mod sleep;
 mod tx;
 
 pub use batch::{Peeked, Piece, Received, Reserved, Run};
-pub use buffer::Buffer;
 pub use error::AttachError;
 pub use external::{Area, ExternalMemory};
 pub use port::Port;
 pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
-pub use ringway_memory::{prefetch_read, prefetch_write};
+pub use ringway_memory::{Buffer, prefetch_read, prefetch_write};
 pub use rx::{NotExchanged, RxRing};
 pub use tx::TxRing;

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::{MessageError, Request, split_name};
 use ringway_abi::doorbell::{LOST, PAIR_BYTES, RX_SWITCH};
 use ringway_abi::{Layout, Shape};
-use ringway_memory::SharedMemory;
+use ringway_memory::{Buffer, Mapping, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attach::{OfferedMemory, request_port};
-use crate::buffer::Buffer;
 use crate::end::End;
 use crate::error::AttachError;
 use crate::external::ExternalMemory;
@@ -63,7 +62,7 @@ impl Port {
         memory: &mut ExternalMemory,
     ) -> Result<(Port, Vec<Buffer>), AttachError> {
         let port = Self::attach_by(socket.as_ref(), name, shape, Some(memory))?;
-        let buffers = Buffer::extra(memory.mapping(), &port.layout);
+        let buffers = extra_buffers(memory.mapping(), &port.layout);
         Ok((port, buffers))
     }
 
@@ -131,7 +130,7 @@ impl Port {
         shape: Shape,
     ) -> Result<(Port, Vec<Buffer>), AttachError> {
         let port = Self::attach(socket, name, shape)?;
-        let buffers = Buffer::extra(port.memory.mapping(), &port.layout);
+        let buffers = extra_buffers(port.memory.mapping(), &port.layout);
         Ok((port, buffers))
     }
 
@@ -356,4 +355,11 @@ impl Port {
             _ => None,
         }
     }
+}
+
+/// Returns the extra buffers of a port that was attached with `layout`. Call once for each port: the caller owns them.
+fn extra_buffers(mapping: &Arc<Mapping>, layout: &Layout) -> Vec<Buffer> {
+    // SAFETY: no slot names an extra buffer, and the switch touches only what slots name. The layout's buffers do not overlap.
+    let buffer = |index| unsafe { Buffer::new(mapping, index, layout.buffer(index), layout.shape.buffer_size) };
+    layout.extra_buffers().filter_map(buffer).collect()
 }

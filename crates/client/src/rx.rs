@@ -7,9 +7,9 @@ use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, WISH, WakeRequest};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_BUF_CHANGED;
 use ringway_abi::{Offload, Slot};
+use ringway_memory::Buffer;
 
 use crate::batch::{Peeked, Run};
-use crate::buffer::Buffer;
 use crate::memory::{Memory, PortMemory};
 
 /// How many slots ahead the first cache line of a frame is prefetched.
@@ -184,7 +184,7 @@ impl RxRing {
     /// `spare` belongs to another port.
     #[inline]
     pub fn exchange(&mut self, spare: &mut Buffer) -> Result<usize, NotExchanged> {
-        assert!(self.memory.start(spare.index, 0).0 == spare.start, "the buffer belongs to another port");
+        assert!(self.memory.start(spare.index(), 0).0 == spare.start(), "the buffer belongs to another port");
         if self.head == self.tail && self.available() == 0 {
             self.give_back();
             return Err(NotExchanged::Empty);
@@ -195,9 +195,10 @@ impl RxRing {
         if slot.more() || !self.gathered.is_empty() || slot.buffer >= self.memory.buffer_count {
             return Err(NotExchanged::SeveralSlots);
         }
-        let left = Slot { buffer: spare.index, len: 0, flags: NS_BUF_CHANGED };
+        let left = Slot { buffer: spare.index(), len: 0, flags: NS_BUF_CHANGED };
         word.store(left.to_word(), Ordering::Relaxed);
-        (spare.index, spare.start) = (slot.buffer, start);
+        // SAFETY: the client owns the slot and so its buffer, which no slot names now. The ring has the spare's bytes.
+        unsafe { spare.become_other(slot.buffer, start) };
         self.head = self.memory.after(self.head);
         if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
             self.give_back();

@@ -11,6 +11,7 @@ use ringway_abi::layout::{MAX_FRAME, MAX_OFFLOADED_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
+use ringway_memory::Buffer;
 
 use crate::batch::{Piece, Reserved, Run};
 use crate::external::Area;
@@ -191,6 +192,21 @@ impl TxRing {
         let has_room = self.has_room(1);
         if has_room {
             self.name_place(Slot { buffer: first, len: part.len() as u16, flags: 0 });
+        }
+        has_room
+    }
+
+    /// Queues the first `len` bytes of a buffer of the port as a frame, without a copy: see [`TxRing::push_from`] for when they may be
+    /// changed. The buffer stays the caller's. Returns false when there is no room, or the buffer has fewer bytes.
+    ///
+    /// # Panics
+    /// The buffer belongs to another port.
+    #[inline]
+    pub fn push_buffer(&mut self, buffer: &Buffer, len: usize) -> bool {
+        assert!(self.memory.start(buffer.index(), 0).0 == buffer.start(), "the buffer belongs to another port");
+        let has_room = len <= buffer.len() && self.has_room(1);
+        if has_room {
+            self.name_place(Slot { buffer: buffer.index(), len: len as u16, flags: 0 });
         }
         has_room
     }
@@ -431,6 +447,12 @@ impl TxRing {
         }
         self.wish.make(&self.memory.doorbell[TX_CLIENT + WISH]);
         self.is_sent()
+    }
+
+    /// Returns the number of slots that are queued or published and that the switch has not taken.
+    #[inline]
+    pub fn unsent(&mut self) -> usize {
+        self.memory.slots as usize - 1 - self.room()
     }
 
     /// Returns true when the switch has taken all frames that were published.

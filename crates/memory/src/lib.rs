@@ -9,12 +9,14 @@
 //!   its memory. Offsets are checked once, when a view is made; each word is read once.
 //! - [`Kept`] is a reference into a mapping that was checked once and keeps the mapping alive, for data that every pass
 //!   needs, for example the words of a ring.
+//! - [`Buffer`] is a piece of a mapping with one owner, for programs that keep frames without copying them.
 //! - [`Quota`] bounds the memory of clients that this process maps.
 //! - `holes`: pages of a client's sparse file that do not exist yet.
 //! - `prefix`, `heads`, `non_temporal`, `sum`: comparisons, copies and sums over views.
 //!
 //! Nothing here interprets what it reads.
 
+mod buffer;
 mod former;
 mod guard;
 mod heads;
@@ -29,6 +31,7 @@ mod view;
 #[cfg(test)]
 mod view_tests;
 
+pub use buffer::Buffer;
 pub use guard::losses;
 pub use heads::{read_heads, write_heads};
 pub use kept::{Kept, PinnedPieces, recycle};

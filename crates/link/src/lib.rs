@@ -1,0 +1,21 @@
+//! Network interfaces that a program owns (VPE §3.1, §4.7): frames are sent from the program's registered memory, and received into
+//! it, without the operating system.
+//!
+//! A [`Link`] is one such interface. Its memory is a number of [`Buffer`]s of equal size that the device knows. The program owns
+//! them: it writes a frame into one and lets the link send it, keeps it until its peer has acknowledged the frame, and exchanges one
+//! for the next received frame that it wants to keep.
+//!
+//! | interface | link |
+//! |---|---|
+//! | a process port of a switch on this host | [`ProcessLink`] |
+//! | within this process, for tests | [`memory`] |
+
+mod link;
+pub mod memory;
+mod process;
+
+pub use link::{Counts, Interface, Link, Received};
+pub use process::{ProcessLink, ProcessOptions};
+pub use ringway_abi::Offload;
+pub use ringway_abi::offload::Gso;
+pub use ringway_memory::Buffer;

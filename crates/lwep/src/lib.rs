@@ -1,0 +1,1 @@
+//! LWEP: reliable messages between programs, by memory and Ethernet frames alone.
