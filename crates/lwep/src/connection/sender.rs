@@ -1,0 +1,469 @@
+//! What one end has sent and will send: numbers, acknowledgements, loss, how much may be under way.
+
+use std::collections::VecDeque;
+
+use super::round_trip::RoundTrip;
+use super::{Nanos, SECOND, distance, is_before};
+
+/// Messages under way at first, after a timeout, and at least.
+const FIRST_WINDOW: u32 = 64;
+const LEAST_WINDOW: u32 = 4;
+/// A message is lost if so many that were sent after it have arrived.
+const REORDERING: u64 = 3;
+/// No answer for so long, and so many timeouts, end the connection.
+const PATIENCE: Nanos = 300 * SECOND;
+const MOST_TIMEOUTS: u32 = 8;
+
+/// Where the data of a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The buffer.
+    pub slot: u32,
+    /// Which message of the buffer.
+    pub index: u16,
+    /// Fragments of the same message that follow.
+    pub remaining: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not sent yet.
+    Waiting,
+    /// Under way.
+    Sent,
+    /// To be sent again.
+    Lost,
+    /// Has arrived.
+    Arrived,
+}
+
+/// A message that is not acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its data; `None` for an END.
+    pub part: Option<Part>,
+    state: State,
+    is_repeated: bool,
+    /// Which transmission it was, and when.
+    order: u64,
+    at: Nanos,
+}
+
+/// What a frame acknowledges.
+#[derive(Clone, Copy, Debug)]
+pub struct Acknowledgement<'a> {
+    /// The next number that the other end expects.
+    pub next: u32,
+    /// Messages from there on that it can take.
+    pub window: u16,
+    /// Bit i: number `next + 1 + i` has arrived.
+    pub selective: u64,
+    /// The field goes on, eight bytes for each further 64 numbers.
+    pub further: &'a [u8],
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// It acknowledges what was never sent.
+    Invalid,
+    /// It is older than one that came before.
+    Old,
+    /// It is valid.
+    Valid,
+}
+
+/// What is to be done when the timer has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedOut {
+    /// Messages are lost: send.
+    Send,
+    /// Ask for the window.
+    Probe,
+    /// The other end is not there any more.
+    GiveUp,
+}
+
+/// One end's sending side.
+#[derive(Debug)]
+pub struct Sender {
+    /// The oldest number that is not acknowledged.
+    oldest: u32,
+    /// From `oldest` on.
+    entries: VecDeque<Entry>,
+    /// How many of the entries, from the front, were sent at least once.
+    transmitted: u32,
+    in_flight: u32,
+    lost: u32,
+    /// No entry before this one is lost.
+    lost_from: u32,
+    /// The other end takes numbers before this one.
+    window_end: u32,
+    /// Most messages under way; above the threshold it grows slowly.
+    most: u32,
+    threshold: u32,
+    growth: u32,
+    /// Losses before this number have halved the window.
+    halved_until: u32,
+    /// Transmissions, and the last one that has arrived.
+    order: u64,
+    arrived_order: u64,
+    trip: RoundTrip,
+    /// Probes since the window was last open.
+    probes: u32,
+    /// When the timer began.
+    since: Nanos,
+    /// When something came from the other end.
+    heard: Nanos,
+    ended: bool,
+    /// Messages that were acknowledged without a gap.
+    acknowledged: u64,
+}
+
+impl Sender {
+    /// A side whose first message will have number `first`, and whose other end takes `window` messages.
+    pub fn new(first: u32, window: u16, now: Nanos) -> Self {
+        Self {
+            oldest: first,
+            entries: VecDeque::new(),
+            transmitted: 0,
+            in_flight: 0,
+            lost: 0,
+            lost_from: first,
+            window_end: first.wrapping_add(window.into()),
+            most: FIRST_WINDOW,
+            threshold: u32::MAX,
+            growth: 0,
+            halved_until: first,
+            order: 0,
+            arrived_order: 0,
+            trip: RoundTrip::default(),
+            probes: 0,
+            since: now,
+            heard: now,
+            ended: false,
+            acknowledged: 0,
+        }
+    }
+
+    /// Returns the oldest number that is not acknowledged.
+    #[inline]
+    pub fn oldest(&self) -> u32 {
+        self.oldest
+    }
+
+    /// Returns the next number that will be sent for the first time.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.oldest.wrapping_add(self.transmitted)
+    }
+
+    /// Returns the number of the next message that will be queued.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.oldest.wrapping_add(self.entries.len() as u32)
+    }
+
+    /// Returns how many messages are not acknowledged.
+    #[inline]
+    pub fn queued(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns how many messages were acknowledged without a gap.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// The other end has accepted the connection, and takes `window` messages.
+    pub fn open(&mut self, window: u16, now: Nanos) {
+        self.window_end = self.oldest.wrapping_add(window.into());
+        (self.since, self.heard) = (now, now);
+        self.trip.answered();
+    }
+
+    /// An answer did not come in time.
+    pub fn back_off(&mut self) {
+        self.trip.back_off();
+    }
+
+    /// Returns all messages that were queued, the oldest first.
+    pub fn parts(&self) -> impl Iterator<Item = Part> {
+        self.entries.iter().filter_map(|entry| entry.part)
+    }
+
+    /// Returns the measured round trips.
+    pub fn trip(&self) -> &RoundTrip {
+        &self.trip
+    }
+
+    /// Returns true if END is queued.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Queues a message, or the END (`None`). Returns its number.
+    #[inline]
+    pub fn queue(&mut self, part: Option<Part>, now: Nanos) -> u32 {
+        let number = self.end();
+        if self.entries.is_empty() {
+            self.since = now;
+        }
+        self.ended |= part.is_none();
+        self.entries.push_back(Entry { part, state: State::Waiting, is_repeated: false, order: 0, at: 0 });
+        number
+    }
+
+    /// Returns the number that can be sent next, if one can: a lost one, or a new one inside the windows.
+    #[inline]
+    pub fn sendable(&mut self) -> Option<u32> {
+        if self.in_flight >= self.most {
+            return None;
+        }
+        if self.lost > 0 {
+            return self.first_lost();
+        }
+        let next = self.next();
+        let is_new = (self.transmitted as usize) < self.entries.len() && is_before(next, self.window_end);
+        is_new.then_some(next)
+    }
+
+    /// Returns how many new messages can be sent, if none is lost.
+    #[inline]
+    pub fn sendable_new(&self) -> usize {
+        if self.lost > 0 || !is_before(self.next(), self.window_end) {
+            return 0;
+        }
+        let room = self.most.saturating_sub(self.in_flight).min(distance(self.next(), self.window_end));
+        (room as usize).min(self.entries.len() - self.transmitted as usize)
+    }
+
+    #[cold]
+    fn first_lost(&mut self) -> Option<u32> {
+        let from = distance(self.oldest, self.lost_from) as usize;
+        let at = self.entries.iter().skip(from).position(|entry| entry.state == State::Lost)?;
+        self.lost_from = self.oldest.wrapping_add((from + at) as u32);
+        Some(self.lost_from)
+    }
+
+    /// Returns true if the message with this number was never sent.
+    #[inline]
+    pub fn is_new(&self, number: u32) -> bool {
+        distance(self.oldest, number) >= self.transmitted
+    }
+
+    /// Returns true if nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// Returns how many new messages the other end takes.
+    pub fn window(&self) -> u32 {
+        if is_before(self.next(), self.window_end) { distance(self.next(), self.window_end) } else { 0 }
+    }
+
+    /// Returns the message with this number.
+    #[inline]
+    pub fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(distance(self.oldest, number) as usize)
+    }
+
+    /// Moves the data of a message to another place. Returns the former one.
+    pub fn move_part(&mut self, number: u32, part: Part) -> Option<Part> {
+        self.entries.get_mut(distance(self.oldest, number) as usize).and_then(|entry| entry.part.replace(part))
+    }
+
+    /// The message with this number, from [`Sender::sendable`], is sent now.
+    #[inline]
+    pub fn sent(&mut self, number: u32, now: Nanos) {
+        let index = distance(self.oldest, number);
+        let Some(entry) = self.entries.get_mut(index as usize) else { return };
+        if entry.state == State::Lost {
+            self.lost -= 1;
+            entry.is_repeated = true;
+        }
+        self.order += 1;
+        (entry.state, entry.order, entry.at) = (State::Sent, self.order, now);
+        if self.in_flight == 0 {
+            self.since = now;
+        }
+        self.in_flight += 1;
+        self.transmitted = self.transmitted.max(index + 1);
+    }
+
+    /// Takes an acknowledgement. Calls `free` with the data of each message that has arrived.
+    #[inline]
+    pub fn acknowledge(&mut self, ack: &Acknowledgement<'_>, now: Nanos, mut free: impl FnMut(Part)) -> Acknowledged {
+        let count = distance(self.oldest, ack.next);
+        if count > self.transmitted {
+            let is_old = distance(ack.next, self.oldest) < 1 << 16;
+            return if is_old { Acknowledged::Old } else { Acknowledged::Invalid };
+        }
+        self.heard = self.heard.max(now);
+        self.trip.answered();
+        let end = ack.next.wrapping_add(ack.window.into());
+        if is_before(self.window_end, end) {
+            self.window_end = end;
+            self.probes = 0;
+        }
+        let mut arrived = 0;
+        if count > 0 {
+            let mut sample = None;
+            for entry in self.entries.drain(..count as usize) {
+                match entry.state {
+                    State::Sent => {
+                        arrived += 1;
+                        self.in_flight -= 1;
+                        self.arrived_order = self.arrived_order.max(entry.order);
+                        sample = if entry.is_repeated { sample } else { Some(entry.at) };
+                    }
+                    State::Lost => {
+                        arrived += 1;
+                        self.lost -= 1;
+                    }
+                    State::Waiting | State::Arrived => {}
+                }
+                if entry.state != State::Arrived {
+                    entry.part.into_iter().for_each(&mut free);
+                }
+            }
+            self.oldest = ack.next;
+            self.acknowledged += u64::from(count);
+            self.transmitted -= count;
+            self.since = now;
+            if is_before(self.lost_from, self.oldest) {
+                self.lost_from = self.oldest;
+            }
+            if let Some(at) = sample {
+                self.trip.sample(now.saturating_sub(at));
+            }
+        }
+        if ack.selective != 0 || !ack.further.is_empty() {
+            match self.acknowledge_selectively(ack, free) {
+                Some(some) => arrived += some,
+                None => return Acknowledged::Invalid,
+            }
+            self.find_lost();
+        }
+        self.grow(arrived);
+        Acknowledged::Valid
+    }
+
+    /// Returns how many messages have arrived beyond a gap, or `None` if one of them was never sent.
+    #[cold]
+    fn acknowledge_selectively(&mut self, ack: &Acknowledgement<'_>, mut free: impl FnMut(Part)) -> Option<u32> {
+        let mut arrived = 0;
+        let words = ack.further.as_chunks().0.iter().map(|bytes| u64::from_be_bytes(*bytes));
+        for (word, first) in std::iter::once(ack.selective).chain(words).take(65).zip((1..).step_by(64)) {
+            let mut left = word;
+            while left != 0 {
+                let index = first + left.trailing_zeros();
+                left &= left - 1;
+                if index >= self.transmitted {
+                    return None;
+                }
+                let entry = &mut self.entries[index as usize];
+                match entry.state {
+                    State::Sent => {
+                        self.in_flight -= 1;
+                        self.arrived_order = self.arrived_order.max(entry.order);
+                    }
+                    State::Lost => self.lost -= 1,
+                    State::Waiting | State::Arrived => continue,
+                }
+                entry.state = State::Arrived;
+                arrived += 1;
+                entry.part.into_iter().for_each(&mut free);
+            }
+        }
+        Some(arrived)
+    }
+
+    /// Finds messages that are lost because later ones have arrived.
+    fn find_lost(&mut self) {
+        let mut first = None;
+        for (entry, index) in self.entries.iter_mut().take(self.transmitted as usize).zip(0..) {
+            if entry.state == State::Sent && entry.order + REORDERING <= self.arrived_order {
+                entry.state = State::Lost;
+                self.in_flight -= 1;
+                self.lost += 1;
+                first.get_or_insert(index);
+            }
+        }
+        let Some(first) = first else { return };
+        let number = self.oldest.wrapping_add(first);
+        if is_before(number, self.lost_from) {
+            self.lost_from = number;
+        }
+        if !is_before(number, self.halved_until) {
+            self.most = ((self.in_flight + self.lost) / 2).max(LEAST_WINDOW);
+            self.threshold = self.most;
+            self.halved_until = self.next();
+        }
+    }
+
+    #[inline]
+    fn grow(&mut self, arrived: u32) {
+        if self.most < self.threshold {
+            // Not beyond what is used.
+            if self.in_flight + arrived >= self.most / 2 {
+                self.most = self.most.saturating_add(arrived).min(1 << 16);
+            }
+        } else {
+            self.growth += arrived;
+            if self.growth >= self.most {
+                (self.growth, self.most) = (0, (self.most + 1).min(1 << 16));
+            }
+        }
+    }
+
+    /// Returns when the timer expires, if it runs.
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
+        (!self.entries.is_empty()).then(|| {
+            let timeout = (self.trip.timeout() << self.probes.min(16)).min(SECOND);
+            self.since.saturating_add(timeout)
+        })
+    }
+
+    /// The timer has expired.
+    pub fn time_out(&mut self, now: Nanos) -> TimedOut {
+        if self.trip.timeouts() >= MOST_TIMEOUTS && now.saturating_sub(self.heard) >= PATIENCE {
+            return TimedOut::GiveUp;
+        }
+        self.trip.back_off();
+        self.since = now;
+        if self.in_flight == 0 && self.lost == 0 {
+            self.probes += 1;
+            return TimedOut::Probe;
+        }
+        for entry in self.entries.iter_mut().take(self.transmitted as usize) {
+            if entry.state == State::Sent {
+                entry.state = State::Lost;
+                self.lost += 1;
+            }
+        }
+        self.threshold = (self.in_flight / 2).max(LEAST_WINDOW).min(self.threshold);
+        self.in_flight = 0;
+        self.lost_from = self.oldest;
+        self.most = LEAST_WINDOW;
+        self.growth = 0;
+        self.halved_until = self.next();
+        TimedOut::Send
+    }
+
+    /// Returns when something last came from the other end.
+    pub fn heard(&self) -> Nanos {
+        self.heard
+    }
+
+    /// Takes all messages out. Calls `free` with the data of each that has not arrived.
+    pub fn clear(&mut self, mut free: impl FnMut(Part)) {
+        for entry in self.entries.drain(..) {
+            if entry.state != State::Arrived {
+                entry.part.into_iter().for_each(&mut free);
+            }
+        }
+        (self.transmitted, self.in_flight, self.lost) = (0, 0, 0);
+    }
+}

@@ -1,0 +1,318 @@
+//! The state of an endpoint.
+
+use std::collections::VecDeque;
+
+use ringway_link::Link;
+
+use super::counters::Counters;
+use super::event::Reason;
+use super::options::Options;
+use super::peer::{Connection, Peer, State};
+use super::pool::Pool;
+use super::table::Table;
+use super::timers::Timers;
+use crate::connection::{MILLISECOND, Nanos};
+use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
+
+/// Answers to strangers that wait to be sent, and most answers at once.
+const MOST_ANSWERS: u32 = 64;
+
+/// An event that the program has not had.
+#[derive(Clone, Copy, Debug)]
+pub enum Pending {
+    Connected(u32),
+    Accepted(u32, u32),
+    Room(u32),
+    Finished(u32),
+    Ended { id: u32, reason: Reason, acknowledged: u64, received: u64 },
+}
+
+/// A frame that belongs to no connection of this end.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub to: Mac,
+    pub kind: Kind,
+    pub connection: u32,
+    pub token: u32,
+    pub number: u32,
+    pub acknowledgement: u32,
+    pub reason: Option<Reason>,
+}
+
+/// Connections with something to do.
+#[derive(Debug, Default)]
+pub struct Lists {
+    /// Something can be sent, if the link has room.
+    pub sending: VecDeque<u32>,
+    /// An acknowledgement is due at once.
+    pub urgent: VecDeque<u32>,
+    /// An ACCEPT is to be sent.
+    pub accepting: VecDeque<u32>,
+    /// Messages wait for the program.
+    pub ready: VecDeque<u32>,
+    pub timers: Timers,
+    pub events: VecDeque<Pending>,
+}
+
+impl Lists {
+    #[inline]
+    pub fn send(&mut self, peer: &mut Peer) {
+        if !peer.is_in_sending {
+            peer.is_in_sending = true;
+            self.sending.push_back(peer.id);
+        }
+    }
+
+    /// The peer's receiver owes an acknowledgement.
+    #[inline]
+    pub fn owe(&mut self, peer: &mut Peer, at: Nanos) {
+        if peer.receiver.is_urgent() {
+            if !peer.is_in_urgent {
+                peer.is_in_urgent = true;
+                self.urgent.push_back(peer.id);
+            }
+        } else if peer.receiver.owes() && !peer.is_in_owed {
+            peer.is_in_owed = true;
+            self.timers.owe(at, peer.id);
+        }
+    }
+
+    #[inline]
+    pub fn ready(&mut self, peer: &mut Peer) {
+        if !peer.is_in_ready && !peer.is_paused && peer.receiver.has_waiting() {
+            peer.is_in_ready = true;
+            self.ready.push_back(peer.id);
+        }
+    }
+
+    /// Sees to it that the connection's deadline is in the timers.
+    #[inline]
+    pub fn arm(&mut self, peer: &mut Peer, keep_alive: Option<Nanos>) {
+        if let Some(at) = peer.deadline(keep_alive)
+            && at < peer.timer
+        {
+            peer.timer = at;
+            self.timers.add(at, peer.id);
+        }
+    }
+}
+
+/// An endpoint without its link.
+#[derive(Debug)]
+pub struct Core {
+    pub options: Options,
+    pub mac: Mac,
+    /// Bytes of a buffer before the frame.
+    pub front: usize,
+    /// Most bytes of data in a frame.
+    pub data: usize,
+    pub pool: Pool,
+    pub table: Table,
+    pub lists: Lists,
+    pub services: Vec<u32>,
+    /// Connections that a peer has asked for and not confirmed, the oldest first.
+    pub half_open: VecDeque<u32>,
+    pub answers: VecDeque<Answer>,
+    /// Answers that may be sent, as of a time: one more each millisecond.
+    credit: u32,
+    credited: Nanos,
+    /// UNKNOWNs are judged again from this time on: each costs a search.
+    pub unknown_from: Nanos,
+    pub counters: Counters,
+    pub now: Nanos,
+}
+
+impl Core {
+    /// Returns true if an answer to a stranger may be sent.
+    pub fn may_answer(&mut self) -> bool {
+        let passed = self.now.saturating_sub(self.credited) / MILLISECOND;
+        if passed > 0 {
+            self.credit = self.credit.saturating_add(passed.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
+            self.credited = self.now;
+        }
+        let may = self.credit > 0;
+        self.credit = self.credit.saturating_sub(1);
+        self.counters.unanswered += u64::from(!may);
+        may
+    }
+
+    pub fn answer(&mut self, answer: Answer) {
+        if self.may_answer() {
+            self.answers.push_back(answer);
+        }
+    }
+
+    /// Ends a connection for the program.
+    #[cold]
+    pub fn end(&mut self, id: u32, reason: Reason) {
+        let Some(peer) = self.table.get(id) else { return };
+        let was_known = !matches!(peer.state, State::Accepting(_) | State::Lingering(_));
+        let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
+        let pool = &mut self.pool;
+        peer.sender.clear(|part| pool.release(part.slot));
+        peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
+        if was_known {
+            self.lists.events.push_back(Pending::Ended { id, reason, acknowledged, received });
+        }
+        self.half_open.retain(|half| *half != id);
+        self.table.remove(id);
+    }
+
+    /// Ends a connection for the program and its peer.
+    #[cold]
+    pub fn reset(&mut self, id: u32, reason: Reason) {
+        let Some(peer) = self.table.get(id) else { return };
+        let answer = Answer {
+            to: peer.far.mac,
+            kind: Kind::Reset,
+            connection: peer.far.connection,
+            token: peer.far.token,
+            number: peer.sender.next(),
+            acknowledgement: peer.receiver.next(),
+            reason: Some(reason),
+        };
+        if !matches!(peer.state, State::Asking(_)) {
+            self.answers.push_back(answer);
+        }
+        self.end(id, reason);
+    }
+}
+
+/// A network interface of this program, with its connections.
+pub struct Endpoint<L> {
+    pub(super) link: L,
+    pub(super) core: Core,
+    /// Frames queued at the link.
+    pub(super) queued: u64,
+    pub(super) current: Current,
+    /// Frames since things that are due were last looked after.
+    pub(super) judged: u32,
+}
+
+/// What the program was given last.
+#[derive(Clone, Copy, Debug)]
+pub enum Current {
+    Nothing,
+    /// The frame that the link shows.
+    InPlace,
+    /// A buffer.
+    Kept {
+        slot: u32,
+        from: u32,
+        len: u32,
+    },
+    /// A connection's long message.
+    Assembled(u32),
+    /// Messages of a buffer of the segmentation layout.
+    Riding(Ride),
+}
+
+/// The messages of a buffer, of which the link shows the frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Ride {
+    pub id: u32,
+    pub number: u32,
+    pub count: usize,
+    pub index: usize,
+    pub part: usize,
+    /// The data in the frame.
+    pub from: usize,
+    pub len: usize,
+    pub remaining: u16,
+}
+
+/// State of a connection, for people and programs that watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The peer's address.
+    pub mac: Mac,
+    /// Messages flow: the handshake is over.
+    pub is_open: bool,
+    /// Messages that are queued or under way.
+    pub queued: usize,
+    /// Own messages that the peer has acknowledged.
+    pub acknowledged: u64,
+    /// The peer's messages that have arrived without a gap.
+    pub received: u64,
+    /// The smoothed round trip, once measured.
+    pub round_trip: Option<Nanos>,
+    /// Most bytes of a message in one frame to this peer.
+    pub message: usize,
+    /// Buffers to this peer can be segmented.
+    pub is_segmented: bool,
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Makes an endpoint at a link, all of whose buffers it takes.
+    pub fn new(mut link: L, options: Options) -> Self {
+        let interface = link.interface().clone();
+        let buffers = link.take_buffers();
+        let room = interface.longest.min(interface.buffer - interface.front);
+        let core = Core {
+            mac: interface.mac,
+            front: interface.front,
+            data: room.saturating_sub(PLAIN_BYTES + checksum::BYTES).min(usize::from(u16::MAX)),
+            pool: Pool::new(buffers),
+            table: Table::new(options.connections),
+            lists: Lists::default(),
+            services: Vec::new(),
+            half_open: VecDeque::with_capacity(options.half_open),
+            answers: VecDeque::with_capacity(2 * MOST_ANSWERS as usize),
+            credit: MOST_ANSWERS,
+            credited: 0,
+            unknown_from: 0,
+            counters: Counters::default(),
+            now: 0,
+            options,
+        };
+        let queued = link.sent();
+        Self { link, core, queued, current: Current::Nothing, judged: 0 }
+    }
+
+    /// Returns the interface's address.
+    pub fn mac(&self) -> Mac {
+        self.core.mac
+    }
+
+    /// Returns most bytes of a message in one frame, if the peer takes as many.
+    pub fn message(&self) -> usize {
+        self.core.data
+    }
+
+    /// Returns what was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Returns the link.
+    pub fn link(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// Returns the number of connections.
+    pub fn connections(&self) -> u32 {
+        self.core.table.len()
+    }
+
+    /// Returns the state of a connection, if it is not over.
+    pub fn status(&mut self, connection: Connection) -> Option<Status> {
+        let data = self.core.data;
+        let segmented = self.link.interface().segmented > 0;
+        self.core.table.get(connection.0).map(|peer| Status {
+            mac: peer.far.mac,
+            is_open: peer.is_open(),
+            queued: peer.sender.queued(),
+            acknowledged: peer.sender.acknowledged(),
+            received: peer.receiver.received(),
+            round_trip: peer.sender.trip().smoothed(),
+            message: data.min(peer.far.frame),
+            is_segmented: segmented && peer.addresses.is_some(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn advance(&mut self, now: Nanos) {
+        // A clock that runs backwards stands still.
+        self.core.now = self.core.now.max(now);
+    }
+}

@@ -1,0 +1,34 @@
+//! How connections end.
+
+use ringway_link::Link;
+
+use super::core::Endpoint;
+use super::event::Reason;
+use super::peer::{Connection, State};
+use super::transmit::SendError;
+use crate::connection::Nanos;
+
+impl<L: Link> Endpoint<L> {
+    /// Announces that no further messages follow. The connection is over ([`crate::Event::Ended`]) when both ends have done so and all
+    /// messages are acknowledged.
+    ///
+    /// # Errors
+    /// [`SendError::Over`]: there is no such connection, or this was done before.
+    pub fn close(&mut self, connection: Connection, now: Nanos) -> Result<(), SendError> {
+        self.advance(now);
+        let now = self.core.now;
+        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
+        if !matches!(peer.state, State::Open | State::Asking(_)) || peer.sender.is_ended() {
+            return Err(SendError::Over);
+        }
+        peer.sender.queue(None, now);
+        self.core.lists.send(peer);
+        Ok(())
+    }
+
+    /// Ends a connection at once. What is not acknowledged may have arrived or not: [`crate::Event::Ended`] tells what is acknowledged.
+    pub fn abort(&mut self, connection: Connection, now: Nanos) {
+        self.advance(now);
+        self.core.reset(connection.0, Reason::Aborted);
+    }
+}

@@ -1,0 +1,375 @@
+//! What a received frame changes. Every byte of it may be hostile: it changes a connection only if its addresses, identifier and secret
+//! are those of the connection.
+
+use ringway_link::Received;
+
+use super::core::{Answer, Core, Pending, Ride};
+use super::event::Reason;
+use super::peer::{Peer, State};
+use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
+use crate::wire::header::{ANSWER, CHECKSUM};
+use crate::wire::segmented::{self, Train};
+use crate::wire::{ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, header};
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug)]
+pub enum Verdict {
+    /// Nothing in it is for the program.
+    Release,
+    /// The program gets these bytes of it.
+    InPlace { id: u32, from: usize, to: usize },
+    /// The message in these bytes has to wait.
+    Keep { id: u32, number: u32, from: usize, len: usize, remaining: u16 },
+    /// It completes a long message.
+    Assembled(u32),
+    /// It holds several messages.
+    Ride(Ride),
+}
+
+impl Core {
+    /// Judges a frame.
+    #[inline]
+    pub fn judge(&mut self, frame: &Received<'_>) -> Verdict {
+        self.counters.frames_received += 1;
+        let Some(ethernet) = Ethernet::split(frame.bytes).filter(|ethernet| ethernet.to == self.mac) else {
+            self.counters.foreign += 1;
+            return Verdict::Release;
+        };
+        match ethernet.ether_type {
+            ETHER_TYPE => self.judge_plain(&ethernet),
+            IPV4 if self.options.address.is_some() => self.judge_train(&ethernet, frame),
+            _ => {
+                self.counters.foreign += 1;
+                Verdict::Release
+            }
+        }
+    }
+
+    fn judge_plain(&mut self, ethernet: &Ethernet<'_>) -> Verdict {
+        let (header, data) = match Header::decode(ethernet.rest) {
+            Ok(read) => read,
+            Err(malformed) => return self.judge_malformed(malformed, ethernet),
+        };
+        match header.kind {
+            Kind::Open => {
+                self.asked(ethernet, &header, data);
+                return Verdict::Release;
+            }
+            Kind::Unknown => {
+                self.unknown(ethernet, &header);
+                return Verdict::Release;
+            }
+            _ => {}
+        }
+        if !self.find(ethernet, &header) {
+            return Verdict::Release;
+        }
+        let Some(peer) = self.table.by_wire_id(header.connection) else { return Verdict::Release };
+        if peer.checksums && header.flags & CHECKSUM == 0 {
+            self.counters.bad_checksum += 1;
+            return Verdict::Release;
+        }
+        if !peer.is_open() && !self.judge_state(&header, data) {
+            return Verdict::Release;
+        }
+        let Some(peer) = self.table.by_wire_id(header.connection) else { return Verdict::Release };
+        let id = peer.id;
+        if header.kind == Kind::Reset {
+            let reason = data.first().map_or(Reason::Reset, |number| Reason::from_number(*number));
+            self.end(id, reason);
+            return Verdict::Release;
+        }
+        let further = if header.kind == Kind::Ack { data } else { &[] };
+        if !self.acknowledge(&header, further) {
+            return Verdict::Release;
+        }
+        let start = ethernet.bytes + header::BYTES;
+        let verdict = match header.kind {
+            Kind::Data => self.take(id, header.number, header.remaining, data, start),
+            Kind::End => self.take_end(id, header.number),
+            _ => Verdict::Release,
+        };
+        // An ACCEPT again: the ACK for it was lost.
+        let hurries = matches!(header.kind, Kind::Probe | Kind::Accept) || header.flags & ANSWER != 0;
+        self.settle(id, hurries);
+        verdict
+    }
+
+    #[cold]
+    fn judge_malformed(&mut self, malformed: Malformed, ethernet: &Ethernet<'_>) -> Verdict {
+        match malformed {
+            Malformed::Checksum => self.counters.bad_checksum += 1,
+            Malformed::Version { is_open } => {
+                self.counters.other_version += 1;
+                let ends = ethernet.rest.get(header::BYTES..).and_then(|data| data.first_chunk::<8>());
+                if let (true, Some([a, b, c, d, e, f, g, h])) = (is_open, ends) {
+                    let (connection, token) =
+                        (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]));
+                    self.refuse(ethernet.from, connection, token, Reason::OtherVersion);
+                }
+            }
+            Malformed::Short | Malformed::Kind | Malformed::Fields => self.counters.malformed += 1,
+        }
+        Verdict::Release
+    }
+
+    /// Answers a request for a connection by RESET.
+    pub fn refuse(&mut self, to: [u8; 6], connection: u32, token: u32, reason: Reason) {
+        self.counters.refused += 1;
+        let answer =
+            Answer { to, kind: Kind::Reset, connection, token, number: 0, acknowledgement: 0, reason: Some(reason) };
+        self.answer(answer);
+    }
+
+    /// Returns true if a frame belongs to a connection.
+    #[inline]
+    fn find(&mut self, ethernet: &Ethernet<'_>, header: &Header) -> bool {
+        let found = self.table.by_wire_id(header.connection);
+        if found.is_some_and(|peer| peer.token == header.token && peer.far.mac == ethernet.from) {
+            return true;
+        }
+        self.stranger(ethernet, header);
+        false
+    }
+
+    #[cold]
+    fn stranger(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
+        self.counters.no_connection += 1;
+        if matches!(header.kind, Kind::Data | Kind::End | Kind::Probe) {
+            self.answer(Answer {
+                to: ethernet.from,
+                kind: Kind::Unknown,
+                connection: header.connection,
+                token: header.token,
+                number: header.number,
+                acknowledgement: 0,
+                reason: None,
+            });
+        }
+    }
+
+    /// A peer does not know a connection: true if it names identifier, secret and number of something sent to it.
+    #[cold]
+    fn unknown(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
+        self.counters.no_connection += 1;
+        if self.now < self.unknown_from {
+            return;
+        }
+        self.unknown_from = self.now + MILLISECOND;
+        let is_it = |peer: &&Peer| {
+            let far = (peer.far.mac, peer.far.connection, peer.far.token);
+            let sent = header.number.wrapping_sub(peer.sender.oldest());
+            far == (ethernet.from, header.connection, header.token)
+                && sent <= peer.sender.next().wrapping_sub(peer.sender.oldest())
+        };
+        let Some(id) = self.table.all().find(is_it).map(|peer| peer.id) else { return };
+        self.counters.no_connection -= 1;
+        self.end(id, Reason::Unknown);
+    }
+
+    /// A frame of a connection that is not open. Returns true if it is to be judged further.
+    #[cold]
+    fn judge_state(&mut self, header: &Header, data: &[u8]) -> bool {
+        let Some(peer) = self.table.by_wire_id(header.connection) else { return false };
+        match (peer.state, header.kind) {
+            (State::Open, _) | (State::Asking(_), Kind::Reset) => true,
+            (State::Asking(_), Kind::Accept) => {
+                let id = peer.id;
+                self.accepted(id, header, data);
+                false
+            }
+            (State::Accepting(_), Kind::Data | Kind::Ack | Kind::Probe | Kind::End) => {
+                let id = peer.id;
+                peer.state = State::Open;
+                self.lists.events.push_back(Pending::Accepted(id, peer.service));
+                self.half_open.retain(|half| *half != id);
+                true
+            }
+            (State::Accepting(_), Kind::Reset) => true,
+            (State::Lingering(_), Kind::Data | Kind::End | Kind::Probe) => {
+                peer.receiver.hurry();
+                self.lists.owe(peer, self.now);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a frame's acknowledgement. Returns false if the frame is not to be used.
+    #[inline]
+    fn acknowledge(&mut self, header: &Header, further: &[u8]) -> bool {
+        let Some(peer) = self.table.by_wire_id(header.connection) else { return false };
+        let ack = Acknowledgement {
+            next: header.acknowledgement,
+            window: header.window,
+            selective: header.selective,
+            further,
+        };
+        let pool = &mut self.pool;
+        let acknowledged = peer.sender.acknowledge(&ack, self.now, |part| pool.release(part.slot));
+        peer.unanswered = 0;
+        if acknowledged == Acknowledged::Invalid {
+            self.counters.bad_acknowledgement += 1;
+        }
+        acknowledged != Acknowledged::Invalid
+    }
+
+    /// After a frame of a connection: what is to be done for it now.
+    #[inline]
+    fn settle(&mut self, id: u32, hurries: bool) {
+        let Some(peer) = self.table.get(id) else { return };
+        if hurries {
+            peer.receiver.hurry();
+        }
+        if peer.sender.sendable().is_some() {
+            self.lists.send(peer);
+        }
+        if peer.wants_room && peer.sender.queued() <= self.options.queue / 2 {
+            peer.wants_room = false;
+            self.lists.events.push_back(Pending::Room(id));
+        }
+        self.lists.owe(peer, self.now + self.options.acknowledge_within);
+        self.lists.arm(peer, self.options.keep_alive);
+        if peer.is_finished && peer.sender.is_ended() && peer.sender.queued() == 0 {
+            self.finish_both(id);
+        }
+    }
+
+    /// Takes a message, whose data begins `start` bytes after the start of the frame.
+    #[inline]
+    pub fn take(&mut self, id: u32, number: u32, remaining: u16, data: &[u8], start: usize) -> Verdict {
+        let Some(peer) = self.table.get(id) else { return Verdict::Release };
+        match peer.receiver.judge(number) {
+            Taken::Next if !peer.is_paused => {
+                peer.receiver.passed();
+                self.counters.messages_received += 1;
+                if remaining == 0 && peer.fragments_left.is_none() {
+                    Verdict::InPlace { id, from: start, to: start + data.len() }
+                } else {
+                    self.assemble(id, remaining, data)
+                }
+            }
+            Taken::Next | Taken::Early => Verdict::Keep { id, number, from: start, len: data.len(), remaining },
+            Taken::Duplicate => {
+                self.counters.duplicates += 1;
+                Verdict::Release
+            }
+            Taken::Outside => {
+                self.counters.outside_window += 1;
+                Verdict::Release
+            }
+        }
+    }
+
+    /// Adds a fragment to a long message.
+    pub fn assemble(&mut self, id: u32, remaining: u16, data: &[u8]) -> Verdict {
+        let Some(peer) = self.table.get(id) else { return Verdict::Release };
+        let is_next = peer.fragments_left.is_none_or(|left| left == remaining);
+        if !is_next || peer.assembly.len() + data.len() > self.options.long as usize {
+            self.reset(id, Reason::TooLong);
+            return Verdict::Release;
+        }
+        peer.assembly.extend_from_slice(data);
+        peer.fragments_left = remaining.checked_sub(1);
+        if remaining == 0 { Verdict::Assembled(id) } else { Verdict::Release }
+    }
+
+    fn take_end(&mut self, id: u32, number: u32) -> Verdict {
+        let Some(peer) = self.table.get(id) else { return Verdict::Release };
+        match peer.receiver.judge(number) {
+            Taken::Next if !peer.is_paused => {
+                peer.receiver.passed();
+                self.finished(id);
+            }
+            Taken::Next | Taken::Early => {
+                peer.receiver.keep(number, Arrival { data: None, remaining: 0 });
+                self.lists.ready(peer);
+            }
+            Taken::Duplicate => self.counters.duplicates += 1,
+            Taken::Outside => self.counters.outside_window += 1,
+        }
+        Verdict::Release
+    }
+
+    /// The peer sends no further messages.
+    pub fn finished(&mut self, id: u32) {
+        let Some(peer) = self.table.get(id) else { return };
+        if !peer.is_finished {
+            peer.is_finished = true;
+            peer.receiver.hurry();
+            self.lists.events.push_back(Pending::Finished(id));
+            self.lists.owe(peer, self.now);
+        }
+    }
+
+    /// Both ENDs have arrived.
+    pub fn finish_both(&mut self, id: u32) {
+        let Some(peer) = self.table.get(id) else { return };
+        if matches!(peer.state, State::Open) {
+            peer.state = State::Lingering(self.now + 100 * MILLISECOND);
+            let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
+            self.lists.arm(peer, None);
+            self.lists.events.push_back(Pending::Ended { id, reason: Reason::Closed, acknowledged, received });
+        }
+    }
+
+    #[inline]
+    fn judge_train(&mut self, ethernet: &Ethernet<'_>, frame: &Received<'_>) -> Verdict {
+        let part = frame.offload.filter(|offload| offload.gso_size > 0).map(|offload| usize::from(offload.gso_size));
+        let is_summed = frame.offload.is_some_and(|offload| offload.needs_csum);
+        let (train, addresses, data) = match Train::decode(ethernet.rest, part, is_summed) {
+            Ok(read) => read,
+            Err(None) => {
+                self.counters.foreign += 1;
+                return Verdict::Release;
+            }
+            Err(Some(malformed)) => return self.judge_malformed(malformed, ethernet),
+        };
+        if !self.find(ethernet, &train.header) {
+            return Verdict::Release;
+        }
+        let Some(peer) = self.table.by_wire_id(train.header.connection) else { return Verdict::Release };
+        let id = peer.id;
+        if peer.addresses.is_none_or(|own| (own.from, own.to) != (addresses.to, addresses.from)) {
+            self.counters.no_connection += 1;
+            return Verdict::Release;
+        }
+        let is_judged = peer.is_open() || self.judge_state(&train.header, &[]);
+        if !is_judged || !self.acknowledge(&train.header, &[]) {
+            return Verdict::Release;
+        }
+        let from = ethernet.bytes + segmented::BYTES;
+        let Header { number, remaining, .. } = train.header;
+        let ride =
+            Ride { id, number, count: train.count, index: 0, part: train.part, from, len: data.len(), remaining };
+        let verdict = if train.count == 1 {
+            self.take(id, number, remaining, data, from)
+        } else if train.fragments && self.is_whole(&ride) {
+            Verdict::InPlace { id, from, to: from + data.len() }
+        } else {
+            Verdict::Ride(ride)
+        };
+        self.settle(id, false);
+        verdict
+    }
+
+    /// Takes all fragments of a long message at once, if the frame has them all and they are the next ones.
+    fn is_whole(&mut self, ride: &Ride) -> bool {
+        let Some(peer) = self.table.get(ride.id) else { return false };
+        let is_whole = usize::from(ride.remaining) + 1 == ride.count
+            && peer.fragments_left.is_none()
+            && ride.len <= self.options.long as usize
+            && !peer.is_paused
+            && peer.receiver.judge(ride.number) == Taken::Next;
+        if is_whole {
+            (0..ride.count).for_each(|_| peer.receiver.passed());
+            self.counters.messages_received += ride.count as u64;
+        }
+        is_whole
+    }
+
+    /// After the last message of a ride.
+    pub fn ridden(&mut self, id: u32) {
+        self.settle(id, false);
+    }
+}

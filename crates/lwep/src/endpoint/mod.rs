@@ -1,0 +1,36 @@
+//! One interface with its connections.
+//!
+//! | module | has |
+//! |---|---|
+//! | `core` | the state of an endpoint without its link, and [`Endpoint`] |
+//! | `judge` | what a received frame changes |
+//! | `receive` | [`Endpoint::poll`]: from the link to the program |
+//! | `open` | how connections begin |
+//! | `transmit` | from the program to the link |
+//! | `service` | timers, acknowledgements and answers that are due |
+//! | `end` | how connections end |
+//! | `table`, `timers`, `pool` | connections by identifier; deadlines; buffers |
+
+mod core;
+mod counters;
+mod end;
+mod event;
+mod judge;
+mod open;
+mod options;
+mod peer;
+mod pool;
+mod receive;
+mod service;
+mod table;
+mod timers;
+mod transmit;
+
+pub use core::{Endpoint, Status};
+pub use counters::Counters;
+pub use event::{Event, Reason};
+pub use open::ConnectError;
+pub use options::Options;
+pub use peer::Connection;
+pub use receive::Kept;
+pub use transmit::{Outgoing, Refused, SendError};

@@ -1,0 +1,64 @@
+//! How an endpoint behaves.
+
+use std::net::Ipv4Addr;
+
+use crate::connection::{MICROSECOND, Nanos, SECOND};
+
+/// Settings of an endpoint.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most connections: up to 1,048,576.
+    pub connections: u32,
+    /// Messages of each connection that are taken before the program has had them: 8 to 4,096.
+    pub window: u16,
+    /// Messages of each connection that may be queued and not acknowledged.
+    pub queue: usize,
+    /// Frames have checksums (CRC-32C); so have those of a peer, and if the peer wants it.
+    pub checksums: bool,
+    /// Most bytes of a long message that is taken; 0: none.
+    pub long: u32,
+    /// The interface's own IPv4 address, which no kernel has, for the segmentation layout; none: no such frames are taken.
+    pub address: Option<Ipv4Addr>,
+    /// Bytes of the messages that a segmented buffer becomes: what fits into a frame of the network.
+    pub segment: u16,
+    /// An acknowledgement waits at most so long for a message that carries it.
+    pub acknowledge_within: Nanos,
+    /// A connection without traffic for so long asks whether its peer is there; `None`: never.
+    pub keep_alive: Option<Nanos>,
+    /// A connection attempt ends without an answer for so long.
+    pub connect_within: Nanos,
+    /// Connections that are asked for and not complete: more displace the oldest.
+    pub half_open: usize,
+    /// Makes secrets: 64 random bits.
+    pub random: fn() -> u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            window: 256,
+            queue: 1024,
+            checksums: false,
+            long: 0,
+            address: None,
+            segment: 1440,
+            acknowledge_within: 25 * MICROSECOND,
+            keep_alive: None,
+            connect_within: 5 * SECOND,
+            half_open: 64,
+            random,
+        }
+    }
+}
+
+/// Returns 64 bits of the kernel's random numbers.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let mut done = 0;
+    while done < bytes.len() {
+        // Does not fail after the boot; eight bytes come at once.
+        done += rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
+    }
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,121 @@
+//! The buffers of an endpoint.
+
+use std::collections::VecDeque;
+
+use ringway_link::Buffer;
+
+/// A buffer and who uses it.
+#[derive(Debug, Default)]
+pub struct Slot {
+    /// `None` while the program has it.
+    pub buffer: Option<Buffer>,
+    /// Messages in it that are not acknowledged.
+    pub users: u16,
+    /// Bytes of data, and of each message but the last one.
+    pub bytes: u32,
+    pub part: u32,
+    /// The link's number of its last transmission.
+    ticket: u64,
+}
+
+/// All buffers, by number.
+#[derive(Debug)]
+pub struct Pool {
+    slots: Vec<Slot>,
+    /// Free buffers, the last used one last.
+    free: Vec<u32>,
+    /// Buffers that are free when the device has read them.
+    unread: VecDeque<u32>,
+    /// All transmissions up to this number are read.
+    sent: u64,
+    /// The program gets no buffer of the last so many: they are for acknowledgements and for messages that are early.
+    reserve: usize,
+}
+
+impl Pool {
+    pub fn new(buffers: Vec<Buffer>) -> Self {
+        let count = buffers.len() as u32;
+        let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
+        Self {
+            slots: buffers.into_iter().map(slot).collect(),
+            free: (0..count).rev().collect(),
+            unread: VecDeque::with_capacity(count as usize),
+            sent: 0,
+            reserve: count as usize / 8,
+        }
+    }
+
+    /// Returns a free buffer for the program.
+    #[inline]
+    pub fn take_for_program(&mut self) -> Option<u32> {
+        if self.free.len() > self.reserve { self.free.pop() } else { None }
+    }
+
+    /// Returns a free buffer.
+    #[inline]
+    pub fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    /// Returns the number of free buffers for the program.
+    pub fn free_for_program(&self) -> usize {
+        self.free.len().saturating_sub(self.reserve)
+    }
+
+    #[inline]
+    pub fn slot(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    #[inline]
+    pub fn bytes(&self, slot: u32, from: u32, len: u32) -> Option<&[u8]> {
+        self.slots.get(slot as usize)?.buffer.as_ref()?.get(from as usize..)?.get(..len as usize)
+    }
+
+    /// A buffer that the program had holds messages now.
+    #[inline]
+    pub fn fill(&mut self, slot: u32, buffer: Buffer, messages: u16, bytes: usize, part: usize) {
+        let filled = &mut self.slots[slot as usize];
+        filled.buffer = Some(buffer);
+        (filled.users, filled.bytes, filled.part) = (messages, bytes as u32, part as u32);
+    }
+
+    /// The buffer was queued at the link as transmission number `ticket`.
+    #[inline]
+    pub fn queued(&mut self, slot: u32, ticket: u64) {
+        self.slots[slot as usize].ticket = ticket;
+    }
+
+    /// One message less in this buffer is unacknowledged.
+    #[inline]
+    pub fn release(&mut self, slot: u32) {
+        let used = &mut self.slots[slot as usize];
+        used.users = used.users.saturating_sub(1);
+        if used.users == 0 {
+            self.give_back(slot);
+        }
+    }
+
+    /// Nothing but the device uses this buffer any more.
+    #[inline]
+    pub fn give_back(&mut self, slot: u32) {
+        if self.slots[slot as usize].ticket <= self.sent {
+            self.free.push(slot);
+        } else {
+            self.unread.push_back(slot);
+        }
+    }
+
+    /// The device has read all transmissions up to this number.
+    #[inline]
+    pub fn sent(&mut self, sent: u64) {
+        self.sent = sent;
+        while let Some(slot) = self.unread.front().copied() {
+            if self.slots[slot as usize].ticket > sent {
+                break;
+            }
+            self.unread.pop_front();
+            self.free.push(slot);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! From the link to the program.
+
+use std::ops::Deref;
+
+use ringway_link::{Buffer, Link};
+
+use super::core::{Core, Current, Endpoint, Pending, Ride};
+use super::event::Event;
+use super::judge::Verdict;
+use super::peer::Connection;
+use crate::connection::{Arrival, Nanos};
+
+/// Frames after which things that are due are looked after, although more frames are there.
+const MOST_JUDGED: u32 = 64;
+
+/// A message that the program has taken out of the endpoint with its buffer. It counts against no window. [`Endpoint::give_back`]
+/// takes it back; without that its buffer is lost to the endpoint.
+#[derive(Debug)]
+#[must_use = "the endpoint lacks its buffer until `give_back`"]
+pub struct Kept {
+    slot: u32,
+    buffer: Buffer,
+    from: usize,
+    len: usize,
+}
+
+impl Deref for Kept {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.from..self.from + self.len]
+    }
+}
+
+/// What was found for the program.
+enum Found {
+    Event(Pending),
+    InPlace { id: u32, from: usize, to: usize },
+    Kept { id: u32, slot: u32, from: u32, len: u32 },
+    Assembled(u32),
+}
+
+impl Core {
+    /// Returns the next message that waited for its turn. Returns the buffer of a fragment.
+    fn waiting(&mut self) -> Option<Found> {
+        while let Some(id) = self.lists.ready.front().copied() {
+            let arrival = self.table.get(id).filter(|peer| !peer.is_paused).and_then(|peer| peer.receiver.pop());
+            let Some(Arrival { data, remaining }) = arrival else {
+                self.lists.ready.pop_front();
+                if let Some(peer) = self.table.get(id) {
+                    peer.is_in_ready = false;
+                    self.lists.owe(peer, self.now);
+                }
+                continue;
+            };
+            let Some((slot, from, len)) = data else {
+                self.finished(id);
+                self.ridden(id);
+                continue;
+            };
+            self.counters.messages_received += 1;
+            let is_whole = remaining == 0 && self.table.get(id).is_some_and(|peer| peer.fragments_left.is_none());
+            if is_whole {
+                return Some(Found::Kept { id, slot, from, len });
+            }
+            // Copied out of the buffer, which goes back.
+            let buffer = self.pool.slot(slot).buffer.take();
+            let bytes = buffer.as_deref().and_then(|bytes| bytes.get(from as usize..)?.get(..len as usize));
+            let verdict = bytes.map_or(Verdict::Release, |bytes| self.assemble(id, remaining, bytes));
+            self.pool.slot(slot).buffer = buffer;
+            self.pool.give_back(slot);
+            if let Verdict::Assembled(id) = verdict {
+                return Some(Found::Assembled(id));
+            }
+        }
+        None
+    }
+
+    /// Keeps a copy of a message that has to wait.
+    fn keep_copy(&mut self, id: u32, number: u32, remaining: u16, data: &[u8]) {
+        let Some(slot) = self.pool.take() else {
+            self.counters.no_buffer += 1;
+            return;
+        };
+        let front = self.front;
+        let place = self.pool.slot(slot).buffer.as_mut().and_then(|buffer| buffer.get_mut(front..front + data.len()));
+        match (place, self.table.get(id)) {
+            (Some(place), Some(peer)) => {
+                place.copy_from_slice(data);
+                let data = Some((slot, front as u32, data.len() as u32));
+                peer.receiver.keep(number, Arrival { data, remaining });
+                self.lists.ready(peer);
+            }
+            _ => {
+                self.counters.no_buffer += 1;
+                self.pool.give_back(slot);
+            }
+        }
+    }
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Returns what has happened next: a message, in the order of arrival, or another event. `None`: nothing more for now; everything
+    /// that was due by `now` is done then. Call it again and again, or after [`Endpoint::sleep`].
+    #[inline]
+    pub fn poll(&mut self, now: Nanos) -> Option<Event<'_>> {
+        self.advance(now);
+        self.finish_current();
+        let found = self.find()?;
+        Some(match found {
+            Found::InPlace { id, from, to } => {
+                let data = self.link.peek().and_then(|frame| frame.bytes.get(from..to)).unwrap_or_default();
+                Event::Message { connection: Connection(id), data }
+            }
+            Found::Kept { id, slot, from, len } => {
+                let data = self.core.pool.bytes(slot, from, len).unwrap_or_default();
+                Event::Message { connection: Connection(id), data }
+            }
+            Found::Assembled(id) => {
+                let data = self.core.table.get(id).map_or(&[][..], |peer| &peer.assembly);
+                Event::Message { connection: Connection(id), data }
+            }
+            Found::Event(pending) => match pending {
+                Pending::Connected(id) => Event::Connected { connection: Connection(id) },
+                Pending::Accepted(id, service) => Event::Accepted { connection: Connection(id), service },
+                Pending::Room(id) => Event::Room { connection: Connection(id) },
+                Pending::Finished(id) => Event::Finished { connection: Connection(id) },
+                Pending::Ended { id, reason, acknowledged, received } => {
+                    Event::Ended { connection: Connection(id), reason, acknowledged, received }
+                }
+            },
+        })
+    }
+
+    /// Gives back what the program was given last.
+    #[inline]
+    fn finish_current(&mut self) {
+        match self.current {
+            Current::Nothing | Current::Riding(_) => return,
+            Current::InPlace => self.link.release(),
+            Current::Kept { slot, .. } => self.core.pool.give_back(slot),
+            Current::Assembled(id) => {
+                if let Some(peer) = self.core.table.get(id) {
+                    peer.assembly.clear();
+                }
+            }
+        }
+        self.current = Current::Nothing;
+    }
+
+    #[inline]
+    fn find(&mut self) -> Option<Found> {
+        loop {
+            if let Some(event) = self.core.lists.events.pop_front() {
+                return Some(Found::Event(event));
+            }
+            if !self.core.lists.ready.is_empty()
+                && let Some(found) = self.core.waiting()
+            {
+                return Some(self.give(found));
+            }
+            if let Current::Riding(ride) = self.current {
+                match self.ride(ride) {
+                    Some(found) => return Some(found),
+                    None => continue,
+                }
+            }
+            if self.judged >= MOST_JUDGED {
+                self.judged = 0;
+                self.service();
+            }
+            let Some(frame) = self.link.peek() else {
+                self.judged = 0;
+                self.service();
+                if self.core.lists.events.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            self.judged += 1;
+            match self.core.judge(&frame) {
+                Verdict::Release => self.link.release(),
+                Verdict::InPlace { id, from, to } => {
+                    self.current = Current::InPlace;
+                    return Some(Found::InPlace { id, from, to });
+                }
+                Verdict::Keep { id, number, from, len, remaining } => {
+                    self.keep_frame(id, number, (from, len), remaining)
+                }
+                Verdict::Assembled(id) => {
+                    self.link.release();
+                    return Some(self.give(Found::Assembled(id)));
+                }
+                Verdict::Ride(ride) => self.current = Current::Riding(ride),
+            }
+        }
+    }
+
+    fn give(&mut self, found: Found) -> Found {
+        match found {
+            Found::Kept { slot, from, len, .. } => self.current = Current::Kept { slot, from, len },
+            Found::Assembled(id) => self.current = Current::Assembled(id),
+            Found::InPlace { .. } | Found::Event(_) => {}
+        }
+        found
+    }
+
+    /// Takes the frame that the link shows out of its place: its message has to wait.
+    #[cold]
+    fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
+        let core = &mut self.core;
+        let Some(slot) = core.pool.take() else {
+            core.counters.no_buffer += 1;
+            return self.link.release();
+        };
+        let Some(spare) = &mut core.pool.slot(slot).buffer else { return self.link.release() };
+        let (start, bytes) = self.link.exchange(spare);
+        let Some(peer) = core.table.get(id).filter(|_| from + len <= bytes) else {
+            return core.pool.give_back(slot);
+        };
+        let data = Some((slot, (start + from) as u32, len as u32));
+        peer.receiver.keep(number, Arrival { data, remaining });
+        core.lists.ready(peer);
+        core.lists.owe(peer, core.now + core.options.acknowledge_within);
+    }
+
+    /// Takes the next message of a buffer.
+    #[inline]
+    fn ride(&mut self, ride: Ride) -> Option<Found> {
+        let at = ride.index * ride.part;
+        let len = ride.part.min(ride.len.saturating_sub(at));
+        let (from, to) = (ride.from + at, ride.from + at + len);
+        let number = ride.number.wrapping_add(ride.index as u32);
+        let remaining = ride.remaining.saturating_sub(ride.index as u16);
+        let is_last = ride.index + 1 >= ride.count;
+        let Some(data) = self.link.peek().and_then(|frame| frame.bytes.get(from..to)) else {
+            self.current = Current::Nothing;
+            return None;
+        };
+        let verdict = self.core.take(ride.id, number, remaining, data, from);
+        if let Verdict::Keep { .. } = verdict {
+            self.core.keep_copy(ride.id, number, remaining, data);
+        }
+        self.current = Current::Riding(Ride { index: ride.index + 1, ..ride });
+        if is_last {
+            self.core.ridden(ride.id);
+            self.current = Current::Nothing;
+        }
+        match verdict {
+            Verdict::InPlace { id, from, to } => {
+                if is_last {
+                    self.current = Current::InPlace;
+                }
+                Some(Found::InPlace { id, from, to })
+            }
+            Verdict::Assembled(id) => {
+                // Fragments of a buffer end with it.
+                if is_last {
+                    self.link.release();
+                }
+                Some(self.give(Found::Assembled(id)))
+            }
+            _ => {
+                if is_last {
+                    self.link.release();
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes the message that [`Endpoint::poll`] has returned last out of the endpoint, without a copy if it is in a buffer of its own.
+    /// Returns `None` if there is no such message or no free buffer.
+    pub fn keep(&mut self) -> Option<Kept> {
+        let (slot, from, len) = match self.current {
+            Current::Kept { slot, from, len } => (slot, from as usize, len as usize),
+            Current::Nothing | Current::InPlace | Current::Assembled(_) | Current::Riding(_) => return None,
+        };
+        let buffer = self.core.pool.slot(slot).buffer.take()?;
+        self.current = Current::Nothing;
+        Some(Kept { slot, buffer, from, len })
+    }
+
+    /// Gives a message back that was kept.
+    pub fn give_back(&mut self, kept: Kept) {
+        self.core.pool.slot(kept.slot).buffer = Some(kept.buffer);
+        self.core.pool.give_back(kept.slot);
+    }
+
+    /// Takes no messages of a connection for the program. They wait in buffers of the endpoint until its window is full; then the
+    /// peer waits.
+    pub fn pause(&mut self, connection: Connection) {
+        if let Some(peer) = self.core.table.get(connection.0) {
+            peer.is_paused = true;
+        }
+    }
+
+    /// Takes messages of a connection again.
+    pub fn resume(&mut self, connection: Connection) {
+        if let Some(peer) = self.core.table.get(connection.0) {
+            peer.is_paused = false;
+            self.core.lists.ready(peer);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Timers, acknowledgements and answers that are due.
+
+use std::io;
+use std::time::Duration;
+
+use ringway_link::Link;
+
+use super::core::{Answer, Endpoint};
+use super::event::Reason;
+use super::peer::State;
+use super::transmit::write_plain;
+use crate::connection::{Nanos, TimedOut};
+use crate::wire::header::VERSION;
+use crate::wire::{ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES};
+
+/// PROBEs without an answer that end a connection with keep-alive.
+const MOST_PROBES: u32 = 8;
+
+impl<L: Link> Endpoint<L> {
+    /// Does everything that is due.
+    pub(super) fn service(&mut self) {
+        let sent = self.link.sent();
+        self.core.pool.sent(sent);
+        self.time_out();
+        self.acknowledge_due(self.core.now);
+        self.answer_strangers();
+        let turns = self.core.lists.sending.len();
+        for _ in 0..turns {
+            let Some(id) = self.core.lists.sending.pop_front() else { break };
+            let is_done = self.pump(id);
+            let Some(peer) = self.core.table.get(id) else { continue };
+            peer.is_in_sending = !is_done;
+            if !is_done {
+                self.core.lists.sending.push_back(id);
+            }
+        }
+        self.link.flush();
+    }
+
+    fn time_out(&mut self) {
+        let now = self.core.now;
+        // Timers that expire again at once would keep this going.
+        for _ in 0..=self.core.table.len() {
+            let Some((at, id)) = self.core.lists.timers.due(now) else { return };
+            let keep_alive = self.core.options.keep_alive;
+            let Some(peer) = self.core.table.get(id).filter(|peer| peer.timer == at) else { continue };
+            peer.timer = Nanos::MAX;
+            if peer.deadline(keep_alive).is_some_and(|deadline| deadline <= now) {
+                self.expired(id);
+            }
+            if let Some(peer) = self.core.table.get(id) {
+                self.core.lists.arm(peer, keep_alive);
+            }
+        }
+    }
+
+    #[cold]
+    fn expired(&mut self, id: u32) {
+        let now = self.core.now;
+        let Some(peer) = self.core.table.get(id) else { return };
+        match peer.state {
+            State::Asking(end) if now >= end => self.core.end(id, Reason::NoAnswer),
+            State::Asking(_) => {
+                peer.sender.back_off();
+                self.ask(id);
+            }
+            State::Accepting(end) if now >= end => self.core.end(id, Reason::NoAnswer),
+            State::Accepting(_) => {
+                peer.sender.back_off();
+                peer.probed = now;
+                self.core.lists.accepting.push_back(id);
+            }
+            State::Lingering(_) => drop(self.core.table.remove(id)),
+            State::Open => match peer.sender.deadline() {
+                Some(at) if at <= now => match peer.sender.time_out(now) {
+                    TimedOut::GiveUp => self.core.reset(id, Reason::NoAnswer),
+                    TimedOut::Send => {
+                        self.core.counters.timeouts += 1;
+                        self.core.lists.send(peer);
+                    }
+                    TimedOut::Probe => self.probe(id),
+                },
+                _ if peer.unanswered >= MOST_PROBES => self.core.reset(id, Reason::NoAnswer),
+                _ => {
+                    peer.unanswered += 1;
+                    self.probe(id);
+                }
+            },
+        }
+    }
+
+    fn probe(&mut self, id: u32) {
+        let now = self.core.now;
+        let Some(peer) = self.core.table.get(id) else { return };
+        peer.probed = now;
+        let number = peer.sender.next();
+        self.control(id, Kind::Probe, number);
+    }
+
+    /// Sends OPEN.
+    pub(super) fn ask(&mut self, id: u32) {
+        let now = self.core.now;
+        let Some(peer) = self.core.table.get(id) else { return };
+        peer.probed = now;
+        let number = peer.first_sent;
+        self.control(id, Kind::Open, number);
+        if let Some(peer) = self.core.table.get(id) {
+            self.core.lists.arm(peer, None);
+        }
+    }
+
+    /// Sends the acknowledgements that are due by `until`.
+    fn acknowledge_due(&mut self, until: Nanos) {
+        let now = self.core.now;
+        while let Some(id) = self.core.lists.timers.due_acknowledgement(until) {
+            let Some(peer) = self.core.table.get(id) else { continue };
+            peer.is_in_owed = false;
+            if peer.receiver.owes() {
+                peer.receiver.hurry();
+                self.core.lists.owe(peer, now);
+            }
+        }
+        for _ in 0..self.core.lists.urgent.len() {
+            let Some(id) = self.core.lists.urgent.front().copied() else { return };
+            let Some(peer) = self.core.table.get(id) else {
+                self.core.lists.urgent.pop_front();
+                continue;
+            };
+            if peer.receiver.owes() {
+                let number = peer.sender.next();
+                if !self.control(id, Kind::Ack, number) {
+                    return;
+                }
+            }
+            self.core.lists.urgent.pop_front();
+            if let Some(peer) = self.core.table.get(id) {
+                peer.is_in_urgent = false;
+            }
+        }
+    }
+
+    fn answer_strangers(&mut self) {
+        while let Some(id) = self.core.lists.accepting.pop_front() {
+            if !self.core.may_answer() {
+                continue;
+            }
+            let Some(peer) = self.core.table.get(id) else { continue };
+            let number = peer.first_sent;
+            self.control(id, Kind::Accept, number);
+        }
+        while let Some(answer) = self.core.answers.pop_front() {
+            self.send_answer(&answer);
+        }
+    }
+
+    fn send_answer(&mut self, answer: &Answer) {
+        let core = &mut self.core;
+        let Some(slot) = core.pool.take() else { return };
+        let (front, ethernet) = (core.front, Ethernet::encode(answer.to, core.mac, ETHER_TYPE));
+        let buffer = core.pool.slot(slot).buffer.as_mut();
+        let Some(frame) = buffer.and_then(|buffer| buffer.get_mut(front..)) else { return };
+        let mut length = 0;
+        if let (Some(reason), Some(place)) = (answer.reason, frame.get_mut(PLAIN_BYTES..PLAIN_BYTES + 2)) {
+            place.copy_from_slice(&[reason.number(), VERSION]);
+            length = if reason == Reason::OtherVersion { 2 } else { 1 };
+        }
+        let header = Header {
+            kind: answer.kind,
+            flags: crate::wire::header::CHECKSUM,
+            length,
+            connection: answer.connection,
+            token: answer.token,
+            number: answer.number,
+            acknowledgement: answer.acknowledgement,
+            window: 0,
+            remaining: 0,
+            selective: 0,
+        };
+        let len = write_plain(frame, &ethernet, &header);
+        self.push(slot, len);
+    }
+
+    /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.core.lists.timers.next()
+    }
+
+    /// Prepares for a sleep until the link's descriptor ([`Link::descriptor`]) is readable or [`Endpoint::next_deadline`] has come: sends
+    /// the acknowledgements that are owed, and asks the device to wake this side. Returns false if there is something to do at once:
+    /// then call [`Endpoint::poll`]. After the sleep, call [`Link::awake`] of the link.
+    pub fn prepare_sleep(&mut self, now: Nanos) -> bool {
+        self.advance(now);
+        let core = &self.core;
+        if !core.lists.events.is_empty() || !core.lists.ready.is_empty() {
+            return false;
+        }
+        // What is owed goes out now: it would wake this side soon.
+        self.acknowledge_due(Nanos::MAX);
+        self.link.flush();
+        let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
+        !self.link.want(waits_for_room)
+    }
+
+    /// Sleeps until there is something to do, or `longest` has passed.
+    ///
+    /// # Errors
+    /// The link has ended: the message says why.
+    pub fn sleep(&mut self, now: Nanos, longest: Duration) -> io::Result<()> {
+        if !self.prepare_sleep(now) {
+            self.link.awake();
+            return Ok(());
+        }
+        self.link.awake();
+        let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));
+        let waits_for_room = !self.core.lists.sending.is_empty();
+        self.link.wait(waits_for_room, until.unwrap_or(longest).min(longest))
+    }
+}

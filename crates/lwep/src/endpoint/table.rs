@@ -1,0 +1,98 @@
+//! Connections by their identifiers.
+
+use std::collections::HashMap;
+
+use super::peer::Peer;
+
+/// Lower bits of an identifier: the place in the table. Those above: how often the place was used.
+const PLACE_BITS: u32 = 20;
+const PLACES: u32 = 1 << PLACE_BITS;
+/// The highest bit: an identifier that was agreed elsewhere.
+pub const AGREED: u32 = 1 << 31;
+
+/// All connections.
+#[derive(Debug)]
+pub struct Table {
+    places: Vec<Option<Box<Peer>>>,
+    generations: Vec<u16>,
+    free: Vec<u32>,
+    most: u32,
+    /// Places of agreed connections by identifier on the wire.
+    agreed: HashMap<u32, u32>,
+    used: u32,
+}
+
+impl Table {
+    pub fn new(most: u32) -> Self {
+        Self {
+            places: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            most: most.clamp(1, PLACES),
+            agreed: HashMap::new(),
+            used: 0,
+        }
+    }
+
+    /// Returns the identifier of the next connection to be added, if there is room.
+    pub fn next_id(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            if self.places.len() as u32 >= self.most {
+                return None;
+            }
+            self.free.push(self.places.len() as u32);
+            self.places.push(None);
+            self.generations.push(0);
+        }
+        let place = *self.free.last()?;
+        Some(u32::from(self.generations[place as usize] & 0x7ff) << PLACE_BITS | place)
+    }
+
+    /// Adds a connection with the identifier that [`Table::next_id`] returned.
+    pub fn add(&mut self, peer: Box<Peer>) {
+        let Some(place) = self.free.pop() else { return };
+        if peer.wire_id & AGREED != 0 {
+            self.agreed.insert(peer.wire_id, place);
+        }
+        self.places[place as usize] = Some(peer);
+        self.used += 1;
+    }
+
+    pub fn remove(&mut self, id: u32) -> Option<Box<Peer>> {
+        self.get(id)?;
+        let place = id % PLACES;
+        let peer = self.places[place as usize].take()?;
+        if peer.wire_id & AGREED != 0 {
+            self.agreed.remove(&peer.wire_id);
+        }
+        self.generations[place as usize] = self.generations[place as usize].wrapping_add(1);
+        self.free.push(place);
+        self.used -= 1;
+        Some(peer)
+    }
+
+    /// Returns the connection with this identifier.
+    #[inline]
+    pub fn get(&mut self, id: u32) -> Option<&mut Peer> {
+        self.places.get_mut((id % PLACES) as usize)?.as_deref_mut().filter(|peer| peer.id == id)
+    }
+
+    /// Returns the connection with this identifier on the wire.
+    #[inline]
+    pub fn by_wire_id(&mut self, wire_id: u32) -> Option<&mut Peer> {
+        if wire_id & AGREED != 0 {
+            let place = *self.agreed.get(&wire_id)?;
+            return self.places.get_mut(place as usize)?.as_deref_mut();
+        }
+        self.get(wire_id).filter(|peer| peer.wire_id == wire_id)
+    }
+
+    /// Returns all connections.
+    pub fn all(&self) -> impl Iterator<Item = &Peer> {
+        self.places.iter().flatten().map(|peer| &**peer)
+    }
+
+    pub fn len(&self) -> u32 {
+        self.used
+    }
+}

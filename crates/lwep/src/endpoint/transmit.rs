@@ -1,0 +1,530 @@
+//! From the program to the link.
+
+use std::ops::{Deref, DerefMut};
+
+use ringway_link::{Buffer, Link};
+
+use super::core::Endpoint;
+use super::peer::{Connection, Peer, State};
+use crate::connection::{Nanos, Part};
+use crate::wire::header::{BYTES, CHECKSUM};
+use crate::wire::segmented::{self, Train};
+use crate::wire::{ETHERNET_BYTES, Header, IPV4, Kind, PLAIN_BYTES, checksum};
+
+/// Least bytes of a frame (IEEE 802.3, without FCS).
+const LEAST_FRAME: usize = 60;
+/// Messages of one connection that are sent before it is the next one's turn.
+const TURN: usize = 32;
+
+/// A buffer for a message, or for many: its bytes are written in place. [`Endpoint::commit`] sends it. A buffer that is neither
+/// committed nor discarded is lost to the endpoint.
+#[derive(Debug)]
+#[must_use = "the endpoint lacks its buffer until `commit` or `discard`"]
+pub struct Outgoing {
+    slot: u32,
+    buffer: Buffer,
+    start: usize,
+    end: usize,
+}
+
+impl Deref for Outgoing {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+}
+
+impl DerefMut for Outgoing {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+}
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Too many messages are not acknowledged, or no buffer is free. [`crate::Event::Room`] tells when there is room.
+    #[error("there is no room for another message until the peer has acknowledged earlier ones")]
+    Full,
+    /// The message is longer than a frame, or than the peer takes.
+    #[error("the message is longer than the peer takes")]
+    TooLong,
+    /// There is no such connection, or its end was announced.
+    #[error("the connection is over")]
+    Over,
+}
+
+/// A message that was not taken, with its buffer.
+#[derive(Debug)]
+pub struct Refused {
+    /// The buffer, as it was.
+    pub outgoing: Outgoing,
+    /// Why.
+    pub error: SendError,
+}
+
+/// Writes a frame of the plain layout around its data. Returns its bytes, or `None` if the buffer is too short.
+#[inline]
+pub fn write_plain(frame: &mut [u8], ethernet: &[u8; ETHERNET_BYTES], header: &Header) -> Option<usize> {
+    let data = usize::from(header.length);
+    let is_summed = header.flags & CHECKSUM != 0;
+    let end = PLAIN_BYTES + data;
+    let total = if is_summed { end + checksum::BYTES } else { end };
+    let len = total.max(LEAST_FRAME);
+    let frame = frame.get_mut(..len)?;
+    let (head, rest) = frame.split_first_chunk_mut::<PLAIN_BYTES>()?;
+    let (first, second) = head.split_first_chunk_mut::<ETHERNET_BYTES>()?;
+    *first = *ethernet;
+    header.encode(second.first_chunk_mut::<BYTES>()?);
+    rest.get_mut(data..)?.iter_mut().take(LEAST_FRAME.saturating_sub(end)).for_each(|byte| *byte = 0);
+    if is_summed {
+        let sum = checksum::crc(&frame[ETHERNET_BYTES..end]);
+        frame[end..total].copy_from_slice(&sum);
+    }
+    Some(len)
+}
+
+impl Peer {
+    /// Returns the header of a frame to the peer, with what this end has received.
+    #[inline]
+    pub fn header(&mut self, kind: Kind, number: u32, length: usize) -> Header {
+        let (acknowledgement, window, selective) = self.receiver.tell();
+        Header {
+            kind,
+            flags: if self.checksums { CHECKSUM } else { 0 },
+            length: length as u16,
+            connection: self.far.connection,
+            token: self.far.token,
+            number,
+            acknowledgement,
+            window,
+            remaining: 0,
+            selective,
+        }
+    }
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Messages(usize),
+    /// The link or the pool is full.
+    NoRoom,
+}
+
+impl<L: Link> Endpoint<L> {
+    /// Returns a buffer for a message of up to [`Endpoint::message`] bytes, to any connection. `None`: no buffer is free.
+    #[inline]
+    pub fn reserve(&mut self) -> Option<Outgoing> {
+        let start = self.core.front + PLAIN_BYTES;
+        self.reserve_from(start, start + self.core.data)
+    }
+
+    /// Returns a buffer for many messages of equal length, to any connection. `None`: no buffer is free.
+    pub fn reserve_many(&mut self) -> Option<Outgoing> {
+        let interface = self.link.interface();
+        let longest = interface.segmented.max(interface.longest).min(usize::from(u16::MAX));
+        let end = (self.core.front + longest).min(interface.buffer);
+        self.reserve_from(self.core.front + segmented::HEADERS, end)
+    }
+
+    #[inline]
+    fn reserve_from(&mut self, start: usize, end: usize) -> Option<Outgoing> {
+        let slot = self.core.pool.take_for_program()?;
+        let buffer = self.core.pool.slot(slot).buffer.take()?;
+        Some(Outgoing { slot, buffer, start, end })
+    }
+
+    /// Gives back a buffer that is not needed.
+    pub fn discard(&mut self, outgoing: Outgoing) {
+        self.core.pool.slot(outgoing.slot).buffer = Some(outgoing.buffer);
+        self.core.pool.give_back(outgoing.slot);
+    }
+
+    /// Sends the first `len` bytes of a buffer as one message. It goes out at once if the windows allow; [`Endpoint::flush`] and
+    /// [`Endpoint::poll`] hand it over to the device.
+    ///
+    /// # Errors
+    /// The buffer comes back: see [`SendError`].
+    #[inline]
+    pub fn commit(
+        &mut self,
+        connection: Connection,
+        outgoing: Outgoing,
+        len: usize,
+        now: Nanos,
+    ) -> Result<(), Box<Refused>> {
+        self.commit_parts(connection, outgoing, len, len, now)
+    }
+
+    /// Sends the first `len` bytes of a buffer from [`Endpoint::reserve_many`] as messages of `part` bytes each, the last one shorter
+    /// if it has to be. Where both ends have addresses for it, the buffer goes out as a whole and segmentation makes the frames.
+    ///
+    /// # Errors
+    /// The buffer comes back: see [`SendError`].
+    pub fn commit_many(
+        &mut self,
+        connection: Connection,
+        outgoing: Outgoing,
+        len: usize,
+        part: usize,
+        now: Nanos,
+    ) -> Result<(), Box<Refused>> {
+        self.commit_parts(connection, outgoing, len, part, now)
+    }
+
+    #[inline]
+    fn commit_parts(
+        &mut self,
+        connection: Connection,
+        mut outgoing: Outgoing,
+        len: usize,
+        part: usize,
+        now: Nanos,
+    ) -> Result<(), Box<Refused>> {
+        self.advance(now);
+        let count = if len > part { len.div_ceil(part.max(1)) } else { 1 };
+        if let Err(error) = self.check_message(connection, part, count).and_then(|()| {
+            let fits = len <= outgoing.len() && (part > 0 || len == 0);
+            if fits { Ok(()) } else { Err(SendError::TooLong) }
+        }) {
+            return Err(Box::new(Refused { outgoing, error }));
+        }
+        if !self.place(&mut outgoing, len, count > 1) {
+            return Err(Box::new(Refused { outgoing, error: SendError::TooLong }));
+        }
+        let core = &mut self.core;
+        let slot = outgoing.slot;
+        core.pool.fill(slot, outgoing.buffer, count as u16, len, part);
+        let Some(peer) = core.table.get(connection.0) else { return Ok(()) };
+        for index in 0..count as u16 {
+            peer.sender.queue(Some(Part { slot, index, remaining: 0 }), core.now);
+        }
+        self.go(connection.0);
+        Ok(())
+    }
+
+    /// Moves the data to where the headers of one message or of many end, if it is elsewhere. Returns false if there is no room.
+    #[inline]
+    fn place(&self, outgoing: &mut Outgoing, len: usize, is_many: bool) -> bool {
+        let start = self.core.front + if is_many { segmented::HEADERS } else { PLAIN_BYTES };
+        if outgoing.start == start {
+            return true;
+        }
+        let fits = start + len <= outgoing.buffer.len();
+        if fits {
+            outgoing.buffer.copy_within(outgoing.start..outgoing.start + len, start);
+        }
+        fits
+    }
+
+    /// Checks that a connection takes `count` messages of `part` bytes.
+    #[inline]
+    fn check_message(&mut self, connection: Connection, part: usize, count: usize) -> Result<(), SendError> {
+        let (data, most) = (self.core.data, self.core.options.queue);
+        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
+        if !matches!(peer.state, State::Open | State::Asking(_)) || peer.sender.is_ended() {
+            return Err(SendError::Over);
+        }
+        if part > peer.far.frame.min(data) {
+            return Err(SendError::TooLong);
+        }
+        // More than the queue takes at all is taken by an empty queue.
+        if peer.sender.queued() > 0 && peer.sender.queued() + count > most {
+            peer.wants_room = true;
+            return Err(SendError::Full);
+        }
+        Ok(())
+    }
+
+    /// Copies a message and sends it: see [`Endpoint::commit`].
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    #[inline]
+    pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
+        self.check_message(connection, message.len(), 1)?;
+        let Some(mut outgoing) = self.reserve() else {
+            return Err(self.without_buffer(connection));
+        };
+        outgoing[..message.len()].copy_from_slice(message);
+        self.commit(connection, outgoing, message.len(), now).map_err(|refused| {
+            let error = refused.error;
+            self.discard(refused.outgoing);
+            error
+        })
+    }
+
+    #[cold]
+    fn without_buffer(&mut self, connection: Connection) -> SendError {
+        if let Some(peer) = self.core.table.get(connection.0) {
+            peer.wants_room = true;
+        }
+        SendError::Full
+    }
+
+    /// Copies a message of any length that the peer takes ([`crate::Options::long`]) and sends it in as many frames as it needs.
+    ///
+    /// # Errors
+    /// See [`SendError`]. Nothing of it is sent then.
+    pub fn send_long(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
+        self.advance(now);
+        let (data, segmented) = (self.core.data, self.link.interface().segmented);
+        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
+        let plain = data.min(peer.far.frame);
+        if message.len() <= plain {
+            return self.send(connection, message, now);
+        }
+        if message.len() > peer.far.long as usize {
+            return Err(SendError::TooLong);
+        }
+        let is_train = segmented > 0 && peer.addresses.is_some();
+        let segment = usize::from(self.core.options.segment).min(plain);
+        let part = if is_train { segment } else { plain };
+        let count = message.len().div_ceil(part);
+        self.check_message(connection, part, count)?;
+        let most = segmented.min(usize::from(u16::MAX)).saturating_sub(segmented::HEADERS);
+        let per_buffer = if is_train { (most / part).max(1) } else { 1 };
+        let buffers = count.div_ceil(per_buffer);
+        if count > usize::from(u16::MAX) || self.core.pool.free_for_program() < buffers {
+            let error =
+                if count > usize::from(u16::MAX) { SendError::TooLong } else { self.without_buffer(connection) };
+            return Err(error);
+        }
+        let mut remaining = count as u16;
+        for piece in message.chunks(part * per_buffer) {
+            let reserved = if per_buffer > 1 { self.reserve_many() } else { self.reserve() };
+            let Some(mut outgoing) = reserved else { break };
+            outgoing[..piece.len()].copy_from_slice(piece);
+            let (slot, parts) = (outgoing.slot, piece.len().div_ceil(part) as u16);
+            self.place(&mut outgoing, piece.len(), parts > 1);
+            self.core.pool.fill(slot, outgoing.buffer, parts, piece.len(), part);
+            let Some(peer) = self.core.table.get(connection.0) else { break };
+            for index in 0..parts {
+                remaining -= 1;
+                peer.sender.queue(Some(Part { slot, index, remaining }), self.core.now);
+            }
+        }
+        self.go(connection.0);
+        Ok(())
+    }
+
+    /// Sends what a connection has queued, if nothing waits before it.
+    #[inline]
+    fn go(&mut self, id: u32) {
+        let Some(peer) = self.core.table.get(id) else { return };
+        if peer.is_in_sending {
+            return;
+        }
+        if !self.pump(id)
+            && let Some(peer) = self.core.table.get(id)
+        {
+            self.core.lists.send(peer);
+        }
+    }
+
+    /// Sends a turn's messages of a connection. Returns false if there is more to send.
+    pub(super) fn pump(&mut self, id: u32) -> bool {
+        let mut left = TURN;
+        let is_done = loop {
+            let Some(peer) = self.core.table.get(id).filter(|peer| peer.is_open()) else { return true };
+            let Some(number) = peer.sender.sendable() else { break true };
+            if left == 0 {
+                break false;
+            }
+            match self.transmit(id, number) {
+                Sent::Messages(count) => left = left.saturating_sub(count),
+                Sent::NoRoom => break false,
+            }
+        };
+        if let Some(peer) = self.core.table.get(id) {
+            self.core.lists.arm(peer, self.core.options.keep_alive);
+        }
+        is_done
+    }
+
+    /// Sends the message with this number.
+    #[inline]
+    fn transmit(&mut self, id: u32, number: u32) -> Sent {
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(id) else { return Sent::NoRoom };
+        let Some(part) = peer.sender.entry(number).map(|entry| entry.part) else { return Sent::NoRoom };
+        let Some(part) = part else {
+            let is_sent = self.control(id, Kind::End, number);
+            return self.mark(id, number, is_sent, 1);
+        };
+        let slot = core.pool.slot(part.slot);
+        if slot.bytes > slot.part {
+            return self.transmit_part(id, number, part);
+        }
+        let length = slot.bytes as usize;
+        let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, length) };
+        let Some(buffer) = &mut slot.buffer else { return Sent::NoRoom };
+        // In a buffer for many, a single message lies behind longer headers.
+        let frame = buffer.get_mut(core.front..).unwrap_or_default();
+        let Some(len) = write_plain(frame, &peer.ethernet, &header) else { return Sent::NoRoom };
+        let is_sent = self.link.send(buffer, len, None);
+        if is_sent {
+            self.queued += 1;
+            core.pool.queued(part.slot, self.queued);
+        }
+        self.mark(id, number, is_sent, 1)
+    }
+
+    #[inline]
+    fn mark(&mut self, id: u32, first: u32, is_sent: bool, count: usize) -> Sent {
+        if !is_sent {
+            return Sent::NoRoom;
+        }
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(id) else { return Sent::NoRoom };
+        core.counters.frames_sent += 1;
+        for number in (0..count as u32).map(|index| first.wrapping_add(index)) {
+            if peer.sender.is_new(number) {
+                core.counters.messages_sent += 1;
+            } else {
+                core.counters.repeated += 1;
+            }
+            peer.sender.sent(number, core.now);
+        }
+        Sent::Messages(count)
+    }
+
+    /// Sends a message of a buffer for many: with all others of the buffer if possible, otherwise alone.
+    #[cold]
+    fn transmit_part(&mut self, id: u32, number: u32, part: Part) -> Sent {
+        match self.transmit_train(id, number, part) {
+            Some(sent) => sent,
+            None => self.transmit_copy(id, number, part),
+        }
+    }
+
+    /// Sends a whole buffer of messages. Returns `None` if they have to go alone.
+    fn transmit_train(&mut self, id: u32, number: u32, part: Part) -> Option<Sent> {
+        let core = &mut self.core;
+        let segmented = self.link.interface().segmented;
+        let peer = core.table.get(id)?;
+        let addresses = peer.addresses?;
+        let slot = core.pool.slot(part.slot);
+        let (bytes, size) = (slot.bytes as usize, slot.part as usize);
+        let count = bytes.div_ceil(size);
+        let crosses = (number & 0xffff) as usize + count > 1 << 16;
+        if segmented < segmented::HEADERS + bytes || part.index > 0 || !peer.sender.is_new(number) || crosses {
+            return None;
+        }
+        if peer.sender.sendable_new() < count {
+            // Acknowledgements make room for all, unless the peer's window is too small for them.
+            if !peer.sender.is_idle() {
+                return Some(Sent::NoRoom);
+            }
+            if (peer.sender.window() as usize) < count {
+                return None;
+            }
+        }
+        let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, 0) };
+        let train = Train { header, part: size, count, fragments: part.remaining > 0 };
+        let buffer = slot.buffer.as_mut()?;
+        let frame = buffer.get_mut(core.front..)?;
+        let mut ethernet = peer.ethernet;
+        ethernet[12..].copy_from_slice(&IPV4.to_be_bytes());
+        let (head, rest) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
+        *head = ethernet;
+        let offload = train.encode(&addresses, bytes, rest.first_chunk_mut()?);
+        let is_sent = self.link.send(buffer, segmented::HEADERS + bytes, Some(&offload));
+        if is_sent {
+            self.queued += 1;
+            core.pool.queued(part.slot, self.queued);
+        }
+        Some(self.mark(id, number, is_sent, count))
+    }
+
+    /// Sends a copy of one message of a buffer, which takes the place of the original.
+    fn transmit_copy(&mut self, id: u32, number: u32, part: Part) -> Sent {
+        let core = &mut self.core;
+        let Some(own) = core.pool.take() else { return Sent::NoRoom };
+        let slot = core.pool.slot(part.slot);
+        let (size, at) = (slot.part as usize, slot.part as usize * usize::from(part.index));
+        let len = size.min((slot.bytes as usize).saturating_sub(at));
+        let (front, from) = (core.front, core.front + segmented::HEADERS + at);
+        let source = slot.buffer.take();
+        let bytes = source.as_deref().and_then(|buffer| buffer.get(from..from + len));
+        let target = core.pool.slot(own);
+        let place = target.buffer.as_mut().and_then(|buffer| buffer.get_mut(front + PLAIN_BYTES..)?.get_mut(..len));
+        let is_copied = match (bytes, place) {
+            (Some(bytes), Some(place)) => {
+                place.copy_from_slice(bytes);
+                true
+            }
+            _ => false,
+        };
+        (target.users, target.bytes, target.part) = (1, len as u32, len as u32);
+        core.pool.slot(part.slot).buffer = source;
+        let Some(peer) = core.table.get(id).filter(|_| is_copied) else {
+            core.pool.give_back(own);
+            return Sent::NoRoom;
+        };
+        peer.sender.move_part(number, Part { slot: own, index: 0, remaining: part.remaining });
+        core.pool.release(part.slot);
+        self.transmit(id, number)
+    }
+
+    /// Sends a frame of a connection that carries no message. Returns false if there is no room for it.
+    pub(super) fn control(&mut self, id: u32, kind: Kind, number: u32) -> bool {
+        let core = &mut self.core;
+        let Some(slot) = core.pool.take() else { return false };
+        let Some(peer) = core.table.get(id) else {
+            core.pool.give_back(slot);
+            return false;
+        };
+        let (wire_id, token, service) = (peer.wire_id, peer.token, peer.service);
+        let description = match kind {
+            Kind::Open | Kind::Accept => Some(core.description(wire_id, token, service).encode()),
+            _ => None,
+        };
+        let Some(peer) = core.table.get(id) else { return false };
+        let Some(buffer) = &mut core.pool.slot(slot).buffer else { return false };
+        let frame = buffer.get_mut(core.front..).unwrap_or_default();
+        let mut length = 0;
+        if let Some(place) = frame.get_mut(PLAIN_BYTES..) {
+            let mut put = |bytes: &[u8]| {
+                if let Some(place) = place.get_mut(length..length + bytes.len()) {
+                    place.copy_from_slice(bytes);
+                    length += bytes.len();
+                }
+            };
+            description.iter().for_each(|description| put(description));
+            if kind == Kind::Ack {
+                peer.receiver.further().for_each(|word| put(&word.to_be_bytes()));
+            }
+        }
+        let mut header = peer.header(kind, number, length);
+        if kind == Kind::Open {
+            (header.connection, header.token, header.acknowledgement) = (0, 0, 0);
+        }
+        let len = write_plain(frame, &peer.ethernet, &header);
+        self.push(slot, len)
+    }
+
+    /// Queues the frame in a buffer that is free afterwards. Returns false if there is no room.
+    pub(super) fn push(&mut self, slot: u32, len: Option<usize>) -> bool {
+        let core = &mut self.core;
+        let buffer = core.pool.slot(slot).buffer.as_mut();
+        let is_sent = buffer.zip(len).is_some_and(|(buffer, len)| self.link.send(buffer, len, None));
+        if is_sent {
+            self.queued += 1;
+            core.counters.frames_sent += u64::from(is_sent);
+            core.pool.queued(slot, self.queued);
+        }
+        core.pool.give_back(slot);
+        is_sent
+    }
+
+    /// Hands over to the device what was sent. [`Endpoint::poll`] does it, too, when nothing more has arrived.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.link.flush();
+    }
+}

@@ -1,0 +1,5 @@
+//! Two endpoints on a network that loses, repeats, reorders, delays and corrupts frames, with time made up by the test.
+
+mod delivery;
+mod ends;
+mod scene;
