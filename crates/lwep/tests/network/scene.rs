@@ -147,9 +147,9 @@ impl Scene {
         connection
     }
 
-    /// Sends these messages from the client as there is room, until the server has heard them all.
+    /// Sends these messages from the client as there is room, until all that was ever sent is acknowledged.
     pub fn send_all(&mut self, connection: Connection, messages: &[Vec<u8>]) {
-        let (mut sent, before) = (0, self.server.heard.len());
+        let mut sent = 0;
         self.until("all arrived", |scene| {
             while let Some(message) = messages.get(sent) {
                 match scene.client.endpoint.send(connection, message, scene.now) {
@@ -158,7 +158,8 @@ impl Scene {
                     Err(error) => panic!("{error}: {:?}", scene.client.ended),
                 }
             }
-            scene.server.heard.len() - before >= messages.len()
+            let queued = scene.client.endpoint.status(connection).expect("a connection").queued;
+            sent == messages.len() && queued == 0
         });
     }
 }
