@@ -76,6 +76,10 @@ impl Core {
         let id = peer.id;
         if header.kind == Kind::Reset {
             let reason = data.first().map_or(Reason::Reset, |number| Reason::from_number(*number));
+            if reason == Reason::OtherVersion && matches!(peer.state, State::Asking(_)) {
+                peer.is_other_version = true;
+                return Verdict::Release;
+            }
             self.end(id, reason);
             return Verdict::Release;
         }

@@ -60,6 +60,7 @@ impl Core {
             fragments_left: None,
             is_paused: false,
             wants_room: false,
+            is_other_version: false,
             is_finished: false,
             unanswered: 0,
             probed: self.now,

@@ -70,6 +70,8 @@ pub struct Peer {
     pub is_paused: bool,
     /// The program was refused a message, and hears when there is room.
     pub wants_room: bool,
+    /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
+    pub is_other_version: bool,
     /// The peer sends no further messages.
     pub is_finished: bool,
     /// An answer was asked for and did not come: PROBEs of an idle connection.

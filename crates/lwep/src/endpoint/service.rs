@@ -59,7 +59,10 @@ impl<L: Link> Endpoint<L> {
         let now = self.core.now;
         let Some(peer) = self.core.table.get(id) else { return };
         match peer.state {
-            State::Asking(end) if now >= end => self.core.end(id, Reason::NoAnswer),
+            State::Asking(end) if now >= end => {
+                let reason = if peer.is_other_version { Reason::OtherVersion } else { Reason::NoAnswer };
+                self.core.end(id, reason);
+            }
             State::Asking(_) => {
                 peer.sender.back_off();
                 self.ask(id);
