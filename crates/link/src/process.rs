@@ -28,11 +28,13 @@ pub struct ProcessOptions {
     pub buffers: u32,
     /// The port takes and gives frames that are still to be segmented or lack a checksum.
     pub offload: bool,
+    /// The address to use, for a port that has none bound to it.
+    pub mac: Option<[u8; 6]>,
 }
 
 impl Default for ProcessOptions {
     fn default() -> Self {
-        Self { slots: 512, buffer: 2112, buffers: 1024, offload: false }
+        Self { slots: 512, buffer: 2112, buffers: 1024, offload: false, mac: None }
     }
 }
 
@@ -70,7 +72,7 @@ impl ProcessLink {
         let front = if options.offload { PREFIX_BYTES } else { 0 };
         let interface = Interface {
             name: name.to_owned(),
-            mac: port.mac(),
+            mac: options.mac.unwrap_or(port.mac()),
             longest: buffer - front,
             segmented: if options.offload { buffer - front } else { 0 },
             checksums: options.offload,
