@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_link::{Link, ProcessLink, ProcessOptions};
+use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 use ringway_traffic::*;
 
@@ -182,7 +182,7 @@ fn bare_ping(socket: &str, size: usize) -> Result<f64> {
     let limits = Limits { frames: None, duration: Some(WINDOW) };
     let options = PingOptions { limits, wait_mode: WaitMode::Spin, ..PingOptions::default() };
     let report = ping_pair(&mut near, &mut far, &spec, &options, &mut Watch::none())?;
-    Ok(report.round_trip_ns.p50 as f64)
+    Ok(report.median_ns as f64)
 }
 
 fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
