@@ -214,6 +214,31 @@ impl Sender {
         number
     }
 
+    /// Returns true if a message that is queued now could be sent at once, and the queue of at most `most` has room for it.
+    #[inline]
+    pub fn may_send_at_once(&self, most: usize) -> bool {
+        let queued = self.entries.len();
+        self.lost == 0
+            && self.in_flight < self.most
+            && self.transmitted as usize == queued
+            && queued < most
+            && !self.ended
+            && is_before(self.next(), self.window_end)
+    }
+
+    /// Queues a message that is sent now.
+    #[inline]
+    pub fn sent_at_once(&mut self, part: Part, now: Nanos) {
+        self.order += 1;
+        let entry = Entry { part: Some(part), state: State::Sent, is_repeated: false, order: self.order, at: now };
+        self.entries.push_back(entry);
+        if self.in_flight == 0 {
+            self.since = now;
+        }
+        self.in_flight += 1;
+        self.transmitted += 1;
+    }
+
     /// Returns the number that can be sent next, if one can: a lost one, or a new one inside the windows.
     #[inline]
     pub fn sendable(&mut self) -> Option<u32> {
@@ -291,10 +316,31 @@ impl Sender {
         self.transmitted = self.transmitted.max(index + 1);
     }
 
+    /// Returns true if an acknowledgement says nothing but that messages have arrived in order, and nothing waits for it.
+    #[inline]
+    pub fn is_usual(&self, next: u32, selective: u64) -> bool {
+        selective == 0
+            && self.lost == 0
+            && self.transmitted as usize == self.entries.len()
+            && distance(self.oldest, next) <= self.transmitted
+            && !self.ended
+    }
+
     /// Takes an acknowledgement. Calls `free` with the data of each message that has arrived.
     #[inline]
     pub fn acknowledge(&mut self, ack: &Acknowledgement<'_>, now: Nanos, mut free: impl FnMut(Part)) -> Acknowledged {
         let count = distance(self.oldest, ack.next);
+        if count == 0 && ack.selective == 0 && ack.further.is_empty() {
+            // Nothing new but, perhaps, the window.
+            self.heard = self.heard.max(now);
+            self.trip.answered();
+            let end = ack.next.wrapping_add(ack.window.into());
+            if is_before(self.window_end, end) {
+                self.window_end = end;
+                self.probes = 0;
+            }
+            return Acknowledged::Valid;
+        }
         if count > self.transmitted {
             let is_old = distance(ack.next, self.oldest) < 1 << 16;
             return if is_old { Acknowledged::Old } else { Acknowledged::Invalid };
@@ -415,6 +461,12 @@ impl Sender {
                 (self.growth, self.most) = (0, (self.most + 1).min(1 << 16));
             }
         }
+    }
+
+    /// Returns a time before which the timer cannot expire.
+    #[inline]
+    pub fn earliest(&self) -> Nanos {
+        self.since.saturating_add(RoundTrip::LEAST)
     }
 
     /// Returns when the timer expires, if it runs.

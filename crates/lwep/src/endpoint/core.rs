@@ -88,6 +88,10 @@ impl Lists {
     /// Sees to it that the connection's deadline is in the timers.
     #[inline]
     pub fn arm(&mut self, peer: &mut Peer, keep_alive: Option<Nanos>) {
+        // The timer is looked at anyway before anything can be due.
+        if peer.timer <= peer.sender.earliest() {
+            return;
+        }
         if let Some(at) = peer.deadline(keep_alive)
             && at < peer.timer
         {

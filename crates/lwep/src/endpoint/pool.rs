@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use ringway_link::Buffer;
 
+/// So many unread buffers are looked at together: each look takes a cache line from the device.
+const MANY: usize = 32;
+
 /// A buffer and who uses it.
 #[derive(Debug, Default)]
 pub struct Slot {
@@ -104,6 +107,12 @@ impl Pool {
         } else {
             self.unread.push_back(slot);
         }
+    }
+
+    /// Returns true if it is worth while to ask the device what it has read.
+    #[inline]
+    pub fn waits_for_device(&self) -> bool {
+        self.unread.len() >= MANY
     }
 
     /// The device has read all transmissions up to this number.

@@ -19,9 +19,13 @@ const MOST_PROBES: u32 = 8;
 impl<L: Link> Endpoint<L> {
     /// Does everything that is due.
     pub(super) fn service(&mut self) {
-        let sent = self.link.sent();
-        self.core.pool.sent(sent);
-        self.time_out();
+        if self.core.pool.waits_for_device() {
+            let sent = self.link.sent();
+            self.core.pool.sent(sent);
+        }
+        if self.core.lists.timers.next().is_some_and(|at| at <= self.core.now) {
+            self.time_out();
+        }
         self.acknowledge_due(self.core.now);
         self.answer_strangers();
         let turns = self.core.lists.sending.len();

@@ -79,7 +79,9 @@ pub fn write_plain(frame: &mut [u8], ethernet: &[u8; ETHERNET_BYTES], header: &H
     let (first, second) = head.split_first_chunk_mut::<ETHERNET_BYTES>()?;
     *first = *ethernet;
     header.encode(second.first_chunk_mut::<BYTES>()?);
-    rest.get_mut(data..)?.iter_mut().take(LEAST_FRAME.saturating_sub(end)).for_each(|byte| *byte = 0);
+    if end < LEAST_FRAME {
+        rest.get_mut(data..LEAST_FRAME - PLAIN_BYTES)?.fill(0);
+    }
     if is_summed {
         let sum = checksum::crc(&frame[ETHERNET_BYTES..end]);
         frame[end..total].copy_from_slice(&sum);
@@ -133,7 +135,15 @@ impl<L: Link> Endpoint<L> {
 
     #[inline]
     fn reserve_from(&mut self, start: usize, end: usize) -> Option<Outgoing> {
-        let slot = self.core.pool.take_for_program()?;
+        let slot = match self.core.pool.take_for_program() {
+            Some(slot) => slot,
+            None => {
+                // The device may have read some.
+                let sent = self.link.sent();
+                self.core.pool.sent(sent);
+                self.core.pool.take_for_program()?
+            }
+        };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         Some(Outgoing { slot, buffer, start, end })
     }
@@ -156,7 +166,7 @@ impl<L: Link> Endpoint<L> {
         outgoing: Outgoing,
         len: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.commit_parts(connection, outgoing, len, len, now)
     }
 
@@ -172,7 +182,7 @@ impl<L: Link> Endpoint<L> {
         len: usize,
         part: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.commit_parts(connection, outgoing, len, part, now)
     }
 
@@ -180,21 +190,74 @@ impl<L: Link> Endpoint<L> {
     fn commit_parts(
         &mut self,
         connection: Connection,
-        mut outgoing: Outgoing,
+        outgoing: Outgoing,
         len: usize,
         part: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.advance(now);
+        let outgoing = match self.commit_at_once(connection, outgoing, len, part) {
+            None => return Ok(()),
+            Some(outgoing) => outgoing,
+        };
+        self.commit_queued(connection, outgoing, len, part)
+    }
+
+    /// Sends one message at once, if nothing stands against it: the usual case. Otherwise returns the buffer.
+    #[inline]
+    fn commit_at_once(&mut self, connection: Connection, outgoing: Outgoing, len: usize, part: usize) -> Option<Outgoing> {
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(connection.0) else { return Some(outgoing) };
+        let is_usual = len == part
+            && peer.is_open()
+            && !peer.is_in_sending
+            && len <= peer.far.frame.min(core.data)
+            && len <= outgoing.len()
+            && outgoing.start == core.front + PLAIN_BYTES
+            && peer.sender.may_send_at_once(core.options.queue);
+        if !is_usual {
+            return Some(outgoing);
+        }
+        let slot = outgoing.slot;
+        let header = peer.header(Kind::Data, peer.sender.next(), len);
+        let mut outgoing = outgoing;
+        let sent = outgoing
+            .buffer
+            .get_mut(core.front..)
+            .and_then(|frame| write_plain(frame, &peer.ethernet, &header))
+            .is_some_and(|bytes| self.link.send(&mut outgoing.buffer, bytes, None));
+        if !sent {
+            // What the header told is told again by the next frame.
+            peer.receiver.hurry();
+            core.lists.owe(peer, core.now);
+            return Some(outgoing);
+        }
+        self.queued += 1;
+        core.counters.frames_sent += 1;
+        core.counters.messages_sent += 1;
+        core.pool.fill(slot, outgoing.buffer, 1, len, part);
+        core.pool.queued(slot, self.queued);
+        peer.sender.sent_at_once(Part { slot, index: 0, remaining: 0 }, core.now);
+        core.lists.arm(peer, core.options.keep_alive);
+        None
+    }
+
+    fn commit_queued(
+        &mut self,
+        connection: Connection,
+        mut outgoing: Outgoing,
+        len: usize,
+        part: usize,
+    ) -> Result<(), Refused> {
         let count = if len > part { len.div_ceil(part.max(1)) } else { 1 };
         if let Err(error) = self.check_message(connection, part, count).and_then(|()| {
             let fits = len <= outgoing.len() && (part > 0 || len == 0);
             if fits { Ok(()) } else { Err(SendError::TooLong) }
         }) {
-            return Err(Box::new(Refused { outgoing, error }));
+            return Err(Refused { outgoing, error });
         }
         if !self.place(&mut outgoing, len, count > 1) {
-            return Err(Box::new(Refused { outgoing, error: SendError::TooLong }));
+            return Err(Refused { outgoing, error: SendError::TooLong });
         }
         let core = &mut self.core;
         let slot = outgoing.slot;
@@ -246,11 +309,14 @@ impl<L: Link> Endpoint<L> {
     /// See [`SendError`].
     #[inline]
     pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
-        self.check_message(connection, message.len(), 1)?;
         let Some(mut outgoing) = self.reserve() else {
             return Err(self.without_buffer(connection));
         };
-        outgoing[..message.len()].copy_from_slice(message);
+        let Some(place) = outgoing.get_mut(..message.len()) else {
+            self.discard(outgoing);
+            return Err(SendError::TooLong);
+        };
+        place.copy_from_slice(message);
         self.commit(connection, outgoing, message.len(), now).map_err(|refused| {
             let error = refused.error;
             self.discard(refused.outgoing);
@@ -260,6 +326,9 @@ impl<L: Link> Endpoint<L> {
 
     #[cold]
     fn without_buffer(&mut self, connection: Connection) -> SendError {
+        // The device may have read some.
+        let sent = self.link.sent();
+        self.core.pool.sent(sent);
         if let Some(peer) = self.core.table.get(connection.0) {
             peer.wants_room = true;
         }
