@@ -172,16 +172,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             next = (next + 1) % all.len();
         }
         let mut reply = None;
-        while let Some(event) = server.poll(now) {
+        server.drain(now, usize::MAX, |event| {
             if let Event::Message { connection, .. } = event {
                 received += 1;
                 reply = Some(connection);
             }
-        }
+        });
         if let ("ping", Some(connection)) = (&what[..], reply) {
             server.send(connection, &message, now)?;
         }
-        while client.poll(now).is_some() {}
+        client.drain(now, usize::MAX, |_| ());
     }
     println!("{received} messages, {:?}", client.counters());
     Ok(())

@@ -109,25 +109,20 @@ impl Ends {
                 now += 1;
                 for _ in 0..128 {
                     let connection = self.connections[next][0];
-                    let Some(mut outgoing) = self.client.reserve() else { break };
-                    outgoing[..size].fill(received as u8);
-                    match self.client.commit(connection, outgoing, size, now) {
+                    match self.client.send_with(connection, size, now, |bytes| bytes.fill(received as u8)) {
                         Ok(()) => {}
-                        Err(refused) if refused.error == SendError::Full => {
-                            self.client.discard(refused.outgoing);
-                            break;
-                        }
-                        Err(refused) => return Err(refused.error.into()),
+                        Err(SendError::Full) => break,
+                        Err(error) => return Err(error.into()),
                     }
                     next = if next + 1 == active { 0 } else { next + 1 };
                 }
-                while self.client.poll(now).is_some() {}
-                while let Some(event) = self.server.poll(now) {
+                self.client.drain(now, 128, |_| ());
+                self.server.drain(now, 256, |event| {
                     if let Event::Message { data, .. } = event {
                         received += 1;
                         first ^= data.first().copied().unwrap_or(0);
                     }
-                }
+                });
             }
             now = self.now().max(now);
         }

@@ -1,5 +1,6 @@
 //! The state of one direction of a connection, without memory, link or clock: time is an argument, in nanoseconds.
 
+mod queue;
 mod receiver;
 mod round_trip;
 mod sender;

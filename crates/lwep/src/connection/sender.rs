@@ -1,7 +1,6 @@
 //! What one end has sent and will send: numbers, acknowledgements, loss, how much may be under way.
 
-use std::collections::VecDeque;
-
+use super::queue::Queue;
 use super::round_trip::RoundTrip;
 use super::{Nanos, SECOND, distance, is_before};
 
@@ -90,7 +89,7 @@ pub struct Sender {
     /// The oldest number that is not acknowledged.
     oldest: u32,
     /// From `oldest` on.
-    entries: VecDeque<Entry>,
+    entries: Queue<Entry>,
     /// How many of the entries, from the front, were sent at least once.
     transmitted: u32,
     in_flight: u32,
@@ -125,7 +124,7 @@ impl Sender {
     pub fn new(first: u32, window: u16, now: Nanos) -> Self {
         Self {
             oldest: first,
-            entries: VecDeque::new(),
+            entries: Queue::default(),
             transmitted: 0,
             in_flight: 0,
             lost: 0,
@@ -266,8 +265,9 @@ impl Sender {
     #[cold]
     fn first_lost(&mut self) -> Option<u32> {
         let from = distance(self.oldest, self.lost_from) as usize;
-        let at = self.entries.iter().skip(from).position(|entry| entry.state == State::Lost)?;
-        self.lost_from = self.oldest.wrapping_add((from + at) as u32);
+        let is_lost = |index: &usize| self.entries.get(*index).is_some_and(|entry| entry.state == State::Lost);
+        let at = (from..self.transmitted as usize).find(is_lost)?;
+        self.lost_from = self.oldest.wrapping_add(at as u32);
         Some(self.lost_from)
     }
 
@@ -316,11 +316,17 @@ impl Sender {
         self.transmitted = self.transmitted.max(index + 1);
     }
 
+    /// Something came from the other end.
+    #[inline]
+    pub fn hear(&mut self, now: Nanos) {
+        self.heard = now;
+        self.trip.answered();
+    }
+
     /// Returns true if an acknowledgement says nothing but that messages have arrived in order, and nothing waits for it.
     #[inline]
-    pub fn is_usual(&self, next: u32, selective: u64) -> bool {
-        selective == 0
-            && self.lost == 0
+    pub fn is_usual(&self, next: u32) -> bool {
+        self.lost == 0
             && self.transmitted as usize == self.entries.len()
             && distance(self.oldest, next) <= self.transmitted
             && !self.ended
@@ -355,7 +361,8 @@ impl Sender {
         let mut arrived = 0;
         if count > 0 {
             let mut sample = None;
-            for entry in self.entries.drain(..count as usize) {
+            for _ in 0..count {
+                let Some(entry) = self.entries.pop_front() else { break };
                 match entry.state {
                     State::Sent => {
                         arrived += 1;
@@ -408,7 +415,7 @@ impl Sender {
                 if index >= self.transmitted {
                     return None;
                 }
-                let entry = &mut self.entries[index as usize];
+                let entry = self.entries.get_mut(index as usize)?;
                 match entry.state {
                     State::Sent => {
                         self.in_flight -= 1;
@@ -428,7 +435,8 @@ impl Sender {
     /// Finds messages that are lost because later ones have arrived.
     fn find_lost(&mut self) {
         let mut first = None;
-        for (entry, index) in self.entries.iter_mut().take(self.transmitted as usize).zip(0..) {
+        for index in 0..self.transmitted {
+            let Some(entry) = self.entries.get_mut(index as usize) else { break };
             if entry.state == State::Sent && entry.order + REORDERING <= self.arrived_order {
                 entry.state = State::Lost;
                 self.in_flight -= 1;
@@ -489,7 +497,8 @@ impl Sender {
             self.probes += 1;
             return TimedOut::Probe;
         }
-        for entry in self.entries.iter_mut().take(self.transmitted as usize) {
+        for index in 0..self.transmitted as usize {
+            let Some(entry) = self.entries.get_mut(index) else { break };
             if entry.state == State::Sent {
                 entry.state = State::Lost;
                 self.lost += 1;
@@ -511,7 +520,7 @@ impl Sender {
 
     /// Takes all messages out. Calls `free` with the data of each that has not arrived.
     pub fn clear(&mut self, mut free: impl FnMut(Part)) {
-        for entry in self.entries.drain(..) {
+        while let Some(entry) = self.entries.pop_front() {
             if entry.state != State::Arrived {
                 entry.part.into_iter().for_each(&mut free);
             }

@@ -5,11 +5,11 @@ use ringway_link::Received;
 
 use super::core::{Answer, Core, Pending, Ride};
 use super::event::Reason;
-use super::peer::{Peer, State};
+use super::peer::{EXPECTED, Peer, State};
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
-use crate::wire::{ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, header};
+use crate::wire::{ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,13 @@ impl Core {
     /// Judges a frame.
     #[inline]
     pub fn judge(&mut self, frame: &Received<'_>) -> Verdict {
+        match self.take_usual(frame.bytes) {
+            Some((id, data)) => Verdict::InPlace { id, from: PLAIN_BYTES, to: PLAIN_BYTES + data },
+            None => self.judge_other(frame),
+        }
+    }
+
+    fn judge_other(&mut self, frame: &Received<'_>) -> Verdict {
         self.counters.frames_received += 1;
         let Some(ethernet) = Ethernet::split(frame.bytes).filter(|ethernet| ethernet.to == self.mac) else {
             self.counters.foreign += 1;
@@ -50,12 +57,6 @@ impl Core {
             Ok(read) => read,
             Err(malformed) => return self.judge_malformed(malformed, ethernet),
         };
-        if header.kind == Kind::Data
-            && let Some(id) = self.take_usual(ethernet, &header)
-        {
-            let from = ethernet.bytes + header::BYTES;
-            return Verdict::InPlace { id, from, to: from + data.len() };
-        }
         match header.kind {
             Kind::Open => {
                 self.asked(ethernet, &header, data);
@@ -105,36 +106,45 @@ impl Core {
         verdict
     }
 
-    /// Takes the next message of a connection for which nothing else is to be done: the usual case. Changes nothing otherwise.
+    /// Takes the next message of a connection for which nothing else is to be done: the usual case, recognised by bytes that are the
+    /// same in all such frames. Changes nothing otherwise. Returns the connection and the bytes of data.
     #[inline]
-    fn take_usual(&mut self, ethernet: &Ethernet<'_>, header: &Header) -> Option<u32> {
+    pub fn take_usual(&mut self, frame: &[u8]) -> Option<(u32, usize)> {
         let Self { table, pool, lists, counters, options, now, .. } = self;
-        let peer = table.by_wire_id(header.connection)?;
-        let is_usual = peer.token == header.token
-            && peer.far.mac == ethernet.from
-            && peer.is_open()
-            && header.flags == if peer.checksums { CHECKSUM } else { 0 }
-            && header.remaining == 0
-            && peer.fragments_left.is_none()
-            && !peer.is_paused
-            && !peer.wants_room
-            && peer.sender.is_usual(header.acknowledgement, header.selective)
-            && peer.receiver.judge(header.number) == Taken::Next;
+        let head = frame.first_chunk::<PLAIN_BYTES>()?;
+        let (start, fields) = head.split_first_chunk::<EXPECTED>()?;
+        let (&[l0, l1, c0, c1, c2, c3, t0, t1, t2, t3, n0, n1, n2, n3], rest) = fields.split_first_chunk::<14>()?;
+        let (&told, rest) = rest.split_first_chunk::<6>()?;
+        let peer = table.by_wire_id(u32::from_be_bytes([c0, c1, c2, c3]))?;
+        let data = usize::from(u16::from_be_bytes([l0, l1]));
+        let is_usual = *start == peer.expected
+            && u32::from_be_bytes([t0, t1, t2, t3]) == peer.token
+            && frame.len() >= PLAIN_BYTES + data
+            // Remaining, selective.
+            && rest.first_chunk::<10>() == Some(&[0; 10])
+            && peer.takes_usual()
+            && peer.receiver.is_next(u32::from_be_bytes([n0, n1, n2, n3]));
         if !is_usual {
             return None;
         }
-        let next = Acknowledgement {
-            next: header.acknowledgement,
-            window: header.window,
-            selective: 0,
-            further: &[],
-        };
-        peer.sender.acknowledge(&next, *now, |part| pool.release(part.slot));
+        if told != peer.told {
+            let [a0, a1, a2, a3, w0, w1] = told;
+            let next = u32::from_be_bytes([a0, a1, a2, a3]);
+            if !peer.sender.is_usual(next) {
+                return None;
+            }
+            let window = u16::from_be_bytes([w0, w1]);
+            let ack = Acknowledgement { next, window, selective: 0, further: &[] };
+            peer.sender.acknowledge(&ack, *now, |part| pool.release(part.slot));
+            peer.told = told;
+        }
+        peer.sender.hear(*now);
         peer.unanswered = 0;
         peer.receiver.passed();
+        counters.frames_received += 1;
         counters.messages_received += 1;
         lists.owe(peer, now.saturating_add(options.acknowledge_within));
-        Some(peer.id)
+        Some((peer.id, data))
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use super::event::Event;
 use super::judge::Verdict;
 use super::peer::Connection;
 use crate::connection::{Arrival, Nanos};
+use crate::wire::PLAIN_BYTES;
 
 /// Frames after which things that are due are looked after, although more frames are there.
 const MOST_JUDGED: u32 = 64;
@@ -130,6 +131,36 @@ impl<L: Link> Endpoint<L> {
                 }
             },
         })
+    }
+
+    /// Calls `take` with up to `most` events like [`Endpoint::poll`], which is slower for many messages. Returns their number: fewer than
+    /// `most` if nothing more is there for now.
+    #[inline]
+    pub fn drain(&mut self, now: Nanos, most: usize, mut take: impl FnMut(Event<'_>)) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            self.advance(now);
+            self.finish_current();
+            let is_usual = self.core.lists.events.is_empty() && self.core.lists.ready.is_empty();
+            if is_usual && matches!(self.current, Current::Nothing) {
+                while taken < most && self.judged < MOST_JUDGED {
+                    let Some(frame) = self.link.peek() else { break };
+                    let Some((id, len)) = self.core.take_usual(frame.bytes) else { break };
+                    let data = &frame.bytes[PLAIN_BYTES..PLAIN_BYTES + len];
+                    take(Event::Message { connection: Connection(id), data });
+                    self.link.release();
+                    self.judged += 1;
+                    taken += 1;
+                }
+            }
+            if taken == most {
+                break;
+            }
+            let Some(event) = self.poll(now) else { break };
+            take(event);
+            taken += 1;
+        }
+        taken
     }
 
     /// Gives back what the program was given last.
