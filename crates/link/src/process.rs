@@ -91,6 +91,7 @@ impl ProcessLink {
             checksums: options.offload,
             front,
             buffer,
+            places: options.slots as usize,
         };
         Ok(Self { port, interface, buffers, queued: 0, frames: [Frame { start: NonNull::dangling(), len: 0 }; BATCH], found: 0, taken: 0, skips: false, counts: Counts::default() })
     }

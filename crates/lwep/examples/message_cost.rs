@@ -57,6 +57,7 @@ impl RingLink {
             checksums: false,
             front: 0,
             buffer: BYTES,
+            places: 0,
         };
         Ok(Self {
             interface,

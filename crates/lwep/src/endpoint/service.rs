@@ -18,7 +18,17 @@ const MOST_PROBES: u32 = 8;
 
 impl<L: Link> Endpoint<L> {
     /// Does everything that is due.
+    #[inline]
     pub(super) fn service(&mut self) {
+        let core = &self.core;
+        let is_quiet = core.lists.are_quiet(core.now) && core.answers.is_empty() && !core.pool.waits_for_device();
+        if !is_quiet {
+            self.serve();
+        }
+        self.flush();
+    }
+
+    fn serve(&mut self) {
         if self.core.pool.waits_for_device() {
             let sent = self.link.sent();
             self.core.pool.sent(sent);
@@ -38,7 +48,6 @@ impl<L: Link> Endpoint<L> {
                 self.core.lists.sending.push_back(id);
             }
         }
-        self.link.flush();
     }
 
     fn time_out(&mut self) {
@@ -203,7 +212,7 @@ impl<L: Link> Endpoint<L> {
         }
         // What is owed goes out now: it would wake this side soon.
         self.acknowledge_due(Nanos::MAX);
-        self.link.flush();
+        self.flush();
         let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
         !self.link.want(waits_for_room)
     }

@@ -689,6 +689,9 @@ impl<L: Link> Endpoint<L> {
     /// Hands over to the device what was sent. [`Endpoint::poll`] does it, too, when nothing more has arrived.
     #[inline]
     pub fn flush(&mut self) {
-        self.link.flush();
+        if self.flushed != self.queued {
+            self.flushed = self.queued;
+            self.link.flush();
+        }
     }
 }
