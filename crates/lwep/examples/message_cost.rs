@@ -41,7 +41,11 @@ struct RingLink {
 }
 
 fn ring() -> Shared {
-    Rc::new(RefCell::new(Ring { frames: vec![vec![0; BYTES]; SLOTS], lengths: VecDeque::with_capacity(SLOTS), head: 0 }))
+    Rc::new(RefCell::new(Ring {
+        frames: vec![vec![0; BYTES]; SLOTS],
+        lengths: VecDeque::with_capacity(SLOTS),
+        head: 0,
+    }))
 }
 
 impl RingLink {

@@ -200,6 +200,8 @@ pub struct Endpoint<L> {
     pub(super) flushed: u64,
     /// Frames since things that are due were last looked after.
     pub(super) judged: u32,
+    /// Times that this was done since no frame was left.
+    pub(super) busy: u32,
 }
 
 /// What the program was given last.
@@ -279,7 +281,7 @@ impl<L: Link> Endpoint<L> {
             options,
         };
         let queued = link.sent();
-        Self { link, core, queued, flushed: queued, current: Current::Nothing, judged: 0 }
+        Self { link, core, queued, flushed: queued, current: Current::Nothing, judged: 0, busy: 0 }
     }
 
     /// Returns the interface's address.

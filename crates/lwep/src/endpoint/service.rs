@@ -17,23 +17,24 @@ use crate::wire::{ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES};
 const MOST_PROBES: u32 = 8;
 
 impl<L: Link> Endpoint<L> {
-    /// Does everything that is due.
+    /// Does everything that is due; what only time has made due only with `timers`.
     #[inline]
-    pub(super) fn service(&mut self) {
+    pub(super) fn service(&mut self, timers: bool) {
         let core = &self.core;
         let is_quiet = core.lists.are_quiet(core.now) && core.answers.is_empty() && !core.pool.waits_for_device();
         if !is_quiet {
-            self.serve();
+            self.serve(timers);
         }
         self.flush();
     }
 
-    fn serve(&mut self) {
+    fn serve(&mut self, timers: bool) {
         if self.core.pool.waits_for_device() {
             let sent = self.link.sent();
             self.core.pool.sent(sent);
         }
-        if self.core.lists.timers.next().is_some_and(|at| at <= self.core.now) {
+        if timers {
+            self.busy = 0;
             self.time_out();
         }
         self.acknowledge_due(self.core.now);

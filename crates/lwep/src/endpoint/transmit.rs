@@ -237,7 +237,13 @@ impl<L: Link> Endpoint<L> {
 
     /// Sends one message at once, if nothing stands against it: the usual case. Otherwise returns the buffer.
     #[inline]
-    fn commit_at_once(&mut self, connection: Connection, outgoing: Outgoing, len: usize, part: usize) -> Option<Outgoing> {
+    fn commit_at_once(
+        &mut self,
+        connection: Connection,
+        outgoing: Outgoing,
+        len: usize,
+        part: usize,
+    ) -> Option<Outgoing> {
         let core = &mut self.core;
         let Some(peer) = core.table.get(connection.0) else { return Some(outgoing) };
         let is_usual = len == part

@@ -7,12 +7,12 @@ use ringway_lwep::{Options, SendError};
 use crate::scene::{MICROSECOND, SECOND, Scene, Weather, messages, wrapping};
 
 fn checked() -> Options {
-    Options { checksums: true, random: wrapping, ..Options::default() }
+    Options { checksums: true, window: 256, random: wrapping, ..Options::default() }
 }
 
 #[test]
 fn on_a_good_network_nothing_is_sent_twice() {
-    let mut scene = Scene::new(Weather::default(), 1, &Options { random: wrapping, ..Options::default() });
+    let mut scene = Scene::new(Weather::default(), 1, &Options { random: wrapping, window: 256, ..Options::default() });
     let connection = scene.connect();
     let all = messages(10_000, 1_400, 1);
     scene.send_all(connection, &all);
