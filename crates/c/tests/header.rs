@@ -6,7 +6,19 @@ use std::path::Path;
 /// The command that writes the header again.
 const UPDATE: &str = "UPDATE=1 cargo test --profile tests -p ringway-c --test header";
 /// In the order in which a reader needs them.
-const SOURCES: [&str; 7] = ["error", "ring", "offload", "port", "tx", "rx", "memory"];
+const SOURCES: [&str; 11] = [
+    "error",
+    "ring",
+    "offload",
+    "port",
+    "tx",
+    "rx",
+    "memory",
+    "lwep/endpoint",
+    "lwep/event",
+    "lwep/send",
+    "lwep/sleep",
+];
 
 fn generated(folder: &Path) -> String {
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();

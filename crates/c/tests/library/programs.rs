@@ -29,16 +29,18 @@ enum Way {
 
 struct Program {
     dir: tempfile::TempDir,
+    name: &'static str,
     way: Way,
 }
 
 impl Program {
-    /// Compiles `tests/programs/verbs.c`.
-    fn compile(way: Way) -> Self {
+    /// Compiles a program of `tests/programs`.
+    fn compile(name: &'static str, way: Way) -> Self {
         let dir = directory();
         let mut cc = Command::new("cc");
         cc.args(STRICT).args(["-O1", "-g", "-pthread"]).arg("-I").arg(root().join("crates/c/include"));
-        cc.arg("-o").arg(dir.path().join("verbs")).arg(root().join("crates/c/tests/programs/verbs.c"));
+        let source = root().join("crates/c/tests/programs").join(name).with_extension("c");
+        cc.arg("-o").arg(dir.path().join(name)).arg(source);
         match way {
             Way::Static => cc.arg(library().join("libringway.a")).args(["-lgcc_s", "-ldl", "-lm"]),
             _ => cc.arg("-L").arg(library()).arg("-lringway"),
@@ -47,11 +49,11 @@ impl Program {
             cc.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
         output(&mut cc);
-        Self { dir, way }
+        Self { dir, name, way }
     }
 
     fn command(&self, daemon: &Daemon, scene: &str) -> Command {
-        let program = self.dir.path().join("verbs");
+        let program = self.dir.path().join(self.name);
         let mut command = match self.way {
             Way::Valgrind => {
                 let mut command = Command::new("valgrind");
@@ -72,18 +74,22 @@ impl Program {
     }
 }
 
-/// All scenes but "ended".
-const SCENES: [&str; 10] =
+/// The programs with all their scenes but "ended".
+const VERBS: [&str; 10] =
     ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors", "interrupted", "own-memory"];
 
+const LWEP: [&str; 7] = ["echo", "pipeline", "kept", "long", "ends", "event-loop", "errors"];
+
 fn all_scenes(way: Way) {
-    let program = Program::compile(way);
-    for scene in SCENES {
-        let daemon = Daemon::start(CONFIG);
-        program.run(&daemon, scene);
+    for (name, scenes) in [("verbs", &VERBS[..]), ("lwep", &LWEP[..])] {
+        let program = Program::compile(name, way);
+        for scene in scenes {
+            let daemon = Daemon::start(CONFIG);
+            program.run(&daemon, scene);
+        }
+        killed_while_waiting(&program);
+        ended_while_waiting(&program);
     }
-    killed_while_waiting(&program);
-    ended_while_waiting(&program);
 }
 
 /// Starts the scene "ended", lets `end` act when the program waits, and returns the reason that it got.
