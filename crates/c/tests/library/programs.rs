@@ -223,6 +223,33 @@ fn the_example_sends_frames_back() {
 }
 
 #[test]
+fn the_lwep_example_answers_requests() {
+    let (dir, mut daemon) = (
+        directory(),
+        Daemon::start(
+            "[switch.lan0]\n[port.server]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:01\"\n\
+             [port.client]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:02\"\n",
+        ),
+    );
+    let program = dir.path().join("lwep-rpc");
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-O2").arg("-o").arg(&program).arg(root().join("crates/c/examples/lwep-rpc.c"));
+    output(cc.arg("-I").arg(root().join("crates/c/include")).arg("-L").arg(library()).arg("-lringway"));
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", library()).arg(daemon.socket("attach.sock")).args(arguments);
+        command
+    };
+    let (mut server, mut client) = (command(&["lan0:server"]), command(&["lan0:client", "02:00:00:00:00:01"]));
+    let mut server = Ended(server.stderr(Stdio::piped()).spawn().unwrap());
+    daemon.until_state("server", "up");
+    let answers: String = (0..10).map(|number| format!("request {number}\n")).collect();
+    assert_eq!(output(&mut client), answers);
+    daemon.stop();
+    assert_eq!(server.end().code(), Some(1));
+}
+
+#[test]
 fn the_guides_program_sends_and_receives() {
     let guide = std::fs::read_to_string(root().join("docs/guide/programs.md")).unwrap();
     let (_, rest) = guide.split_once("```c\n").expect("a program in C");
