@@ -1111,7 +1111,8 @@ int ringway_lwep_reserve_many(struct ringway_lwep *lwep,
 
 /*
  Sends the first `length` bytes of a buffer of ringway_lwep_reserve() as one message. Returns as ringway_lwep_send(). If it is 1 the
- buffer is the endpoint's again; otherwise it is still the program's, as it was. RINGWAY_E_ARGUMENT if `handle` is not one of a buffer to write.
+ buffer is the endpoint's again; otherwise it is still the program's, as it was. RINGWAY_E_ARGUMENT if `handle` is not one of a
+ buffer to write.
  */
 int ringway_lwep_commit(struct ringway_lwep *lwep,
                         uint32_t connection,

@@ -156,7 +156,8 @@ unsafe fn reserve(
 }
 
 /// Sends the first `length` bytes of a buffer of ringway_lwep_reserve() as one message. Returns as ringway_lwep_send(). If it is 1 the
-/// buffer is the endpoint's again; otherwise it is still the program's, as it was. RINGWAY_E_ARGUMENT if `handle` is not one of a buffer to write.
+/// buffer is the endpoint's again; otherwise it is still the program's, as it was. RINGWAY_E_ARGUMENT if `handle` is not one of a
+/// buffer to write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_lwep_commit(
     lwep: *mut Lwep,
