@@ -16,7 +16,7 @@ pub struct Arrival {
 /// What becomes of a message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is the next one, and nothing waits before it: the program may have it at once.
+    /// It is the next one for the program, which may have it at once.
     Next,
     /// It has to wait: [`Receiver::keep`] takes it.
     Early,
@@ -96,6 +96,7 @@ impl Receiver {
             return if is_old { Taken::Duplicate } else { Taken::Outside };
         }
         match self.waiting.get(ahead as usize) {
+            Some(None) if ahead == 0 => Taken::Next,
             Some(Some(_)) => {
                 self.urgent = true;
                 Taken::Duplicate
@@ -108,9 +109,20 @@ impl Receiver {
     #[inline]
     pub fn passed(&mut self) {
         self.base = self.base.wrapping_add(1);
+        if !self.waiting.is_empty() {
+            self.fill_gap();
+        }
         self.had += 1;
         self.owed += 1;
         self.urgent |= self.owed >= (self.capacity / 8).max(1);
+    }
+
+    /// The message before the first one that waits has arrived.
+    #[cold]
+    fn fill_gap(&mut self) {
+        self.waiting.pop_front();
+        self.arrived = self.waiting.iter().take_while(|arrival| arrival.is_some()).count() as u32;
+        self.urgent = true;
     }
 
     /// Keeps a message that was judged to be the next one or early.

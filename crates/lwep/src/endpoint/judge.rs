@@ -290,6 +290,7 @@ impl Core {
         match peer.receiver.judge(number) {
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.counters.messages_received += 1;
                 if remaining == 0 && peer.fragments_left.is_none() {
                     Verdict::InPlace { id, from: start, to: start + data.len() }
@@ -327,6 +328,7 @@ impl Core {
         match peer.receiver.judge(number) {
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.finished(id);
             }
             Taken::Next | Taken::Early => {
@@ -408,7 +410,7 @@ impl Core {
             && peer.fragments_left.is_none()
             && ride.len <= self.options.long as usize
             && !peer.is_paused
-            && peer.receiver.judge(ride.number) == Taken::Next;
+            && peer.receiver.is_next(ride.number);
         if is_whole {
             (0..ride.count).for_each(|_| peer.receiver.passed());
             self.counters.messages_received += ride.count as u64;

@@ -82,7 +82,7 @@ impl Core {
 
     /// Keeps a copy of a message that has to wait.
     fn keep_copy(&mut self, id: u32, number: u32, remaining: u16, data: &[u8]) {
-        let Some(slot) = self.pool.take() else {
+        let Some(slot) = self.pool.take_for_program() else {
             self.counters.no_buffer += 1;
             return;
         };
@@ -245,7 +245,7 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
         let core = &mut self.core;
-        let Some(slot) = core.pool.take() else {
+        let Some(slot) = core.pool.take_for_program() else {
             core.counters.no_buffer += 1;
             return self.link.release();
         };
