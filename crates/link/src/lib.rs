@@ -8,13 +8,16 @@
 //! | interface | link |
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
+//! | a network interface that the host goes on using | [`PacketLink`] |
 //! | within this process, for tests | [`memory`] |
 
 mod link;
 pub mod memory;
+mod packet;
 mod process;
 
-pub use link::{Counts, Interface, Link, Received};
+pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
+pub use packet::{PacketLink, PacketOptions};
 pub use process::{ProcessLink, ProcessOptions};
 pub use ringway_abi::Offload;
 pub use ringway_abi::offload::Gso;

@@ -206,11 +206,26 @@ pub fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
 }
 
 /// Returns true if a device is up and has a carrier.
+///
+/// # Errors
+/// There is no such device.
 pub fn is_running(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(name, socket)? & libc::IFF_RUNNING != 0)
+}
+
+/// Returns true if an administrator has a device up.
+///
+/// # Errors
+/// There is no such device.
+pub fn is_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(name, socket)? & libc::IFF_UP != 0)
+}
+
+fn flags(name: &str, socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
-    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_RUNNING != 0)
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
 /// The error of a request about a device.
