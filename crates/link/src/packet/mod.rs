@@ -160,8 +160,9 @@ impl PacketLink {
     /// Looks whether the interface is there and up. If not, the link ends: nothing waits any more.
     #[cold]
     fn look(&mut self) {
-        self.ended = why_ended(self.index, self.socket.as_fd());
-        if self.ended.is_some() {
+        // An interface that goes is down first.
+        if let Some(why) = why_ended(self.index, self.socket.as_fd()) {
+            self.ended = Some(why);
             (0..self.waiting()).for_each(|_| self.refuse());
         }
     }
@@ -327,9 +328,7 @@ impl Link for PacketLink {
     }
 
     fn check(&mut self) -> io::Result<()> {
-        if self.ended.is_none() {
-            self.look();
-        }
+        self.look();
         self.ended.map_or(Ok(()), |why| Err(ended(&self.interface.name, why)))
     }
 

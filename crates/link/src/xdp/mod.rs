@@ -153,11 +153,9 @@ impl XdpLink {
     fn look(&mut self) {
         // An error of a moment ago keeps nobody awake.
         let _ = sockopt::socket_error(&self.watch);
-        if self.ended.is_some() {
-            return;
-        }
-        self.ended = why_ended(self.index, self.watch.as_fd());
-        if self.ended.is_some() {
+        // An interface that goes is down first.
+        if let Some(why) = why_ended(self.index, self.watch.as_fd()) {
+            self.ended = Some(why);
             let count = self.outstanding.drain(..).count() as u64;
             self.sent += count;
             self.counts.unsent += count;

@@ -156,13 +156,15 @@ fn a_link_ends_when_its_interface_is_down_or_gone_and_a_sleeper_hears_of_it() {
         let waiter = sleeping(move || {
             loop {
                 if let Err(error) = a.link.wait(false, Duration::from_secs(100)) {
-                    return error;
+                    return (a, error);
                 }
             }
         });
         scene.a.ok("ip", change);
-        let error = waiter.join().unwrap();
-        assert!(error.to_string().contains(why), "{error}");
+        // An interface that goes is down first.
+        let (mut a, error) = waiter.join().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NetworkDown);
+        until("the link says why", || a.link.check().unwrap_err().to_string().contains(why));
     }
 }
 
@@ -190,7 +192,7 @@ fn what_cannot_be_opened_is_refused_with_what_would_help() {
     let first = open(&scene.a, "x0", &default);
     says("x0", 0, default, &["another socket has its queue 0: end the program that has it"]);
     drop(first);
-    open(&scene.a, "x0", &default);
+    until("the queue is free", || scene.a.within(|| XdpLink::open("x0", 0, &default)).is_ok());
     scene.a.ok("ip", &["link", "set", "x0", "down"]);
     says("x0", 0, default, &["it is down: bring it up (ip link set x0 up)"]);
     let error = scene.b.within(|| {
@@ -254,5 +256,5 @@ fn the_host_has_its_interface_back_when_the_link_or_its_process_ends() {
     child.kill().unwrap();
     until("there is no program", || !has_program(&scene.b, "w0"));
     scene.kernels_talk();
-    open(&scene.b, "w0", &XdpOptions::default());
+    until("the queue is free", || scene.b.within(|| XdpLink::open("w0", 0, &XdpOptions::default())).is_ok());
 }
