@@ -143,7 +143,8 @@ pub fn cross<A: Link, B: Link>(from: &mut Station<A>, to: &mut Station<B>, frame
     }
 }
 
-/// An IPv4 packet of TCP in an Ethernet frame from the first address to the second, with `payload` bytes. Its checksum is that of the pseudo-header.
+/// An IPv4 packet of TCP in an Ethernet frame from the first address to the second, with `payload` bytes. Its checksum is that of the
+/// pseudo-header.
 pub fn tcp(macs: [[u8; 6]; 2], source: [u8; 4], target: [u8; 4], payload: &[u8]) -> (Vec<u8>, Offload) {
     let mut frame = Vec::new();
     let packet = PacketBuilder::ethernet2(macs[0], macs[1]).ipv4(source, target, 64).tcp(1000, 2000, 1, 1000);
