@@ -12,6 +12,7 @@
 
 mod link;
 pub mod memory;
+pub mod pci;
 mod process;
 
 pub use link::{Counts, Interface, Link, Received};
