@@ -10,6 +10,7 @@
 //! | a process port of a switch on this host | [`ProcessLink`] |
 //! | within this process, for tests | [`memory`] |
 
+pub mod e1000;
 mod link;
 pub mod memory;
 pub mod pci;

@@ -20,6 +20,7 @@ pub const TXDW: u32 = 1 << 0;
 pub const LSC: u32 = 1 << 2;
 pub const RXSEQ: u32 = 1 << 3;
 pub const RXDMT0: u32 = 1 << 4;
+pub const RXO: u32 = 1 << 6;
 pub const RXT0: u32 = 1 << 7;
 pub const RCTL: u32 = 0x0100;
 pub const RCTL_EN: u32 = 1 << 1;
