@@ -8,6 +8,7 @@
 //! | interface | link |
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
+//! | a virtio-net device that this program drives | [`virtio::VirtioLink`] |
 //! | within this process, for tests | [`memory`] |
 
 pub mod e1000;
@@ -15,6 +16,7 @@ mod link;
 pub mod memory;
 pub mod pci;
 mod process;
+pub mod virtio;
 
 pub use link::{Counts, Interface, Link, Received};
 pub use process::{ProcessLink, ProcessOptions};

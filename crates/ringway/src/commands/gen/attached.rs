@@ -4,10 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use ringway_traffic::e1000::Counters;
-use ringway_traffic::{E1000Endpoint, Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
+use ringway_link::Link;
+use ringway_link::virtio::VirtioLink;
+use ringway_traffic::{
+    E1000Endpoint, Endpoint, LinkEndpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint,
+};
 
-use super::report::GenError;
+use super::report::{Driver, GenError};
 
 /// An endpoint that is connected to a switch or another back end.
 pub trait Attached: Endpoint {
@@ -20,7 +23,7 @@ pub trait Attached: Endpoint {
     }
 
     /// Returns the driver's counts of device accesses, if it has any.
-    fn driver(&self) -> Option<Counters> {
+    fn driver(&self) -> Option<Driver> {
         None
     }
 
@@ -58,8 +61,23 @@ impl Attached for E1000Endpoint {
         Some(self.mac())
     }
 
-    fn driver(&self) -> Option<Counters> {
-        Some(self.counters())
+    fn driver(&self) -> Option<Driver> {
+        Some(Driver::E1000(self.counters()))
+    }
+}
+
+impl Attached for LinkEndpoint<VirtioLink> {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        // A device has no connection. Its end is found by waits.
+        Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
+    }
+
+    fn bound(&mut self) -> Option<Mac> {
+        Some(Mac(self.link().interface().mac))
+    }
+
+    fn driver(&self) -> Option<Driver> {
+        Some(Driver::Link(self.counters()))
     }
 }
 
@@ -74,6 +92,8 @@ pub enum AnyPort {
     Packed(VirtioEndpoint<Packed>),
     /// A driver of an e1000.
     E1000(E1000Endpoint),
+    /// A driver of a virtio NIC.
+    Pci(LinkEndpoint<VirtioLink>),
 }
 
 /// Evaluates an expression for the endpoint of every variant.
@@ -84,6 +104,7 @@ macro_rules! each {
             AnyPort::Split($port) => $do,
             AnyPort::Packed($port) => $do,
             AnyPort::E1000($port) => $do,
+            AnyPort::Pci($port) => $do,
         }
     };
 }
@@ -133,7 +154,7 @@ impl Attached for AnyPort {
         each!(self, port => port.bound())
     }
 
-    fn driver(&self) -> Option<Counters> {
+    fn driver(&self) -> Option<Driver> {
         each!(self, port => port.driver())
     }
 }
