@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use ringway_link::Link;
+use ringway_link::e1000::E1000Link;
 use ringway_link::virtio::VirtioLink;
 use ringway_traffic::{
     E1000Endpoint, Endpoint, LinkEndpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint,
@@ -66,7 +67,7 @@ impl Attached for E1000Endpoint {
     }
 }
 
-impl Attached for LinkEndpoint<VirtioLink> {
+impl<L: Link> Attached for LinkEndpoint<L> {
     fn end(&mut self) -> io::Result<OwnedFd> {
         // A device has no connection. Its end is found by waits.
         Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
@@ -93,7 +94,9 @@ pub enum AnyPort {
     /// A driver of an e1000.
     E1000(E1000Endpoint),
     /// A driver of a virtio NIC.
-    Pci(LinkEndpoint<VirtioLink>),
+    PciVirtio(LinkEndpoint<VirtioLink>),
+    /// A driver of an e1000 or e1000e.
+    PciE1000(LinkEndpoint<E1000Link>),
 }
 
 /// Evaluates an expression for the endpoint of every variant.
@@ -104,7 +107,8 @@ macro_rules! each {
             AnyPort::Split($port) => $do,
             AnyPort::Packed($port) => $do,
             AnyPort::E1000($port) => $do,
-            AnyPort::Pci($port) => $do,
+            AnyPort::PciVirtio($port) => $do,
+            AnyPort::PciE1000($port) => $do,
         }
     };
 }

@@ -109,7 +109,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
         (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, (&args, context), stop),
-        (AnyPort::Pci(near), AnyPort::Pci(far)) => go(names, [near, far], check, (&args, context), stop),
+        (AnyPort::PciVirtio(near), AnyPort::PciVirtio(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::E1000(near), AnyPort::E1000(far)) => go(names, [near, far], check, (&args, context), stop),
         (near, far) => go(names, [near, far], check, (&args, context), stop),
     }

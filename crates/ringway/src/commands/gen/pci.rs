@@ -1,5 +1,6 @@
 //! The driver of a PCI NIC, in a guest: `--pci`.
 
+use ringway_link::e1000::{E1000Link, E1000Options};
 use ringway_link::pci::{PciDevice, PciError};
 use ringway_link::virtio::{VirtioLink, VirtioOptions};
 use ringway_traffic::LinkEndpoint;
@@ -14,8 +15,8 @@ const HEADERS: u32 = 12 + 14;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Driver options")]
 pub struct PciArgs {
-    /// Drive the NIC at this PCI address of this machine, usually a guest, instead of a process port: virtio-net. Needs root and huge
-    /// pages
+    /// Drive the NIC at this PCI address of this machine, usually a guest, instead of a process port: virtio-net, e1000 or
+    /// e1000e. Needs root and huge pages
     #[arg(long, value_name = "ADDRESS")]
     pub pci: Vec<String>,
 }
@@ -27,6 +28,12 @@ impl PciArgs {
             PciError::Address(_) | PciError::Absent { .. } => GenError::Usage(error.to_string()),
             _ => GenError::Failed(error.to_string()),
         };
+        let device = PciDevice::open(address).map_err(failed)?;
+        if E1000Link::drives(device.id()) {
+            let options = E1000Options { slots: ring, buffer, buffers: ring, ..E1000Options::default() };
+            let link = E1000Link::start(device, &options).map_err(failed)?;
+            return Ok(AnyPort::PciE1000(LinkEndpoint::new(link)));
+        }
         let ring = u16::try_from(ring).ok().filter(|ring| ring.is_power_of_two() && *ring >= 2);
         let wrong = || GenError::Usage("--slots of a NIC: a power of two from 2 to 32768 is needed".to_owned());
         let ring = ring.ok_or_else(wrong)?;
@@ -37,7 +44,7 @@ impl PciArgs {
         // Frames are as long as buffers hold them: the network decides what passes.
         let mtu = Some((buffer - HEADERS).min(u16::MAX.into()) as u16);
         let options = VirtioOptions { ring, buffer, buffers: ring.into(), mtu, ..VirtioOptions::default() };
-        let link = VirtioLink::start(PciDevice::open(address).map_err(failed)?, &options).map_err(failed)?;
-        Ok(AnyPort::Pci(LinkEndpoint::new(link)))
+        let link = VirtioLink::start(device, &options).map_err(failed)?;
+        Ok(AnyPort::PciVirtio(LinkEndpoint::new(link)))
     }
 }
