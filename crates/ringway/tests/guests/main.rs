@@ -10,6 +10,7 @@ mod events;
 mod features;
 mod inside;
 mod moves;
+mod own_e1000;
 mod restarts;
 mod rings;
 mod scene;
