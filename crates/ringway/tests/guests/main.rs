@@ -10,6 +10,7 @@ mod events;
 mod features;
 mod inside;
 mod moves;
+mod own_nic;
 mod restarts;
 mod rings;
 mod scene;
