@@ -18,6 +18,8 @@ mod link;
 mod packed;
 mod receive;
 mod ring;
+#[cfg(test)]
+mod rings_tests;
 mod split;
 mod transmit;
 mod transport;

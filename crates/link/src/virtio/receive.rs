@@ -16,8 +16,8 @@ pub struct Receive {
     in_order: bool,
     /// The buffer of each id.
     buffers: Vec<Buffer>,
-    /// Whether the device has it.
-    given: Box<[bool]>,
+    /// Where it is in the ring, if it was given to the device.
+    given: Box<[Option<u32>]>,
     /// Bytes of a buffer.
     bytes: u32,
     /// The frame that was found and not given back yet.
@@ -30,7 +30,7 @@ impl Receive {
     /// Gives all buffers to the device: as many as the ring has descriptors.
     pub fn new(ring: Ring, in_order: bool, buffers: Vec<Buffer>, dma: &Dma) -> Receive {
         let bytes = buffers.first().map_or(0, |buffer| buffer.len()) as u32;
-        let given = vec![false; ring.size() as usize].into();
+        let given = vec![None; ring.size() as usize].into();
         let mut queue = Receive { ring, in_order, buffers, given, bytes, first: None, batch: (0, 0) };
         (0..queue.buffers.len()).for_each(|id| queue.offer(id as u32, dma));
         queue
@@ -61,7 +61,7 @@ impl Receive {
     fn offer(&mut self, id: u32, dma: &Dma) {
         let buffer = &self.buffers[id as usize];
         let address = dma.bus(buffer.start().as_ptr()).unwrap_or(0);
-        self.given[id as usize] = true;
+        self.given[id as usize] = Some(self.ring.head());
         self.ring.offer(id as u16, address, self.bytes);
     }
 
@@ -92,9 +92,9 @@ impl Receive {
     /// Takes a used buffer from the device.
     #[inline]
     fn own(&mut self, used: Used) -> Result<(), Misuse> {
-        match self.given.get_mut(used.id as usize) {
-            Some(given) if *given => *given = false,
-            _ => return Err(Misuse::Id(used.id)),
+        let given = self.given.get_mut(used.id as usize).and_then(Option::take);
+        if given.is_none_or(|position| !self.ring.is_published(position)) {
+            return Err(Misuse::Id(used.id));
         }
         if used.len > self.bytes || (used.len as usize) < HEADER {
             return Err(Misuse::Length(used.len, self.bytes as usize));

@@ -53,6 +53,18 @@ impl Ring {
         self.size
     }
 
+    /// Returns the next position to offer.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Returns true if the device knows of the buffer that was offered at this position, within a lap.
+    #[inline]
+    pub fn is_published(&self, position: u32) -> bool {
+        self.head.wrapping_sub(position) > self.unpublished()
+    }
+
     /// Returns the next position that the device will use.
     #[inline]
     pub fn tail(&self) -> u32 {

@@ -11,6 +11,7 @@ mod features;
 mod inside;
 mod moves;
 mod own_e1000;
+mod own_nic;
 mod restarts;
 mod rings;
 mod scene;

@@ -1,0 +1,154 @@
+//! A program in a guest drives the guest's NIC itself: `ringway gen --pci`.
+
+use ringway_guests::{Builder, Guest};
+use ringway_scenes::{Daemon, PATIENCE, Said, binary, ringway, until};
+use serde_json::Value;
+
+use crate::scene::{mac, nic, port, turn};
+
+/// NICs by their rings. With event indices, a side tells when it wants to be woken; without, it tells whether.
+const RINGS: [&str; 4] = ["packed=off", "packed=on", "packed=off,event_idx=off", "packed=on,event_idx=off"];
+/// The same for a QEMU that knows devices which use buffers in order.
+const IN_ORDER: [&str; 2] = ["packed=off,in_order=on", "packed=on,in_order=on"];
+
+/// A daemon, and a guest with NICs that programs may have.
+pub struct Scene {
+    pub daemon: Daemon,
+    pub guest: Guest,
+    /// The address of each NIC.
+    pub nics: Vec<String>,
+}
+
+/// Starts a guest with NICs that have these options. NIC `n` is at the port `vmN`.
+fn scene(options: &[&str], build: impl FnOnce(Builder) -> Builder) -> Scene {
+    let names: Vec<String> = (0..options.len()).map(|number| format!("vm{number}")).collect();
+    let ports: String = names.iter().map(|name| port(name, "lan0", "")).collect();
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
+    let mut builder = build(Guest::builder("vm").program(binary()));
+    for (number, (name, option)) in names.iter().zip(options).enumerate() {
+        builder = builder.nic(nic(&daemon, name).mac(&mac(0, number)).option(option));
+    }
+    let guest = builder.start().unwrap();
+    let nics = (0..options.len()).map(|number| unbind(&guest, number)).collect();
+    modules(&guest);
+    guest.ok("echo 16 >/proc/sys/vm/nr_hugepages").unwrap();
+    Scene { daemon, guest, nics }
+}
+
+pub fn modules(guest: &Guest) {
+    guest.ok("for m in uio uio_pci_generic; do insmod /modules/$m.ko; done").unwrap();
+}
+
+/// Returns the address of a NIC.
+fn address_of(guest: &Guest, number: usize) -> String {
+    guest.ok(&format!("basename $(readlink -f /sys/class/net/eth{number}/device/..)")).unwrap().trim().to_owned()
+}
+
+/// Takes a NIC from its driver. Returns its address.
+fn unbind(guest: &Guest, number: usize) -> String {
+    let address = address_of(guest, number);
+    guest.ok(&format!("echo {address} >/sys/bus/pci/devices/{address}/driver/unbind")).unwrap();
+    address
+}
+
+/// Returns what a command reports as JSON.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Runs `gen` in the guest.
+fn gen_in(guest: &Guest, args: &str) -> Value {
+    json(&guest.ok_within(&format!("ringway gen {args} --json"), PATIENCE).unwrap())
+}
+
+pub fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
+}
+
+fn assert_unaltered(report: &Value) {
+    for fault in ["reordered", "duplicated", "stale", "corrupted", "foreign", "unsequenced"] {
+        assert_eq!(report["check"][fault], 0, "{fault}: {report}");
+    }
+}
+
+impl Scene {
+    /// Sends frames from a NIC to a process port outside. The receiver checks each. Returns the sender's report.
+    pub fn sends(&self, nic: usize, more: &str) -> Value {
+        const FRAMES: &str = "16000";
+        let runtime_dir = self.daemon.runtime_dir();
+        let receiver = std::thread::spawn(move || {
+            let rx =
+                ["gen", "rx", "lan0:out", "--count", FRAMES, "--check", "full", "--from-start", "--strict", "--json"];
+            // Room for all frames: none is lost. A guest that fails does not keep it for ever.
+            let room = ["--slots", "16384", "--buffer-size", "1536", "--duration", "100s"];
+            Said::from(ringway().arg("--runtime-dir").arg(runtime_dir).args(rx).args(room).output().unwrap())
+        });
+        self.daemon.until_state("out", "up");
+        let address = &self.nics[nic];
+        let sent = gen_in(&self.guest, &format!("tx --pci {address} --count {FRAMES} --size 60,1514 --flows 3 {more}"));
+        println!("sent by NIC {nic} {more}: {sent}");
+        let received = receiver.join().unwrap();
+        assert_eq!(received.code, Some(0), "{}", received.err);
+        let wanted: u64 = FRAMES.parse().unwrap();
+        assert_eq!(number(&json(&received.out), "/check/frames"), wanted, "{}", received.out);
+        // Far fewer notifications than frames, in both directions.
+        assert!(number(&sent, "/driver/kicks") < wanted / 2 && number(&sent, "/driver/calls") < wanted / 2, "{sent}");
+        sent
+    }
+
+    /// Sends frames from a process port outside to a NIC. The receiver in the guest checks each. Returns
+    /// its report.
+    pub fn receives(&self, nic: usize, more: &str) -> Value {
+        let (port, address, mac) = (format!("vm{nic}"), &self.nics[nic], mac(0, nic));
+        let count = |path| number(&self.daemon.port(&port), path);
+        let [before, sent_before] = ["/out/frames", "/in/frames"].map(count);
+        let receive = format!("rx --pci {address} --count 5000 --check full --from-start --idle 5s --announce {more}");
+        let job = self.guest.start(&format!("ringway gen {receive} --json")).unwrap();
+        until("the guest is ready to receive", || count("/in/frames") > sent_before);
+        let tx = ["gen", "tx", "lan0:out", "--count", "5000", "--size", "60,1514", "--rate", "4kpps", "--dst", &mac];
+        self.daemon.ok(&tx);
+        let received = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
+        println!("received by NIC {nic} {more}: {received}");
+        assert_unaltered(&received);
+        // The switch counts each frame that the guest was too slow for, as not delivered.
+        let delivered = count("/out/frames") - before;
+        assert_eq!(number(&received, "/check/frames"), delivered, "{received}");
+        assert!(delivered > 1000, "{received}");
+        received
+    }
+
+    /// Sends frames from outside to a program in the guest that sends each back. Returns how often the device woke the program.
+    pub fn answers(&self, nic: usize, more: &str) -> u64 {
+        let (address, mac) = (&self.nics[nic], mac(0, nic));
+        let job = self.guest.start(&format!("ringway gen pong --pci {address} --count 200 {more} --json")).unwrap();
+        self.daemon.until_state(&format!("vm{nic}"), "up");
+        let pings = json(&self.daemon.ok(&["gen", "ping", "lan0:out", "--dst", &mac, "--count", "200", "--json"]));
+        assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        let returned = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
+        println!("answered by NIC {nic} {more}: {returned}");
+        number(&returned, "/driver/calls")
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
+    let Some(_turn) = turn() else { return };
+    let scene = scene(&RINGS, |builder| builder);
+    for nic in 0..RINGS.len() {
+        scene.sends(nic, "--spin");
+        scene.receives(nic, "--spin");
+        assert_eq!(scene.answers(nic, "--spin"), 0, "{}: nothing wakes a program that polls", RINGS[nic]);
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_its_virtio_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let scene = scene(&[&RINGS[..], &IN_ORDER].concat(), Builder::vfio_user_qemu);
+    for nic in 0..scene.nics.len() {
+        scene.sends(nic, "");
+        scene.receives(nic, "");
+        // Every wake-up needs the interrupt line open again.
+        assert!(scene.answers(nic, "") > 20, "NIC {nic} wakes the program");
+    }
+}
