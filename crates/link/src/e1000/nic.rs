@@ -158,7 +158,6 @@ impl Nic {
     pub fn start(&mut self, tx: (u64, u32), rx: (u64, u32), csb: Option<u64>, buffer: u32) {
         let control = self.read(reg::CTRL);
         self.write(reg::CTRL, control | reg::CTRL_SLU | reg::CTRL_ASDE);
-        (0..128).for_each(|word| self.write(reg::MTA + word * 4, 0));
         if self.model == Model::Express {
             self.write(reg::RFCTL, reg::RFCTL_EXTEN);
         }
@@ -187,6 +186,7 @@ impl Nic {
         }
         self.write(reg::TCTL, reg::TCTL_EN | reg::TCTL_PSP | 15 << reg::TCTL_CT | 64 << reg::TCTL_COLD);
         let size = receive_size(self.model.receives(buffer)).unwrap_or(0);
+        // Frames to all addresses: the table of groups does not matter.
         let all = reg::RCTL_UPE | reg::RCTL_MPE | reg::RCTL_BAM;
         self.write(reg::RCTL, reg::RCTL_EN | reg::RCTL_SECRC | all | size);
     }

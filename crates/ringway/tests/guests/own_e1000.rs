@@ -82,3 +82,28 @@ fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
         assert_eq!(scene.answers(nic, "--spin"), 0, "{}: nothing wakes a program that polls", OF_RINGWAY[nic]);
     }
 }
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_qemus_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let scene = with_qemus();
+    for nic in 0..OF_QEMU.len() {
+        wakes(&scene, nic, OF_QEMU[nic]);
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let Some(scene) = with_ringways() else { return };
+    for nic in 0..OF_RINGWAY.len() {
+        wakes(&scene, nic, OF_RINGWAY[nic]);
+    }
+}
+
+fn wakes(scene: &Scene, nic: usize, what: &str) {
+    scene.sends(nic, "");
+    scene.receives(nic, "");
+    // Every wake-up needs the interrupt line open again.
+    assert!(scene.answers(nic, "") > 20, "{what} wakes the program");
+}

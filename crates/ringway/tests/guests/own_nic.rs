@@ -120,10 +120,12 @@ impl Scene {
     /// Sends frames from outside to a program in the guest that sends each back. Returns how often the device woke the program.
     pub fn answers(&self, nic: usize, more: &str) -> u64 {
         let (address, mac) = (&self.nics[nic], mac(0, nic));
-        let job = self.guest.start(&format!("ringway gen pong --pci {address} --count 200 {more} --json")).unwrap();
-        self.daemon.until_state(&format!("vm{nic}"), "up");
-        let pings = json(&self.daemon.ok(&["gen", "ping", "lan0:out", "--dst", &mac, "--count", "200", "--json"]));
+        let job = self.guest.start(&format!("ringway gen pong --pci {address} {more} --json")).unwrap();
+        let ping = |count| self.daemon.ringway(&["gen", "ping", "lan0:out", "--dst", &mac, "--count", count, "--json"]);
+        until("the guest answers", || ping("1").code == Some(0));
+        let pings = json(&ping("200").out);
         assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        self.guest.ok("killall ringway").unwrap();
         let returned = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
         println!("answered by NIC {nic} {more}: {returned}");
         number(&returned, "/driver/calls")
