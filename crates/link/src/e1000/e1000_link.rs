@@ -9,7 +9,7 @@ use ringway_memory::Buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::driver::Driver;
-use super::nic::{Model, Nic};
+use super::nic::{Model, Nic, RECEIVED, SENT};
 use crate::link::{Counts, Interface, Link, Received};
 use crate::pci::{PciDevice, PciError, PciId};
 
@@ -65,10 +65,10 @@ pub struct E1000Link {
     /// Before the driver, whose memory the device must not reach when it is freed.
     device: PciDevice,
     driver: Driver,
-    /// The kernel holds the interrupt line back.
+    /// The interrupt line is held back.
     is_line_masked: bool,
-    /// The device's interrupts are on. With a status block they stay on: its words decide.
-    is_unmasked: bool,
+    /// Causes that the device interrupts for.
+    causes: u32,
 }
 
 impl E1000Link {
@@ -100,7 +100,8 @@ impl E1000Link {
         let mut driver = Driver::new(nic, dma, mac, options, csb).map_err(PciError::of(name))?;
         driver.nic.await_link()?;
         *driver.nic.counts() = Counts::default();
-        Ok(E1000Link { device, driver, is_line_masked: true, is_unmasked: false })
+        device.mask().map_err(PciError::of(driver.interface().name.clone()))?;
+        Ok(E1000Link { device, driver, is_line_masked: true, causes: 0 })
     }
 
     /// Returns true if a communication status block is used.
@@ -109,16 +110,32 @@ impl E1000Link {
         self.driver.has_csb()
     }
 
-    /// Lets interrupts through to the descriptor.
-    fn unmask(&mut self, room: bool) {
-        if !self.driver.has_csb() || !self.is_unmasked {
-            self.driver.nic.unmask(room || self.driver.has_csb());
-            self.is_unmasked = true;
+    /// Notes an interrupt that has come: the kernel holds the line back since.
+    fn take_interrupt(&mut self) {
+        if self.device.take_interrupt() {
+            self.driver.nic.counts().calls += 1;
+            self.is_line_masked = true;
         }
+    }
+
+    /// Lets interrupts through to the descriptor.
+    ///
+    /// Causes are cleared or masked only while the line is held back. Otherwise an interrupt can be under way (with vfio-user it takes
+    /// its time), and the kernel, which finds no cause in the device, would not hold its line back: it would get it again and again.
+    fn arm(&mut self, room: bool) {
         self.driver.want(true, room);
-        if std::mem::take(&mut self.is_line_masked)
-            && let Err(error) = self.device.unmask()
-        {
+        // With a status block, its words decide.
+        let wanted = RECEIVED | if room || self.driver.has_csb() { SENT } else { 0 };
+        if !self.is_line_masked {
+            self.driver.nic.unmask(wanted & !self.causes);
+            self.causes |= wanted;
+            return;
+        }
+        self.driver.nic.clear();
+        self.driver.nic.mask(self.causes & !wanted);
+        self.driver.nic.unmask(wanted & !self.causes);
+        (self.causes, self.is_line_masked) = (wanted, false);
+        if let Err(error) = self.device.unmask() {
             self.driver.fail(format!("makes no interrupts: {error}"));
         }
     }
@@ -137,6 +154,8 @@ impl E1000Link {
 
 impl Drop for E1000Link {
     fn drop(&mut self) {
+        // See `arm`. If the kernel refuses, the device has gone.
+        let _ = self.device.mask();
         self.driver.nic.stop();
     }
 }
@@ -190,7 +209,8 @@ impl Link for E1000Link {
         if self.driver.is_ready(room) {
             return true;
         }
-        self.unmask(room);
+        self.take_interrupt();
+        self.arm(room);
         self.driver.is_ready(room)
     }
 
@@ -199,19 +219,8 @@ impl Link for E1000Link {
     }
 
     fn awake(&mut self) {
-        let is_called = self.device.take_interrupt();
-        self.driver.nic.counts().calls += u64::from(is_called);
-        self.is_line_masked |= is_called;
+        self.take_interrupt();
         self.driver.want(false, false);
-        match (self.driver.has_csb(), self.is_unmasked) {
-            // Reading the causes ends the interrupt.
-            (true, _) if is_called => self.driver.nic.clear(),
-            (false, true) => {
-                self.driver.nic.mask();
-                self.is_unmasked = false;
-            }
-            _ => {}
-        }
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {

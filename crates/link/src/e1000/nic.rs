@@ -8,7 +8,9 @@ use crate::link::Counts;
 use crate::pci::{PciError, PciId, Registers};
 
 /// The interrupt causes of received frames: received; few descriptors left; none left.
-const RECEIVED: u32 = reg::RXT0 | reg::RXDMT0 | reg::RXO;
+pub const RECEIVED: u32 = reg::RXT0 | reg::RXDMT0 | reg::RXO;
+/// The interrupt cause of sent frames: a descriptor was written back.
+pub const SENT: u32 = reg::TXDW;
 /// The longest time until a NIC has reset itself or has a link.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A tag of a VLAN and a frame check sequence, which count for the longest frame that a device receives.
@@ -125,14 +127,14 @@ impl Nic {
     pub fn reset(&mut self) -> Result<(), PciError> {
         self.stop();
         self.until("does not end its reset", |nic| nic.read(reg::CTRL) & reg::CTRL_RST == 0)?;
-        self.write(reg::IMC, u32::MAX);
-        self.read(reg::ICR);
+        self.mask(u32::MAX);
+        self.clear();
         Ok(())
     }
 
     /// Ends interrupts and all access to memory by a reset.
     pub fn stop(&mut self) {
-        self.write(reg::IMC, u32::MAX);
+        self.mask(u32::MAX);
         self.write(reg::RCTL, 0);
         self.write(reg::TCTL, reg::TCTL_PSP);
         let control = self.read(reg::CTRL);
@@ -199,20 +201,23 @@ impl Nic {
         self.until("has no link: is its cable plugged in?", |nic| nic.read(reg::STATUS) & reg::STATUS_LU != 0)
     }
 
-    /// Unmasks the interrupt of received frames, with `sent` also that of sent ones, and forgets causes so far.
-    pub fn unmask(&mut self, sent: bool) {
-        self.clear();
-        self.write(reg::IMS, RECEIVED | if sent { reg::TXDW } else { 0 });
+    /// Lets the device interrupt for these causes, too.
+    pub fn unmask(&mut self, causes: u32) {
+        if causes != 0 {
+            self.write(reg::IMS, causes);
+        }
+    }
+
+    /// Lets the device no longer interrupt for these causes.
+    pub fn mask(&mut self, causes: u32) {
+        if causes != 0 {
+            self.write(reg::IMC, causes);
+        }
     }
 
     /// Forgets the causes so far, which ends the present interrupt.
     pub fn clear(&mut self) {
         self.read(reg::ICR);
-    }
-
-    /// Masks all interrupts, which ends the present one.
-    pub fn mask(&mut self) {
-        self.write(reg::IMC, u32::MAX);
     }
 
     fn until(&mut self, otherwise: &str, mut done: impl FnMut(&mut Nic) -> bool) -> Result<(), PciError> {

@@ -177,6 +177,17 @@ impl PciDevice {
         }
     }
 
+    /// Holds interrupts back, until [`PciDevice::unmask`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn mask(&self) -> io::Result<()> {
+        match &self.access {
+            Access::Uio(_) => self.command(COMMAND_INTX_OFF, true),
+            Access::Vfio(vfio) => vfio.mask(),
+        }
+    }
+
     /// Makes memory of at least `bytes` bytes that the device can access.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ const REGION_IS_MAPPABLE: u32 = 4;
 const CONFIG_REGION: u32 = 7;
 /// DATA_EVENTFD and ACTION_TRIGGER.
 const SET_EVENTFD: u32 = 0x24;
+/// DATA_NONE and ACTION_MASK.
+const MASK: u32 = 0x9;
 /// DATA_NONE and ACTION_UNMASK.
 const UNMASK: u32 = 0x11;
 /// The device may read and write.
@@ -138,7 +140,7 @@ impl Vfio {
     }
 
     fn set_irq(&self, flags: u32, descriptor: i32) -> io::Result<()> {
-        let bytes = if flags == UNMASK { 20 } else { 24 };
+        let bytes = if flags == SET_EVENTFD { 24 } else { 20 };
         let set = IrqSet { bytes, flags, index: 0, start: 0, count: 1, descriptor };
         // SAFETY: the kernel reads the structure, whose first word is its length.
         unsafe { ioctl(&self.device, SET_IRQS, (&raw const set).addr()) }.map(drop)
@@ -173,6 +175,11 @@ impl Vfio {
     /// Takes interrupts that have come. Returns false if none has.
     pub fn take(&self) -> bool {
         rustix::io::read(&self.call, &mut [0_u8; 8]).is_ok()
+    }
+
+    /// Holds interrupts back.
+    pub fn mask(&self) -> io::Result<()> {
+        self.set_irq(MASK, 0)
     }
 
     /// Lets the next interrupt come.
