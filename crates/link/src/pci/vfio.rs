@@ -119,7 +119,16 @@ impl Vfio {
                     "has an IOMMU for which VFIO has no driver: run \"modprobe vfio_iommu_type1\" as root",
                 ));
             }
-            ioctl(&container, SET_IOMMU, iommu).map_err(PciError::of(&path))?;
+            match ioctl(&container, SET_IOMMU, iommu) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && iommu == TYPE1 => {
+                    let parameter = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
+                    return Err(lacks(&format!(
+                        "is behind an IOMMU that does not remap interrupts: if only trusted programs get devices, run \"echo Y \
+                         >{parameter}\" as root"
+                    )));
+                }
+                set => set.map_err(PciError::of(&path))?,
+            };
             let device = ioctl(&group, GROUP_GET_DEVICE, name.as_ptr().addr()).map_err(PciError::of(&path))?;
             File::from_raw_fd(device)
         };
