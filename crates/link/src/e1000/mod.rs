@@ -18,7 +18,8 @@ mod e1000_link;
 mod nic;
 mod offload;
 mod receive;
-
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 pub use e1000_link::{E1000Link, E1000Options};

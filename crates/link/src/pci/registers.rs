@@ -47,6 +47,12 @@ impl Registers {
         Registers { mapping: Arc::new(mapping), at: 0, bytes }
     }
 
+    /// Makes registers of a device within this process.
+    #[cfg(test)]
+    pub(crate) fn local(bytes: usize) -> Registers {
+        Registers::new(Mapping::private(bytes).unwrap())
+    }
+
     /// Returns a part of the window, or `None` when it is not all inside.
     #[must_use]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Registers> {
