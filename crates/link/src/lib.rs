@@ -9,6 +9,7 @@
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
 //! | a virtio-net device that this program drives | [`virtio::VirtioLink`] |
+//! | an e1000 or e1000e that this program drives | [`e1000::E1000Link`] |
 //! | within this process, for tests | [`memory`] |
 
 pub mod e1000;

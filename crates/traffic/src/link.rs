@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use ringway_link::{Buffer, Counts, Link};
+use ringway_link::{Buffer, Counts, Interface, Link};
 use serde::Serialize;
 
 use crate::endpoint::Endpoint;
@@ -20,6 +20,8 @@ pub struct LinkEndpoint<L> {
     /// Frames of which the device no longer reads the buffers.
     sent: u64,
     received: u64,
+    /// The length of a frame that the link does not take; 0: none.
+    too_long: usize,
 }
 
 impl<L: Link> LinkEndpoint<L> {
@@ -27,7 +29,7 @@ impl<L: Link> LinkEndpoint<L> {
     pub fn new(mut link: L) -> LinkEndpoint<L> {
         let mut buffers = link.take_buffers();
         buffers.truncate(link.room());
-        LinkEndpoint { link, buffers, queued: 0, sent: 0, received: 0 }
+        LinkEndpoint { link, buffers, queued: 0, sent: 0, received: 0, too_long: 0 }
     }
 
     /// Returns the link.
@@ -50,7 +52,11 @@ impl<L: Link> LinkEndpoint<L> {
     /// Queues the next buffer, after `fill` has written its frame.
     #[inline]
     fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
-        let front = self.link.interface().front;
+        let Interface { front, longest, .. } = *self.link.interface();
+        if len > longest {
+            self.too_long = len;
+            return false;
+        }
         if self.free() == 0 {
             self.sent = self.link.sent();
         }
@@ -103,6 +109,11 @@ impl<L: Link> Endpoint for LinkEndpoint<L> {
     }
 
     fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        if self.too_long > 0 {
+            let Interface { name, longest, .. } = self.link.interface();
+            let what = format!("a frame of {} bytes: {name} takes {longest} with buffers of this size", self.too_long);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         self.link.wait(!for_rx, timeout)
     }
 }
@@ -171,11 +182,14 @@ mod tests {
                 .unwrap();
         }
         assert_eq!((checker.report().frames, checker.report().is_clean()), (250, true));
-        assert!(!near.tx_push(5000, |_| panic!("no buffer is so large")));
         for _ in 0..64 {
             assert!(near.tx_push(60, |frame| frame.fill(0)));
         }
         assert_eq!((near.tx_room(), near.tx_push(60, |_| panic!("there is no room"))), (0, false));
         assert_eq!((near.counters().frames, far.counters().frames), (314, 250));
+        near.wait(false, Duration::ZERO).unwrap();
+        assert!(!far.tx_push(5000, |_| panic!("no buffer is so large")));
+        let error = far.wait(false, Duration::ZERO).unwrap_err().to_string();
+        assert_eq!(error, "a frame of 5000 bytes: memory2 takes 2048 with buffers of this size");
     }
 }

@@ -121,7 +121,8 @@ impl E1000Link {
     /// Lets interrupts through to the descriptor.
     ///
     /// Causes are cleared or masked only while the line is held back. Otherwise an interrupt can be under way (with vfio-user it takes
-    /// its time), and the kernel, which finds no cause in the device, would not hold its line back: it would get it again and again.
+    /// its time), and the kernel, which finds no cause in the device, would not hold its line back: it would get it again and again,
+    /// until the next register access or cause.
     fn arm(&mut self, room: bool) {
         self.driver.want(true, room);
         // With a status block, its words decide.

@@ -75,7 +75,8 @@ pub fn assert_unaltered(report: &Value) {
 impl Scene {
     /// Sends frames from a NIC to a process port outside. The receiver checks each. Returns the sender's report.
     pub fn sends(&self, nic: usize, more: &str) -> Value {
-        const FRAMES: &str = "16000";
+        // QEMU's own NICs lose frames when more than 10,000 wait for a stream's socket.
+        const FRAMES: &str = "9000";
         let runtime_dir = self.daemon.runtime_dir();
         let receiver = std::thread::spawn(move || {
             let rx =
@@ -118,9 +119,9 @@ impl Scene {
         received
     }
 
-    /// Sends frames from outside to a program in the guest that sends each back. Returns how often the device woke the program, and
-    /// the port.
-    pub fn answers(&self, nic: usize, more: &str) -> (u64, Value) {
+    /// Sends frames from outside to a program in the guest that sends each back. Returns how often the program was woken, how often
+    /// the switch called it, and the port.
+    pub fn answers(&self, nic: usize, more: &str) -> (u64, u64, Value) {
         let (address, mac) = (&self.nics[nic], mac(0, nic));
         let job = self.guest.start(&format!("ringway gen pong --pci {address} {more} --json")).unwrap();
         let ping = ["gen", "ping", "lan0:out", "--dst", &mac, "--json", "--count"];
@@ -128,10 +129,11 @@ impl Scene {
         let port = self.daemon.port(&format!("vm{nic}"));
         let pings = json(&self.daemon.ok(&[&ping[..], &["200"]].concat()));
         assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        let calls = number(&self.daemon.port(&format!("vm{nic}")), "/calls") - number(&port, "/calls");
         self.guest.ok("kill -INT $(pidof ringway)").unwrap();
         let returned = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
         println!("answered by NIC {nic} {more}: {returned}");
-        (number(&returned, "/driver/calls"), port)
+        (number(&returned, "/driver/calls"), calls, port)
     }
 }
 
@@ -142,7 +144,8 @@ fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
     for nic in 0..RINGS.len() {
         scene.sends(nic, "--spin");
         scene.receives(nic, "--spin");
-        assert_eq!(scene.answers(nic, "--spin").0, 0, "{}: nothing wakes a program that polls", RINGS[nic]);
+        let (_, calls, _) = scene.answers(nic, "--spin");
+        assert_eq!(calls, 0, "{}: nothing calls a program that polls", RINGS[nic]);
     }
 }
 
@@ -155,7 +158,7 @@ fn a_program_in_a_guest_sleeps_until_its_virtio_nic_wakes_it() {
         scene.sends(nic, "");
         scene.receives(nic, "");
         // Every wake-up needs the interrupt line open again.
-        let (calls, port) = scene.answers(nic, "");
+        let (calls, _, port) = scene.answers(nic, "");
         assert!(calls > 20, "{option}: the NIC wakes the program, {calls} times");
         let features = port["vhost_user"]["features"].as_array().unwrap();
         let has = |name: &str| features.iter().any(|feature| feature == name);

@@ -48,7 +48,7 @@ Between vhost-user ports of any switch, as the driver of their virtio-net device
 Between the e1000s of a switch, as their driver:
   ringway gen loop --e1000 /run/ringway/vm1.sock --e1000 /run/ringway/vm2.sock --e1000-mode csb --duration 5s
 
-In a guest with two virtio NICs on one switch, as their driver:
+In a guest with two NICs on one switch, as their driver:
   ringway gen loop --pci 00:04.0 --pci 00:05.0 --duration 5s")]
 pub struct Args {
     /// The port to send from; it is made if need be

@@ -21,7 +21,7 @@ use crate::context::Context;
 Between vhost-user ports of any switch, with \"ringway gen pong --vhost-user /run/ringway/vm2.sock\":
   ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k
 
-In a guest, as the driver of its virtio NIC:
+In a guest, as the driver of its NIC:
   ringway gen ping --pci 00:04.0 --dst 52:54:00:00:00:02 --count 10k")]
 pub struct Args {
     /// The port to send from; it is made if need be

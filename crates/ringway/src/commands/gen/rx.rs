@@ -25,7 +25,7 @@ use crate::context::Context;
 At the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen rx --vhost-user /run/ringway/vm1.sock --announce
 
-In a guest, as the driver of its virtio NIC:
+In a guest, as the driver of its NIC:
   ringway gen rx --pci 00:04.0 --announce --json")]
 pub struct Args {
     /// The port to receive at; it is made if need be

@@ -27,7 +27,7 @@ use crate::context::{Context, complain};
 To the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps
 
-In a guest, as the driver of its virtio NIC:
+In a guest, as the driver of its NIC:
   ringway gen tx --pci 00:04.0 --rate 100kpps --json")]
 pub struct Args {
     /// The port to send from; it is made if need be
