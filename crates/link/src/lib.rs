@@ -12,14 +12,19 @@
 //! | a process port of a switch on this host | [`ProcessLink`] |
 //! | a network interface that the host goes on using | [`PacketLink`] |
 //! | a queue of such an interface, without the host's stack | [`XdpLink`] |
+//! | a virtio-net device that this program drives | [`virtio::VirtioLink`] |
+//! | an e1000 or e1000e that this program drives | [`e1000::E1000Link`] |
 //! | within this process, for tests | [`memory`] |
 
 mod any;
+pub mod e1000;
 mod host;
 mod link;
 pub mod memory;
 mod packet;
+pub mod pci;
 mod process;
+pub mod virtio;
 mod xdp;
 
 pub use any::{AnyLink, AnyOptions};

@@ -129,6 +129,7 @@ impl PacketLink {
                 checksums: true,
                 front: 0,
                 buffer,
+                places: 0,
             },
             index,
             buffers: (0..options.buffers).filter_map(part).collect(),

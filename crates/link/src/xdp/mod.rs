@@ -126,6 +126,7 @@ impl XdpLink {
                 checksums: false,
                 front: 0,
                 buffer: chunk,
+                places: 0,
             },
             index,
             is_local: mode == Mode::Generic || LOCAL_DRIVERS.contains(&driver.as_str()),

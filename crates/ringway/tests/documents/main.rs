@@ -83,6 +83,7 @@ pages! {
     netmap_is_run => "docs/guide/netmap.md",
     operation_is_run => "docs/guide/operation.md",
     performance_is_run => "docs/guide/performance.md",
+    own_nic_is_run => "docs/guide/own-nic.md",
     programs_is_run => "docs/guide/programs.md",
     python_is_run => "docs/guide/python.md",
     pcap_is_run => "docs/guide/pcap.md",

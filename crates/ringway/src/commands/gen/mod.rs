@@ -8,6 +8,7 @@ mod frames;
 mod r#loop;
 mod once;
 mod parse;
+mod pci;
 mod ping;
 mod pong;
 mod port;
