@@ -146,6 +146,15 @@ impl Core {
         }
     }
 
+    /// A frame with what the connection has received was not sent: the next one is to tell it.
+    #[cold]
+    pub fn tell_again(&mut self, id: u32) {
+        if let Some(peer) = self.table.get(id) {
+            peer.receiver.hurry();
+            self.lists.owe(peer, self.now);
+        }
+    }
+
     /// Ends a connection for the program.
     #[cold]
     pub fn end(&mut self, id: u32, reason: Reason) {

@@ -288,8 +288,13 @@ impl Core {
     pub fn take(&mut self, id: u32, number: u32, remaining: u16, data: &[u8], start: usize) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         match peer.receiver.judge(number) {
+            Taken::Next | Taken::Early if peer.is_finished => {
+                self.counters.outside_window += 1;
+                Verdict::Release
+            }
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.counters.messages_received += 1;
                 if remaining == 0 && peer.fragments_left.is_none() {
                     Verdict::InPlace { id, from: start, to: start + data.len() }
@@ -325,6 +330,7 @@ impl Core {
     fn take_end(&mut self, id: u32, number: u32) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         match peer.receiver.judge(number) {
+            Taken::Next | Taken::Early if peer.is_finished => self.counters.outside_window += 1,
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
                 self.finished(id);
@@ -344,6 +350,9 @@ impl Core {
         let Some(peer) = self.table.get(id) else { return };
         if !peer.is_finished {
             peer.is_finished = true;
+            // Nothing follows an END.
+            let pool = &mut self.pool;
+            peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
             peer.receiver.hurry();
             self.lists.events.push_back(Pending::Finished(id));
             self.lists.owe(peer, self.now);
@@ -408,7 +417,7 @@ impl Core {
             && peer.fragments_left.is_none()
             && ride.len <= self.options.long as usize
             && !peer.is_paused
-            && peer.receiver.judge(ride.number) == Taken::Next;
+            && peer.receiver.is_next(ride.number);
         if is_whole {
             (0..ride.count).for_each(|_| peer.receiver.passed());
             self.counters.messages_received += ride.count as u64;

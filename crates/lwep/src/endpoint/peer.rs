@@ -128,7 +128,7 @@ impl Peer {
     /// Returns true if the next message can go to the program without anything else.
     #[inline]
     pub fn takes_usual(&self) -> bool {
-        self.is_open() && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
+        self.is_open() && !self.is_finished && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
     }
 
     /// Returns true if messages may go out.

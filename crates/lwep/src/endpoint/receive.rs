@@ -77,12 +77,15 @@ impl Core {
         None
     }
 
+    /// A message is dropped because no buffer is free. Its sender hears that this end is there.
+    fn without_buffer(&mut self, id: u32) {
+        self.counters.no_buffer += 1;
+        self.tell_again(id);
+    }
+
     /// Keeps a copy of a message that has to wait.
     fn keep_copy(&mut self, id: u32, number: u32, remaining: u16, data: &[u8]) {
-        let Some(slot) = self.pool.take() else {
-            self.counters.no_buffer += 1;
-            return;
-        };
+        let Some(slot) = self.pool.take_to_keep() else { return self.without_buffer(id) };
         let front = self.front;
         let place = self.pool.slot(slot).buffer.as_mut().and_then(|buffer| buffer.get_mut(front..front + data.len()));
         match (place, self.table.get(id)) {
@@ -240,8 +243,8 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
         let core = &mut self.core;
-        let Some(slot) = core.pool.take() else {
-            core.counters.no_buffer += 1;
+        let Some(slot) = core.pool.take_to_keep() else {
+            core.without_buffer(id);
             return self.link.release();
         };
         let Some(spare) = &mut core.pool.slot(slot).buffer else { return self.link.release() };
@@ -252,7 +255,7 @@ impl<L: Link> Endpoint<L> {
         let data = Some((slot, (start + from) as u32, len as u32));
         peer.receiver.keep(number, Arrival { data, remaining });
         core.lists.ready(peer);
-        core.lists.owe(peer, core.now + core.options.acknowledge_within);
+        core.lists.owe(peer, core.now.saturating_add(core.options.acknowledge_within));
     }
 
     /// Takes the next message of a buffer.

@@ -219,7 +219,7 @@ impl<L: Link> Endpoint<L> {
         }
         self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));
-        let waits_for_room = !self.core.lists.sending.is_empty();
+        let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
         self.link.wait(waits_for_room, until.unwrap_or(longest).min(longest))
     }
 }

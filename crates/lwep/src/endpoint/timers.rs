@@ -14,6 +14,11 @@ pub struct Timers {
 }
 
 impl Timers {
+    /// Returns the number of deadlines.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     #[inline]
     pub fn add(&mut self, at: Nanos, id: u32) {
         self.heap.push(Reverse((at, id)));

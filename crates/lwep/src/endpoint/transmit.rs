@@ -525,6 +525,16 @@ impl<L: Link> Endpoint<L> {
             return self.transmit_part(id, number, part);
         }
         let length = slot.bytes as usize;
+        if !core.pool.is_read(part.slot) {
+            let sent = self.link.sent();
+            core.pool.sent(sent);
+            if !core.pool.is_read(part.slot) {
+                // The device has yet to read the last transmission, whose bytes must not change: that one is still to come.
+                peer.sender.sent(number, core.now);
+                return Sent::Messages(1);
+            }
+        }
+        let slot = core.pool.slot(part.slot);
         let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, length) };
         let Some(buffer) = &mut slot.buffer else { return Sent::NoRoom };
         // In a buffer for many, a single message lies behind longer headers.
@@ -534,6 +544,8 @@ impl<L: Link> Endpoint<L> {
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
+        } else {
+            core.tell_again(id);
         }
         self.mark(id, number, is_sent, 1)
     }
@@ -601,6 +613,8 @@ impl<L: Link> Endpoint<L> {
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
+        } else {
+            core.tell_again(id);
         }
         Some(self.mark(id, number, is_sent, count))
     }
@@ -669,7 +683,11 @@ impl<L: Link> Endpoint<L> {
             (header.connection, header.token, header.acknowledgement) = (0, 0, 0);
         }
         let len = write_plain(frame, &peer.ethernet(), &header);
-        self.push(slot, len)
+        let is_sent = self.push(slot, len);
+        if !is_sent {
+            self.core.tell_again(id);
+        }
+        is_sent
     }
 
     /// Queues the frame in a buffer that is free afterwards. Returns false if there is no room.
