@@ -35,7 +35,7 @@ pub struct ProcessOptions {
 
 impl Default for ProcessOptions {
     fn default() -> Self {
-        Self { slots: 512, buffer: 2112, buffers: 1024, offload: false, mac: None }
+        Self { slots: 1024, buffer: 2112, buffers: 4096, offload: false, mac: None }
     }
 }
 
@@ -91,8 +91,19 @@ impl ProcessLink {
             checksums: options.offload,
             front,
             buffer,
+            places: options.slots as usize,
         };
-        Ok(Self { port, interface, buffers, queued: 0, frames: [Frame { start: NonNull::dangling(), len: 0 }; BATCH], found: 0, taken: 0, skips: false, counts: Counts::default() })
+        Ok(Self {
+            port,
+            interface,
+            buffers,
+            queued: 0,
+            frames: [Frame { start: NonNull::dangling(), len: 0 }; BATCH],
+            found: 0,
+            taken: 0,
+            skips: false,
+            counts: Counts::default(),
+        })
     }
 
     /// Returns the port.
@@ -117,7 +128,8 @@ impl ProcessLink {
                 } else if skipped > 0 {
                     break;
                 } else {
-                    self.frames[self.found] = Frame { start: NonNull::from(received.bytes).cast(), len: received.bytes.len() };
+                    self.frames[self.found] =
+                        Frame { start: NonNull::from(received.bytes).cast(), len: received.bytes.len() };
                     self.found += 1;
                 }
             }

@@ -41,7 +41,11 @@ struct RingLink {
 }
 
 fn ring() -> Shared {
-    Rc::new(RefCell::new(Ring { frames: vec![vec![0; BYTES]; SLOTS], lengths: VecDeque::with_capacity(SLOTS), head: 0 }))
+    Rc::new(RefCell::new(Ring {
+        frames: vec![vec![0; BYTES]; SLOTS],
+        lengths: VecDeque::with_capacity(SLOTS),
+        head: 0,
+    }))
 }
 
 impl RingLink {
@@ -57,6 +61,7 @@ impl RingLink {
             checksums: false,
             front: 0,
             buffer: BYTES,
+            places: 0,
         };
         Ok(Self {
             interface,

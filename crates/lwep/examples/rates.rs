@@ -34,7 +34,10 @@ impl Ends {
             let options = ProcessOptions { mac: Some(MACS[number]), ..*links };
             let link = ProcessLink::attach(socket, &format!("lan0:lwep{number}"), &options)?;
             let address = address.then(|| Ipv4Addr::new(10, 99, 0, 1 + number as u8));
-            Ok(Endpoint::new(link, Options { address, connections: 2048, ..Options::default() }))
+            Ok(Endpoint::new(
+                link,
+                Options { address, connections: 2048, window: number_of("WINDOW", 1024), ..Options::default() },
+            ))
         };
         let mut ends = Ends { client: end(0)?, server: end(1)?, connections: vec![], began: Instant::now() };
         ends.server.listen(1);
@@ -135,10 +138,10 @@ impl Ends {
         let connection = self.connections[0][0];
         let (mut received, mut first) = (0u64, 0u8);
         let began = Instant::now();
-        let mut now = self.now();
+        let mut now;
         while began.elapsed() < WINDOW {
             for _ in 0..TURNS {
-                now += 1;
+                now = self.now();
                 while let Some(mut outgoing) = self.client.reserve_many() {
                     outgoing[..bytes].fill(received as u8);
                     if let Err(refused) = self.client.commit_many(connection, outgoing, bytes, part, now) {
@@ -154,11 +157,19 @@ impl Ends {
                     }
                 }
             }
-            now = self.now().max(now);
         }
         std::hint::black_box(first);
+        if std::env::var_os("COUNTERS").is_some() {
+            eprintln!("{:?}", self.client.status(connection));
+            eprintln!("{:?}\n{:?}", self.client.counters(), self.server.counters());
+        }
         Ok(received as f64 / began.elapsed().as_secs_f64())
     }
+}
+
+/// Returns the number in an environment variable.
+fn number_of(name: &str, otherwise: u16) -> u16 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -183,10 +194,8 @@ fn bare_ping(socket: &str, size: usize) -> Result<f64> {
 fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
     let [near, far] = bare(socket, Shape::default())?;
     let spec = FrameSpec { size, ..FrameSpec::default() };
-    let stations = [
-        Station::source(near, Frames::new(&spec)?),
-        Station::sink(far, Checker::new(Level::Count, Origin::Zero)),
-    ];
+    let stations =
+        [Station::source(near, Frames::new(&spec)?), Station::sink(far, Checker::new(Level::Count, Origin::Zero))];
     let mut pump = Pump::new(stations, PumpOptions { fill: Fill::Each, ..PumpOptions::default() });
     Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second)
 }
@@ -195,7 +204,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or("the daemon's attach.sock")?;
     let rounds: usize = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
-    let plain = ProcessOptions { buffers: 4096, ..ProcessOptions::default() };
+    let plain = ProcessOptions { slots: number_of("SLOTS", 1024).into(), buffers: 4096, ..ProcessOptions::default() };
     let large = ProcessOptions { slots: 64, buffer: 65_472, buffers: 128, offload: true, ..plain };
     let mut table: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     let mut add = |name: &str, ours: f64, bare: f64| match table.iter_mut().find(|(other, _)| other == name) {

@@ -5,6 +5,7 @@ mod receiver;
 mod round_trip;
 mod sender;
 
+pub use queue::Queue;
 pub use receiver::{Arrival, Receiver, Taken};
 pub use sender::{Acknowledged, Acknowledgement, Part, Sender, TimedOut};
 

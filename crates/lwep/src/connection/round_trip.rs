@@ -38,7 +38,8 @@ impl RoundTrip {
     /// Returns the timeout, with what earlier timeouts added (RFC 6298, 2.3, 2.4, 5.5).
     #[inline]
     pub fn timeout(&self) -> Nanos {
-        let base = if self.smoothed == 0 { FIRST } else { (self.smoothed + 4 * self.variation).clamp(Self::LEAST, MOST) };
+        let base =
+            if self.smoothed == 0 { FIRST } else { (self.smoothed + 4 * self.variation).clamp(Self::LEAST, MOST) };
         (base << self.backoff.min(16)).min(MOST)
     }
 

@@ -220,7 +220,7 @@ impl<L: Link> Endpoint<L> {
         let peer = core.peer(id, (id, random as u32), begin);
         core.table.add(peer);
         self.ask(id);
-        self.link.flush();
+        self.flush();
         Ok(Connection(id))
     }
 

@@ -14,6 +14,9 @@ use crate::wire::PLAIN_BYTES;
 /// Frames after which things that are due are looked after, although more frames are there.
 const MOST_JUDGED: u32 = 64;
 
+/// Times that this is so before timers are looked at, too.
+const MOST_BUSY: u32 = 64;
+
 /// A message that the program has taken out of the endpoint with its buffer. It counts against no window. [`Endpoint::give_back`]
 /// takes it back; without that its buffer is lost to the endpoint.
 #[derive(Debug)]
@@ -201,11 +204,13 @@ impl<L: Link> Endpoint<L> {
             }
             if self.judged >= MOST_JUDGED {
                 self.judged = 0;
-                self.service();
+                self.busy += 1;
+                // Acknowledgements may be among the frames that have not been looked at: timers come after them, but not never.
+                self.service(self.busy >= MOST_BUSY);
             }
             let Some(frame) = self.link.peek() else {
-                self.judged = 0;
-                self.service();
+                (self.judged, self.busy) = (0, 0);
+                self.service(true);
                 if self.core.lists.events.is_empty() {
                     return None;
                 }

@@ -237,7 +237,13 @@ impl<L: Link> Endpoint<L> {
 
     /// Sends one message at once, if nothing stands against it: the usual case. Otherwise returns the buffer.
     #[inline]
-    fn commit_at_once(&mut self, connection: Connection, outgoing: Outgoing, len: usize, part: usize) -> Option<Outgoing> {
+    fn commit_at_once(
+        &mut self,
+        connection: Connection,
+        outgoing: Outgoing,
+        len: usize,
+        part: usize,
+    ) -> Option<Outgoing> {
         let core = &mut self.core;
         let Some(peer) = core.table.get(connection.0) else { return Some(outgoing) };
         let is_usual = len == part
@@ -707,6 +713,9 @@ impl<L: Link> Endpoint<L> {
     /// Hands over to the device what was sent. [`Endpoint::poll`] does it, too, when nothing more has arrived.
     #[inline]
     pub fn flush(&mut self) {
-        self.link.flush();
+        if self.flushed != self.queued {
+            self.flushed = self.queued;
+            self.link.flush();
+        }
     }
 }
