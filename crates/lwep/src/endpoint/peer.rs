@@ -77,6 +77,8 @@ pub struct Peer {
     pub is_paused: bool,
     /// The program was refused a message, and hears when there is room.
     pub wants_room: bool,
+    /// The program was refused a message for lack of so many buffers, and hears when they are free; 0: no.
+    pub wants_buffers: usize,
     /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
     pub is_other_version: bool,
     /// The peer sends no further messages.

@@ -75,7 +75,7 @@ impl Pool {
 
     /// Returns the buffers that nothing but the device uses.
     pub fn unused(&self) -> impl Iterator<Item = u32> {
-        self.free.iter().chain(&self.unread).copied()
+        self.free.iter().chain(self.turn.iter()).chain(&self.unread).copied()
     }
 
     /// Returns a free buffer for the program.
@@ -121,7 +121,7 @@ impl Pool {
         if self.kept >= self.slots.len() / 2 {
             return None;
         }
-        let slot = self.free.pop()?;
+        let slot = self.take()?;
         self.kept += 1;
         self.slots[slot as usize].is_kept = true;
         Some(slot)
@@ -130,6 +130,11 @@ impl Pool {
     /// Returns the number of free buffers for the program.
     pub fn free_for_program(&self) -> usize {
         (self.turn.len() + self.free.len()).saturating_sub(self.reserve)
+    }
+
+    /// Returns the number of buffers that the program can have.
+    pub fn most_for_program(&self) -> usize {
+        self.slots.len() - self.reserve
     }
 
     #[inline]
@@ -182,7 +187,7 @@ impl Pool {
     /// Returns true if it is worth while to ask the device what it has read.
     #[inline]
     pub fn waits_for_device(&self) -> bool {
-        self.unread.len() > self.free.len().min(MANY - 1)
+        self.unread.len() > (self.turn.len() + self.free.len()).min(MANY - 1)
     }
 
     /// Returns true if the device has read the buffer's last transmission, as far as is known.

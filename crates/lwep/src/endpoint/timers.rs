@@ -24,6 +24,19 @@ impl Timers {
         self.heap.push(Reverse((at, id)));
     }
 
+    /// Drops the entries that are to be skipped, if there are many more than `connections`.
+    #[inline]
+    pub fn tidy(&mut self, connections: u32, is_due: impl FnMut(Nanos, u32) -> bool) {
+        if self.heap.len() > 2 * connections as usize + 64 {
+            self.sweep(is_due);
+        }
+    }
+
+    #[cold]
+    fn sweep(&mut self, mut is_due: impl FnMut(Nanos, u32) -> bool) {
+        self.heap.retain(|Reverse((at, id))| is_due(*at, *id));
+    }
+
     /// Returns the next entry that is due.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> Option<(Nanos, u32)> {

@@ -402,7 +402,7 @@ impl<L: Link> Endpoint<L> {
     ) -> Result<(), SendError> {
         self.check_message(connection, len, 1)?;
         let Some(mut outgoing) = self.reserve() else {
-            return Err(self.without_buffer(connection));
+            return Err(self.without_buffers(connection, 1));
         };
         let Some(place) = outgoing.get_mut(..len) else {
             self.discard(outgoing);
@@ -425,13 +425,16 @@ impl<L: Link> Endpoint<L> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }
 
+    /// The program hears when so many buffers are free.
     #[cold]
-    fn without_buffer(&mut self, connection: Connection) -> SendError {
+    fn without_buffers(&mut self, connection: Connection, wanted: usize) -> SendError {
         // The device may have read some.
         let sent = self.link.sent();
         self.core.pool.sent(sent);
-        if let Some(peer) = self.core.table.get(connection.0) {
-            peer.wants_room = true;
+        if let Some(peer) = self.core.table.get(connection.0)
+            && std::mem::replace(&mut peer.wants_buffers, wanted) == 0
+        {
+            self.core.lists.without_buffers.push_back(connection.0);
         }
         SendError::Full
     }
@@ -453,16 +456,17 @@ impl<L: Link> Endpoint<L> {
         }
         let is_train = segmented > 0 && peer.addresses.is_some();
         let segment = usize::from(self.core.options.segment).min(plain);
-        let part = if is_train { segment } else { plain };
+        let part = if is_train { segment } else { plain }.max(1);
         let count = message.len().div_ceil(part);
         self.check_message(connection, part, count)?;
         let most = segmented.min(usize::from(u16::MAX)).saturating_sub(segmented::HEADERS);
         let per_buffer = if is_train { (most / part).max(1) } else { 1 };
         let buffers = count.div_ceil(per_buffer);
-        if count > usize::from(u16::MAX) || self.core.pool.free_for_program() < buffers {
-            let error =
-                if count > usize::from(u16::MAX) { SendError::TooLong } else { self.without_buffer(connection) };
-            return Err(error);
+        if count > usize::from(u16::MAX) || buffers > self.core.pool.most_for_program() {
+            return Err(SendError::TooLong);
+        }
+        if self.core.pool.free_for_program() < buffers {
+            return Err(self.without_buffers(connection, buffers));
         }
         let mut remaining = count as u16;
         for piece in message.chunks(part * per_buffer) {
@@ -663,6 +667,7 @@ impl<L: Link> Endpoint<L> {
             core.pool.give_back(slot);
             return false;
         };
+        let data = core.data;
         let (wire_id, token, service) = (peer.wire_id, peer.token, peer.service);
         let description = match kind {
             Kind::Open | Kind::Accept => Some(core.description(wire_id, token, service).encode()),
@@ -681,10 +686,14 @@ impl<L: Link> Endpoint<L> {
             };
             description.iter().for_each(|description| put(description));
             if kind == Kind::Ack {
-                peer.receiver.further().for_each(|word| put(&word.to_be_bytes()));
+                peer.receiver.further().take(peer.far.frame.min(data) / 8).for_each(|word| put(&word.to_be_bytes()));
             }
         }
         let mut header = peer.header(kind, number, length);
+        if description.is_some() {
+            // A damaged one would be taken for another connection.
+            header.flags |= CHECKSUM;
+        }
         if kind == Kind::Open {
             (header.connection, header.token, header.acknowledgement) = (0, 0, 0);
         }

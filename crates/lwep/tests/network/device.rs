@@ -91,6 +91,7 @@ impl Device {
             longest: BUFFER as usize,
             segmented: 0,
             checksums: false,
+            places: 0,
             front: 0,
             buffer: BUFFER as usize,
         };

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
 use ringway_link::Link;
+use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
 use ringway_lwep::wire::header::{self, CHECKSUM};
 use ringway_lwep::wire::{Description, ETHER_TYPE, Ethernet, Header, Kind, Mac, checksum};
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, Options, Reason, SendError};
