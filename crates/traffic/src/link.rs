@@ -131,6 +131,10 @@ pub struct LinkCounters {
     pub accesses: u64,
     /// Received frames that were not whole.
     pub dropped: u64,
+    /// Frames that were received while there was no place for them.
+    pub lost: u64,
+    /// Queued frames that the device or the kernel refused.
+    pub unsent: u64,
     /// `kicks`, for each frame.
     pub kicks_per_frame: f64,
     /// `calls`, for each frame.
@@ -141,10 +145,21 @@ pub struct LinkCounters {
 
 impl LinkCounters {
     fn new(frames: u64, counts: Counts) -> LinkCounters {
-        let Counts { kicks, calls, accesses, dropped } = counts;
+        let Counts { kicks, calls, accesses, dropped, lost, unsent } = counts;
         let each = |count: u64| count as f64 / frames.max(1) as f64;
         let (kicks_per_frame, calls_per_frame, accesses_per_frame) = (each(kicks), each(calls), each(accesses));
-        LinkCounters { frames, kicks, calls, accesses, dropped, kicks_per_frame, calls_per_frame, accesses_per_frame }
+        LinkCounters {
+            frames,
+            kicks,
+            calls,
+            accesses,
+            dropped,
+            lost,
+            unsent,
+            kicks_per_frame,
+            calls_per_frame,
+            accesses_per_frame,
+        }
     }
 }
 

@@ -544,6 +544,25 @@ impl Sender {
         self.heard
     }
 
+    /// Returns the data of the messages that have not arrived, as far as this end knows.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = Part> {
+        self.entries.iter().filter(|entry| entry.state != State::Arrived).filter_map(|entry| entry.part)
+    }
+
+    /// Checks the counts.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn audit(&self) -> Result<(), String> {
+        let count = |state| self.entries.iter().filter(|entry| entry.state == state).count() as u32;
+        let waiting = self.entries.iter().skip(self.transmitted as usize);
+        let is_right = count(State::Sent) == self.in_flight
+            && count(State::Lost) == self.lost
+            && count(State::Waiting) == waiting.count() as u32
+            && self.transmitted as usize <= self.entries.len();
+        if is_right { Ok(()) } else { Err(format!("wrong counts: {self:?}")) }
+    }
+
     /// Takes all messages out. Calls `free` with the data of each that has not arrived.
     pub fn clear(&mut self, mut free: impl FnMut(Part)) {
         while let Some(entry) = self.entries.pop_front() {

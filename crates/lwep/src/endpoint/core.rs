@@ -50,6 +50,8 @@ pub struct Lists {
     pub accepting: VecDeque<u32>,
     /// Messages wait for the program.
     pub ready: VecDeque<u32>,
+    /// They want more buffers than are free.
+    pub without_buffers: VecDeque<u32>,
     pub timers: Timers,
     pub events: VecDeque<Pending>,
 }
@@ -59,7 +61,11 @@ impl Lists {
     #[inline]
     pub fn are_quiet(&self, now: Nanos) -> bool {
         let is_later = self.timers.next().is_none_or(|at| at > now);
-        is_later && self.sending.is_empty() && self.urgent.is_empty() && self.accepting.is_empty()
+        is_later
+            && self.sending.is_empty()
+            && self.urgent.is_empty()
+            && self.accepting.is_empty()
+            && self.without_buffers.is_empty()
     }
 
     #[inline]
@@ -148,8 +154,17 @@ impl Core {
     }
 
     pub fn answer(&mut self, answer: Answer) {
-        if self.may_answer() {
+        if self.answers.len() < MOST_ANSWERS as usize && self.may_answer() {
             self.answers.push_back(answer);
+        }
+    }
+
+    /// A frame with what the connection has received was not sent: the next one is to tell it.
+    #[cold]
+    pub fn tell_again(&mut self, id: u32) {
+        if let Some(peer) = self.table.get(id) {
+            peer.receiver.hurry();
+            self.lists.owe(peer, self.now);
         }
     }
 
@@ -208,6 +223,12 @@ pub struct Endpoint<L> {
 #[derive(Clone, Copy, Debug)]
 pub enum Current {
     Nothing,
+    /// The frame that the link shows, of which these bytes are a connection's message; the events before it come first.
+    Next {
+        id: u32,
+        from: usize,
+        to: usize,
+    },
     /// The frame that the link shows.
     InPlace,
     /// A buffer.

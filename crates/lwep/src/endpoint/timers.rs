@@ -14,9 +14,27 @@ pub struct Timers {
 }
 
 impl Timers {
+    /// Returns the number of deadlines.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     #[inline]
     pub fn add(&mut self, at: Nanos, id: u32) {
         self.heap.push(Reverse((at, id)));
+    }
+
+    /// Drops the entries that are to be skipped, if there are many more than `connections`.
+    #[inline]
+    pub fn tidy(&mut self, connections: u32, is_due: impl FnMut(Nanos, u32) -> bool) {
+        if self.heap.len() > 2 * connections as usize + 64 {
+            self.sweep(is_due);
+        }
+    }
+
+    #[cold]
+    fn sweep(&mut self, mut is_due: impl FnMut(Nanos, u32) -> bool) {
+        self.heap.retain(|Reverse((at, id))| is_due(*at, *id));
     }
 
     /// Returns the next entry that is due.
