@@ -188,10 +188,8 @@ fn bare_ping(socket: &str, size: usize) -> Result<f64> {
 fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
     let [near, far] = bare(socket, Shape::default())?;
     let spec = FrameSpec { size, ..FrameSpec::default() };
-    let stations = [
-        Station::source(near, Frames::new(&spec)?),
-        Station::sink(far, Checker::new(Level::Count, Origin::Zero)),
-    ];
+    let stations =
+        [Station::source(near, Frames::new(&spec)?), Station::sink(far, Checker::new(Level::Count, Origin::Zero))];
     let mut pump = Pump::new(stations, PumpOptions { fill: Fill::Each, ..PumpOptions::default() });
     Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second)
 }

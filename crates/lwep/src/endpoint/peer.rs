@@ -95,7 +95,9 @@ impl Peer {
     /// Returns when something is due.
     pub fn deadline(&self, keep_alive: Option<Nanos>) -> Option<Nanos> {
         match self.state {
-            State::Asking(end) | State::Accepting(end) => Some(self.probed.saturating_add(self.sender.trip().timeout()).min(end)),
+            State::Asking(end) | State::Accepting(end) => {
+                Some(self.probed.saturating_add(self.sender.trip().timeout()).min(end))
+            }
             State::Lingering(end) => Some(end),
             State::Open => {
                 let idle = keep_alive.map(|after| self.sender.heard().max(self.probed).saturating_add(after));

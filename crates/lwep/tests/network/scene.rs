@@ -24,11 +24,7 @@ pub struct Weather {
 }
 
 /// A network with this weather that can be cut.
-fn network(
-    weather: Weather,
-    seed: u64,
-    is_cut: Rc<Cell<bool>>,
-) -> impl FnMut(InFlight, &mut VecDeque<InFlight>) {
+fn network(weather: Weather, seed: u64, is_cut: Rc<Cell<bool>>) -> impl FnMut(InFlight, &mut VecDeque<InFlight>) {
     let mut random = Random::new(seed);
     let mut delayed: VecDeque<(u64, InFlight)> = VecDeque::new();
     let mut count = 0;
@@ -83,7 +79,9 @@ impl End {
     pub fn poll(&mut self, now: Nanos) {
         while let Some(event) = self.endpoint.poll(now) {
             match event {
-                Event::Connected { connection } | Event::Accepted { connection, .. } => self.connections.push(connection),
+                Event::Connected { connection } | Event::Accepted { connection, .. } => {
+                    self.connections.push(connection)
+                }
                 Event::Message { data, .. } => self.heard.push(data.to_vec()),
                 Event::Room { .. } => self.rooms += 1,
                 Event::Finished { connection } => self.finished.push(connection),
