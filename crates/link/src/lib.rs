@@ -5,16 +5,23 @@
 //! them: it writes a frame into one and lets the link send it, keeps it until its peer has acknowledged the frame, and exchanges one
 //! for the next received frame that it wants to keep.
 //!
+//! [`AnyLink`] opens any of them by its name.
+//!
 //! | interface | link |
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
+//! | a network interface that the host goes on using | [`PacketLink`] |
 //! | within this process, for tests | [`memory`] |
 
+mod any;
 mod link;
 pub mod memory;
+mod packet;
 mod process;
 
-pub use link::{Counts, Interface, Link, Received};
+pub use any::{AnyLink, AnyOptions};
+pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
+pub use packet::{PacketLink, PacketOptions};
 pub use process::{ProcessLink, ProcessOptions};
 pub use ringway_abi::Offload;
 pub use ringway_abi::offload::Gso;

@@ -4,9 +4,10 @@
 //! and frames to the device are copied there, once. A poller reads the receive rings in memory, as the Virtualization Polling Engine
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
-//! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
-//!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send. `metadata`: checksums that the
+//! - `ringway_netdevice::xdp` has the sockets' rings, and the program that decides which frames come to them and which the host keeps.
+//!   The program gives each frame to one receiver only: group frames go to the host, and come here from its stack, by a packet socket
+//!   (`crate::packet_socket`).
+//! - `queue`: the sockets of a queue. `sending`: system calls that have the kernel send. `metadata`: checksums that the
 //!   device writes.
 //! - `tags`: the device leaves VLAN tags in frames.
 
@@ -15,9 +16,7 @@ mod input;
 mod kernel_tests;
 mod metadata;
 mod output;
-mod program;
 mod queue;
-mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod sending;
@@ -33,13 +32,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::device_watch::DeviceWatch;
-use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
-use program::{Attached, Host, Place, Sockets};
 use queue::{Attachment, Queue, SendingSocket, Transfer};
+use ringway_netdevice::requests;
+use ringway_netdevice::xdp::{Attached, Host, Place, Sockets};
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
@@ -114,7 +113,7 @@ pub struct XdpPort {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
     let watch = DeviceWatch::new(name, true)?;
     let told = watch.queues();
     let most = settings.queues.unwrap_or(MAX_QUEUES);
@@ -127,8 +126,8 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
         };
         return Err(failed("use it", &io::Error::other(what)));
     }
-    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let driver = netdevice::driver(name, watch.requests()).unwrap_or_default();
+    requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    let driver = requests::driver(name, watch.requests()).unwrap_or_default();
     // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
     let queues = told.map_or(most, |has| has.clamp(1, most));
     let (device, address, host) = (watch.index(), watch.address(), settings.host);

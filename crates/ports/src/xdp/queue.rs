@@ -8,20 +8,18 @@
 //! first queue.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
+use ringway_netdevice::xdp::{Consumer, HAS_METADATA, Producer, Queued, register, xdp_socket};
 use rustix::io::Errno;
+use rustix::net::bind;
 use rustix::net::sockopt;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-
-use super::metadata::{HAS_METADATA, METADATA};
-use super::ring::{Consumer, Producer, Queued};
 
 /// Chunks for frames from the device. They and those of the other direction take 6 MiB, with zero copy 12 MiB.
 pub(super) const RECEIVE: u32 = 2048;
@@ -30,9 +28,6 @@ pub(super) const RECEIVE: u32 = 2048;
 const FILL: u32 = 2 * RECEIVE;
 /// Chunks for frames to the device.
 pub(super) const TRANSMIT: u32 = 1024;
-
-/// The frame has metadata (`XDP_TX_METADATA`).
-const WITH_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
 
 /// How frames get between the device and the socket's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +65,7 @@ pub(super) struct Queue {
     pub(super) completion: Consumer<1>,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
-    /// Bytes for metadata before each sent piece: [`METADATA`], or 0 if the kernel or the device takes none.
+    /// Bytes for metadata before each sent piece: [`ringway_netdevice::xdp::METADATA`], or 0 if the kernel or the device takes none.
     pub(super) before: usize,
 }
 
@@ -156,30 +151,6 @@ impl Queue {
     }
 }
 
-/// Gives the kernel the memory of a socket, in chunks of this size, with these flags if it knows them. Returns the bytes that it has for
-/// metadata before each sent piece.
-pub(super) fn register(
-    socket: BorrowedFd<'_>,
-    memory: &Mapping,
-    chunk: usize,
-    flags: XdpUmemRegFlags,
-) -> io::Result<usize> {
-    let before = if flags.is_empty() { 0 } else { METADATA };
-    let whole = memory.whole();
-    let registration = XdpUmemReg {
-        addr: whole.as_ptr() as u64,
-        len: whole.len() as u64,
-        chunk_size: chunk as u32,
-        headroom: 0,
-        flags,
-        tx_metadata_len: before as u32,
-    };
-    match sockopt::set_xdp_umem_reg(socket, registration) {
-        Err(Errno::INVAL) if before > 0 => register(socket, memory, chunk, XdpUmemRegFlags::empty()),
-        other => Ok(other.map(|()| before)?),
-    }
-}
-
 /// Has a call send as many frames as the ring has. Returns false if the kernel is older than that.
 fn takes_all_at_once(socket: &OwnedFd) -> bool {
     let frames = TRANSMIT as libc::c_int;
@@ -187,37 +158,6 @@ fn takes_all_at_once(socket: &OwnedFd) -> bool {
     let (fd, value) = (socket.as_raw_fd(), (&raw const frames).cast());
     // SAFETY: the kernel reads `frames`, of this size, which outlives the call.
     unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 }
-}
-
-fn xdp_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
-}
-
-/// An entry of the receive or the transmit ring: `struct xdp_desc`.
-pub(super) struct Entry {
-    pub(super) address: u64,
-    pub(super) len: u32,
-    /// The frame's next piece is in the next entry.
-    pub(super) continues: bool,
-    /// Metadata are before a sent frame's first piece.
-    pub(super) has_metadata: bool,
-}
-
-impl Entry {
-    #[inline]
-    pub(super) fn of([address, rest]: [u64; 2]) -> Entry {
-        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
-        let continues = options.contains(XdpDescOptions::XDP_PKT_CONTD);
-        Entry { address, len: rest as u32, continues, has_metadata: options.contains(WITH_METADATA) }
-    }
-
-    #[inline]
-    pub(super) fn words(&self) -> [u64; 2] {
-        let mut options = XdpDescOptions::empty();
-        options.set(XdpDescOptions::XDP_PKT_CONTD, self.continues);
-        options.set(WITH_METADATA, self.has_metadata);
-        [self.address, u64::from(options.bits()) << 32 | u64::from(self.len)]
-    }
 }
 
 /// Returns the bytes at an address that the kernel has named, if they are in the memory.
