@@ -27,11 +27,13 @@ pub struct AnyOptions {
     pub offload: bool,
     /// The link's own IPv4 address at an interface of the host ([`PacketOptions::address`]).
     pub address: Option<Ipv4Addr>,
+    /// The Ethernet address to use at a process port ([`ProcessOptions::mac`]).
+    pub mac: Option<[u8; 6]>,
 }
 
 impl Default for AnyOptions {
     fn default() -> Self {
-        Self { slots: 512, buffer: 2048, buffers: 1024, offload: false, address: None }
+        Self { slots: 512, buffer: 2048, buffers: 1024, offload: false, address: None, mac: None }
     }
 }
 
@@ -64,14 +66,14 @@ impl AnyLink {
     /// # Errors
     /// `spec` names nothing (`InvalidInput`), or what it names cannot be opened. The error says what would be right.
     pub fn open(spec: &str, socket: &Path, options: &AnyOptions) -> io::Result<Self> {
-        let AnyOptions { slots, buffer, buffers, offload, address } = *options;
+        let AnyOptions { slots, buffer, buffers, offload, address, mac } = *options;
         match spec.split_once(':') {
             Some(("dev", interface)) if !interface.is_empty() => {
                 let options = PacketOptions { slots, buffer, buffers, address };
                 Ok(AnyLink::Packet(Box::new(PacketLink::open(interface, &options)?)))
             }
             Some((switch, port)) if !switch.is_empty() && !port.is_empty() && switch != "dev" => {
-                let options = ProcessOptions { slots, buffer, buffers, offload };
+                let options = ProcessOptions { slots, buffer, buffers, offload, mac };
                 let link = ProcessLink::attach(socket, spec, &options).map_err(|error| attach_error(spec, error))?;
                 Ok(AnyLink::Process(Box::new(link)))
             }

@@ -121,7 +121,7 @@ fn send<L: Link>(client: &mut Client<'_, L>, args: &Args) -> Result<(u64, Ended)
         sent += added;
         while client.poll(now, |_| ())?.is_some() {}
         client.watch(now)?;
-        client.station.check(now).map_err(|error| GenError::Failed(error.to_string()))?;
+        client.station.check(now)?;
         let size = u64::from(args.size);
         client.station.tell(now, || format!("sent {}", Rate::new(sent, sent * size, now - began)));
         if added == 0 {

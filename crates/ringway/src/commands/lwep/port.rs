@@ -1,10 +1,10 @@
 //! The interface of a run: the only place that opens one.
 
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 
-use ringway_client::AttachError;
 use ringway_control::runtime_dir::ATTACH_SOCKET;
-use ringway_link::{ProcessLink, ProcessOptions};
+use ringway_link::{AnyLink, AnyOptions, Link};
 use ringway_lwep::{Endpoint, Options};
 use ringway_traffic::Mac;
 
@@ -13,8 +13,13 @@ use super::station::{Station, Wait};
 use crate::commands::r#gen::{GenError, Stop, address_of, stay_on};
 use crate::context::Context;
 
-/// Bytes of a buffer that holds many messages, and the number of slots and buffers of that size.
-const LARGE: (u32, u32) = (65_472, 256);
+/// Number of slots and buffers, where each holds many messages.
+const LARGE: u32 = 256;
+
+/// Returns bytes of a buffer that holds many messages: the most that a process port can have, or what the kernel joins frames to.
+fn large(name: &str) -> u32 {
+    if name.starts_with("dev:") { 65_600 } else { 65_472 }
+}
 
 /// Options of every form of `lwep` for its port.
 #[derive(Debug, clap::Args)]
@@ -57,7 +62,7 @@ impl PortArgs {
         context: &Context,
         stop: &'s Stop,
         change: impl FnOnce(&mut Options),
-    ) -> Result<Station<'s, ProcessLink>, GenError> {
+    ) -> Result<Station<'s, AnyLink>, GenError> {
         self.core.map_or(Ok(()), stay_on)?;
         let mut options = Options {
             window: self.window,
@@ -67,28 +72,26 @@ impl PortArgs {
             ..Options::default()
         };
         change(&mut options);
-        let link = self.process(name, context)?;
-        Ok(Station::new(Endpoint::new(link, options), self.wait, stop))
-    }
-
-    fn process(&self, name: &str, context: &Context) -> Result<ProcessLink, GenError> {
-        let usual = ProcessOptions::default();
+        let usual = AnyOptions { offload: self.address.is_some(), address: self.address, ..AnyOptions::default() };
         let usual = match self.address {
-            Some(_) => {
-                let (buffer, count) = LARGE;
-                ProcessOptions { slots: count, buffer, buffers: count, offload: true, ..usual }
-            }
+            Some(_) => AnyOptions { slots: LARGE, buffer: large(name), buffers: LARGE, ..usual },
             None => usual,
         };
-        let options = ProcessOptions {
+        let links = AnyOptions {
             slots: self.slots.unwrap_or(usual.slots),
             buffers: self.buffers.unwrap_or(usual.buffers),
             mac: Some(self.src.unwrap_or_else(|| address_of(name, context)).0),
             ..usual
         };
-        ProcessLink::attach(context.runtime_dir.join(ATTACH_SOCKET), name, &options).map_err(|error| match error {
-            AttachError::Name(_) | AttachError::Refused(_) => GenError::Usage(error.to_string()),
-            error => GenError::Failed(error.to_string()),
-        })
+        let link = AnyLink::open(name, &context.runtime_dir.join(ATTACH_SOCKET), &links);
+        let link = link.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput | ErrorKind::ConnectionRefused => GenError::Usage(error.to_string()),
+            _ => GenError::Failed(error.to_string()),
+        })?;
+        if let Some(src) = self.src.filter(|src| src.0 != link.interface().mac) {
+            let own = Mac(link.interface().mac);
+            return Err(GenError::Usage(format!("--src {src}: {name} has an address of its own, {own}")));
+        }
+        Ok(Station::new(name, Endpoint::new(link, options), self.wait, stop))
     }
 }

@@ -172,7 +172,7 @@ impl Counted {
                 refused,
                 unanswered
             ),
-            link: named!(Counts, endpoint.link().counts(), kicks, calls, accesses, dropped),
+            link: named!(Counts, endpoint.link().counts(), kicks, calls, accesses, dropped, lost, unsent),
         }
     }
 }

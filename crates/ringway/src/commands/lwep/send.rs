@@ -132,7 +132,7 @@ fn contents<L: Link>(
         }
         stopped(client)?;
         client.watch(now)?;
-        client.station.check(now).map_err(|error| GenError::Failed(error.to_string()))?;
+        client.station.check(now)?;
         client.station.tell(now, || {
             let percent = bytes as f64 * 100.0 / size as f64;
             format!("{percent:.0} %, {}", Rate::new(messages, bytes, now - began))

@@ -29,6 +29,8 @@ pub enum Wait {
 
 /// An endpoint of this process.
 pub struct Station<'s, L> {
+    /// The link, for messages.
+    name: String,
     /// The endpoint.
     pub endpoint: Endpoint<L>,
     wait: Wait,
@@ -41,9 +43,9 @@ pub struct Station<'s, L> {
 
 impl<'s, L: Link> Station<'s, L> {
     /// Returns a station that ends when `stop` is set.
-    pub fn new(mut endpoint: Endpoint<L>, wait: Wait, stop: &'s Stop) -> Self {
+    pub fn new(name: &str, mut endpoint: Endpoint<L>, wait: Wait, stop: &'s Stop) -> Self {
         let room = endpoint.link().room();
-        Self { endpoint, wait, stop, began: Instant::now(), checked: 0, told: 0, room }
+        Self { name: name.to_owned(), endpoint, wait, stop, began: Instant::now(), checked: 0, told: 0, room }
     }
 
     /// Returns the time since the station was made, in nanoseconds.
@@ -62,23 +64,29 @@ impl<'s, L: Link> Station<'s, L> {
     /// The link has ended.
     pub fn pause(&mut self, longest: Duration) -> Result<(), GenError> {
         let now = self.now();
-        let waited = match self.wait {
-            Wait::Sleep => self.endpoint.sleep(now, longest.min(NAP)),
+        match self.wait {
+            Wait::Sleep => self.endpoint.sleep(now, longest.min(NAP)).map_err(|error| self.failed(&error)),
             Wait::Spin => {
                 std::hint::spin_loop();
                 self.check(now)
             }
-        };
-        waited.map_err(|error| GenError::Failed(error.to_string()))
+        }
     }
 
     /// Finds out from time to time whether the link has ended, in a loop that does not pause.
-    pub fn check(&mut self, now: Nanos) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub fn check(&mut self, now: Nanos) -> Result<(), GenError> {
         if now - self.checked < CHECK.as_nanos() as Nanos {
             return Ok(());
         }
         self.checked = now;
-        self.endpoint.link().check()
+        self.endpoint.link().check().map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> GenError {
+        GenError::Failed(format!("{}: {error}", self.name))
     }
 
     /// Says how it stands, once a second, if somebody sees it.
