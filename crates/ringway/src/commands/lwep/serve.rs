@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ringway_link::Link;
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError};
+use ringway_traffic::Mac;
 use serde::Serialize;
 
 use super::files::{Incoming, Store};
@@ -115,6 +116,8 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
         options.keep_alive = Some(KEEP_ALIVE.as_nanos() as Nanos);
     })?;
     [ECHO, SINK, FILE].into_iter().for_each(|service| station.endpoint.listen(service));
+    // A client that asks the daemon finds the address of a port. That of another interface has to be told.
+    eprintln!("ringway lwep serve: at {}, address {}", args.port, Mac(station.endpoint.mac()));
     let message = Vec::new();
     let mut server = Server { station, peers: BTreeMap::new(), store, served: Served::default(), message };
     server.serve()?;
