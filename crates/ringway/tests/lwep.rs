@@ -1,7 +1,8 @@
 //! `ringway lwep`: a server and its clients at ports of a daemon, and at interfaces of the host.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -265,20 +266,19 @@ fn interfaces_of_the_host_are_ports_too() {
     drop(server);
 }
 
-/// Returns the fields that tshark finds in each frame of a file with the dissector.
-fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+/// Returns what tshark says of each frame of a file with the dissector.
+fn tshark(file: &Path, args: &[&str]) -> Vec<String> {
     let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../packaging/wireshark/lwep.lua");
     let mut command = Command::new("tshark");
-    command.args(["-X", script, "-n", "-T", "fields", "-E", "separator=|", "-r"]).arg(file);
-    fields.iter().for_each(|field| drop(command.args(["-e", field])));
+    command.args(["-X", script, "-n", "-r"]).arg(file).args(args);
     let said: Said = command.output().expect("tshark is not there: make deps installs it").into();
     assert_eq!(said.code, Some(0), "{}", said.err);
-    said.out.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
+    said.out.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn wireshark_shows_both_layouts() {
-    let daemon = Daemon::start("[switch.lan0]\n[switch.lan0.port.a]\nkind = \"process\"\n");
+    let daemon = Daemon::start("[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n");
     let _server = serve(&daemon, &["--address", "10.99.0.2"]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lwep.pcapng");
@@ -293,9 +293,12 @@ fn wireshark_shows_both_layouts() {
     capture.signal(Signal::INT);
     assert!(capture.end().success());
 
-    let columns =
-        ["lwep.layout", "lwep.type", "lwep.length", "lwep.number", "lwep.description.address", "lwep.checksum"];
-    let frames = tshark(&file, &columns);
+    let mut args = vec!["-T", "fields", "-E", "separator=|"];
+    let fields = ["layout", "type", "length", "number", "description.address", "checksum", "malformed"];
+    let fields = fields.map(|field| format!("lwep.{field}"));
+    fields.iter().for_each(|field| args.extend(["-e", field]));
+    let frames: Vec<Vec<String>> =
+        tshark(&file, &args).iter().map(|line| line.split('|').map(str::to_owned).collect()).collect();
     assert!(frames.iter().all(|frame| !frame[0].is_empty()), "not LWEP: {frames:?}");
     // The ping: its handshake, two messages in each direction with their checksums, and the end.
     let kinds = |kind: &'static str| frames.iter().filter(move |frame| frame[0] == "plain" && frame[1] == kind);
@@ -313,7 +316,42 @@ fn wireshark_shows_both_layouts() {
     for pair in buffers.windows(2) {
         assert_eq!(pair[0][1].wrapping_add(pair[0][0] / 1000), pair[1][1], "{frames:?}");
     }
-    let malformed = tshark(&file, &["lwep.malformed", "_ws.col.protocol", "_ws.col.info"]);
-    assert!(malformed.iter().all(|frame| frame[0].is_empty() && frame[1] == "LWEP"), "{malformed:?}");
-    assert!(malformed.iter().any(|frame| frame[2].starts_with("DATA number=")), "{malformed:?}");
+    assert!(frames.iter().all(|frame| frame[6].is_empty()), "malformed: {frames:?}");
+    let lines = tshark(&file, &[]);
+    assert!(lines.iter().all(|line| line.contains(" LWEP ")), "{lines:?}");
+    let is_segmented = |line: &String| line.contains(" DATA number=") && line.ends_with("segmentation layout");
+    assert!(lines.iter().any(is_segmented), "{lines:?}");
+}
+
+#[path = "../../lwep/examples"]
+mod examples {
+    #![allow(dead_code, reason = "their main functions")]
+
+    pub mod copy;
+    pub mod echo;
+    pub mod publish;
+    pub mod rpc;
+}
+
+/// Runs an example on a thread of its own, as it may wait for ever.
+fn example<E: Display>(name: &str, run: impl FnOnce(PathBuf) -> Result<(), E> + Send + 'static) {
+    let daemon = Daemon::start("");
+    let socket = daemon.runtime_dir().join("attach.sock");
+    let running = std::thread::spawn(move || run(socket).map_err(|error| error.to_string()));
+    until(&format!("{name} ends"), || running.is_finished());
+    assert_eq!(running.join().unwrap(), Ok(()), "{name}");
+}
+
+#[test]
+fn the_examples_of_the_library_do_what_they_say() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let contents: Vec<u8> = (0..500_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&from, &contents).unwrap();
+    let copied = to.clone();
+    example("copy", move |socket| examples::copy::run(&socket, &from, &to));
+    assert!(std::fs::read(copied).unwrap() == contents, "the copy has other contents");
+    example("echo", |socket| examples::echo::run(&socket));
+    example("publish", |socket| examples::publish::run(&socket));
+    example("rpc", |socket| examples::rpc::run(&socket));
 }
