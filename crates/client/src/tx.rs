@@ -206,7 +206,14 @@ impl TxRing {
         assert!(self.memory.start(buffer.index(), 0).0 == buffer.start(), "the buffer belongs to another port");
         let has_room = len <= buffer.len() && self.has_room(1);
         if has_room {
-            self.name_place(Slot { buffer: buffer.index(), len: len as u16, flags: 0 });
+            self.names_areas = true;
+            let word = self.memory.word(self.head);
+            let new = Slot { buffer: buffer.index(), len: len as u16, flags: 0 }.to_word();
+            // A store would take the cache line from the switch: programs often use the same buffers in turn.
+            if word.load(Ordering::Relaxed) != new {
+                word.store(new, Ordering::Relaxed);
+            }
+            self.head = self.memory.after(self.head);
         }
         has_room
     }

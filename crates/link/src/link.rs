@@ -95,6 +95,9 @@ pub struct Interface {
     pub front: usize,
     /// Bytes of a buffer.
     pub buffer: usize,
+    /// Places for frames to send, which are used in turn. Who sends as many buffers in turn uses each in the same place every time,
+    /// which some devices reward. 0: it makes no difference.
+    pub places: usize,
 }
 
 /// A received frame.

@@ -83,6 +83,7 @@ impl MemoryLink {
             checksums: options.offload,
             front: 0,
             buffer: bytes,
+            places: 0,
         };
         Ok(Self {
             interface,

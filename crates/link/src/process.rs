@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use ringway_abi::Offload;
@@ -34,9 +35,19 @@ pub struct ProcessOptions {
 
 impl Default for ProcessOptions {
     fn default() -> Self {
-        Self { slots: 512, buffer: 2112, buffers: 1024, offload: false, mac: None }
+        Self { slots: 1024, buffer: 2112, buffers: 4096, offload: false, mac: None }
     }
 }
+
+/// Where a received frame is, with its header of offloads.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the pointers refer to the port's memory, which is kept next to them and is Send.
+unsafe impl Send for ProcessLink {}
 
 /// A link at a process port: frames go to and from the switch through shared memory.
 #[derive(Debug)]
@@ -46,8 +57,10 @@ pub struct ProcessLink {
     buffers: Vec<Buffer>,
     /// Frames queued since the port was attached.
     queued: u64,
-    /// Received frames that were counted and not yet released: one slot each.
-    known: usize,
+    /// The first received frames, one slot each: their number, and how many of them the program has had.
+    frames: [Frame; BATCH],
+    found: usize,
+    taken: usize,
     /// The next slot continues a frame that spans several, which is dropped.
     skips: bool,
     counts: Counts,
@@ -78,8 +91,19 @@ impl ProcessLink {
             checksums: options.offload,
             front,
             buffer,
+            places: options.slots as usize,
         };
-        Ok(Self { port, interface, buffers, queued: 0, known: 0, skips: false, counts: Counts::default() })
+        Ok(Self {
+            port,
+            interface,
+            buffers,
+            queued: 0,
+            frames: [Frame { start: NonNull::dangling(), len: 0 }; BATCH],
+            found: 0,
+            taken: 0,
+            skips: false,
+            counts: Counts::default(),
+        })
     }
 
     /// Returns the port.
@@ -88,12 +112,14 @@ impl ProcessLink {
     }
 
     /// Finds the next frames. Returns false if there is none.
+    #[cold]
     fn find(&mut self) -> bool {
-        while self.known == 0 {
+        self.give_back();
+        loop {
             let mut skipped = 0;
             for received in self.port.rx().peek(BATCH) {
                 if self.skips || received.more {
-                    if self.known > 0 {
+                    if self.found > 0 {
                         break;
                     }
                     skipped += 1;
@@ -102,15 +128,27 @@ impl ProcessLink {
                 } else if skipped > 0 {
                     break;
                 } else {
-                    self.known += 1;
+                    self.frames[self.found] =
+                        Frame { start: NonNull::from(received.bytes).cast(), len: received.bytes.len() };
+                    self.found += 1;
                 }
             }
             if skipped == 0 {
-                break;
+                return self.found > 0;
             }
             self.port.rx().release(skipped);
         }
-        self.known > 0
+    }
+
+    /// Gives the slots of the frames that were looked at back to the switch.
+    #[inline]
+    fn give_back(&mut self) {
+        if self.taken > 0 {
+            self.port.rx().release(self.taken);
+        }
+        self.found = self.found.saturating_sub(self.taken);
+        self.frames.copy_within(self.taken..self.taken + self.found, 0);
+        self.taken = 0;
     }
 }
 
@@ -155,38 +193,40 @@ impl Link for ProcessLink {
 
     #[inline]
     fn peek(&mut self) -> Option<Received<'_>> {
-        if !self.find() {
+        if self.taken == self.found && !self.find() {
             return None;
         }
-        let front = self.interface.front;
-        let mut frames = self.port.rx().peek(self.known.min(PREFETCH_AHEAD + 1));
-        let first = frames.next()?.bytes;
-        if let Some(ahead) = frames.last() {
-            prefetch_read(ahead.bytes.as_ptr());
+        if let Some(ahead) = self.frames.get(self.taken + PREFETCH_AHEAD) {
+            prefetch_read(ahead.start.as_ptr());
         }
-        let (prefix, bytes) = first.split_at_checked(front).unwrap_or_default();
+        let Frame { start, len } = *self.frames.get(self.taken)?;
+        // SAFETY: `find` has seen a received frame there. Its slot is this side's until `give_back`, which takes `&mut self`.
+        let frame = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
+        if self.interface.front == 0 {
+            return Some(Received { bytes: frame, offload: None });
+        }
+        let (prefix, bytes) = frame.split_at_checked(self.interface.front).unwrap_or_default();
         let offload = prefix.first_chunk().and_then(|header| Offload::decode(header).ok().flatten());
         Some(Received { bytes, offload })
     }
 
     #[inline]
     fn release(&mut self) {
-        if self.known > 0 {
-            self.known -= 1;
-            self.port.rx().release(1);
-        }
+        self.taken = self.found.min(self.taken + 1);
     }
 
-    #[inline]
     fn exchange(&mut self, spare: &mut Buffer) -> (usize, usize) {
-        self.known = self.known.saturating_sub(1);
+        self.give_back();
         let front = self.interface.front;
         // `peek` has found a frame of one slot.
         let len = self.port.rx().exchange(spare).unwrap_or(0);
+        self.found = self.found.saturating_sub(1);
+        self.frames.copy_within(1..1 + self.found, 0);
         (front, len.saturating_sub(front))
     }
 
     fn want(&mut self, room: bool) -> bool {
+        self.give_back();
         let received = self.port.want_rx();
         received | (room && self.port.want_tx())
     }
@@ -204,6 +244,7 @@ impl Link for ProcessLink {
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
+        self.give_back();
         let waited = if room && self.port.want_tx() { Ok(true) } else { self.port.wait_rx(timeout) };
         match waited {
             Ok(_) => Ok(()),

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_link::{Link, ProcessLink, ProcessOptions};
+use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 use ringway_traffic::*;
 
@@ -34,7 +34,10 @@ impl Ends {
             let options = ProcessOptions { mac: Some(MACS[number]), ..*links };
             let link = ProcessLink::attach(socket, &format!("lan0:lwep{number}"), &options)?;
             let address = address.then(|| Ipv4Addr::new(10, 99, 0, 1 + number as u8));
-            Ok(Endpoint::new(link, Options { address, connections: 2048, ..Options::default() }))
+            Ok(Endpoint::new(
+                link,
+                Options { address, connections: 2048, window: number_of("WINDOW", 1024), ..Options::default() },
+            ))
         };
         let mut ends = Ends { client: end(0)?, server: end(1)?, connections: vec![], began: Instant::now() };
         ends.server.listen(1);
@@ -103,33 +106,27 @@ impl Ends {
     fn bulk(&mut self, size: usize, active: usize) -> Result<f64> {
         let (mut next, mut received, mut first) = (0, 0u64, 0u8);
         let began = Instant::now();
-        let mut now = self.now();
+        let mut now;
         while began.elapsed() < WINDOW {
             for _ in 0..TURNS {
-                now += 1;
+                now = self.now();
                 for _ in 0..128 {
                     let connection = self.connections[next][0];
-                    let Some(mut outgoing) = self.client.reserve() else { break };
-                    outgoing[..size].fill(received as u8);
-                    match self.client.commit(connection, outgoing, size, now) {
+                    match self.client.send_with(connection, size, now, |bytes| bytes.fill(received as u8)) {
                         Ok(()) => {}
-                        Err(refused) if refused.error == SendError::Full => {
-                            self.client.discard(refused.outgoing);
-                            break;
-                        }
-                        Err(refused) => return Err(refused.error.into()),
+                        Err(SendError::Full) => break,
+                        Err(error) => return Err(error.into()),
                     }
                     next = if next + 1 == active { 0 } else { next + 1 };
                 }
-                while self.client.poll(now).is_some() {}
-                while let Some(event) = self.server.poll(now) {
+                self.client.drain(now, 128, |_| ());
+                self.server.drain(now, 256, |event| {
                     if let Event::Message { data, .. } = event {
                         received += 1;
                         first ^= data.first().copied().unwrap_or(0);
                     }
-                }
+                });
             }
-            now = self.now().max(now);
         }
         std::hint::black_box(first);
         Ok(received as f64 / began.elapsed().as_secs_f64())
@@ -140,10 +137,10 @@ impl Ends {
         let connection = self.connections[0][0];
         let (mut received, mut first) = (0u64, 0u8);
         let began = Instant::now();
-        let mut now = self.now();
+        let mut now;
         while began.elapsed() < WINDOW {
             for _ in 0..TURNS {
-                now += 1;
+                now = self.now();
                 while let Some(mut outgoing) = self.client.reserve_many() {
                     outgoing[..bytes].fill(received as u8);
                     if let Err(refused) = self.client.commit_many(connection, outgoing, bytes, part, now) {
@@ -159,11 +156,19 @@ impl Ends {
                     }
                 }
             }
-            now = self.now().max(now);
         }
         std::hint::black_box(first);
+        if std::env::var_os("COUNTERS").is_some() {
+            eprintln!("{:?}", self.client.status(connection));
+            eprintln!("{:?}\n{:?}", self.client.counters(), self.server.counters());
+        }
         Ok(received as f64 / began.elapsed().as_secs_f64())
     }
+}
+
+/// Returns the number in an environment variable.
+fn number_of(name: &str, otherwise: u16) -> u16 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -182,7 +187,7 @@ fn bare_ping(socket: &str, size: usize) -> Result<f64> {
     let limits = Limits { frames: None, duration: Some(WINDOW) };
     let options = PingOptions { limits, wait_mode: WaitMode::Spin, ..PingOptions::default() };
     let report = ping_pair(&mut near, &mut far, &spec, &options, &mut Watch::none())?;
-    Ok(report.round_trip_ns.p50 as f64)
+    Ok(report.median_ns as f64)
 }
 
 fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
@@ -198,7 +203,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or("the daemon's attach.sock")?;
     let rounds: usize = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
-    let plain = ProcessOptions { buffers: 4096, ..ProcessOptions::default() };
+    let plain = ProcessOptions { slots: number_of("SLOTS", 1024).into(), buffers: 4096, ..ProcessOptions::default() };
     let large = ProcessOptions { slots: 64, buffer: 65_472, buffers: 128, offload: true, ..plain };
     let mut table: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     let mut add = |name: &str, ours: f64, bare: f64| match table.iter_mut().find(|(other, _)| other == name) {

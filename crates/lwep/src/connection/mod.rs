@@ -1,9 +1,11 @@
 //! The state of one direction of a connection, without memory, link or clock: time is an argument, in nanoseconds.
 
+mod queue;
 mod receiver;
 mod round_trip;
 mod sender;
 
+pub use queue::Queue;
 pub use receiver::{Arrival, Receiver, Taken};
 pub use sender::{Acknowledged, Acknowledgement, Part, Sender, TimedOut};
 

@@ -72,6 +72,12 @@ impl Receiver {
         self.had + u64::from(self.arrived)
     }
 
+    /// Returns true if this is the next number and nothing waits before it.
+    #[inline]
+    pub fn is_next(&self, number: u32) -> bool {
+        number == self.base && self.waiting.is_empty()
+    }
+
     /// Judges a message that has arrived. After `Next` it counts as had by the program unless [`Receiver::keep`] follows.
     #[inline]
     pub fn judge(&mut self, number: u32) -> Taken {

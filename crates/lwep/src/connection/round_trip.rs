@@ -1,11 +1,10 @@
 //! The retransmission timeout, by measured round trips (RFC 6298).
 
-use super::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use super::{MILLISECOND, Nanos, SECOND};
 
 /// The timeout before the first sample.
 const FIRST: Nanos = 5 * MILLISECOND;
-/// The timeout's bounds.
-const LEAST: Nanos = 500 * MICROSECOND;
+/// The longest timeout.
 const MOST: Nanos = SECOND;
 
 /// Measured round trips.
@@ -19,6 +18,9 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
+    /// The least timeout.
+    pub const LEAST: Nanos = MILLISECOND;
+
     /// Takes a sample (RFC 6298, 2.2 and 2.3).
     #[inline]
     pub fn sample(&mut self, took: Nanos) {
@@ -36,7 +38,8 @@ impl RoundTrip {
     /// Returns the timeout, with what earlier timeouts added (RFC 6298, 2.3, 2.4, 5.5).
     #[inline]
     pub fn timeout(&self) -> Nanos {
-        let base = if self.smoothed == 0 { FIRST } else { (self.smoothed + 4 * self.variation).clamp(LEAST, MOST) };
+        let base =
+            if self.smoothed == 0 { FIRST } else { (self.smoothed + 4 * self.variation).clamp(Self::LEAST, MOST) };
         (base << self.backoff.min(16)).min(MOST)
     }
 
@@ -65,6 +68,7 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::MICROSECOND;
 
     #[test]
     fn a_timeout_follows_the_round_trips_within_its_bounds() {
@@ -73,7 +77,7 @@ mod tests {
         trip.sample(MILLISECOND);
         assert_eq!(trip.timeout(), 3 * MILLISECOND);
         (0..200).for_each(|_| trip.sample(2 * MICROSECOND));
-        assert_eq!((trip.timeout(), trip.smoothed()), (LEAST, Some(2 * MICROSECOND)));
+        assert_eq!((trip.timeout(), trip.smoothed()), (RoundTrip::LEAST, Some(2 * MICROSECOND)));
         (0..200).for_each(|_| trip.sample(Nanos::MAX));
         assert_eq!(trip.timeout(), MOST);
     }
@@ -83,10 +87,10 @@ mod tests {
         let mut trip = RoundTrip::default();
         trip.sample(MICROSECOND);
         trip.back_off();
-        assert_eq!(trip.timeout(), 2 * LEAST);
+        assert_eq!(trip.timeout(), 2 * RoundTrip::LEAST);
         (0..100).for_each(|_| trip.back_off());
         assert_eq!((trip.timeout(), trip.timeouts()), (MOST, 101));
         trip.answered();
-        assert_eq!(trip.timeout(), LEAST);
+        assert_eq!(trip.timeout(), RoundTrip::LEAST);
     }
 }

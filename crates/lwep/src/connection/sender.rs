@@ -1,7 +1,6 @@
 //! What one end has sent and will send: numbers, acknowledgements, loss, how much may be under way.
 
-use std::collections::VecDeque;
-
+use super::queue::Queue;
 use super::round_trip::RoundTrip;
 use super::{Nanos, SECOND, distance, is_before};
 
@@ -90,7 +89,7 @@ pub struct Sender {
     /// The oldest number that is not acknowledged.
     oldest: u32,
     /// From `oldest` on.
-    entries: VecDeque<Entry>,
+    entries: Queue<Entry>,
     /// How many of the entries, from the front, were sent at least once.
     transmitted: u32,
     in_flight: u32,
@@ -103,6 +102,9 @@ pub struct Sender {
     most: u32,
     threshold: u32,
     growth: u32,
+    /// Before the last timeout: the window, its threshold, and the last transmission. An acknowledgement of one of those transmissions
+    /// tells that nothing was lost.
+    before_timeout: Option<(u32, u32, u64)>,
     /// Losses before this number have halved the window.
     halved_until: u32,
     /// Transmissions, and the last one that has arrived.
@@ -125,7 +127,7 @@ impl Sender {
     pub fn new(first: u32, window: u16, now: Nanos) -> Self {
         Self {
             oldest: first,
-            entries: VecDeque::new(),
+            entries: Queue::default(),
             transmitted: 0,
             in_flight: 0,
             lost: 0,
@@ -134,6 +136,7 @@ impl Sender {
             most: FIRST_WINDOW,
             threshold: u32::MAX,
             growth: 0,
+            before_timeout: None,
             halved_until: first,
             order: 0,
             arrived_order: 0,
@@ -214,6 +217,31 @@ impl Sender {
         number
     }
 
+    /// Returns true if a message that is queued now could be sent at once, and the queue of at most `most` has room for it.
+    #[inline]
+    pub fn may_send_at_once(&self, most: usize) -> bool {
+        let queued = self.entries.len();
+        self.lost == 0
+            && self.in_flight < self.most
+            && self.transmitted as usize == queued
+            && queued < most
+            && !self.ended
+            && is_before(self.next(), self.window_end)
+    }
+
+    /// Queues a message that is sent now.
+    #[inline]
+    pub fn sent_at_once(&mut self, part: Part, now: Nanos) {
+        self.order += 1;
+        let entry = Entry { part: Some(part), state: State::Sent, is_repeated: false, order: self.order, at: now };
+        self.entries.push_back(entry);
+        if self.in_flight == 0 {
+            self.since = now;
+        }
+        self.in_flight += 1;
+        self.transmitted += 1;
+    }
+
     /// Returns the number that can be sent next, if one can: a lost one, or a new one inside the windows.
     #[inline]
     pub fn sendable(&mut self) -> Option<u32> {
@@ -241,8 +269,9 @@ impl Sender {
     #[cold]
     fn first_lost(&mut self) -> Option<u32> {
         let from = distance(self.oldest, self.lost_from) as usize;
-        let at = self.entries.iter().skip(from).position(|entry| entry.state == State::Lost)?;
-        self.lost_from = self.oldest.wrapping_add((from + at) as u32);
+        let is_lost = |index: &usize| self.entries.get(*index).is_some_and(|entry| entry.state == State::Lost);
+        let at = (from..self.transmitted as usize).find(is_lost)?;
+        self.lost_from = self.oldest.wrapping_add(at as u32);
         Some(self.lost_from)
     }
 
@@ -291,10 +320,37 @@ impl Sender {
         self.transmitted = self.transmitted.max(index + 1);
     }
 
+    /// Something came from the other end.
+    #[inline]
+    pub fn hear(&mut self, now: Nanos) {
+        self.heard = now;
+        self.trip.answered();
+    }
+
+    /// Returns true if an acknowledgement says nothing but that messages have arrived in order, and nothing waits for it.
+    #[inline]
+    pub fn is_usual(&self, next: u32) -> bool {
+        self.lost == 0
+            && self.transmitted as usize == self.entries.len()
+            && distance(self.oldest, next) <= self.transmitted
+            && !self.ended
+    }
+
     /// Takes an acknowledgement. Calls `free` with the data of each message that has arrived.
     #[inline]
     pub fn acknowledge(&mut self, ack: &Acknowledgement<'_>, now: Nanos, mut free: impl FnMut(Part)) -> Acknowledged {
         let count = distance(self.oldest, ack.next);
+        if count == 0 && ack.selective == 0 && ack.further.is_empty() {
+            // Nothing new but, perhaps, the window.
+            self.heard = self.heard.max(now);
+            self.trip.answered();
+            let end = ack.next.wrapping_add(ack.window.into());
+            if is_before(self.window_end, end) {
+                self.window_end = end;
+                self.probes = 0;
+            }
+            return Acknowledged::Valid;
+        }
         if count > self.transmitted {
             let is_old = distance(ack.next, self.oldest) < 1 << 16;
             return if is_old { Acknowledged::Old } else { Acknowledged::Invalid };
@@ -308,8 +364,9 @@ impl Sender {
         }
         let mut arrived = 0;
         if count > 0 {
-            let mut sample = None;
-            for entry in self.entries.drain(..count as usize) {
+            let (mut sample, mut was_early) = (None, false);
+            for _ in 0..count {
+                let Some(entry) = self.entries.pop_front() else { break };
                 match entry.state {
                     State::Sent => {
                         arrived += 1;
@@ -320,6 +377,7 @@ impl Sender {
                     State::Lost => {
                         arrived += 1;
                         self.lost -= 1;
+                        was_early |= self.before_timeout.is_some_and(|(.., order)| entry.order <= order);
                     }
                     State::Waiting | State::Arrived => {}
                 }
@@ -337,6 +395,9 @@ impl Sender {
             if let Some(at) = sample {
                 self.trip.sample(now.saturating_sub(at));
             }
+            if was_early {
+                self.undo_timeout();
+            }
         }
         if ack.selective != 0 || !ack.further.is_empty() {
             match self.acknowledge_selectively(ack, free) {
@@ -347,6 +408,21 @@ impl Sender {
         }
         self.grow(arrived);
         Acknowledged::Valid
+    }
+
+    /// The timeout came too early: what it took for lost is under way.
+    #[cold]
+    fn undo_timeout(&mut self) {
+        let Some((most, threshold, order)) = self.before_timeout.take() else { return };
+        (self.most, self.threshold) = (self.most.max(most), self.threshold.max(threshold));
+        for index in 0..self.transmitted as usize {
+            let Some(entry) = self.entries.get_mut(index) else { break };
+            if entry.state == State::Lost && entry.order <= order {
+                entry.state = State::Sent;
+                self.lost -= 1;
+                self.in_flight += 1;
+            }
+        }
     }
 
     /// Returns how many messages have arrived beyond a gap, or `None` if one of them was never sent.
@@ -362,7 +438,7 @@ impl Sender {
                 if index >= self.transmitted {
                     return None;
                 }
-                let entry = &mut self.entries[index as usize];
+                let entry = self.entries.get_mut(index as usize)?;
                 match entry.state {
                     State::Sent => {
                         self.in_flight -= 1;
@@ -382,7 +458,8 @@ impl Sender {
     /// Finds messages that are lost because later ones have arrived.
     fn find_lost(&mut self) {
         let mut first = None;
-        for (entry, index) in self.entries.iter_mut().take(self.transmitted as usize).zip(0..) {
+        for index in 0..self.transmitted {
+            let Some(entry) = self.entries.get_mut(index as usize) else { break };
             if entry.state == State::Sent && entry.order + REORDERING <= self.arrived_order {
                 entry.state = State::Lost;
                 self.in_flight -= 1;
@@ -417,6 +494,12 @@ impl Sender {
         }
     }
 
+    /// Returns a time before which the timer cannot expire.
+    #[inline]
+    pub fn earliest(&self) -> Nanos {
+        self.since.saturating_add(RoundTrip::LEAST)
+    }
+
     /// Returns when the timer expires, if it runs.
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
@@ -437,7 +520,11 @@ impl Sender {
             self.probes += 1;
             return TimedOut::Probe;
         }
-        for entry in self.entries.iter_mut().take(self.transmitted as usize) {
+        // A second timeout in a row leaves no doubt.
+        let is_first = self.trip.timeouts() == 1;
+        self.before_timeout = is_first.then_some((self.most, self.threshold, self.order));
+        for index in 0..self.transmitted as usize {
+            let Some(entry) = self.entries.get_mut(index) else { break };
             if entry.state == State::Sent {
                 entry.state = State::Lost;
                 self.lost += 1;
@@ -459,7 +546,7 @@ impl Sender {
 
     /// Takes all messages out. Calls `free` with the data of each that has not arrived.
     pub fn clear(&mut self, mut free: impl FnMut(Part)) {
-        for entry in self.entries.drain(..) {
+        while let Some(entry) = self.entries.pop_front() {
             if entry.state != State::Arrived {
                 entry.part.into_iter().for_each(&mut free);
             }

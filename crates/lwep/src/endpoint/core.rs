@@ -55,6 +55,13 @@ pub struct Lists {
 }
 
 impl Lists {
+    /// Returns true if nothing is due.
+    #[inline]
+    pub fn are_quiet(&self, now: Nanos) -> bool {
+        let is_later = self.timers.next().is_none_or(|at| at > now);
+        is_later && self.sending.is_empty() && self.urgent.is_empty() && self.accepting.is_empty()
+    }
+
     #[inline]
     pub fn send(&mut self, peer: &mut Peer) {
         if !peer.is_in_sending {
@@ -88,6 +95,10 @@ impl Lists {
     /// Sees to it that the connection's deadline is in the timers.
     #[inline]
     pub fn arm(&mut self, peer: &mut Peer, keep_alive: Option<Nanos>) {
+        // The timer is looked at anyway before anything can be due.
+        if peer.timer <= peer.sender.earliest() {
+            return;
+        }
         if let Some(at) = peer.deadline(keep_alive)
             && at < peer.timer
         {
@@ -185,8 +196,12 @@ pub struct Endpoint<L> {
     /// Frames queued at the link.
     pub(super) queued: u64,
     pub(super) current: Current,
+    /// Frames up to this one were handed over to the device.
+    pub(super) flushed: u64,
     /// Frames since things that are due were last looked after.
     pub(super) judged: u32,
+    /// Times that this was done since no frame was left.
+    pub(super) busy: u32,
 }
 
 /// What the program was given last.
@@ -252,7 +267,7 @@ impl<L: Link> Endpoint<L> {
             mac: interface.mac,
             front: interface.front,
             data: room.saturating_sub(PLAIN_BYTES + checksum::BYTES).min(usize::from(u16::MAX)),
-            pool: Pool::new(buffers),
+            pool: Pool::new(buffers, interface.places),
             table: Table::new(options.connections),
             lists: Lists::default(),
             services: Vec::new(),
@@ -266,7 +281,7 @@ impl<L: Link> Endpoint<L> {
             options,
         };
         let queued = link.sent();
-        Self { link, core, queued, current: Current::Nothing, judged: 0 }
+        Self { link, core, queued, flushed: queued, current: Current::Nothing, judged: 0, busy: 0 }
     }
 
     /// Returns the interface's address.

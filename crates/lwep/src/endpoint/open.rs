@@ -6,11 +6,11 @@ use ringway_link::Link;
 
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
-use super::peer::{Connection, Far, Peer, State};
+use super::peer::{Connection, EXPECTED, Far, Peer, State};
 use super::table::AGREED;
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
-use crate::wire::{Description, ETHER_TYPE, Ethernet, Header, Mac};
+use crate::wire::{Description, Ethernet, Header, Mac, PLAIN_BYTES};
 
 /// Bytes of data in frames of connections that were agreed elsewhere: the MTU is 1,500.
 const AGREED_DATA: usize = 1_462;
@@ -43,14 +43,16 @@ struct Beginning {
 
 impl Core {
     fn peer(&mut self, id: u32, ends: (u32, u32), begin: Beginning) -> Box<Peer> {
-        Box::new(Peer {
+        let mut peer = Box::new(Peer {
             id,
             wire_id: ends.0,
             token: ends.1,
             state: begin.state,
             far: begin.far,
             service: begin.service,
-            ethernet: Ethernet::encode(begin.far.mac, self.mac, ETHER_TYPE),
+            template: [0; PLAIN_BYTES],
+            expected: [0; EXPECTED],
+            told: [0; 6],
             addresses: None,
             checksums: self.options.checksums,
             sender: Sender::new(begin.sent, begin.window, self.now),
@@ -69,7 +71,9 @@ impl Core {
             is_in_urgent: false,
             is_in_sending: false,
             is_in_ready: false,
-        })
+        });
+        peer.make_templates(self.mac);
+        peer
     }
 
     /// Returns the addresses of the segmentation layout, if both ends have one.
@@ -130,6 +134,7 @@ impl Core {
         let mut peer = self.peer(id, (id, random as u32), begin);
         peer.addresses = self.addresses(far.address);
         peer.checksums |= far.checksums;
+        peer.make_templates(self.mac);
         self.lists.arm(&mut peer, None);
         self.table.add(peer);
         self.half_open.push_back(id);
@@ -164,6 +169,7 @@ impl Core {
             (far.connection, far.token, frame, far.long);
         peer.addresses = addresses;
         peer.checksums |= far.checksums;
+        peer.make_templates(self.mac);
         peer.receiver = Receiver::new(header.number, window);
         peer.receiver.hurry();
         peer.sender.open(header.window, self.now);
@@ -214,7 +220,7 @@ impl<L: Link> Endpoint<L> {
         let peer = core.peer(id, (id, random as u32), begin);
         core.table.add(peer);
         self.ask(id);
-        self.link.flush();
+        self.flush();
         Ok(Connection(id))
     }
 

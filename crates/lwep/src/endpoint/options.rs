@@ -37,7 +37,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             connections: 1024,
-            window: 256,
+            window: 1024,
             queue: 1024,
             checksums: false,
             long: 0,

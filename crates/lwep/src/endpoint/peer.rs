@@ -2,7 +2,10 @@
 
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
-use crate::wire::{ETHERNET_BYTES, Mac};
+use crate::wire::{ETHER_TYPE, ETHERNET_BYTES, Ethernet, Header, Kind, Mac, PLAIN_BYTES};
+
+/// Bytes of a frame up to its flags.
+pub const EXPECTED: usize = ETHERNET_BYTES + 2;
 
 /// A connection of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,8 +59,12 @@ pub struct Peer {
     pub state: State,
     pub far: Far,
     pub service: u32,
-    /// The Ethernet header of frames to the peer.
-    pub ethernet: [u8; ETHERNET_BYTES],
+    /// The headers of a DATA frame to the peer, but for number, length and what was received.
+    pub template: [u8; PLAIN_BYTES],
+    /// How the usual DATA frame of the peer begins, up to its flags.
+    pub expected: [u8; EXPECTED],
+    /// Acknowledgement and window of the last usual frame.
+    pub told: [u8; 6],
     pub addresses: Option<Addresses>,
     pub checksums: bool,
     pub sender: Sender,
@@ -87,6 +94,43 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Writes the templates, by what is known of the peer.
+    pub fn make_templates(&mut self, own: Mac) {
+        let header = Header {
+            kind: Kind::Data,
+            flags: 0,
+            length: 0,
+            connection: self.far.connection,
+            token: self.far.token,
+            number: 0,
+            acknowledgement: 0,
+            window: 0,
+            remaining: 0,
+            selective: 0,
+        };
+        let (to, from) = self.template.split_at_mut(ETHERNET_BYTES);
+        to.copy_from_slice(&Ethernet::encode(self.far.mac, own, ETHER_TYPE));
+        if let Some(bytes) = from.first_chunk_mut() {
+            header.encode(bytes);
+        }
+        let mut theirs = self.template;
+        theirs[..ETHERNET_BYTES].copy_from_slice(&Ethernet::encode(own, self.far.mac, ETHER_TYPE));
+        // Checksums are looked at the usual way: no frame begins so.
+        theirs[ETHERNET_BYTES + 1] = if self.checksums { u8::MAX } else { 0 };
+        self.expected.copy_from_slice(&theirs[..EXPECTED]);
+    }
+
+    /// Returns the Ethernet header of frames to the peer.
+    pub fn ethernet(&self) -> [u8; ETHERNET_BYTES] {
+        *self.template.first_chunk().unwrap_or(&[0; ETHERNET_BYTES])
+    }
+
+    /// Returns true if the next message can go to the program without anything else.
+    #[inline]
+    pub fn takes_usual(&self) -> bool {
+        self.is_open() && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
+    }
+
     /// Returns true if messages may go out.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)

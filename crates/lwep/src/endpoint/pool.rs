@@ -4,6 +4,11 @@ use std::collections::VecDeque;
 
 use ringway_link::Buffer;
 
+use crate::connection::Queue;
+
+/// So many unread buffers are looked at together: each look takes a cache line from the device.
+const MANY: usize = 32;
+
 /// A buffer and who uses it.
 #[derive(Debug, Default)]
 pub struct Slot {
@@ -22,7 +27,12 @@ pub struct Slot {
 #[derive(Debug)]
 pub struct Pool {
     slots: Vec<Slot>,
-    /// Free buffers, the last used one last.
+    /// Free buffers that are used in turn, as many as the link has places: each is then sent from the same place every time.
+    turn: Queue<u32>,
+    /// Buffers in use and in `turn`, and how many of them there should be.
+    circulating: usize,
+    places: usize,
+    /// Free buffers beyond those, the last used one last.
     free: Vec<u32>,
     /// Buffers that are free when the device has read them.
     unread: VecDeque<u32>,
@@ -33,11 +43,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(buffers: Vec<Buffer>) -> Self {
+    pub fn new(buffers: Vec<Buffer>, places: usize) -> Self {
         let count = buffers.len() as u32;
         let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
         Self {
             slots: buffers.into_iter().map(slot).collect(),
+            turn: Queue::default(),
+            circulating: 0,
+            places,
             free: (0..count).rev().collect(),
             unread: VecDeque::with_capacity(count as usize),
             sent: 0,
@@ -48,18 +61,44 @@ impl Pool {
     /// Returns a free buffer for the program.
     #[inline]
     pub fn take_for_program(&mut self) -> Option<u32> {
-        if self.free.len() > self.reserve { self.free.pop() } else { None }
+        if self.turn.len() + self.free.len() > self.reserve { self.take() } else { None }
     }
 
     /// Returns a free buffer.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
-        self.free.pop()
+        if self.circulating >= self.places
+            && let Some(slot) = self.turn.pop_front()
+        {
+            return Some(slot);
+        }
+        self.take_another()
+    }
+
+    #[cold]
+    fn take_another(&mut self) -> Option<u32> {
+        match self.free.pop() {
+            Some(slot) => {
+                self.circulating += 1;
+                Some(slot)
+            }
+            None => self.turn.pop_front(),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, slot: u32) {
+        if self.circulating <= self.places {
+            self.turn.push_back(slot);
+        } else {
+            self.circulating -= 1;
+            self.free.push(slot);
+        }
     }
 
     /// Returns the number of free buffers for the program.
     pub fn free_for_program(&self) -> usize {
-        self.free.len().saturating_sub(self.reserve)
+        (self.turn.len() + self.free.len()).saturating_sub(self.reserve)
     }
 
     #[inline]
@@ -100,10 +139,16 @@ impl Pool {
     #[inline]
     pub fn give_back(&mut self, slot: u32) {
         if self.slots[slot as usize].ticket <= self.sent {
-            self.free.push(slot);
+            self.put(slot);
         } else {
             self.unread.push_back(slot);
         }
+    }
+
+    /// Returns true if it is worth while to ask the device what it has read.
+    #[inline]
+    pub fn waits_for_device(&self) -> bool {
+        self.unread.len() >= MANY
     }
 
     /// The device has read all transmissions up to this number.
@@ -115,7 +160,7 @@ impl Pool {
                 break;
             }
             self.unread.pop_front();
-            self.free.push(slot);
+            self.put(slot);
         }
     }
 }

@@ -9,9 +9,13 @@ use super::event::Event;
 use super::judge::Verdict;
 use super::peer::Connection;
 use crate::connection::{Arrival, Nanos};
+use crate::wire::PLAIN_BYTES;
 
 /// Frames after which things that are due are looked after, although more frames are there.
 const MOST_JUDGED: u32 = 64;
+
+/// Times that this is so before timers are looked at, too.
+const MOST_BUSY: u32 = 64;
 
 /// A message that the program has taken out of the endpoint with its buffer. It counts against no window. [`Endpoint::give_back`]
 /// takes it back; without that its buffer is lost to the endpoint.
@@ -132,6 +136,36 @@ impl<L: Link> Endpoint<L> {
         })
     }
 
+    /// Calls `take` with up to `most` events like [`Endpoint::poll`], which is slower for many messages. Returns their number: fewer than
+    /// `most` if nothing more is there for now.
+    #[inline]
+    pub fn drain(&mut self, now: Nanos, most: usize, mut take: impl FnMut(Event<'_>)) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            self.advance(now);
+            self.finish_current();
+            let is_usual = self.core.lists.events.is_empty() && self.core.lists.ready.is_empty();
+            if is_usual && matches!(self.current, Current::Nothing) {
+                while taken < most && self.judged < MOST_JUDGED {
+                    let Some(frame) = self.link.peek() else { break };
+                    let Some((id, len)) = self.core.take_usual(frame.bytes) else { break };
+                    let data = &frame.bytes[PLAIN_BYTES..PLAIN_BYTES + len];
+                    take(Event::Message { connection: Connection(id), data });
+                    self.link.release();
+                    self.judged += 1;
+                    taken += 1;
+                }
+            }
+            if taken == most {
+                break;
+            }
+            let Some(event) = self.poll(now) else { break };
+            take(event);
+            taken += 1;
+        }
+        taken
+    }
+
     /// Gives back what the program was given last.
     #[inline]
     fn finish_current(&mut self) {
@@ -167,11 +201,13 @@ impl<L: Link> Endpoint<L> {
             }
             if self.judged >= MOST_JUDGED {
                 self.judged = 0;
-                self.service();
+                self.busy += 1;
+                // Acknowledgements may be among the frames that have not been looked at: timers come after them, but not never.
+                self.service(self.busy >= MOST_BUSY);
             }
             let Some(frame) = self.link.peek() else {
-                self.judged = 0;
-                self.service();
+                (self.judged, self.busy) = (0, 0);
+                self.service(true);
                 if self.core.lists.events.is_empty() {
                     return None;
                 }

@@ -17,11 +17,26 @@ use crate::wire::{ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES};
 const MOST_PROBES: u32 = 8;
 
 impl<L: Link> Endpoint<L> {
-    /// Does everything that is due.
-    pub(super) fn service(&mut self) {
-        let sent = self.link.sent();
-        self.core.pool.sent(sent);
-        self.time_out();
+    /// Does everything that is due; what only time has made due only with `timers`.
+    #[inline]
+    pub(super) fn service(&mut self, timers: bool) {
+        let core = &self.core;
+        let is_quiet = core.lists.are_quiet(core.now) && core.answers.is_empty() && !core.pool.waits_for_device();
+        if !is_quiet {
+            self.serve(timers);
+        }
+        self.flush();
+    }
+
+    fn serve(&mut self, timers: bool) {
+        if self.core.pool.waits_for_device() {
+            let sent = self.link.sent();
+            self.core.pool.sent(sent);
+        }
+        if timers {
+            self.busy = 0;
+            self.time_out();
+        }
         self.acknowledge_due(self.core.now);
         self.answer_strangers();
         let turns = self.core.lists.sending.len();
@@ -34,7 +49,6 @@ impl<L: Link> Endpoint<L> {
                 self.core.lists.sending.push_back(id);
             }
         }
-        self.link.flush();
     }
 
     fn time_out(&mut self) {
@@ -199,7 +213,7 @@ impl<L: Link> Endpoint<L> {
         }
         // What is owed goes out now: it would wake this side soon.
         self.acknowledge_due(Nanos::MAX);
-        self.link.flush();
+        self.flush();
         let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
         !self.link.want(waits_for_room)
     }

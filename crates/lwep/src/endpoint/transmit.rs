@@ -79,7 +79,9 @@ pub fn write_plain(frame: &mut [u8], ethernet: &[u8; ETHERNET_BYTES], header: &H
     let (first, second) = head.split_first_chunk_mut::<ETHERNET_BYTES>()?;
     *first = *ethernet;
     header.encode(second.first_chunk_mut::<BYTES>()?);
-    rest.get_mut(data..)?.iter_mut().take(LEAST_FRAME.saturating_sub(end)).for_each(|byte| *byte = 0);
+    if end < LEAST_FRAME {
+        rest.get_mut(data..LEAST_FRAME - PLAIN_BYTES)?.fill(0);
+    }
     if is_summed {
         let sum = checksum::crc(&frame[ETHERNET_BYTES..end]);
         frame[end..total].copy_from_slice(&sum);
@@ -88,6 +90,38 @@ pub fn write_plain(frame: &mut [u8], ethernet: &[u8; ETHERNET_BYTES], header: &H
 }
 
 impl Peer {
+    /// Returns true if a message goes out at once, and a queue of at most `most` has room for it.
+    #[inline]
+    fn may_send_at_once(&self, most: usize) -> bool {
+        self.is_open() && !self.is_in_sending && self.sender.may_send_at_once(most)
+    }
+
+    /// Writes the headers of a usual DATA frame before its `length` bytes of data. Returns the frame's bytes.
+    #[inline]
+    fn write_usual(&mut self, frame: &mut [u8], number: u32, length: usize) -> Option<usize> {
+        if self.checksums {
+            let header = self.header(Kind::Data, number, length);
+            return write_plain(frame, &self.ethernet(), &header);
+        }
+        let (head, rest) = frame.split_first_chunk_mut::<PLAIN_BYTES>()?;
+        let (acknowledgement, window, selective) = self.receiver.tell();
+        *head = self.template;
+        let (_, fields) = head.split_first_chunk_mut::<ETHERNET_BYTES>()?;
+        fields[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        fields[12..16].copy_from_slice(&number.to_be_bytes());
+        fields[16..20].copy_from_slice(&acknowledgement.to_be_bytes());
+        fields[20..22].copy_from_slice(&window.to_be_bytes());
+        if selective != 0 {
+            fields[24..32].copy_from_slice(&selective.to_be_bytes());
+        }
+        if length < LEAST_FRAME - PLAIN_BYTES {
+            rest.get_mut(length..LEAST_FRAME - PLAIN_BYTES)?.fill(0);
+            return Some(LEAST_FRAME);
+        }
+        rest.get(..length)?;
+        Some(PLAIN_BYTES + length)
+    }
+
     /// Returns the header of a frame to the peer, with what this end has received.
     #[inline]
     pub fn header(&mut self, kind: Kind, number: u32, length: usize) -> Header {
@@ -133,7 +167,15 @@ impl<L: Link> Endpoint<L> {
 
     #[inline]
     fn reserve_from(&mut self, start: usize, end: usize) -> Option<Outgoing> {
-        let slot = self.core.pool.take_for_program()?;
+        let slot = match self.core.pool.take_for_program() {
+            Some(slot) => slot,
+            None => {
+                // The device may have read some.
+                let sent = self.link.sent();
+                self.core.pool.sent(sent);
+                self.core.pool.take_for_program()?
+            }
+        };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         Some(Outgoing { slot, buffer, start, end })
     }
@@ -156,7 +198,7 @@ impl<L: Link> Endpoint<L> {
         outgoing: Outgoing,
         len: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.commit_parts(connection, outgoing, len, len, now)
     }
 
@@ -172,7 +214,7 @@ impl<L: Link> Endpoint<L> {
         len: usize,
         part: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.commit_parts(connection, outgoing, len, part, now)
     }
 
@@ -180,21 +222,78 @@ impl<L: Link> Endpoint<L> {
     fn commit_parts(
         &mut self,
         connection: Connection,
-        mut outgoing: Outgoing,
+        outgoing: Outgoing,
         len: usize,
         part: usize,
         now: Nanos,
-    ) -> Result<(), Box<Refused>> {
+    ) -> Result<(), Refused> {
         self.advance(now);
+        let outgoing = match self.commit_at_once(connection, outgoing, len, part) {
+            None => return Ok(()),
+            Some(outgoing) => outgoing,
+        };
+        self.commit_queued(connection, outgoing, len, part)
+    }
+
+    /// Sends one message at once, if nothing stands against it: the usual case. Otherwise returns the buffer.
+    #[inline]
+    fn commit_at_once(
+        &mut self,
+        connection: Connection,
+        outgoing: Outgoing,
+        len: usize,
+        part: usize,
+    ) -> Option<Outgoing> {
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(connection.0) else { return Some(outgoing) };
+        let is_usual = len == part
+            && len <= peer.far.frame.min(core.data)
+            && len <= outgoing.len()
+            && outgoing.start == core.front + PLAIN_BYTES
+            && peer.may_send_at_once(core.options.queue);
+        if !is_usual {
+            return Some(outgoing);
+        }
+        let slot = outgoing.slot;
+        let header = peer.header(Kind::Data, peer.sender.next(), len);
+        let mut outgoing = outgoing;
+        let sent = outgoing
+            .buffer
+            .get_mut(core.front..)
+            .and_then(|frame| write_plain(frame, &peer.ethernet(), &header))
+            .is_some_and(|bytes| self.link.send(&mut outgoing.buffer, bytes, None));
+        if !sent {
+            // What the header told is told again by the next frame.
+            peer.receiver.hurry();
+            core.lists.owe(peer, core.now);
+            return Some(outgoing);
+        }
+        self.queued += 1;
+        core.counters.frames_sent += 1;
+        core.counters.messages_sent += 1;
+        core.pool.fill(slot, outgoing.buffer, 1, len, part);
+        core.pool.queued(slot, self.queued);
+        peer.sender.sent_at_once(Part { slot, index: 0, remaining: 0 }, core.now);
+        core.lists.arm(peer, core.options.keep_alive);
+        None
+    }
+
+    fn commit_queued(
+        &mut self,
+        connection: Connection,
+        mut outgoing: Outgoing,
+        len: usize,
+        part: usize,
+    ) -> Result<(), Refused> {
         let count = if len > part { len.div_ceil(part.max(1)) } else { 1 };
         if let Err(error) = self.check_message(connection, part, count).and_then(|()| {
             let fits = len <= outgoing.len() && (part > 0 || len == 0);
             if fits { Ok(()) } else { Err(SendError::TooLong) }
         }) {
-            return Err(Box::new(Refused { outgoing, error }));
+            return Err(Refused { outgoing, error });
         }
         if !self.place(&mut outgoing, len, count > 1) {
-            return Err(Box::new(Refused { outgoing, error: SendError::TooLong }));
+            return Err(Refused { outgoing, error: SendError::TooLong });
         }
         let core = &mut self.core;
         let slot = outgoing.slot;
@@ -240,26 +339,97 @@ impl<L: Link> Endpoint<L> {
         Ok(())
     }
 
-    /// Copies a message and sends it: see [`Endpoint::commit`].
+    /// Sends a message of `len` bytes that `write` writes in place: [`Endpoint::reserve`] and [`Endpoint::commit`] in one, the fastest
+    /// way for many messages. `write` gets exactly `len` bytes of unspecified contents, and is not called after an error.
     ///
     /// # Errors
     /// See [`SendError`].
     #[inline]
-    pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
-        self.check_message(connection, message.len(), 1)?;
+    pub fn send_with(
+        &mut self,
+        connection: Connection,
+        len: usize,
+        now: Nanos,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), SendError> {
+        self.advance(now);
+        let core = &mut self.core;
+        let at = core.front + PLAIN_BYTES;
+        if let Some(peer) = core.table.get(connection.0)
+            && peer.may_send_at_once(core.options.queue)
+            && len <= peer.far.frame.min(core.data)
+            && let Some(slot) = core.pool.take_for_program()
+        {
+            let number = peer.sender.next();
+            let held = core.pool.slot(slot);
+            if let Some(buffer) = &mut held.buffer
+                && let Some(place) = buffer.get_mut(at..at + len)
+            {
+                write(place);
+                let frame = buffer.get_mut(core.front..).unwrap_or_default();
+                let is_sent =
+                    peer.write_usual(frame, number, len).is_some_and(|bytes| self.link.send(buffer, bytes, None));
+                let part = Part { slot, index: 0, remaining: 0 };
+                (held.users, held.bytes, held.part) = (1, len as u32, len as u32);
+                if !is_sent {
+                    peer.sender.queue(Some(part), core.now);
+                    // What the header told is told again by the next frame.
+                    peer.receiver.hurry();
+                    core.lists.owe(peer, core.now);
+                    core.lists.send(peer);
+                    return Ok(());
+                }
+                self.queued += 1;
+                core.counters.frames_sent += 1;
+                core.counters.messages_sent += 1;
+                core.pool.queued(slot, self.queued);
+                peer.sender.sent_at_once(part, core.now);
+                core.lists.arm(peer, core.options.keep_alive);
+                return Ok(());
+            }
+            core.pool.give_back(slot);
+        }
+        self.send_queued(connection, len, now, write)
+    }
+
+    #[cold]
+    fn send_queued(
+        &mut self,
+        connection: Connection,
+        len: usize,
+        now: Nanos,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), SendError> {
+        self.check_message(connection, len, 1)?;
         let Some(mut outgoing) = self.reserve() else {
             return Err(self.without_buffer(connection));
         };
-        outgoing[..message.len()].copy_from_slice(message);
-        self.commit(connection, outgoing, message.len(), now).map_err(|refused| {
+        let Some(place) = outgoing.get_mut(..len) else {
+            self.discard(outgoing);
+            return Err(SendError::TooLong);
+        };
+        write(place);
+        self.commit(connection, outgoing, len, now).map_err(|refused| {
             let error = refused.error;
             self.discard(refused.outgoing);
             error
         })
     }
 
+    /// Copies a message and sends it: see [`Endpoint::send_with`].
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    #[inline]
+    pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
+        self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
+    }
+
     #[cold]
     fn without_buffer(&mut self, connection: Connection) -> SendError {
+        // The device may have read some.
+        let sent = self.link.sent();
+        self.core.pool.sent(sent);
         if let Some(peer) = self.core.table.get(connection.0) {
             peer.wants_room = true;
         }
@@ -365,7 +535,7 @@ impl<L: Link> Endpoint<L> {
         let Some(buffer) = &mut slot.buffer else { return Sent::NoRoom };
         // In a buffer for many, a single message lies behind longer headers.
         let frame = buffer.get_mut(core.front..).unwrap_or_default();
-        let Some(len) = write_plain(frame, &peer.ethernet, &header) else { return Sent::NoRoom };
+        let Some(len) = write_plain(frame, &peer.ethernet(), &header) else { return Sent::NoRoom };
         let is_sent = self.link.send(buffer, len, None);
         if is_sent {
             self.queued += 1;
@@ -428,7 +598,7 @@ impl<L: Link> Endpoint<L> {
         let train = Train { header, part: size, count, fragments: part.remaining > 0 };
         let buffer = slot.buffer.as_mut()?;
         let frame = buffer.get_mut(core.front..)?;
-        let mut ethernet = peer.ethernet;
+        let mut ethernet = peer.ethernet();
         ethernet[12..].copy_from_slice(&IPV4.to_be_bytes());
         let (head, rest) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
         *head = ethernet;
@@ -504,7 +674,7 @@ impl<L: Link> Endpoint<L> {
         if kind == Kind::Open {
             (header.connection, header.token, header.acknowledgement) = (0, 0, 0);
         }
-        let len = write_plain(frame, &peer.ethernet, &header);
+        let len = write_plain(frame, &peer.ethernet(), &header);
         self.push(slot, len)
     }
 
@@ -525,6 +695,9 @@ impl<L: Link> Endpoint<L> {
     /// Hands over to the device what was sent. [`Endpoint::poll`] does it, too, when nothing more has arrived.
     #[inline]
     pub fn flush(&mut self) {
-        self.link.flush();
+        if self.flushed != self.queued {
+            self.flushed = self.queued;
+            self.link.flush();
+        }
     }
 }

@@ -1,0 +1,103 @@
+//! A queue whose places are a power of two: shorter ways than those of `VecDeque`.
+
+/// A queue.
+#[derive(Debug)]
+pub struct Queue<T> {
+    places: Vec<T>,
+    head: usize,
+    len: usize,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), head: 0, len: 0 }
+    }
+}
+
+impl<T: Copy> Queue<T> {
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        self.head.wrapping_add(index) & self.places.len().wrapping_sub(1)
+    }
+
+    #[inline]
+    pub fn push_back(&mut self, item: T) {
+        if self.len == self.places.len() {
+            self.grow(item);
+        }
+        let place = self.place(self.len);
+        if let Some(to) = self.places.get_mut(place) {
+            *to = item;
+            self.len += 1;
+        }
+    }
+
+    /// Doubles the places; `item` fills the new ones.
+    #[cold]
+    fn grow(&mut self, item: T) {
+        self.places.rotate_left(self.head);
+        self.head = 0;
+        self.places.resize((2 * self.len).max(16), item);
+    }
+
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<T> {
+        let item = *self.get(0)?;
+        self.head = self.place(1);
+        self.len -= 1;
+        Some(item)
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        if index < self.len { self.places.get(self.place(index)) } else { None }
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let place = self.place(index);
+        if index < self.len { self.places.get_mut(place) } else { None }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        (0..self.len).filter_map(|index| self.get(index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_queue_is_like_that_of_the_standard_library(steps: Vec<Option<u32>>) {
+            let (mut queue, mut other) = (Queue::default(), VecDeque::new());
+            for step in steps {
+                match step {
+                    Some(number) => {
+                        queue.push_back(number);
+                        other.push_back(number);
+                    }
+                    None => prop_assert_eq!(queue.pop_front(), other.pop_front()),
+                }
+                prop_assert_eq!(queue.len(), other.len());
+                prop_assert!(queue.iter().eq(&other));
+                prop_assert_eq!(queue.get(other.len()), None);
+            }
+        }
+    }
+}
