@@ -9,10 +9,12 @@ use std::time::Duration;
 use ringway_abi::Offload;
 use ringway_client::AttachError;
 use ringway_memory::Buffer;
+use ringway_netdevice::xdp::Mode;
 
 use crate::link::{Counts, Interface, Link, Received};
 use crate::packet::{PacketLink, PacketOptions};
 use crate::process::{ProcessLink, ProcessOptions};
+use crate::xdp::{XdpLink, XdpOptions};
 
 /// How a link of any kind is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub enum AnyLink {
     Process(Box<ProcessLink>),
     /// At an interface of the host, by a packet socket.
     Packet(Box<PacketLink>),
+    /// At a queue of an interface of the host, by AF_XDP.
+    Xdp(Box<XdpLink>),
 }
 
 /// Calls a method of the link.
@@ -51,6 +55,7 @@ macro_rules! each {
         match $self {
             AnyLink::Process($link) => $call,
             AnyLink::Packet($link) => $call,
+            AnyLink::Xdp($link) => $call,
         }
     };
 }
@@ -62,6 +67,7 @@ impl AnyLink {
     /// |---|---|
     /// | `lan0:probe` | the process port `probe` of the switch `lan0`, through the daemon's socket `socket` |
     /// | `dev:eth0` | the interface `eth0`, by a packet socket |
+    /// | `xdp:eth0`, `xdp:eth0/1` | the interface's queue 0 or 1, by AF_XDP |
     ///
     /// # Errors
     /// `spec` names nothing (`InvalidInput`), or what it names cannot be opened. The error says what would be right.
@@ -72,17 +78,33 @@ impl AnyLink {
                 let options = PacketOptions { slots, buffer, buffers, address };
                 Ok(AnyLink::Packet(Box::new(PacketLink::open(interface, &options)?)))
             }
-            Some((switch, port)) if !switch.is_empty() && !port.is_empty() && switch != "dev" => {
+            Some(("xdp", place)) if !place.is_empty() => {
+                let (interface, queue) = place.split_once('/').unwrap_or((place, "0"));
+                let wrong = |_| {
+                    invalid(format!(
+                        "\"{spec}\": \"{queue}\" is not a queue: write xdp:{interface}/0 for the first one"
+                    ))
+                };
+                let queue = queue.parse().map_err(wrong)?;
+                let options = XdpOptions { slots, buffer, buffers, address, mode: Mode::Auto };
+                Ok(AnyLink::Xdp(Box::new(XdpLink::open(interface, queue, &options)?)))
+            }
+            Some((switch, port)) if !switch.is_empty() && !port.is_empty() => {
                 let options = ProcessOptions { slots, buffer, buffers, offload, mac };
                 let link = ProcessLink::attach(socket, spec, &options).map_err(|error| attach_error(spec, error))?;
                 Ok(AnyLink::Process(Box::new(link)))
             }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("\"{spec}\" names no link: write {GRAMMAR}"))),
+            _ => Err(invalid(format!("\"{spec}\" names no link: write {GRAMMAR}"))),
         }
     }
 }
 
-const GRAMMAR: &str = "SWITCH:PORT for a process port, or dev:INTERFACE for a network interface";
+const GRAMMAR: &str = "SWITCH:PORT for a process port, dev:INTERFACE for a network interface, \
+    xdp:INTERFACE or xdp:INTERFACE/QUEUE for one of its queues by AF_XDP";
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
 
 /// Says which port could not be attached.
 fn attach_error(spec: &str, error: AttachError) -> io::Error {

@@ -11,13 +11,16 @@
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
 //! | a network interface that the host goes on using | [`PacketLink`] |
+//! | a queue of such an interface, without the host's stack | [`XdpLink`] |
 //! | within this process, for tests | [`memory`] |
 
 mod any;
+mod host;
 mod link;
 pub mod memory;
 mod packet;
 mod process;
+mod xdp;
 
 pub use any::{AnyLink, AnyOptions};
 pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
@@ -26,3 +29,5 @@ pub use process::{ProcessLink, ProcessOptions};
 pub use ringway_abi::Offload;
 pub use ringway_abi::offload::Gso;
 pub use ringway_memory::Buffer;
+pub use ringway_netdevice::xdp::Mode as XdpMode;
+pub use xdp::{XdpLink, XdpOptions};

@@ -54,15 +54,15 @@ unsafe fn set_option<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_in
     }
 }
 
-/// Has the socket take frames of all protocols of a device.
+/// Has the socket take frames of a protocol of a device: of an EtherType, or `ETH_P_ALL`.
 ///
 /// # Errors
 /// The device is gone or down.
-pub fn bind(socket: &OwnedFd, device: u32) -> io::Result<()> {
+pub fn bind(socket: &OwnedFd, device: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: all zeroes is a valid address: numbers and an array of numbers.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = device as libc::c_int;
     // SAFETY: the kernel reads this many bytes of `address`, which outlives the call.
     let result = unsafe {

@@ -233,7 +233,7 @@ impl Ring {
         };
         packet::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
-        packet::bind(socket, device)?;
+        packet::bind(socket, device, libc::ETH_P_ALL as u16)?;
         Ok(Ring { memory, wanted, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
     }
 

@@ -8,7 +8,7 @@ mod messages;
 
 use std::cell::Cell;
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::host::{Found, check_address, ended, find, why_ended};
 use crate::link::{Counts, HEADER, Interface, Link, Received};
 use messages::Messages;
 
@@ -102,7 +103,7 @@ impl PacketLink {
                 packet::set(&socket, libc::SOL_SOCKET, forced, &SOCKET_BYTES)
                     .or_else(|_| packet::set(&socket, libc::SOL_SOCKET, asked, &SOCKET_BYTES))?;
             }
-            packet::bind(&socket, index)?;
+            packet::bind(&socket, index, libc::ETH_P_ALL as u16)?;
             let ready = epoll::create(CreateFlags::CLOEXEC)?;
             epoll::add(&ready, &socket, EventData::new_u64(0), EventFlags::IN)?;
             let count = options.buffers as usize + RECEIVED;
@@ -128,6 +129,7 @@ impl PacketLink {
                 checksums: true,
                 front: 0,
                 buffer,
+                places: 0,
             },
             index,
             buffers: (0..options.buffers).filter_map(part).collect(),
@@ -159,14 +161,11 @@ impl PacketLink {
     /// Looks whether the interface is there and up. If not, the link ends: nothing waits any more.
     #[cold]
     fn look(&mut self) {
-        let name = requests::name_of(self.index, self.socket.as_fd());
-        let is_up = name.and_then(|name| requests::is_up(&name, self.socket.as_fd()));
-        self.ended = match is_up {
-            Ok(true) => return,
-            Ok(false) => Some("it is down: bring it up (ip link set NAME up) and open it again"),
-            Err(_) => Some("it is gone, or in another network namespace: open it again when it is back"),
-        };
-        (0..self.waiting()).for_each(|_| self.refuse());
+        // An interface that goes is down first.
+        if let Some(why) = why_ended(self.index, self.socket.as_fd()) {
+            self.ended = Some(why);
+            (0..self.waiting()).for_each(|_| self.refuse());
+        }
     }
 
     /// Finds the next frame. Returns its length and what is left to do for it.
@@ -330,9 +329,7 @@ impl Link for PacketLink {
     }
 
     fn check(&mut self) -> io::Result<()> {
-        if self.ended.is_none() {
-            self.look();
-        }
+        self.look();
         self.ended.map_or(Ok(()), |why| Err(ended(&self.interface.name, why)))
     }
 
@@ -352,38 +349,7 @@ fn check_options(options: &PacketOptions) -> io::Result<()> {
     if buffer < least {
         return wrong(format!("buffers of {buffer} bytes are too small for this packet link: use {least} or more"));
     }
-    let Some(address) = address else { return Ok(()) };
-    if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address.is_broadcast() {
-        return wrong(format!("{address} is not an address of a station: give the link one of its own"));
-    }
-    // With `net.ipv4.ip_nonlocal_bind` every address can be bound, also one that is for documents.
-    let is_bound = |address| UdpSocket::bind((address, 0)).is_ok();
-    if is_bound(address) && !is_bound(Ipv4Addr::new(192, 0, 2, 1)) {
-        return wrong(format!("{address} is an address of this host, whose TCP it has: give the link one of its own"));
-    }
-    Ok(())
-}
-
-/// What an interface is.
-pub(crate) struct Found {
-    pub(crate) index: u32,
-    pub(crate) mac: [u8; 6],
-    pub(crate) mtu: usize,
-}
-
-/// Finds an interface that is up and has Ethernet addresses.
-pub(crate) fn find(interface: &str, socket: BorrowedFd<'_>) -> io::Result<Found> {
-    let failed = |what: &str, why: &str, kind| requests::cannot(interface, what, why, kind);
-    let refused = |error: io::Error| failed("look at it", &help(&error), error.kind());
-    let index = requests::index(interface, socket).map_err(|error| failed("find it", &help(&error), error.kind()))?;
-    let mac = requests::address(interface, socket).map_err(refused)?;
-    let other = "it is not an Ethernet interface: use one with an Ethernet address (ip -br link)";
-    let mac = mac.ok_or_else(|| failed("use it", other, io::ErrorKind::Unsupported))?;
-    if !requests::is_up(interface, socket).map_err(refused)? {
-        let down = format!("it is down: bring it up (ip link set {interface} up)");
-        return Err(failed("use it", &down, io::ErrorKind::NetworkDown));
-    }
-    Ok(Found { index, mac, mtu: requests::mtu(interface, socket).map_err(refused)? })
+    address.map_or(Ok(()), check_address)
 }
 
 /// Says what to do about an error of the kernel.
@@ -393,18 +359,9 @@ fn help(error: &io::Error) -> String {
             "this user may not: packet sockets need CAP_NET_RAW (root has it; for a program: setcap cap_net_raw+ep)"
                 .to_owned()
         }
-        Some(Errno::NODEV) => "this network namespace has none of this name (ip -br link)".to_owned(),
         Some(Errno::NOMEM) => "the kernel has no memory: use fewer or smaller buffers".to_owned(),
         _ => error.to_string(),
     }
-}
-
-/// The error of a link that has ended.
-pub(crate) fn ended(interface: &str, why: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NetworkDown,
-        format!("network interface \"{interface}\": {}", why.replace("NAME", interface)),
-    )
 }
 
 /// Reads the header of a received frame.

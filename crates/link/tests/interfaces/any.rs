@@ -11,7 +11,7 @@ use crate::scene::{Scene, Station, cross};
 
 #[test]
 fn names_of_nothing_are_refused_with_what_would_be_right() {
-    for spec in ["", "eth0", "dev:", ":port", "lan0:"] {
+    for spec in ["", "eth0", "dev:", "xdp:", ":port", "lan0:"] {
         let error = AnyLink::open(spec, Path::new("/nowhere"), &AnyOptions::default()).err().expect("it is refused");
         let (kind, said) = (error.kind(), error.to_string());
         assert_eq!(kind, ErrorKind::InvalidInput, "{said}");
@@ -20,6 +20,8 @@ fn names_of_nothing_are_refused_with_what_would_be_right() {
     for (spec, why) in [
         ("lan0:a/b", "port \"lan0:a/b\": port name \"lan0:a/b\": give SWITCH:PORT"),
         ("lan0:probe", "port \"lan0:probe\": no switch at /nowhere"),
+        ("xdp:eth0/first", "\"xdp:eth0/first\": \"first\" is not a queue: write xdp:eth0/0"),
+        ("xdp:no-such/1", "network device \"no-such\": cannot find it"),
         ("dev:no-such", "network device \"no-such\": cannot find it"),
     ] {
         let error = AnyLink::open(spec, Path::new("/nowhere"), &AnyOptions::default()).err().expect("it is refused");
@@ -38,7 +40,7 @@ fn frames_cross_between_two_links_of_each_kind() {
     let open = |space: &Namespace, spec: &str| {
         Station::new(space.within(|| AnyLink::open(spec, &socket, &AnyOptions::default())).unwrap())
     };
-    for [near, far] in [["lan0:a", "lan0:b"], ["dev:x0", "dev:w0"]] {
+    for [near, far] in [["lan0:a", "lan0:b"], ["dev:x0", "dev:w0"], ["xdp:x0", "xdp:w0/0"], ["xdp:x0", "dev:w0"]] {
         let (mut a, mut b) = (open(&scene.a, near), open(&scene.b, far));
         cross(&mut a, &mut b, 200);
         cross(&mut b, &mut a, 200);

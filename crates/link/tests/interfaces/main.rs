@@ -3,3 +3,4 @@
 mod any;
 mod packet;
 mod scene;
+mod xdp;

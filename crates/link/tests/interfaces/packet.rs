@@ -170,16 +170,18 @@ fn a_link_ends_when_its_interface_is_down_or_gone_and_a_sleeper_hears_of_it() {
 
         let scene = Scene::new();
         let (mut a, _b) = pair(&scene);
-        let waiter = std::thread::spawn(move || {
+        let waiter = sleeping(move || {
             loop {
                 if let Err(error) = a.link.wait(false, Duration::from_secs(100)) {
-                    return error;
+                    return (a, error);
                 }
             }
         });
         scene.a.ok("ip", change);
-        let error = waiter.join().unwrap();
-        assert!(error.to_string().contains(why), "{error}");
+        // An interface that goes is down first.
+        let (mut a, error) = waiter.join().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NetworkDown);
+        until("the link says why", || a.link.check().unwrap_err().to_string().contains(why));
     }
 }
 

@@ -186,7 +186,8 @@ fn on_a_good_network_large_buffers_are_sent_once() {
         while sent < 3_000 {
             let Some(mut outgoing) = scene.client.endpoint.reserve_many() else { break };
             outgoing[..bytes.len()].copy_from_slice(&bytes);
-            if let Err(refused) = scene.client.endpoint.commit_many(connection, outgoing, bytes.len(), 1_440, scene.now) {
+            if let Err(refused) = scene.client.endpoint.commit_many(connection, outgoing, bytes.len(), 1_440, scene.now)
+            {
                 scene.client.endpoint.discard(refused.outgoing);
                 break;
             }

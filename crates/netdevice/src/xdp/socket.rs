@@ -1,7 +1,7 @@
 //! A socket, its memory (UMEM), and the entries of its receive and transmit rings.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use ringway_memory::Mapping;
 use rustix::io::Errno;
@@ -72,4 +72,19 @@ impl Entry {
         options.set(WITH_METADATA, self.has_metadata);
         [self.address, u64::from(options.bits()) << 32 | u64::from(self.len)]
     }
+}
+
+/// The number of the option `XDP_MAX_TX_SKB_BUDGET` (Linux 6.17).
+const FRAMES_OF_A_CALL: libc::c_int = 9;
+/// Frames that a call sends in copy mode without this option.
+const DEFAULT_FRAMES_OF_A_CALL: u32 = 32;
+
+/// Has a call send as many frames as the ring has places, in copy mode. Returns how many it sends: kernels without the option send fewer.
+#[must_use]
+pub fn frames_of_a_call(socket: &OwnedFd, places: u32) -> u32 {
+    let len = size_of::<u32>() as libc::socklen_t;
+    let (fd, value) = (socket.as_raw_fd(), (&raw const places).cast());
+    // SAFETY: the kernel reads `places`, of this size, which outlives the call.
+    let is_set = unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 };
+    if is_set { places } else { DEFAULT_FRAMES_OF_A_CALL }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use ringway_memory::{Mapping, View};
 use ringway_netdevice::requests;
-use ringway_netdevice::xdp::{HAS_METADATA, METADATA, register};
+use ringway_netdevice::xdp::{HAS_METADATA, METADATA, Transfer, register};
 use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
 use ringway_testing::skip::{is_root, note};
 use ringway_testing::until;
@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::output::{Device, XdpOutput};
-use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, Transfer};
+use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
 
 fn program(name: &str, words: &str) {
@@ -211,7 +211,7 @@ fn a_kernel_that_does_not_know_the_flag_gets_the_memory_without_metadata() {
         Ok(socket) => socket,
         Err(error) => return note(format!("no XDP socket: {error}")),
     };
-    let chunk = Transfer::Copy.chunk();
+    let chunk = chunk(Transfer::Copy);
     let memory = Mapping::private((RECEIVE + TRANSMIT) as usize * chunk).expect("memory");
     let unknown = HAS_METADATA | XdpUmemRegFlags::from_bits_retain(1 << 30);
     match register(socket.as_fd(), &memory, chunk, unknown) {

@@ -3,16 +3,18 @@
 //! The sending socket is its own, because a poller that sleeps waits for the receiving one: at each frame of a socket that somebody may wait
 //! for, the kernel looks for who waits (`docs/decisions/xdp-sockets.md`).
 //!
-//! The memory is cut into chunks ([`Transfer::chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
+//! The memory is cut into chunks ([`chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device, in the
 //! first queue.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_netdevice::xdp::{Consumer, HAS_METADATA, Producer, Queued, register, xdp_socket};
+use ringway_netdevice::xdp::{
+    Consumer, HAS_METADATA, Producer, Queued, Transfer, frames_of_a_call, register, xdp_socket,
+};
 use rustix::io::Errno;
 use rustix::net::bind;
 use rustix::net::sockopt;
@@ -29,32 +31,16 @@ const FILL: u32 = 2 * RECEIVE;
 /// Chunks for frames to the device.
 pub(super) const TRANSMIT: u32 = 1024;
 
-/// How frames get between the device and the socket's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transfer {
-    /// The device writes and reads the socket's memory.
-    ZeroCopy,
-    /// The kernel copies each frame.
-    Copy,
-}
-
-impl Transfer {
-    /// Bytes of a chunk, a power of two. The kernel leaves 256 of them before a received frame, so that 2,048 take 1,792.
-    ///
-    /// A device with zero copy may use whole KiB of the rest only (igb, igc). Of a longer frame, igb gives the port both pieces as
-    /// frames: there a chunk has to take the longest frame.
-    pub(super) fn chunk(self) -> usize {
-        match self {
-            Transfer::ZeroCopy => 4096,
-            Transfer::Copy => 2048,
-        }
+/// Bytes of a chunk, a power of two. The kernel leaves 256 of them before a received frame, so that 2,048 take 1,792.
+///
+/// A device with zero copy may use whole KiB of the rest only (igb, igc). Of a longer frame, igb gives the port both pieces as
+/// frames: there a chunk has to take the longest frame.
+pub(super) fn chunk(transfer: Transfer) -> usize {
+    match transfer {
+        Transfer::ZeroCopy => 4096,
+        Transfer::Copy => 2048,
     }
 }
-
-/// The number of the option `XDP_MAX_TX_SKB_BUDGET` (Linux 6.17).
-const FRAMES_OF_A_CALL: libc::c_int = 9;
-/// Frames that a call sends in copy mode without this option.
-const DEFAULT_FRAMES_OF_A_CALL: u32 = 32;
 
 /// The parts of one queue, without those that send.
 pub(super) struct Queue {
@@ -107,7 +93,7 @@ impl Queue {
     fn bound(attachment: Attachment, queue: u32, takes_pieces: bool) -> io::Result<Queue> {
         let socket = xdp_socket()?;
         let Attachment { device, transfer, metadata } = attachment;
-        let chunk = transfer.chunk();
+        let chunk = chunk(transfer);
         // The first queue sends.
         let chunks = if queue == 0 { RECEIVE + TRANSMIT } else { RECEIVE };
         let memory = Arc::new(Mapping::private(chunks as usize * chunk)?);
@@ -146,18 +132,9 @@ impl Queue {
             transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, device, queue);
         bind(&socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() })?;
-        let frames_of_a_call = if takes_all_at_once(&socket) { TRANSMIT } else { DEFAULT_FRAMES_OF_A_CALL };
+        let frames_of_a_call = frames_of_a_call(&socket, TRANSMIT);
         Ok(SendingSocket { socket, transmit, queued, transfer, frames_of_a_call })
     }
-}
-
-/// Has a call send as many frames as the ring has. Returns false if the kernel is older than that.
-fn takes_all_at_once(socket: &OwnedFd) -> bool {
-    let frames = TRANSMIT as libc::c_int;
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    let (fd, value) = (socket.as_raw_fd(), (&raw const frames).cast());
-    // SAFETY: the kernel reads `frames`, of this size, which outlives the call.
-    unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 }
 }
 
 /// Returns the bytes at an address that the kernel has named, if they are in the memory.

@@ -16,9 +16,17 @@ use crate::context::Context;
 /// Number of slots and buffers, where each holds many messages.
 const LARGE: u32 = 256;
 
-/// Returns bytes of a buffer that holds many messages: the most that a process port can have, or what the kernel joins frames to.
-fn large(name: &str) -> u32 {
-    if name.starts_with("dev:") { 65_600 } else { 65_472 }
+/// Returns how a link of this name is opened by default. With an address, a buffer holds many messages, where the kind of link can have
+/// such buffers: as many bytes as a process port's can have, or as the kernel joins frames to.
+fn usual(name: &str, address: Option<Ipv4Addr>) -> AnyOptions {
+    let usual = AnyOptions { offload: address.is_some(), address, ..AnyOptions::default() };
+    let large = |buffer| AnyOptions { slots: LARGE, buffer, buffers: LARGE, ..usual };
+    match name.split_once(':') {
+        _ if address.is_none() => usual,
+        Some(("xdp" | "pci", _)) => usual,
+        Some(("dev", _)) => large(65_600),
+        _ => large(65_472),
+    }
 }
 
 /// Options of every form of `lwep` for its port.
@@ -72,11 +80,7 @@ impl PortArgs {
             ..Options::default()
         };
         change(&mut options);
-        let usual = AnyOptions { offload: self.address.is_some(), address: self.address, ..AnyOptions::default() };
-        let usual = match self.address {
-            Some(_) => AnyOptions { slots: LARGE, buffer: large(name), buffers: LARGE, ..usual },
-            None => usual,
-        };
+        let usual = usual(name, self.address);
         let links = AnyOptions {
             slots: self.slots.unwrap_or(usual.slots),
             buffers: self.buffers.unwrap_or(usual.buffers),
