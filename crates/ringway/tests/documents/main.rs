@@ -80,6 +80,7 @@ pages! {
     e1000_is_run => "docs/guide/e1000.md",
     streams_is_run => "docs/guide/streams.md",
     namespaces_is_run => "docs/guide/namespaces.md",
+    lwep_is_run => "docs/guide/lwep.md",
     netmap_is_run => "docs/guide/netmap.md",
     operation_is_run => "docs/guide/operation.md",
     performance_is_run => "docs/guide/performance.md",

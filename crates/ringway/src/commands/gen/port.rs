@@ -218,7 +218,8 @@ pub fn settle(endpoint: &mut impl Endpoint, room: usize) -> Result<(), GenError>
     }
 }
 
-fn stay_on(core: usize) -> Result<(), GenError> {
+/// Moves this thread to a CPU.
+pub fn stay_on(core: usize) -> Result<(), GenError> {
     let allowed = sched_getaffinity(None).map_err(|error| GenError::Failed(format!("cannot read CPUs: {error}")))?;
     if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
         let cores: Vec<String> =
