@@ -141,11 +141,11 @@ impl Scene {
 fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
     let Some(_turn) = turn() else { return };
     let scene = scene(&RINGS, |builder| builder);
-    for nic in 0..RINGS.len() {
+    for (nic, option) in RINGS.iter().enumerate() {
         scene.sends(nic, "--spin");
         scene.receives(nic, "--spin");
         let (_, calls, _) = scene.answers(nic, "--spin");
-        assert_eq!(calls, 0, "{}: nothing calls a program that polls", RINGS[nic]);
+        assert_eq!(calls, 0, "{option}: nothing calls a program that polls");
     }
 }
 
