@@ -11,7 +11,7 @@ use super::driver::Driver;
 use super::e1000_link::E1000Options;
 use super::nic::{Model, Nic};
 use super::offload::tests::tcp_frame;
-use crate::pci::{Dma, Registers};
+use crate::pci::{Dma, HUGE_PAGE, Registers};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
 const OPTIONS: E1000Options = E1000Options { slots: 16, buffer: 2112, buffers: 32, offload: false, csb: true };
@@ -155,6 +155,11 @@ fn frame(len: usize, first: u8) -> Vec<u8> {
     (0..len).map(|at| first.wrapping_add(at as u8)).collect()
 }
 
+/// A buffer in memory that the device does not reach.
+fn foreign_buffer() -> Buffer {
+    Dma::local(HUGE_PAGE, None).buffers(1, 2112).unwrap().remove(0)
+}
+
 fn send(driver: &mut Driver, buffer: &mut Buffer, bytes: &[u8]) -> bool {
     buffer[..bytes.len()].copy_from_slice(bytes);
     driver.send(buffer, bytes.len(), None)
@@ -192,10 +197,7 @@ fn what_cannot_be_sent_is_refused() {
     buffers[0][..tcp.len()].copy_from_slice(&tcp);
     assert!(!driver.send(&buffers[0], tcp.len(), Some(&offload)), "this link has no offloads");
     assert!(!driver.send(&buffers[0], 1515, None) && driver.send(&buffers[0], 1514, None));
-    let other = Arc::new(Mapping::private(4096).unwrap());
-    // SAFETY: nothing else uses the mapping.
-    #[allow(unsafe_code)]
-    let foreign = unsafe { Buffer::new(&other, 0, 0, 2112) }.unwrap();
+    let foreign = foreign_buffer();
     assert!(!driver.send(&foreign, 60, None), "memory that the device does not reach");
     (0..14).for_each(|_| assert!(driver.send(&buffers[1], 60, None)));
     assert!(!driver.send(&buffers[1], 60, None) && driver.room() == 0);
@@ -300,10 +302,7 @@ fn frames_in_several_buffers_are_dropped_and_counted() {
 #[test]
 fn a_foreign_buffer_gets_a_copy_of_a_received_frame() {
     let (mut driver, device) = scene(Model::Pro1000, E1000Options { csb: false, ..OPTIONS });
-    let other = Arc::new(Mapping::private(4096).unwrap());
-    // SAFETY: nothing else uses the mapping.
-    #[allow(unsafe_code)]
-    let mut foreign = unsafe { Buffer::new(&other, 0, 0, 2112) }.unwrap();
+    let mut foreign = foreign_buffer();
     let place = foreign.as_ptr();
     device.receive(&frame(300, 5), true);
     assert!(driver.peek().is_some());

@@ -65,10 +65,10 @@ fn start(ports: &str, nics: usize, nic: impl Fn(&Daemon, usize) -> Nic) -> Scene
 fn a_program_in_a_guest_drives_qemus_nics_by_polling() {
     let Some(_turn) = turn() else { return };
     let scene = with_qemus();
-    for nic in 0..OF_QEMU.len() {
+    for (nic, what) in OF_QEMU.iter().enumerate() {
         scene.sends(nic, "--spin");
         scene.receives(nic, "--spin");
-        assert_eq!(scene.answers(nic, "--spin").0, 0, "{}: nothing wakes a program that polls", OF_QEMU[nic]);
+        assert_eq!(scene.answers(nic, "--spin").0, 0, "{what}: nothing wakes a program that polls");
         let long = format!("ringway gen tx --pci {} --size 2000 --count 1", scene.nics[nic]);
         let said = scene.guest.run(&long).unwrap();
         assert!(said.status != 0 && said.text.contains("a frame of 2000 bytes: "), "{said:?}");
@@ -79,7 +79,7 @@ fn a_program_in_a_guest_drives_qemus_nics_by_polling() {
 fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
     let Some(_turn) = turn() else { return };
     let Some(scene) = with_ringways() else { return };
-    for nic in 0..OF_RINGWAY.len() {
+    for (nic, what) in OF_RINGWAY.iter().enumerate() {
         let messages = || number(&scene.daemon.port(&format!("vm{nic}")), "/e1000/messages");
         let cost = |action: &dyn Fn()| {
             let before = messages();
@@ -89,14 +89,11 @@ fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
         let set_up = cost(&|| drop(gen_in(&scene.guest, &format!("tx --pci {} --count 1 --spin", scene.nics[nic]))));
         let sent = cost(&|| drop(scene.sends(nic, "--spin --batch 32"))).saturating_sub(set_up);
         let received = cost(&|| drop(scene.receives(nic, "--spin"))).saturating_sub(set_up);
-        println!(
-            "{}: messages for a start {set_up}, 9,000 sent frames {sent}, 5,000 received {received}",
-            OF_RINGWAY[nic]
-        );
-        if OF_RINGWAY[nic].contains("csb") || OF_RINGWAY[nic].contains("mapped") {
+        println!("{what}: messages for a start {set_up}, 9,000 sent frames {sent}, 5,000 received {received}");
+        if what.contains("csb") || what.contains("mapped") {
             assert!(sent <= 90 && received <= 50, "one register access for a hundred frames: {sent}, {received}");
         }
-        assert_eq!(scene.answers(nic, "--spin").0, 0, "{}: nothing wakes a program that polls", OF_RINGWAY[nic]);
+        assert_eq!(scene.answers(nic, "--spin").0, 0, "{what}: nothing wakes a program that polls");
     }
 }
 
@@ -104,8 +101,8 @@ fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
 fn a_program_in_a_guest_sleeps_until_qemus_nic_wakes_it() {
     let Some(_turn) = turn() else { return };
     let scene = with_qemus();
-    for nic in 0..OF_QEMU.len() {
-        wakes(&scene, nic, OF_QEMU[nic]);
+    for (nic, what) in OF_QEMU.iter().enumerate() {
+        wakes(&scene, nic, what);
     }
 }
 
@@ -113,8 +110,8 @@ fn a_program_in_a_guest_sleeps_until_qemus_nic_wakes_it() {
 fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
     let Some(_turn) = turn() else { return };
     let Some(scene) = with_ringways() else { return };
-    for nic in 0..OF_RINGWAY.len() {
-        wakes(&scene, nic, OF_RINGWAY[nic]);
+    for (nic, what) in OF_RINGWAY.iter().enumerate() {
+        wakes(&scene, nic, what);
     }
 }
 
