@@ -9,10 +9,10 @@ use ringway_abi::e1000::register as reg;
 use ringway_abi::offload::Gso;
 use ringway_memory::{Buffer, Kept};
 
-use super::Misuse;
-use super::e1000_link::E1000Options;
+use super::misuse::Misuse;
 use super::nic::Nic;
 use super::offload::Request;
+use super::options::E1000Options;
 use super::receive::Receive;
 use super::transmit::Transmit;
 use crate::link::{Counts, Interface, Received};

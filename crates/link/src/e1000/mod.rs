@@ -9,28 +9,21 @@
 //! |---|---|
 //! | `nic.rs` | registers, counted; from a reset to rings that work |
 //! | `transmit.rs`, `offload.rs` | the transmit ring; checksums and segmentation by context descriptors |
+//! | `options.rs` | [`E1000Options`] |
 //! | `receive.rs` | the receive ring |
 //! | `driver.rs` | both rings and how their tails are published, without interrupts |
 //! | `e1000_link.rs` | [`E1000Link`]: the driver with the interrupts of a PCI function |
 
 mod driver;
 mod e1000_link;
+mod misuse;
 mod nic;
 mod offload;
+mod options;
 mod receive;
 #[cfg(test)]
 mod tests;
 mod transmit;
 
-pub use e1000_link::{E1000Link, E1000Options};
-
-/// A violation of the specification by the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Misuse {
-    /// The transmit head in the status block is beyond the tail.
-    #[error("says that it is at transmit descriptor {0}, which it does not have")]
-    Head(u32),
-    /// A received frame is longer than its buffer.
-    #[error("says that it wrote {0} bytes into a buffer of {1}")]
-    Length(usize, usize),
-}
+pub use e1000_link::E1000Link;
+pub use options::E1000Options;

@@ -7,7 +7,7 @@ use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
 use ringway_client::prefetch_read;
 use ringway_memory::{Buffer, Kept};
 
-use super::Misuse;
+use super::misuse::Misuse;
 use super::transmit::words;
 use crate::pci::Dma;
 

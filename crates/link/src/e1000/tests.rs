@@ -8,9 +8,9 @@ use ringway_abi::e1000::transmit::{DATA, DEXT, DONE, EOP, RS};
 use ringway_memory::{Buffer, Mapping};
 
 use super::driver::Driver;
-use super::e1000_link::E1000Options;
 use super::nic::{Model, Nic};
 use super::offload::tests::tcp_frame;
+use super::options::E1000Options;
 use crate::pci::{Dma, HUGE_PAGE, Registers};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
 use ringway_memory::Kept;
 
-use super::Misuse;
+use super::misuse::Misuse;
 use super::offload::{HEADERS, Headers, Request};
 use crate::pci::{Dma, Piece};
 

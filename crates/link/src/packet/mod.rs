@@ -1,10 +1,11 @@
 //! A network interface that the host goes on using, by a packet socket (packet(7)).
 //!
-//! Frames are sent from the buffers by sendmmsg(2), and received into buffers by recvmmsg(2): the kernel copies each frame once. A header
+//! Frames are sent from the buffers by sendmmsg(2), and received into a ring that the kernel shares: it copies each frame once. A header
 //! before each frame says what is left to do for it (`PACKET_VNET_HDR`), so that checksums and segmentation are the kernel's and the NIC's.
 
 mod filter;
 mod messages;
+mod ring;
 
 use std::cell::Cell;
 use std::io;
@@ -20,17 +21,16 @@ use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::host::{Found, check_address, ended, find, why_ended};
 use crate::link::{Counts, HEADER, Interface, Link, Received};
 use messages::Messages;
+use ring::Ring;
 
-/// Frames that one call receives.
-const RECEIVED: usize = 64;
 /// Most bytes of a frame to be segmented: IPv4 gives lengths in 16 bits.
 const LONGEST_SEGMENTED: usize = HEADER + u16::MAX as usize;
-/// Bytes that the kernel may keep for the socket in each direction, where it lets this user choose so many.
+/// Bytes of sent frames that the kernel may keep for the socket, where it lets this user choose so many.
 const SOCKET_BYTES: libc::c_int = 4 << 20;
 
 /// How an interface is opened.
@@ -70,12 +70,7 @@ pub struct PacketLink {
     /// Frames queued since the link was opened, and those that the kernel has taken or refused.
     queued: u64,
     sent: u64,
-    incoming: Messages,
-    /// The buffers of `incoming`.
-    places: Vec<Buffer>,
-    /// The frames of `incoming` that were received and neither released nor exchanged.
-    first: usize,
-    received: usize,
+    ring: Ring,
     counts: Counts,
     lost: Cell<u64>,
     ended: Option<&'static str>,
@@ -95,28 +90,22 @@ impl PacketLink {
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
         let socket = socket.map_err(|error| failed("open a packet socket for it", &error.into()))?;
         let Found { index, mac, mtu } = find(interface, socket.as_fd())?;
+        let longest = buffer.min(mtu + HEADER);
         let set_up = || {
             packet::filter(&socket, &filter::filter(options.address))?;
             packet::set(&socket, libc::SOL_PACKET, packet::PACKET_IGNORE_OUTGOING, &1)?;
             packet::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
-            for (forced, asked) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-                packet::set(&socket, libc::SOL_SOCKET, forced, &SOCKET_BYTES)
-                    .or_else(|_| packet::set(&socket, libc::SOL_SOCKET, asked, &SOCKET_BYTES))?;
-            }
+            packet::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SOCKET_BYTES)
+                .or_else(|_| packet::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SOCKET_BYTES))?;
+            let ring = Ring::open(&socket, if options.address.is_some() { LONGEST_SEGMENTED } else { longest })?;
             packet::bind(&socket, index, libc::ETH_P_ALL as u16)?;
             let ready = epoll::create(CreateFlags::CLOEXEC)?;
             epoll::add(&ready, &socket, EventData::new_u64(0), EventFlags::IN)?;
-            let count = options.buffers as usize + RECEIVED;
-            Ok((ready, Arc::new(Mapping::private(count * buffer)?)))
+            Ok((ready, ring, Arc::new(Mapping::private(options.buffers as usize * buffer)?)))
         };
-        let (ready, memory) = set_up().map_err(|error| failed("attach to it", &error))?;
+        let (ready, ring, memory) = set_up().map_err(|error| failed("attach to it", &error))?;
         // SAFETY: the mapping is this link's own, and the buffers do not overlap.
         let part = |number| unsafe { Buffer::new(&memory, number, number as usize * buffer, options.buffer) };
-        let places: Vec<Buffer> = (options.buffers..options.buffers + RECEIVED as u32).filter_map(part).collect();
-        let mut incoming = Messages::new(places.len());
-        for (at, place) in places.iter().enumerate() {
-            incoming.set_frame(at, place.start(), place.len());
-        }
         Ok(Self {
             socket,
             ready,
@@ -124,7 +113,7 @@ impl PacketLink {
             interface: Interface {
                 name: interface.to_owned(),
                 mac,
-                longest: buffer.min(mtu + HEADER),
+                longest,
                 segmented: buffer.min(LONGEST_SEGMENTED),
                 checksums: true,
                 front: 0,
@@ -138,10 +127,7 @@ impl PacketLink {
             slots,
             queued: 0,
             sent: 0,
-            incoming,
-            places,
-            first: 0,
-            received: 0,
+            ring,
             counts: Counts::default(),
             lost: Cell::new(0),
             ended: None,
@@ -161,6 +147,8 @@ impl PacketLink {
     /// Looks whether the interface is there and up. If not, the link ends: nothing waits any more.
     #[cold]
     fn look(&mut self) {
+        // An error of a moment ago keeps nobody awake.
+        let _ = sockopt::socket_error(&self.socket);
         // An interface that goes is down first.
         if let Some(why) = why_ended(self.index, self.socket.as_fd()) {
             self.ended = Some(why);
@@ -168,37 +156,18 @@ impl PacketLink {
         }
     }
 
-    /// Finds the next frame. Returns its length and what is left to do for it.
+    /// Passes frames that are longer than a buffer or not whole. Returns what is left to do for the next other one.
     #[inline]
-    fn find(&mut self) -> Option<(usize, Option<Offload>)> {
-        loop {
-            if self.first == self.received {
-                self.receive();
-            }
-            if self.first == self.received {
-                return None;
-            }
-            let offload = left_to_do(*self.incoming.header(self.first));
-            if let (Some(len), Ok(offload)) = (self.incoming.received(self.first), offload) {
-                return Some((len, offload));
+    fn find(&mut self) -> Option<Option<Offload>> {
+        while self.ring.has_frame() {
+            let found = self.ring.frame().filter(|arrived| arrived.frame.len() <= self.interface.buffer);
+            if let Some(Ok(offload)) = found.map(|arrived| left_to_do(arrived.header)) {
+                return Some(offload);
             }
             self.counts.dropped += 1;
-            self.first += 1;
+            self.ring.release();
         }
-    }
-
-    fn receive(&mut self) {
-        (self.first, self.received) = (0, 0);
-        if self.ended.is_some() {
-            return;
-        }
-        // SAFETY: all places are buffers of `places`, which nothing else refers to: no frame is received any more.
-        match unsafe { self.incoming.receive(&self.socket) } {
-            Ok(count) => self.received = count,
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => {}
-            // A device that was down and is up again gives frames.
-            Err(_) => self.look(),
-        }
+        None
     }
 }
 
@@ -270,24 +239,23 @@ impl Link for PacketLink {
 
     #[inline]
     fn peek(&mut self) -> Option<Received<'_>> {
-        let (len, offload) = self.find()?;
-        Some(Received { bytes: self.places[self.first].get(..len)?, offload })
+        let offload = self.find()?;
+        Some(Received { bytes: self.ring.frame()?.frame, offload })
     }
 
     #[inline]
     fn release(&mut self) {
-        if self.first < self.received {
-            self.first += 1;
+        if self.ring.has_frame() {
+            self.ring.release();
         }
     }
 
     #[inline]
     fn exchange(&mut self, spare: &mut Buffer) -> (usize, usize) {
-        let Some((len, _)) = self.find() else { return (0, 0) };
-        let place = &mut self.places[self.first];
-        std::mem::swap(place, spare);
-        self.incoming.set_frame(self.first, place.start(), place.len());
-        self.first += 1;
+        let Some(arrived) = self.ring.frame() else { return (0, 0) };
+        let len = arrived.frame.len().min(spare.len());
+        spare[..len].copy_from_slice(&arrived.frame[..len]);
+        self.ring.release();
         (0, len)
     }
 
@@ -322,8 +290,9 @@ impl Link for PacketLink {
                 Err(error) => return Err(error.into()),
             }
             self.awake();
-            // What the socket has to say of the interface comes with the next frame.
-            self.find();
+            if self.find().is_none() {
+                self.look();
+            }
         }
         self.ended.map_or(Ok(()), |why| Err(ended(&self.interface.name, why)))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::distance;
+use super::number::distance;
 
 /// A message in a buffer, that waits for its turn or for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The retransmission timeout, by measured round trips (RFC 6298).
 
-use super::{MILLISECOND, Nanos, SECOND};
+use super::number::{MILLISECOND, Nanos, SECOND};
 
 /// The timeout before the first sample.
 const FIRST: Nanos = 5 * MILLISECOND;
@@ -68,7 +68,7 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::MICROSECOND;
+    use crate::connection::number::MICROSECOND;
 
     #[test]
     fn a_timeout_follows_the_round_trips_within_its_bounds() {

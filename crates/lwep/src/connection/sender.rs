@@ -1,8 +1,8 @@
 //! What one end has sent and will send: numbers, acknowledgements, loss, how much may be under way.
 
+use super::number::{Nanos, SECOND, distance, is_before};
 use super::queue::Queue;
 use super::round_trip::RoundTrip;
-use super::{Nanos, SECOND, distance, is_before};
 
 /// Messages under way at first, after a timeout, and at least.
 const FIRST_WINDOW: u32 = 64;

@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 
 use ringway_link::{Gso, Offload};
 
+use super::checksum;
+use super::ethernet::ETHERNET_BYTES;
 use super::header::{Header, Kind, Malformed, VERSION};
-use super::{ETHERNET_BYTES, checksum};
 
 /// Bytes of the headers behind the Ethernet header.
 pub const BYTES: usize = IP + TCP;
