@@ -1,5 +1,6 @@
 //! Two network namespaces that a veth pair joins, each with a kernel's own address, and what links at its ends do.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -56,8 +57,8 @@ pub fn frame(to: [u8; 6], from: [u8; 6], len: usize, number: usize) -> Vec<u8> {
 pub struct Station<L> {
     pub link: L,
     pub buffers: Vec<Buffer>,
-    /// The buffer that is exchanged for the next received frame.
-    spare: Buffer,
+    /// Buffers that are exchanged for received frames in turn, with the frame that each has meanwhile and its place.
+    kept: VecDeque<(Buffer, usize, Vec<u8>)>,
     received: usize,
     queued: u64,
 }
@@ -66,8 +67,8 @@ impl<L: Link> Station<L> {
     pub fn new(mut link: L) -> Self {
         let mut buffers = link.take_buffers();
         assert!(link.take_buffers().is_empty());
-        let spare = buffers.pop().unwrap();
-        Station { link, buffers, spare, received: 0, queued: 0 }
+        let kept = (0..4).map(|_| (buffers.pop().unwrap(), 0, Vec::new())).collect();
+        Station { link, buffers, kept, received: 0, queued: 0 }
     }
 
     pub fn mac(&self) -> [u8; 6] {
@@ -108,8 +109,11 @@ impl<L: Link> Station<L> {
                 if self.received.is_multiple_of(2) {
                     self.link.release();
                 } else {
-                    let (start, len) = self.link.exchange(&mut self.spare);
-                    assert_eq!(&self.spare[start..start + len], bytes, "the buffer has the frame");
+                    let (mut buffer, start, kept) = self.kept.pop_front().unwrap();
+                    assert_eq!(&buffer[start..start + kept.len()], kept, "the buffer has had the frame since");
+                    let (start, len) = self.link.exchange(&mut buffer);
+                    assert_eq!(&buffer[start..start + len], bytes, "the buffer has the frame");
+                    self.kept.push_back((buffer, start, bytes.clone()));
                 }
                 return (bytes, offload);
             }
