@@ -1,11 +1,12 @@
 /*
- * ringway.h: process ports of a Ringway switch. ringway(3) is the manual.
+ * ringway.h: process ports of a Ringway switch, and LWEP. ringway(3) and ringway-lwep(3) are the manual.
  *
  * Functions that return int return 0 or a number on success and a negative RINGWAY_E_* code on failure; ringway_strerror() has its
  * text. NULL for a port or for memory that is needed is RINGWAY_E_ARGUMENT, and so is a ring that does not exist.
  *
  * Threads: any thread may use a port, one at a time. Different threads may use different rings of a port at the same time, with the
- * functions that take a ring; the functions that take none use all rings, unless their comment says otherwise.
+ * functions that take a ring; the functions that take none use all rings, unless their comment says otherwise. An endpoint (ringway_lwep)
+ * is used by one thread at a time.
  *
  * No function unwinds into the caller: a defect of the library ends the process by abort().
  */
@@ -18,6 +19,10 @@
 
 /* The value of a struct ringway_shape with the default of each member. */
 #define RINGWAY_SHAPE_INIT { sizeof(struct ringway_shape), 0, 0, 0, 0, 0, 0 }
+
+/* The value of a struct ringway_lwep_options with the default of each member. */
+#define RINGWAY_LWEP_OPTIONS_INIT \
+    { sizeof(struct ringway_lwep_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {0, 0}, 0, 0, 0 }
 
 
 /*
@@ -61,7 +66,8 @@
 #define RINGWAY_E_MEMORY -8
 
 /*
- The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop).
+ The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop); the message is longer than the peer
+ takes (ringway_lwep_send).
  */
 #define RINGWAY_E_LENGTH -9
 
@@ -74,6 +80,16 @@
  A signal has ended the wait.
  */
 #define RINGWAY_E_INTERRUPTED -11
+
+/*
+ There is no such connection, or its end was announced.
+ */
+#define RINGWAY_E_OVER -12
+
+/*
+ The endpoint has as many connections as its options allow, or the identifier of a connection is in use.
+ */
+#define RINGWAY_E_CONNECTIONS -13
 
 /*
  A flag of a slot: the frame continues in the next slot.
@@ -111,10 +127,91 @@
 #define RINGWAY_GSO_UDP 5
 
 /*
+ A kind of event: the peer has accepted a connection.
+ */
+#define RINGWAY_LWEP_CONNECTED 1
+
+/*
+ A kind of event: a peer has connected to `service` of this endpoint.
+ */
+#define RINGWAY_LWEP_ACCEPTED 2
+
+/*
+ A kind of event: a message of `length` bytes at `data`.
+ */
+#define RINGWAY_LWEP_MESSAGE 3
+
+/*
+ A kind of event: a connection that had no room for a message has room again.
+ */
+#define RINGWAY_LWEP_ROOM 4
+
+/*
+ A kind of event: the peer sends no further messages. The other direction is as before.
+ */
+#define RINGWAY_LWEP_FINISHED 5
+
+/*
+ A kind of event: the connection is over, for `reason`. `acknowledged` own messages have arrived at the peer, `received` messages of
+ the peer have arrived here; an orderly end counts as a message.
+ */
+#define RINGWAY_LWEP_ENDED 6
+
+/*
+ A reason: both ends have closed the connection.
+ */
+#define RINGWAY_LWEP_CLOSED 1
+
+/*
+ A reason: nobody listens for this service at the peer.
+ */
+#define RINGWAY_LWEP_NOBODY_LISTENS 2
+
+/*
+ A reason: the peer has no room for another connection.
+ */
+#define RINGWAY_LWEP_NO_ROOM 3
+
+/*
+ A reason: the peer has ended the connection.
+ */
+#define RINGWAY_LWEP_RESET 4
+
+/*
+ A reason: the peer does not answer.
+ */
+#define RINGWAY_LWEP_NO_ANSWER 5
+
+/*
+ A reason: a message is longer than its receiver takes.
+ */
+#define RINGWAY_LWEP_TOO_LONG 6
+
+/*
+ A reason: the peer speaks another version of LWEP.
+ */
+#define RINGWAY_LWEP_OTHER_VERSION 7
+
+/*
+ A reason: the peer does not know the connection any more.
+ */
+#define RINGWAY_LWEP_UNKNOWN 8
+
+/*
+ A reason: this end has aborted the connection.
+ */
+#define RINGWAY_LWEP_ABORTED 9
+
+/*
  A part of a memory that the program has to itself. ringway_area_take() and ringway_area_take_at() take it, ringway_area_free() ends
  it.
  */
 typedef struct ringway_area ringway_area;
+
+/*
+ An LWEP endpoint at a process port. ringway_lwep_attach() makes it, ringway_lwep_free() ends it.
+ */
+typedef struct ringway_lwep ringway_lwep;
 
 /*
  Memory of the program for its ports. ringway_memory_new() and ringway_memory_from_fd() make it, ringway_memory_free() ends it.
@@ -259,6 +356,258 @@ typedef struct ringway_run {
  returns. It must return, and not by an exception or longjmp().
  */
 typedef void (*ringway_take)(void *context, const uint8_t *frame, size_t length);
+
+/*
+ How an endpoint behaves. 0 stands for the default, which is in parentheses.
+ */
+typedef struct ringway_lwep_options {
+  /*
+   sizeof(struct ringway_lwep_options), set by RINGWAY_LWEP_OPTIONS_INIT. Later versions of the library may append members.
+   */
+  size_t size;
+  /*
+   Slots of the transmit ring and of the receive ring: 4 to 32768 (1024).
+   */
+  uint32_t slots;
+  /*
+   Bytes of a buffer: 128 to 65472, a multiple of 64 (2112). Header and checksum take 52 bytes of it, and an offload header 66.
+   */
+  uint32_t buffer_size;
+  /*
+   Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096).
+   */
+  uint32_t buffers;
+  /*
+   1: the port takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many().
+   */
+  uint32_t offload;
+  /*
+   Most connections: up to 1048576 (1024).
+   */
+  uint32_t connections;
+  /*
+   Messages of each connection that are taken before the program has had them: 8 to 4096 (1024).
+   */
+  uint32_t window;
+  /*
+   Messages of each connection that may be queued and not acknowledged (1024).
+   */
+  uint32_t queue;
+  /*
+   1: frames have checksums (CRC-32C); so have those of the peers.
+   */
+  uint32_t checksums;
+  /*
+   Most bytes of a long message that is taken (none is).
+   */
+  uint32_t long_message;
+  /*
+   Bytes of the messages that a segmented buffer becomes (1440).
+   */
+  uint32_t segment;
+  /*
+   Connections that peers have asked for and not completed: more displace the oldest (64).
+   */
+  uint32_t half_open;
+  /*
+   The endpoint's own IPv4 address, which no kernel has, for segmented buffers; 0.0.0.0: no such frames are taken.
+   */
+  uint8_t address[4];
+  /*
+   The address to use if none is bound to the port.
+   */
+  uint8_t mac[6];
+  /*
+   0.
+   */
+  uint8_t reserved[2];
+  /*
+   An acknowledgement waits at most so long for a message that carries it, in nanoseconds (25000).
+   */
+  uint64_t acknowledge_within_ns;
+  /*
+   A connection without traffic for so long asks whether its peer is there, in nanoseconds (never).
+   */
+  uint64_t keep_alive_ns;
+  /*
+   A connection attempt ends without an answer for so long, in nanoseconds (5000000000).
+   */
+  uint64_t connect_within_ns;
+} ringway_lwep_options;
+
+/*
+ State of a connection.
+ */
+typedef struct ringway_lwep_status {
+  /*
+   The peer's address.
+   */
+  uint8_t mac[6];
+  /*
+   1 when messages flow: the handshake is over.
+   */
+  uint8_t is_open;
+  /*
+   1 if buffers to this peer can be segmented.
+   */
+  uint8_t is_segmented;
+  /*
+   Most bytes of a message in one frame to this peer.
+   */
+  uint64_t message;
+  /*
+   Messages that are queued or under way.
+   */
+  uint64_t queued;
+  /*
+   Own messages that the peer has acknowledged.
+   */
+  uint64_t acknowledged;
+  /*
+   The peer's messages that have arrived without a gap.
+   */
+  uint64_t received;
+  /*
+   The smoothed round trip in nanoseconds; 0 before it is measured.
+   */
+  uint64_t round_trip_ns;
+} ringway_lwep_status;
+
+/*
+ Frames and messages since the endpoint was made. Every frame that is not used is counted under its reason.
+ */
+typedef struct ringway_lwep_counters {
+  /*
+   Messages that were sent for the first time, fragments counted one by one.
+   */
+  uint64_t messages_sent;
+  /*
+   Messages that were given to the program, or added to a long one.
+   */
+  uint64_t messages_received;
+  /*
+   Frames that were sent, with repetitions, acknowledgements and all others.
+   */
+  uint64_t frames_sent;
+  /*
+   Frames that were received.
+   */
+  uint64_t frames_received;
+  /*
+   Messages that were sent again.
+   */
+  uint64_t repeated;
+  /*
+   Retransmission timeouts.
+   */
+  uint64_t timeouts;
+  /*
+   Messages that had arrived before.
+   */
+  uint64_t duplicates;
+  /*
+   Frames that are not LWEP.
+   */
+  uint64_t foreign;
+  /*
+   Frames whose header is cut, contradicts itself, or is unknown.
+   */
+  uint64_t malformed;
+  /*
+   Frames of another version.
+   */
+  uint64_t other_version;
+  /*
+   Frames with a wrong checksum, or without one on a connection with checksums.
+   */
+  uint64_t bad_checksum;
+  /*
+   Frames for no connection, or with a wrong secret or source.
+   */
+  uint64_t no_connection;
+  /*
+   Messages with numbers outside the window.
+   */
+  uint64_t outside_window;
+  /*
+   Acknowledgements of what was never sent.
+   */
+  uint64_t bad_acknowledgement;
+  /*
+   Messages for which there was no free buffer.
+   */
+  uint64_t no_buffer;
+  /*
+   Requests for connections that were refused or displaced.
+   */
+  uint64_t refused;
+  /*
+   Answers to strangers that the rate limit has suppressed.
+   */
+  uint64_t unanswered;
+} ringway_lwep_counters;
+
+/*
+ What has happened. Members that the kind does not name are 0. Later versions may have further kinds and reasons.
+ */
+typedef struct ringway_lwep_event {
+  /*
+   One of RINGWAY_LWEP_CONNECTED to RINGWAY_LWEP_ENDED.
+   */
+  uint32_t kind;
+  /*
+   Number of the connection. It may be used again after RINGWAY_LWEP_ENDED.
+   */
+  uint32_t connection;
+  /*
+   The message, where it was received.
+   */
+  const uint8_t *data;
+  /*
+   Number of its bytes.
+   */
+  size_t length;
+  /*
+   The service that a peer has connected to.
+   */
+  uint32_t service;
+  /*
+   Why the connection is over: one of RINGWAY_LWEP_CLOSED to RINGWAY_LWEP_ABORTED.
+   */
+  uint32_t reason;
+  /*
+   Number of own messages that the peer has acknowledged.
+   */
+  uint64_t acknowledged;
+  /*
+   Number of the peer's messages that have arrived without a gap.
+   */
+  uint64_t received;
+} ringway_lwep_event;
+
+/*
+ What ringway_lwep_drain() calls for each event: with the caller's context, and the event, which is valid with its message until it
+ returns. It must return, and not by an exception or longjmp().
+ */
+typedef void (*ringway_lwep_take)(void *context, const struct ringway_lwep_event *event);
+
+/*
+ A buffer of an endpoint that the program has: to write a message, or with one that was kept, which is only read.
+ */
+typedef struct ringway_lwep_buffer {
+  /*
+   The bytes.
+   */
+  uint8_t *data;
+  /*
+   Number of bytes.
+   */
+  size_t length;
+  /*
+   The buffer's number, for the functions that take it back.
+   */
+  uint64_t handle;
+} ringway_lwep_buffer;
 
 #ifdef __cplusplus
 extern "C" {
@@ -579,6 +928,271 @@ int ringway_push_from(struct ringway_port *port,
                       const struct ringway_area *area,
                       size_t offset,
                       size_t length);
+
+/*
+ Attaches as `name` (SWITCH:PORT) through the socket of the switch, makes an endpoint of the port, and stores it in `*lwep`. `socket`
+ and `options` may be NULL; `socket`, `text` and the result are as with ringway_attach().
+ */
+int ringway_lwep_attach(const char *socket,
+                        const char *name,
+                        const struct ringway_lwep_options *options,
+                        struct ringway_lwep **lwep,
+                        char *text,
+                        size_t text_size);
+
+/*
+ Detaches, and frees what belongs to the endpoint: also the buffers that the program has. Connections end without a word to their
+ peers: ringway_lwep_close() or ringway_lwep_abort() end them before. `lwep` may be NULL.
+ */
+void ringway_lwep_free(struct ringway_lwep *lwep);
+
+/*
+ Stores the 6 bytes of the endpoint's address at `mac`. Returns 0.
+ */
+int ringway_lwep_mac(struct ringway_lwep *lwep, uint8_t *mac);
+
+/*
+ Returns most bytes of a message in one frame, if the peer takes as many: the least that ringway_lwep_reserve() gives.
+ */
+int ringway_lwep_message(struct ringway_lwep *lwep);
+
+/*
+ Accepts connections to a service, a number that peers know. Returns 0.
+ */
+int ringway_lwep_listen(struct ringway_lwep *lwep, uint32_t service);
+
+/*
+ Accepts no further connections to a service. Those that exist stay. Returns 0.
+ */
+int ringway_lwep_ignore(struct ringway_lwep *lwep, uint32_t service);
+
+/*
+ Asks the endpoint with the 6 bytes `mac` as address for a connection to `service`, and stores its number in `*connection`. Messages
+ may be sent at once: they go out when the peer has accepted, which RINGWAY_LWEP_CONNECTED tells. Returns 0; RINGWAY_E_CONNECTIONS if
+ there are too many, RINGWAY_E_ARGUMENT if the address is a group's or the endpoint's own.
+ */
+int ringway_lwep_connect(struct ringway_lwep *lwep,
+                         const uint8_t *mac,
+                         uint32_t service,
+                         uint64_t now,
+                         uint32_t *connection);
+
+/*
+ Begins a connection that both ends have agreed on by other means: both call this with the other one's address and the same
+ `identifier`, which was never used between them before. Nothing is sent for it. Returns as ringway_lwep_connect().
+ */
+int ringway_lwep_agree(struct ringway_lwep *lwep,
+                       const uint8_t *mac,
+                       uint64_t identifier,
+                       uint64_t now,
+                       uint32_t *connection);
+
+/*
+ Announces that no further messages follow. The connection is over (RINGWAY_LWEP_ENDED) when both ends have done so and all messages
+ are acknowledged. Returns 0; RINGWAY_E_OVER if there is no such connection or this was done before.
+ */
+int ringway_lwep_close(struct ringway_lwep *lwep,
+                       uint32_t connection,
+                       uint64_t now);
+
+/*
+ Ends a connection at once. What is not acknowledged may have arrived or not: RINGWAY_LWEP_ENDED tells what is acknowledged. Returns
+ 0; RINGWAY_E_OVER if there is no such connection.
+ */
+int ringway_lwep_abort(struct ringway_lwep *lwep,
+                       uint32_t connection,
+                       uint64_t now);
+
+/*
+ Takes no messages of a connection for the program. They wait until the connection's window is full; then the peer waits. Returns 0;
+ RINGWAY_E_OVER if there is no such connection.
+ */
+int ringway_lwep_pause(struct ringway_lwep *lwep,
+                       uint32_t connection);
+
+/*
+ Takes messages of a connection again. Returns as ringway_lwep_pause().
+ */
+int ringway_lwep_resume(struct ringway_lwep *lwep, uint32_t connection);
+
+/*
+ Stores the state of a connection in `*status`; `size` is sizeof(struct ringway_lwep_status). Returns 0; RINGWAY_E_OVER if there is no
+ such connection.
+ */
+int ringway_lwep_get_status(struct ringway_lwep *lwep,
+                            uint32_t connection,
+                            struct ringway_lwep_status *status,
+                            size_t size);
+
+/*
+ Stores what the endpoint has counted in `*counters`; `size` is sizeof(struct ringway_lwep_counters). Returns the number of
+ connections.
+ */
+int ringway_lwep_get_counters(struct ringway_lwep *lwep,
+                              struct ringway_lwep_counters *counters,
+                              size_t size);
+
+/*
+ Stores what has happened next in `*event`: a message, in the order of arrival, or another event. Returns 1, or 0 if there is nothing
+ more for now: then everything that was due by `now` is done. `now` is the time in nanoseconds of any clock that does not run
+ backwards, for instance ringway_lwep_now(). A message stays where it is until the next ringway_lwep_poll(), ringway_lwep_drain(),
+ ringway_lwep_keep(), ringway_lwep_abort() or ringway_lwep_free(); it may be sent from there.
+ */
+int ringway_lwep_poll(struct ringway_lwep *lwep,
+                      uint64_t now,
+                      struct ringway_lwep_event *event);
+
+/*
+ Calls `take` for up to `most` events: the fastest way for many messages. Returns their number: fewer than `most` if there is nothing
+ more for now. `take` must not use the endpoint.
+ */
+int ringway_lwep_drain(struct ringway_lwep *lwep,
+                       uint64_t now,
+                       size_t most,
+                       ringway_lwep_take take,
+                       void *context);
+
+/*
+ Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied if it is in a buffer of
+ its own, which it is if it had to wait; otherwise it is. Returns 1, or 0 if the last event was no message or it is kept already.
+ ringway_lwep_give_back() frees it.
+ */
+int ringway_lwep_keep(struct ringway_lwep *lwep,
+                      struct ringway_lwep_buffer *buffer);
+
+/*
+ Frees a message that was kept. Returns 0; RINGWAY_E_ARGUMENT if `handle` is not one of a kept message.
+ */
+int ringway_lwep_give_back(struct ringway_lwep *lwep, uint64_t handle);
+
+/*
+ Sends a copy of a message. Returns 1, or 0 if there is no room: RINGWAY_LWEP_ROOM tells when there is. Returns RINGWAY_E_LENGTH if it
+ is longer than a frame or than the peer takes, RINGWAY_E_OVER if there is no such connection or its end was announced. It goes out
+ at once if the windows allow; ringway_lwep_flush(), and ringway_lwep_poll() when nothing more has arrived, hand it to the switch.
+ */
+int ringway_lwep_send(struct ringway_lwep *lwep,
+                      uint32_t connection,
+                      const void *message,
+                      size_t length,
+                      uint64_t now);
+
+/*
+ Sends copies of up to `count` messages of a connection, in order. Returns how many were taken: fewer if there is no room for the next
+ one. If the first one is refused, returns as ringway_lwep_send().
+ */
+int ringway_lwep_send_batch(struct ringway_lwep *lwep,
+                            uint32_t connection,
+                            const struct ringway_frame *messages,
+                            size_t count,
+                            uint64_t now);
+
+/*
+ Sends a copy of a message of any length that the peer takes, in as many frames as it needs. Returns as ringway_lwep_send(); after 0
+ and after errors nothing of it is sent.
+ */
+int ringway_lwep_send_long(struct ringway_lwep *lwep,
+                           uint32_t connection,
+                           const void *message,
+                           size_t length,
+                           uint64_t now);
+
+/*
+ Stores a buffer for a message to any connection in `*buffer`, with its size as `length`. Returns 1, or 0 if no buffer is free. The
+ caller writes a message into it and calls ringway_lwep_commit() or ringway_lwep_discard().
+ */
+int ringway_lwep_reserve(struct ringway_lwep *lwep,
+                         struct ringway_lwep_buffer *buffer);
+
+/*
+ Stores a buffer for many messages of equal length in `*buffer`, like ringway_lwep_reserve(), for ringway_lwep_commit_many().
+ */
+int ringway_lwep_reserve_many(struct ringway_lwep *lwep,
+                              struct ringway_lwep_buffer *buffer);
+
+/*
+ Sends the first `length` bytes of a buffer of ringway_lwep_reserve() as one message. Returns as ringway_lwep_send(). If it is 1 the
+ buffer is the endpoint's again; otherwise it is still the program's, as it was. RINGWAY_E_ARGUMENT if `handle` is not one of a buffer to write.
+ */
+int ringway_lwep_commit(struct ringway_lwep *lwep,
+                        uint32_t connection,
+                        uint64_t handle,
+                        size_t length,
+                        uint64_t now);
+
+/*
+ Sends the first `length` bytes of a buffer of ringway_lwep_reserve_many() as messages of `part` bytes each, the last one shorter if
+ it has to be. Where both ends have an IPv4 address in their options and the port has offloads, the buffer goes out as a whole, and
+ segmentation makes the frames. Returns as ringway_lwep_commit().
+ */
+int ringway_lwep_commit_many(struct ringway_lwep *lwep,
+                             uint32_t connection,
+                             uint64_t handle,
+                             size_t length,
+                             size_t part,
+                             uint64_t now);
+
+/*
+ Gives a buffer of ringway_lwep_reserve() or ringway_lwep_reserve_many() back unsent. Returns 0; RINGWAY_E_ARGUMENT if `handle` is not
+ one of a buffer to write.
+ */
+int ringway_lwep_discard(struct ringway_lwep *lwep,
+                         uint64_t handle);
+
+/*
+ Hands over to the switch what was sent, and wakes it if it sleeps. ringway_lwep_poll() does it, too, when nothing more has arrived.
+ Returns 0.
+ */
+int ringway_lwep_flush(struct ringway_lwep *lwep);
+
+/*
+ Returns the time of CLOCK_MONOTONIC in nanoseconds.
+ */
+uint64_t ringway_lwep_now(void);
+
+/*
+ Sleeps until there is something to do, for at most `longest_ns` nanoseconds; without such a limit if it is negative. Returns 0: call
+ ringway_lwep_poll(), with the time after the sleep. Returns RINGWAY_E_INTERRUPTED after a signal that a handler has taken,
+ RINGWAY_E_ENDED when the switch has ended the port.
+ */
+int ringway_lwep_sleep(struct ringway_lwep *lwep,
+                       uint64_t now,
+                       int64_t longest_ns);
+
+/*
+ Prepares for a sleep in the caller's own event loop: sends the acknowledgements that are owed, and asks the switch for a call.
+ Returns 1: wait until ringway_lwep_fd() or ringway_lwep_connection_fd() is readable or ringway_lwep_next_deadline() has come, then call
+ ringway_lwep_awake(). Returns 0 if there is something to do at once: then call ringway_lwep_poll().
+ */
+int ringway_lwep_prepare_sleep(struct ringway_lwep *lwep,
+                               uint64_t now);
+
+/*
+ Ends a sleep: withdraws the request for a call, and clears the descriptor of ringway_lwep_fd(). Returns 0.
+ */
+int ringway_lwep_awake(struct ringway_lwep *lwep);
+
+/*
+ Returns the descriptor that is readable after a call. The endpoint owns it.
+ */
+int ringway_lwep_fd(struct ringway_lwep *lwep);
+
+/*
+ Returns the descriptor that is readable when the switch has ended the port. The endpoint owns it; ringway_lwep_ended() reads it.
+ */
+int ringway_lwep_connection_fd(struct ringway_lwep *lwep);
+
+/*
+ Returns when ringway_lwep_poll() is to be called at the latest, although nothing has arrived, in the time that the caller passes;
+ UINT64_MAX if there is no such time.
+ */
+uint64_t ringway_lwep_next_deadline(struct ringway_lwep *lwep);
+
+/*
+ Returns 1 if the switch has ended the port, else 0. `text` gets the reason, cut to `text_size` bytes with the NUL. It may be NULL.
+ */
+int ringway_lwep_ended(struct ringway_lwep *lwep,
+                       char *text,
+                       size_t text_size);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -20,12 +20,17 @@ pub const RINGWAY_E_ENDED: c_int = -6;
 pub const RINGWAY_E_SYSTEM: c_int = -7;
 /// The shared memory differs from what the switch announced, or the program's memory has no room for the buffers of a port.
 pub const RINGWAY_E_MEMORY: c_int = -8;
-/// The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop).
+/// The frame is longer than a ring takes (ringway_push), or than the caller's buffer (ringway_pop); the message is longer than the peer
+/// takes (ringway_lwep_send).
 pub const RINGWAY_E_LENGTH: c_int = -9;
 /// The offload header contradicts itself.
 pub const RINGWAY_E_OFFLOAD: c_int = -10;
 /// A signal has ended the wait.
 pub const RINGWAY_E_INTERRUPTED: c_int = -11;
+/// There is no such connection, or its end was announced.
+pub const RINGWAY_E_OVER: c_int = -12;
+/// The endpoint has as many connections as its options allow, or the identifier of a connection is in use.
+pub const RINGWAY_E_CONNECTIONS: c_int = -13;
 
 /// Returns the text of an error code. The text is constant.
 #[unsafe(no_mangle)]
@@ -40,9 +45,11 @@ pub extern "C" fn ringway_strerror(code: c_int) -> *const c_char {
         RINGWAY_E_ENDED => c"the switch has ended the port",
         RINGWAY_E_SYSTEM => c"the dialogue with the switch failed",
         RINGWAY_E_MEMORY => c"the shared memory is not what the port needs",
-        RINGWAY_E_LENGTH => c"the frame is too long",
+        RINGWAY_E_LENGTH => c"the frame or the message is too long",
         RINGWAY_E_OFFLOAD => c"the offload header contradicts itself",
         RINGWAY_E_INTERRUPTED => c"a signal has ended the wait",
+        RINGWAY_E_OVER => c"the connection is over",
+        RINGWAY_E_CONNECTIONS => c"the endpoint takes no further connection, or has this one",
         _ => c"unknown error code",
     };
     text.as_ptr()
@@ -88,9 +95,9 @@ mod tests {
     fn every_code_has_a_text_of_its_own() {
         // SAFETY: the texts are constant.
         let text = |code| unsafe { CStr::from_ptr(ringway_strerror(code)) }.to_str().unwrap();
-        let texts: std::collections::BTreeSet<_> = (-12..=0).map(text).collect();
-        assert_eq!(texts.len(), 13, "{texts:?}");
-        assert_eq!(text(-12), text(i32::MIN));
+        let texts: std::collections::BTreeSet<_> = (-14..=0).map(text).collect();
+        assert_eq!(texts.len(), 15, "{texts:?}");
+        assert_eq!(text(-14), text(i32::MIN));
     }
 
     #[test]

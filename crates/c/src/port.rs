@@ -1,6 +1,6 @@
 //! A port: attaching, waiting, its end.
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
@@ -43,10 +43,8 @@ pub struct Shape {
     pub offload: u32,
 }
 
-/// Bytes of the first version of `Shape`.
-const FIRST_SHAPE: usize = size_of::<Shape>();
-/// No version of `Shape` is longer.
-const LONGEST_SHAPE: usize = 4096;
+/// No version of a structure that begins with its size is longer.
+const LONGEST: usize = 4096;
 
 /// Attaches as `name` (SWITCH:PORT) through the socket of the switch, and stores the port in `*port`. `socket` may be NULL: then it
 /// is $RINGWAY_ATTACH_SOCKET, or /run/ringway/attach.sock. `shape` may be NULL for the default shape. After an error `*port` is NULL,
@@ -67,17 +65,18 @@ pub unsafe extern "C" fn ringway_attach(
 /// Why there is no port: the code and the text.
 pub(crate) type Failure = (c_int, String);
 
-/// Stores an attached port, or NULL and the text of the failure. Returns the code.
+/// Stores an attached port or endpoint, or NULL and the text of the failure. Returns the code.
 ///
 /// # Safety
 /// The caller's pointers, as the comment of `ringway_attach` describes them.
-pub(crate) unsafe fn store(
-    attached: Result<Box<Port>, Failure>,
-    port: *mut *mut Port,
+pub(crate) unsafe fn store<T>(
+    attached: Result<Box<T>, Failure>,
+    port: *mut *mut T,
     text: *mut c_char,
     text_size: usize,
 ) -> c_int {
-    let attached = if port.is_null() { Err((RINGWAY_E_ARGUMENT, "port is NULL".to_owned())) } else { attached };
+    let attached =
+        if port.is_null() { Err((RINGWAY_E_ARGUMENT, "the place of the result is NULL".to_owned())) } else { attached };
     let (made, result) = match attached {
         Ok(port) => (Box::into_raw(port), Ok(())),
         Err(failure) => (ptr::null_mut(), Err(failure)),
@@ -96,30 +95,67 @@ pub(crate) unsafe fn store(
     }
 }
 
-/// Reads a shape that a program with an older or a newer header made.
+/// Reads a structure that begins with its size, from a program with an older or a newer header. `what` is its name in messages, `init`
+/// the macro that sets the size. NULL is `T::default()`, all zero: the default of each member.
 ///
 /// # Safety
-/// `shape` is NULL, or points to as many bytes as its first member, `size`, says.
-unsafe fn read_shape(shape: *const Shape) -> Result<ringway_client::Shape, Failure> {
-    let default = ringway_client::Shape::default();
-    if shape.is_null() {
-        return Ok(default);
+/// `from` is NULL, or points to as many bytes as its first member, `size`, says. `T` begins with a `usize`, and any bytes are a `T`.
+pub(crate) unsafe fn read_sized<T: Copy + Default>(from: *const T, what: &str, init: &str) -> Result<T, Failure> {
+    if from.is_null() {
+        return Ok(T::default());
     }
+    let first = size_of::<T>();
     // SAFETY: every version begins with its size.
-    let size = unsafe { (*shape).size };
-    if !(FIRST_SHAPE..=LONGEST_SHAPE).contains(&size) {
-        let expected = "initialise the shape with RINGWAY_SHAPE_INIT";
-        return Err((RINGWAY_E_SHAPE, format!("the size of the shape is {size}, at least {FIRST_SHAPE}: {expected}")));
+    let size = unsafe { from.cast::<usize>().read_unaligned() };
+    if !(first..=LONGEST).contains(&size) {
+        let expected = format!("initialise the {what} with {init}");
+        return Err((RINGWAY_E_SHAPE, format!("the size of the {what} is {size}, at least {first}: {expected}")));
     }
-    // SAFETY: the caller says that the shape has `size` bytes.
+    // SAFETY: the caller says that there are `size` bytes.
     let (known, later) = unsafe {
-        let later = std::slice::from_raw_parts(shape.cast::<u8>().add(FIRST_SHAPE), size - FIRST_SHAPE);
-        (shape.read_unaligned(), later)
+        let later = std::slice::from_raw_parts(from.cast::<u8>().add(first), size - first);
+        (from.read_unaligned(), later)
     };
     if later.iter().any(|byte| *byte != 0) {
-        let message = "the shape has members that this version of the library does not know: update the library";
-        return Err((RINGWAY_E_SHAPE, message.to_owned()));
+        let message =
+            format!("the {what} has members that this version of the library does not know: update the library");
+        return Err((RINGWAY_E_SHAPE, message));
     }
+    Ok(known)
+}
+
+/// Returns the path of the socket and the name of the port.
+///
+/// # Safety
+/// `socket` and `name` are NULL or strings that end with NUL.
+pub(crate) unsafe fn read_names<'a>(
+    socket: *const c_char,
+    name: *const c_char,
+) -> Result<(OsString, &'a str), Failure> {
+    if name.is_null() {
+        return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
+    }
+    let socket = if socket.is_null() {
+        let named = std::env::var_os("RINGWAY_ATTACH_SOCKET").filter(|path| !path.is_empty());
+        named.unwrap_or_else(|| DEFAULT_SOCKET.into())
+    } else {
+        // SAFETY: a string of the caller.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()).to_owned()
+    };
+    // SAFETY: a string of the caller, not NULL.
+    let name = unsafe { CStr::from_ptr(name) };
+    let name = name.to_str().map_err(|_| (RINGWAY_E_NAME, format!("the name {name:?} is not UTF-8")))?;
+    Ok((socket, name))
+}
+
+/// Reads a shape.
+///
+/// # Safety
+/// As for [`read_sized`].
+unsafe fn read_shape(shape: *const Shape) -> Result<ringway_client::Shape, Failure> {
+    let default = ringway_client::Shape::default();
+    // SAFETY: the caller's; a shape is numbers.
+    let known = unsafe { read_sized(shape, "shape", "RINGWAY_SHAPE_INIT") }?;
     let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
     let rings = |asked: u32, default: u16, what: &str| {
         let message = |_| (RINGWAY_E_SHAPE, format!("{what} {asked} is not possible: 1 to 16"));
@@ -160,19 +196,8 @@ impl Port {
         shape: *const Shape,
         memory: Option<&mut ExternalMemory>,
     ) -> Result<Box<Port>, Failure> {
-        if name.is_null() {
-            return Err((RINGWAY_E_ARGUMENT, "name is NULL".to_owned()));
-        }
-        let socket = if socket.is_null() {
-            let named = std::env::var_os("RINGWAY_ATTACH_SOCKET").filter(|path| !path.is_empty());
-            named.unwrap_or_else(|| DEFAULT_SOCKET.into())
-        } else {
-            // SAFETY: a string of the caller.
-            OsStr::from_bytes(unsafe { CStr::from_ptr(socket) }.to_bytes()).to_owned()
-        };
-        // SAFETY: a string of the caller, not NULL.
-        let name = unsafe { CStr::from_ptr(name) };
-        let name = name.to_str().map_err(|_| (RINGWAY_E_NAME, format!("the name {name:?} is not UTF-8")))?;
+        // SAFETY: strings of the caller, or NULL.
+        let (socket, name) = unsafe { read_names(socket, name) }?;
         // SAFETY: NULL or a shape of the caller.
         let shape = unsafe { read_shape(shape) }?;
         let attached = match memory {

@@ -11,7 +11,7 @@ use crate::built::{output, root, static_library};
 use crate::programs::{compile_example, run_example};
 
 /// What has to be below the prefix, with the mode of each file.
-const FILES: [(&str, u32); 18] = [
+const FILES: [(&str, u32); 19] = [
     ("bin/ringway", 0o755),
     ("include/ringway.h", 0o644),
     ("lib/libringway.a", 0o644),
@@ -28,6 +28,7 @@ const FILES: [(&str, u32); 18] = [
     ("share/man/man1/ringway.1", 0o644),
     ("share/man/man1/ringway-port-add.1", 0o644),
     ("share/man/man3/ringway.3", 0o644),
+    ("share/man/man3/ringway-lwep.3", 0o644),
     ("share/man/man5/ringway.toml.5", 0o644),
     ("share/zsh/site-functions/_ringway", 0o644),
 ];

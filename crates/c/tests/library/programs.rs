@@ -29,16 +29,18 @@ enum Way {
 
 struct Program {
     dir: tempfile::TempDir,
+    name: &'static str,
     way: Way,
 }
 
 impl Program {
-    /// Compiles `tests/programs/verbs.c`.
-    fn compile(way: Way) -> Self {
+    /// Compiles a program of `tests/programs`.
+    fn compile(name: &'static str, way: Way) -> Self {
         let dir = directory();
         let mut cc = Command::new("cc");
         cc.args(STRICT).args(["-O1", "-g", "-pthread"]).arg("-I").arg(root().join("crates/c/include"));
-        cc.arg("-o").arg(dir.path().join("verbs")).arg(root().join("crates/c/tests/programs/verbs.c"));
+        let source = root().join("crates/c/tests/programs").join(name).with_extension("c");
+        cc.arg("-o").arg(dir.path().join(name)).arg(source);
         match way {
             Way::Static => cc.arg(library().join("libringway.a")).args(["-lgcc_s", "-ldl", "-lm"]),
             _ => cc.arg("-L").arg(library()).arg("-lringway"),
@@ -47,11 +49,11 @@ impl Program {
             cc.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
         output(&mut cc);
-        Self { dir, way }
+        Self { dir, name, way }
     }
 
     fn command(&self, daemon: &Daemon, scene: &str) -> Command {
-        let program = self.dir.path().join("verbs");
+        let program = self.dir.path().join(self.name);
         let mut command = match self.way {
             Way::Valgrind => {
                 let mut command = Command::new("valgrind");
@@ -72,18 +74,22 @@ impl Program {
     }
 }
 
-/// All scenes but "ended".
-const SCENES: [&str; 10] =
+/// The programs with all their scenes but "ended".
+const VERBS: [&str; 10] =
     ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors", "interrupted", "own-memory"];
 
+const LWEP: [&str; 7] = ["echo", "pipeline", "kept", "long", "ends", "event-loop", "errors"];
+
 fn all_scenes(way: Way) {
-    let program = Program::compile(way);
-    for scene in SCENES {
-        let daemon = Daemon::start(CONFIG);
-        program.run(&daemon, scene);
+    for (name, scenes) in [("verbs", &VERBS[..]), ("lwep", &LWEP[..])] {
+        let program = Program::compile(name, way);
+        for scene in scenes {
+            let daemon = Daemon::start(CONFIG);
+            program.run(&daemon, scene);
+        }
+        killed_while_waiting(&program);
+        ended_while_waiting(&program);
     }
-    killed_while_waiting(&program);
-    ended_while_waiting(&program);
 }
 
 /// Starts the scene "ended", lets `end` act when the program waits, and returns the reason that it got.
@@ -214,6 +220,33 @@ fn the_example_sends_frames_back() {
     flags.extend(flag("-L", library()));
     flags.push("-lringway".to_owned());
     run_example(&compile_example(dir.path(), &flags), library());
+}
+
+#[test]
+fn the_lwep_example_answers_requests() {
+    let (dir, mut daemon) = (
+        directory(),
+        Daemon::start(
+            "[switch.lan0]\n[port.server]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:01\"\n\
+             [port.client]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:02\"\n",
+        ),
+    );
+    let program = dir.path().join("lwep-rpc");
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-O2").arg("-o").arg(&program).arg(root().join("crates/c/examples/lwep-rpc.c"));
+    output(cc.arg("-I").arg(root().join("crates/c/include")).arg("-L").arg(library()).arg("-lringway"));
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.env("LD_LIBRARY_PATH", library()).arg(daemon.socket("attach.sock")).args(arguments);
+        command
+    };
+    let (mut server, mut client) = (command(&["lan0:server"]), command(&["lan0:client", "02:00:00:00:00:01"]));
+    let mut server = Ended(server.stderr(Stdio::piped()).spawn().unwrap());
+    daemon.until_state("server", "up");
+    let answers: String = (0..10).map(|number| format!("request {number}\n")).collect();
+    assert_eq!(output(&mut client), answers);
+    daemon.stop();
+    assert_eq!(server.end().code(), Some(1));
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! Things of the library that C names by a number.
+
+/// A table of things. The number of one that was retired is not valid again before its place was used 2^32 times.
+pub struct Handles<T> {
+    places: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Handles<T> {
+    /// Adds a thing. Returns its number, which is not 0.
+    #[inline]
+    pub fn add(&mut self, thing: T) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push((1, None));
+            self.places.len() as u32 - 1
+        });
+        let Some((generation, place)) = self.places.get_mut(index as usize) else { return 0 };
+        *place = Some(thing);
+        u64::from(*generation) << 32 | u64::from(index)
+    }
+
+    /// Lifts the thing with this number out of its place, to be put back or retired.
+    #[inline]
+    pub fn lift(&mut self, number: u64) -> Option<T> {
+        self.place(number)?.take()
+    }
+
+    /// Puts a thing back that was lifted.
+    #[cold]
+    pub fn put_back(&mut self, number: u64, thing: T) {
+        if let Some(place) = self.place(number) {
+            *place = Some(thing);
+        }
+    }
+
+    /// Makes the number of a thing that was lifted invalid.
+    #[inline]
+    pub fn retire(&mut self, number: u64) {
+        let index = number as u32;
+        if let Some((generation, _)) = self.places.get_mut(index as usize) {
+            *generation = generation.wrapping_add(1).max(1);
+            self.free.push(index);
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, number: u64) -> Option<&mut Option<T>> {
+        let (generation, place) = self.places.get_mut(number as u32 as usize)?;
+        (u64::from(*generation) == number >> 32).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_what_was_retired_names_nothing() {
+        let mut handles = Handles::default();
+        let (a, b) = (handles.add('a'), handles.add('b'));
+        assert!(a != 0 && b != 0 && a != b);
+        assert_eq!((handles.lift(a), handles.lift(a)), (Some('a'), None));
+        handles.put_back(a, 'z');
+        assert_eq!(handles.lift(a), Some('z'));
+        handles.retire(a);
+        let c = handles.add('c');
+        assert_eq!((handles.lift(a), handles.lift(b), handles.lift(c)), (None, Some('b'), Some('c')));
+        assert_eq!((handles.lift(0), handles.lift(u64::MAX)), (None, None));
+    }
+}
