@@ -109,19 +109,13 @@ proptest! {
     ) {
         // The switch between them keeps frames of the dead and delivers them to their successors.
         let options = checked();
-        let (client, mut server) = pair(&MemoryOptions::default()).expect("memory");
         let mut random = Random::new(seed);
-        let mut client = Endpoint::new(client, options.clone());
         let mut kept: Vec<Vec<u8>> = vec![];
         for life in 0..lives as u32 {
             let (old, seen) = (std::mem::take(&mut kept), std::rc::Rc::new(std::cell::RefCell::new(vec![])));
-            let mut endpoint = {
-                // A new program with a link of its own at the same address: the client's link is the old one's.
-                let (left, right) = pair(&MemoryOptions::default()).expect("memory");
-                client = Endpoint::new(left, options.clone());
-                server = right;
-                Endpoint::new(server, options.clone())
-            };
+            // New programs, with links of their own at the same addresses.
+            let (left, right) = pair(&MemoryOptions::default()).expect("memory");
+            let (mut client, mut endpoint) = (Endpoint::new(left, options.clone()), Endpoint::new(right, options.clone()));
             let copies = seen.clone();
             let mut dice = Random::new(seed + u64::from(life) + 1);
             client.link().set_network(move |frame: InFlight, queue| {
