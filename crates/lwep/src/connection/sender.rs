@@ -104,6 +104,9 @@ pub struct Sender {
     most: u32,
     threshold: u32,
     growth: u32,
+    /// Before the last timeout: the window, its threshold, and the last transmission. An acknowledgement of one of those transmissions
+    /// tells that nothing was lost.
+    before_timeout: Option<(u32, u32, u64)>,
     /// Losses before this number have halved the window.
     halved_until: u32,
     /// Transmissions, and the last one that has arrived.
@@ -137,6 +140,7 @@ impl Sender {
             most: FIRST_WINDOW,
             threshold: u32::MAX,
             growth: 0,
+            before_timeout: None,
             halved_until: first,
             order: 0,
             arrived_order: 0,
@@ -365,7 +369,7 @@ impl Sender {
         }
         let mut arrived = 0;
         if count > 0 {
-            let mut sample = None;
+            let (mut sample, mut was_early) = (None, false);
             for _ in 0..count {
                 let Some(entry) = self.entries.pop_front() else { break };
                 match entry.state {
@@ -378,6 +382,7 @@ impl Sender {
                     State::Lost => {
                         arrived += 1;
                         self.lost -= 1;
+                        was_early |= self.before_timeout.is_some_and(|(.., order)| entry.order <= order);
                     }
                     State::Waiting | State::Arrived => {}
                 }
@@ -395,6 +400,9 @@ impl Sender {
             if let Some(at) = sample {
                 self.trip.sample(now.saturating_sub(at));
             }
+            if was_early {
+                self.undo_timeout();
+            }
         }
         if ack.selective != 0 || !ack.further.is_empty() {
             match self.acknowledge_selectively(ack, free) {
@@ -405,6 +413,21 @@ impl Sender {
         }
         self.grow(arrived);
         Acknowledged::Valid
+    }
+
+    /// The timeout came too early: what it took for lost is under way.
+    #[cold]
+    fn undo_timeout(&mut self) {
+        let Some((most, threshold, order)) = self.before_timeout.take() else { return };
+        (self.most, self.threshold) = (self.most.max(most), self.threshold.max(threshold));
+        for index in 0..self.transmitted as usize {
+            let Some(entry) = self.entries.get_mut(index) else { break };
+            if entry.state == State::Lost && entry.order <= order {
+                entry.state = State::Sent;
+                self.lost -= 1;
+                self.in_flight += 1;
+            }
+        }
     }
 
     /// Returns how many messages have arrived beyond a gap, or `None` if one of them was never sent.
@@ -506,6 +529,9 @@ impl Sender {
             self.probes += 1;
             return TimedOut::Probe;
         }
+        // A second timeout in a row leaves no doubt.
+        let is_first = self.trip.timeouts() == 1;
+        self.before_timeout = is_first.then_some((self.most, self.threshold, self.order));
         for index in 0..self.transmitted as usize {
             let Some(entry) = self.entries.get_mut(index) else { break };
             if entry.state == State::Sent {

@@ -341,6 +341,7 @@ impl Core {
             Taken::Next | Taken::Early if peer.is_finished => self.counters.outside_window += 1,
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.finished(id);
             }
             Taken::Next | Taken::Early => {
