@@ -12,6 +12,8 @@ const REORDERING: u64 = 3;
 /// No answer for so long, and so many timeouts, end the connection.
 const PATIENCE: Nanos = 300 * SECOND;
 const MOST_TIMEOUTS: u32 = 8;
+/// A timeout counts for no longer silence: the clock may have jumped.
+const LONGEST_STEP: Nanos = 10 * SECOND;
 
 /// Where the data of a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,8 @@ pub struct Sender {
     since: Nanos,
     /// When something came from the other end.
     heard: Nanos,
+    /// How long timeouts have passed without an answer.
+    silence: Nanos,
     ended: bool,
     /// Messages that were acknowledged without a gap.
     acknowledged: u64,
@@ -144,6 +148,7 @@ impl Sender {
             probes: 0,
             since: now,
             heard: now,
+            silence: 0,
             ended: false,
             acknowledged: 0,
         }
@@ -511,7 +516,11 @@ impl Sender {
 
     /// The timer has expired.
     pub fn time_out(&mut self, now: Nanos) -> TimedOut {
-        if self.trip.timeouts() >= MOST_TIMEOUTS && now.saturating_sub(self.heard) >= PATIENCE {
+        if self.trip.timeouts() == 0 {
+            self.silence = 0;
+        }
+        self.silence += now.saturating_sub(self.since).min(LONGEST_STEP);
+        if self.trip.timeouts() >= MOST_TIMEOUTS && self.silence >= PATIENCE {
             return TimedOut::GiveUp;
         }
         self.trip.back_off();

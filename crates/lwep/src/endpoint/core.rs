@@ -17,6 +17,32 @@ use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
 /// Answers to strangers that wait to be sent, and most answers at once.
 const MOST_ANSWERS: u32 = 64;
 
+/// Answers that may be sent to strangers: 64 at once, and one more whenever some time has passed.
+#[derive(Debug)]
+pub struct Credit {
+    left: u32,
+    since: Nanos,
+    each: Nanos,
+}
+
+impl Credit {
+    fn new(each: Nanos) -> Self {
+        Self { left: MOST_ANSWERS, since: 0, each }
+    }
+
+    /// Returns true if an answer may be sent.
+    pub fn take(&mut self, now: Nanos) -> bool {
+        let more = now.saturating_sub(self.since) / self.each;
+        if more > 0 {
+            self.left = self.left.saturating_add(more.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
+            self.since = now;
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
 /// An event that the program has not had.
 #[derive(Clone, Copy, Debug)]
 pub enum Pending {
@@ -130,9 +156,9 @@ pub struct Core {
     /// Connections that a peer has asked for and not confirmed, the oldest first.
     pub half_open: VecDeque<u32>,
     pub answers: VecDeque<Answer>,
-    /// Answers that may be sent, as of a time: one more each millisecond.
-    credit: u32,
-    credited: Nanos,
+    /// For RESET and UNKNOWN; for ACCEPT, which such answers must not hinder.
+    credit: Credit,
+    pub accept_credit: Credit,
     /// UNKNOWNs are judged again from this time on: each costs a search.
     pub unknown_from: Nanos,
     pub counters: Counters,
@@ -140,22 +166,11 @@ pub struct Core {
 }
 
 impl Core {
-    /// Returns true if an answer to a stranger may be sent.
-    pub fn may_answer(&mut self) -> bool {
-        let passed = self.now.saturating_sub(self.credited) / MILLISECOND;
-        if passed > 0 {
-            self.credit = self.credit.saturating_add(passed.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
-            self.credited = self.now;
-        }
-        let may = self.credit > 0;
-        self.credit = self.credit.saturating_sub(1);
-        self.counters.unanswered += u64::from(!may);
-        may
-    }
-
     pub fn answer(&mut self, answer: Answer) {
-        if self.answers.len() < MOST_ANSWERS as usize && self.may_answer() {
+        if self.answers.len() < MOST_ANSWERS as usize && self.credit.take(self.now) {
             self.answers.push_back(answer);
+        } else {
+            self.counters.unanswered += 1;
         }
     }
 
@@ -294,8 +309,8 @@ impl<L: Link> Endpoint<L> {
             services: Vec::new(),
             half_open: VecDeque::with_capacity(options.half_open),
             answers: VecDeque::with_capacity(2 * MOST_ANSWERS as usize),
-            credit: MOST_ANSWERS,
-            credited: 0,
+            credit: Credit::new(MILLISECOND),
+            accept_credit: Credit::new(MILLISECOND / 64),
             unknown_from: 0,
             counters: Counters::default(),
             now: 0,

@@ -179,7 +179,8 @@ impl<L: Link> Endpoint<L> {
 
     pub(super) fn answer_strangers(&mut self) {
         while let Some(id) = self.core.lists.accepting.pop_front() {
-            if !self.core.may_answer() {
+            if !self.core.accept_credit.take(self.core.now) {
+                self.core.counters.unanswered += 1;
                 continue;
             }
             let Some(peer) = self.core.table.get(id) else { continue };

@@ -6,11 +6,18 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::connection::Nanos;
 
 /// Deadlines, and acknowledgements that are owed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// In the order in which they are due: all wait equally long.
     owed: VecDeque<(Nanos, u32)>,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        // As many as `tidy` leaves of a connection: more of them allocate more.
+        Self { heap: BinaryHeap::with_capacity(128), owed: VecDeque::new() }
+    }
 }
 
 impl Timers {

@@ -1,4 +1,4 @@
-//! Two links whose devices read a frame when the test says so. They allocate nothing once they have carried a few frames.
+//! Two links whose devices read a frame when the test says so. They allocate nothing later.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -37,8 +37,9 @@ fn hash(bytes: &[u8]) -> u64 {
 impl Wire {
     fn new(buffers: u32, room: usize) -> Rc<RefCell<Self>> {
         let memory = Arc::new(Mapping::private(buffers as usize * BUFFER as usize).expect("memory"));
+        let spare = (0..2 * room).map(|_| Vec::with_capacity(BUFFER as usize)).collect();
         let (pending, arrived) = (VecDeque::with_capacity(1024), VecDeque::with_capacity(1024));
-        Rc::new(RefCell::new(Self { pending, arrived, spare: vec![], read: 0, room, memory }))
+        Rc::new(RefCell::new(Self { pending, arrived, spare, read: 0, room, memory }))
     }
 
     /// The device reads all frames, whose bytes must be those that were sent. Returns their number.
@@ -57,9 +58,10 @@ impl Wire {
         count
     }
 
-    /// Loses what was carried and not received.
-    pub fn lose(&mut self) {
-        self.spare.extend(self.arrived.drain(..));
+    /// Loses the first `most` frames that were carried and not received.
+    pub fn lose(&mut self, most: usize) {
+        let most = most.min(self.arrived.len());
+        self.spare.extend(self.arrived.drain(..most));
     }
 }
 

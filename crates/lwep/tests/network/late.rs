@@ -87,7 +87,7 @@ fn a_device_that_reads_late_reads_what_was_sent() {
     // The timeout still works for what the device has read.
     two.left.send(two.connection, b"two", two.now).unwrap();
     two.left.link().tx.borrow_mut().carry();
-    two.left.link().tx.borrow_mut().lose();
+    two.left.link().tx.borrow_mut().lose(1);
     let mut heard = 0;
     (0..2_000).for_each(|_| heard += two.step(1_000 * MICROSECOND));
     assert_eq!((heard, two.queued()), (1, 0));

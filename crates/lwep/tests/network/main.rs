@@ -4,5 +4,6 @@ mod delivery;
 mod device;
 mod ends;
 mod hostile;
+mod invariants;
 mod late;
 mod scene;
