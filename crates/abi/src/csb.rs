@@ -131,6 +131,80 @@ impl<'a> Csb<'a> {
     }
 }
 
+/// The driver's view of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverCsb<'a>(&'a [AtomicU32; WORDS]);
+
+impl<'a> DriverCsb<'a> {
+    /// A block that begins with these words.
+    #[inline]
+    #[must_use]
+    pub fn new(words: &'a [AtomicU32; WORDS]) -> DriverCsb<'a> {
+        DriverCsb(words)
+    }
+
+    #[inline]
+    fn get(self, word: usize) -> u32 {
+        u32::from_le(self.0[word].load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn set(self, word: usize, value: u32) {
+        self.0[word].store(value.to_le(), Ordering::Release);
+    }
+
+    /// Fills a zeroed block before the device learns of it: the device sleeps, and interrupts the driver for received frames.
+    pub fn begin(self) {
+        self.set(HOST_NEED_TXKICK, WANTED);
+        self.set(HOST_RXKICK_AT, NONE);
+        self.set(GUEST_TXKICK_AT, NONE);
+        self.set(GUEST_NEED_RXKICK, WANTED);
+        self.set(GUEST_CSB_ON, WANTED);
+    }
+
+    /// Publishes the transmit tail. Returns true if the device wants the register written.
+    #[inline]
+    #[must_use]
+    pub fn publish_transmit(self, tail: u32) -> bool {
+        self.set(GUEST_TDT, tail);
+        // Reads the device's request after the tail is visible: at least one of the two sides sees the other's write.
+        fence(Ordering::SeqCst);
+        self.get(HOST_NEED_TXKICK) & WANTED != 0
+    }
+
+    /// Publishes the receive tail. `crosses` tells whether this passes a threshold. Returns true if the device wants
+    /// the register written.
+    #[inline]
+    #[must_use]
+    pub fn publish_receive(self, tail: u32, crosses: impl FnOnce(u32) -> bool) -> bool {
+        self.set(GUEST_RDT, tail);
+        fence(Ordering::SeqCst);
+        self.get(HOST_NEED_RXKICK) & WANTED != 0 || crosses(self.get(HOST_RXKICK_AT))
+    }
+
+    /// Returns the device's transmit head.
+    #[inline]
+    #[must_use]
+    pub fn transmitted(self) -> u32 {
+        self.get(HOST_TDH)
+    }
+
+    /// Requests an interrupt for received frames, or none. The caller has to check for received frames once more
+    /// afterwards.
+    pub fn want_received(self, wanted: bool) {
+        self.set(GUEST_NEED_RXKICK, wanted.into());
+        fence(Ordering::SeqCst);
+    }
+
+    /// Requests an interrupt when the device has completed this descriptor, or none. The caller has to check the head
+    /// once more afterwards.
+    pub fn want_transmitted(self, at: Option<u32>) {
+        self.set(GUEST_TXKICK_AT, at.unwrap_or(NONE));
+        self.set(GUEST_NEED_TXKICK, at.is_some().into());
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// Returns the number of steps from one index of a ring to another.
 fn ahead(from: u32, to: u32, count: u32) -> u32 {
     if to >= from { to - from } else { to.wrapping_add(count).wrapping_sub(from) }
@@ -182,5 +256,36 @@ mod tests {
             put(5, at);
             assert!(!csb.wants_sent(6, 2, 8), "no place of the ring: {at}");
         }
+    }
+
+    #[test]
+    fn a_driver_has_its_words_where_existing_devices_look_for_them() {
+        let words = [const { AtomicU32::new(0) }; WORDS];
+        let csb = DriverCsb::new(&words);
+        csb.begin();
+        let at = |offset: usize| u32::from_le(words[offset / 4].load(Ordering::Relaxed));
+        let put = |offset: usize, value: u32| words[offset / 4].store(value.to_le(), Ordering::Relaxed);
+        assert_eq!([0, 4, 8, 12, 16, 20].map(at), [0, 0, 1, 1, 0, u32::MAX]);
+        assert_eq!([64, 68, 80, 84, 88, 92].map(at), [0, 1, 0, 0, 0, u32::MAX]);
+
+        assert!(csb.publish_transmit(5), "the device sleeps at first");
+        put(68, 0);
+        assert!(!csb.publish_transmit(6));
+        assert_eq!(at(0), 6);
+        put(64, 4);
+        assert_eq!(csb.transmitted(), 4);
+
+        assert!(!csb.publish_receive(9, |at| at != u32::MAX));
+        assert_eq!(at(16), 9);
+        put(92, 3);
+        assert!(csb.publish_receive(9, |at| at == 3));
+        put(84, 1);
+        assert!(csb.publish_receive(9, |_| false));
+
+        csb.want_received(false);
+        csb.want_transmitted(Some(7));
+        assert_eq!([4, 8, 20].map(at), [1, 0, 7]);
+        csb.want_transmitted(None);
+        assert_eq!([4, 20].map(at), [0, u32::MAX]);
     }
 }

@@ -24,6 +24,7 @@
 pub mod attach;
 pub mod csb;
 pub mod doorbell;
+pub mod e1000;
 pub mod layout;
 pub mod netmap;
 pub mod offload;

@@ -35,6 +35,7 @@ pub struct Builder {
     programs: Vec<PathBuf>,
     more: Vec<String>,
     oldest: Version,
+    iommu: bool,
 }
 
 impl Guest {
@@ -54,8 +55,9 @@ impl Guest {
 impl Builder {
     fn new(name: &str) -> Builder {
         let (nics, programs, more, oldest) = (Vec::new(), Vec::new(), Vec::new(), ANY);
-        let (accel, release) = (Accel::default(), Release::default());
-        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, programs, more, oldest }
+        let (accel, release, iommu) = (Accel::default(), Release::default(), false);
+        let name = name.to_owned();
+        Builder { name, accel, release, memory_mib: 256, cpus: 1, nics, programs, more, oldest, iommu }
     }
 
     /// Sets what executes the CPUs. Default: emulation.
@@ -100,6 +102,12 @@ impl Builder {
         self
     }
 
+    /// Gives the guest an IOMMU, which its kernel uses.
+    pub fn iommu(mut self) -> Builder {
+        self.iommu = true;
+        self
+    }
+
     /// Adds an argument for QEMU.
     pub fn arg(mut self, arg: impl Into<String>) -> Builder {
         self.more.push(arg.into());
@@ -139,6 +147,7 @@ impl Builder {
             Accel::Tcg => ("tcg", KERNEL_ARGS),
             Accel::Kvm => ("kvm", KVM_KERNEL_ARGS),
         };
+        let kernel_args = if self.iommu { format!("{kernel_args} intel_iommu=on") } else { kernel_args.to_owned() };
         let mut args: Vec<String> = [
             "-name",
             &self.name,
@@ -175,10 +184,14 @@ impl Builder {
             "-initrd",
             &path("initramfs"),
             "-append",
-            kernel_args,
+            &kernel_args,
         ]
         .map(str::to_owned)
         .into();
+        if self.iommu {
+            // Before the devices that are behind it.
+            args.splice(0..0, ["-device", "intel-iommu"].map(str::to_owned));
+        }
         if self.accel == Accel::Kvm {
             args.extend(["-cpu", "host"].map(str::to_owned));
         }

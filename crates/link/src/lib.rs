@@ -5,17 +5,34 @@
 //! them: it writes a frame into one and lets the link send it, keeps it until its peer has acknowledged the frame, and exchanges one
 //! for the next received frame that it wants to keep.
 //!
+//! [`AnyLink`] opens any of them by its name.
+//!
 //! | interface | link |
 //! |---|---|
 //! | a process port of a switch on this host | [`ProcessLink`] |
+//! | a network interface that the host goes on using | [`PacketLink`] |
+//! | a queue of such an interface, without the host's stack | [`XdpLink`] |
+//! | a virtio-net device that this program drives | [`virtio::VirtioLink`] |
+//! | an e1000 or e1000e that this program drives | [`e1000::E1000Link`] |
 //! | within this process, for tests | [`memory`] |
 
+mod any;
+pub mod e1000;
+mod host;
 mod link;
 pub mod memory;
+mod packet;
+pub mod pci;
 mod process;
+pub mod virtio;
+mod xdp;
 
-pub use link::{Counts, Interface, Link, Received};
+pub use any::{AnyLink, AnyOptions};
+pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
+pub use packet::{PacketLink, PacketOptions};
 pub use process::{ProcessLink, ProcessOptions};
 pub use ringway_abi::Offload;
 pub use ringway_abi::offload::Gso;
 pub use ringway_memory::Buffer;
+pub use ringway_netdevice::xdp::Mode as XdpMode;
+pub use xdp::{XdpLink, XdpOptions};

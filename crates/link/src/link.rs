@@ -7,6 +7,11 @@ use std::time::Duration;
 use ringway_abi::Offload;
 use ringway_memory::Buffer;
 
+/// The EtherType of LWEP's frames: one for experiments within a network (IEEE 802).
+pub const ETHERTYPE: u16 = 0x88b5;
+/// Bytes of an Ethernet header.
+pub(crate) const HEADER: usize = 14;
+
 /// An interface that the program owns.
 ///
 /// Only [`Link::wait`] may sleep; the other methods do not block. A frame is an Ethernet frame without FCS. In a buffer it begins
@@ -115,4 +120,8 @@ pub struct Counts {
     pub accesses: u64,
     /// Received frames that were dropped because they are longer than a buffer or not whole.
     pub dropped: u64,
+    /// Frames that were received while there was no place for them.
+    pub lost: u64,
+    /// Queued frames that the device or the kernel refused.
+    pub unsent: u64,
 }

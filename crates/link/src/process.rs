@@ -248,7 +248,7 @@ impl Link for ProcessLink {
         let waited = if room && self.port.want_tx() { Ok(true) } else { self.port.wait_rx(timeout) };
         match waited {
             Ok(_) => Ok(()),
-            Err(error @ AttachError::Refused(_)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, error)),
+            Err(AttachError::Refused(why)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, why)),
             Err(error) => Err(io::Error::other(error)),
         }
     }

@@ -106,10 +106,10 @@ impl Ends {
     fn bulk(&mut self, size: usize, active: usize) -> Result<f64> {
         let (mut next, mut received, mut first) = (0, 0u64, 0u8);
         let began = Instant::now();
-        let mut now = self.now();
+        let mut now;
         while began.elapsed() < WINDOW {
             for _ in 0..TURNS {
-                now += 1;
+                now = self.now();
                 for _ in 0..128 {
                     let connection = self.connections[next][0];
                     match self.client.send_with(connection, size, now, |bytes| bytes.fill(received as u8)) {
@@ -127,7 +127,6 @@ impl Ends {
                     }
                 });
             }
-            now = self.now().max(now);
         }
         std::hint::black_box(first);
         Ok(received as f64 / began.elapsed().as_secs_f64())

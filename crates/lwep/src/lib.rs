@@ -47,5 +47,6 @@ pub mod wire;
 
 pub use connection::Nanos;
 pub use endpoint::{
-    ConnectError, Connection, Counters, Endpoint, Event, Kept, Options, Outgoing, Reason, Refused, SendError, Status,
+    Audit, ConnectError, Connection, Counters, Endpoint, Event, Kept, Options, Outgoing, Reason, Refused, SendError,
+    Status,
 };

@@ -19,7 +19,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::netdevice;
+use ringway_netdevice::requests;
 
 /// The group of events of devices (`RTMGRP_LINK`), and that of the kernel's uevents.
 const EVENTS: u32 = 1;
@@ -59,7 +59,7 @@ pub(crate) struct DeviceWatch {
 impl DeviceWatch {
     /// Watches the device of this name, in the network namespace of the calling thread. `queues`: also the number of its queues.
     pub(crate) fn new(name: &str, queues: bool) -> io::Result<Self> {
-        let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &error.to_string(), error.kind());
+        let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &error.to_string(), error.kind());
         // The events come first, so that no change after the first look is missed.
         let events = events(None)?;
         let queue_events = if queues { Some(self::events(Some(netlink::KOBJECT_UEVENT))?) } else { None };
@@ -67,9 +67,9 @@ impl DeviceWatch {
         // On whole seconds: a poller sleeps until the ticks of all its ports.
         let first = Timespec { tv_sec: clock_gettime(ClockId::Monotonic).tv_sec + 1, tv_nsec: 0 };
         timerfd_settime(&tick, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: TICK, it_value: first })?;
-        let requests = netdevice::socket()?;
-        let index = netdevice::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
-        let address = netdevice::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
+        let requests = requests::socket()?;
+        let index = requests::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
+        let address = requests::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
         let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
         let watch = DeviceWatch {
             events,
@@ -109,7 +109,7 @@ impl DeviceWatch {
 
     /// Returns the number of the device's receive queues, if its driver tells it. Waits for other requests about devices.
     pub(crate) fn queues(&self) -> Option<u32> {
-        netdevice::receive_queues(&self.name, self.requests.as_fd())
+        requests::receive_queues(&self.name, self.requests.as_fd())
     }
 
     /// Forgets the events of queues. Attaching a program gives some drivers more queues for sending, with events like those of others.
@@ -193,10 +193,10 @@ impl DeviceWatch {
     /// Returns what has changed, if the port cannot go on with it.
     fn change(&self) -> Option<PortFault> {
         let socket = self.requests.as_fd();
-        if netdevice::name_of(self.index, socket).ok().as_ref() != Some(&self.name) {
+        if requests::name_of(self.index, socket).ok().as_ref() != Some(&self.name) {
             return Some(PortFault::DeviceLost);
         }
-        let (Ok(address), Ok(())) = (netdevice::address(&self.name, socket), self.measure()) else {
+        let (Ok(address), Ok(())) = (requests::address(&self.name, socket), self.measure()) else {
             return Some(PortFault::DeviceLost);
         };
         (address != Some(self.address)).then_some(PortFault::DeviceChanged)
@@ -235,9 +235,9 @@ impl DeviceWatch {
 
     /// Notes the longest frame, and whether the device sends.
     fn measure(&self) -> io::Result<()> {
-        let mtu = netdevice::mtu(&self.name, self.requests.as_fd())?;
+        let mtu = requests::mtu(&self.name, self.requests.as_fd())?;
         self.longest.store(mtu + HEADER, Ordering::Relaxed);
-        self.is_running.store(netdevice::is_running(&self.name, self.requests.as_fd())?, Ordering::Relaxed);
+        self.is_running.store(requests::is_running(&self.name, self.requests.as_fd())?, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //!  ---------------------------------------------------------------------
 //!  clients      guest       gather     front_end   packet_socket     device_watch
 //!  ---------------------------------------------------------------------
-//!  bottom       port_io     copy       steer     netdevice   socket_output   tap_file   partial
+//!  bottom       port_io     copy       steer     socket_output   tap_file   partial
 //! ```
 //!
 //! | folder | port kind |
@@ -35,7 +35,7 @@
 //! - `copy`: copies rows of frames into a client's memory.
 //! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket. `tap_file`: frames from a TAP device or a
 //!   macvtap.
-//! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes. `netdevice`: requests to network devices.
+//! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes.
 //!   `partial`: frames of the local kernel with incomplete checksums.
 
 mod copy;
@@ -47,7 +47,6 @@ mod gather;
 // may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 pub mod guest;
-mod netdevice;
 pub mod packet;
 mod packet_socket;
 mod partial;

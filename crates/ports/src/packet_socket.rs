@@ -5,12 +5,12 @@
 //! cannot describe stops the ring ([`Standstill`]), and anybody may send one.
 
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
+use ringway_netdevice::packet;
 use ringway_switch::{Batch, Discarded, DropReason, Offload};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -149,7 +149,7 @@ impl PacketSocket {
             mr_alen: 0,
             mr_address: [0; 8],
         };
-        set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
+        packet::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         let ring = if wanted == Wanted::Nothing { None } else { Some(Ring::open(&socket, device, wanted)?) };
         Ok(PacketSocket { socket, ring })
     }
@@ -195,17 +195,7 @@ impl PacketSocket {
     }
 
     fn take_lost(&self) -> u64 {
-        if self.ring.is_none() {
-            return 0;
-        }
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes up to `length` bytes to `statistics`, and both outlive the call.
-        let result = unsafe {
-            let to = (&raw mut statistics).cast();
-            libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &raw mut length)
-        };
-        if result == -1 { 0 } else { statistics.tp_drops.into() }
+        if self.ring.is_none() { 0 } else { packet::take_lost(&self.socket) }
     }
 
     /// Gives the taken slots back to the kernel.
@@ -227,15 +217,13 @@ impl AsFd for PacketSocket {
 
 impl Ring {
     fn open(socket: &OwnedFd, device: u32, wanted: Wanted) -> io::Result<Ring> {
-        set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
+        packet::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
         if wanted.has_headers() {
-            set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
+            packet::set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
         }
-        set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
-        set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
-        let mut instructions = wanted.filter();
-        let filter = libc::sock_fprog { len: instructions.len() as u16, filter: instructions.as_mut_ptr() };
-        set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        packet::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
+        packet::set(socket, libc::SOL_PACKET, packet::PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
+        packet::filter(socket, &wanted.filter())?;
         let slot_bytes = wanted.slot_bytes();
         let request = libc::tpacket_req {
             tp_block_size: (BLOCK * slot_bytes) as u32,
@@ -243,9 +231,9 @@ impl Ring {
             tp_frame_size: slot_bytes as u32,
             tp_frame_nr: SLOTS as u32,
         };
-        set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        packet::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
-        bind(socket, device)?;
+        packet::bind(socket, device, libc::ETH_P_ALL as u16)?;
         Ok(Ring { memory, wanted, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
     }
 
@@ -312,34 +300,6 @@ fn read(memory: &Mapping, at: usize, wanted: Wanted, mtu: usize) -> Result<Arriv
     let _ = tagged.sub(0, 16).is_some_and(|part| part.write(&addresses));
     let offload = offload.map(|left| Offload { csum_start: left.csum_start.saturating_add(4), ..left });
     Ok(Arrived { frame: tagged, offload })
-}
-
-/// `PACKET_IGNORE_OUTGOING` (Linux 4.20).
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-
-/// Sets an option of a socket. `value` has the type that the option is documented with.
-fn set<T>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value`, and what a filter refers to, which outlive the call.
-    let result = unsafe {
-        let value = std::ptr::from_ref(value).cast();
-        libc::setsockopt(socket.as_raw_fd(), level, option, value, size_of::<T>() as libc::socklen_t)
-    };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Has the socket take frames of all protocols of a device.
-fn bind(socket: &OwnedFd, device: u32) -> io::Result<()> {
-    // SAFETY: all zeroes is a valid address: numbers and an array of numbers.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as libc::c_ushort;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = device as libc::c_int;
-    // SAFETY: the kernel reads this many bytes of `address`, which outlives the call.
-    let result = unsafe {
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
-    };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

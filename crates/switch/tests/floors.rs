@@ -332,6 +332,9 @@ fn tokens(text: &str) -> Vec<String> {
                 at += 1;
             }
             at += 2;
+        } else if starts(at, "r#") && bytes.get(at + 2).is_some_and(|next| is_word(*next)) {
+            // A raw identifier: the name follows.
+            at += 2;
         } else if c == '"' {
             at += 1;
             while at < bytes.len() && bytes[at] != '"' {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::distance;
+use super::number::distance;
 
 /// A message in a buffer, that waits for its turn or for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Arrival {
 /// What becomes of a message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is the next one, and nothing waits before it: the program may have it at once.
+    /// It is the next one: the program may have it at once.
     Next,
     /// It has to wait: [`Receiver::keep`] takes it.
     Early,
@@ -96,6 +96,8 @@ impl Receiver {
             return if is_old { Taken::Duplicate } else { Taken::Outside };
         }
         match self.waiting.get(ahead as usize) {
+            // It needs no buffer: what waits for it may have taken all.
+            Some(None) if ahead == 0 => Taken::Next,
             Some(Some(_)) => {
                 self.urgent = true;
                 Taken::Duplicate
@@ -109,8 +111,25 @@ impl Receiver {
     pub fn passed(&mut self) {
         self.base = self.base.wrapping_add(1);
         self.had += 1;
-        self.owed += 1;
+        self.owed = self.owed.saturating_add(1);
         self.urgent |= self.owed >= (self.capacity / 8).max(1);
+        if !self.waiting.is_empty() {
+            self.fill();
+        }
+    }
+
+    /// The message that was missing before those that wait has arrived.
+    #[cold]
+    fn fill(&mut self) {
+        self.waiting.pop_front();
+        self.urgent = true;
+        self.count_arrived();
+    }
+
+    fn count_arrived(&mut self) {
+        while self.waiting.get(self.arrived as usize).is_some_and(Option::is_some) {
+            self.arrived += 1;
+        }
     }
 
     /// Keeps a message that was judged to be the next one or early.
@@ -123,10 +142,8 @@ impl Receiver {
             self.waiting.push_back(None);
         }
         self.waiting[ahead] = Some(arrival);
-        while self.waiting.get(self.arrived as usize).is_some_and(Option::is_some) {
-            self.arrived += 1;
-        }
-        self.owed += 1;
+        self.count_arrived();
+        self.owed = self.owed.saturating_add(1);
         self.urgent |= self.owed >= (self.capacity / 8).max(1);
     }
 
@@ -147,6 +164,11 @@ impl Receiver {
     #[inline]
     pub fn has_waiting(&self) -> bool {
         self.arrived > 0
+    }
+
+    /// Returns the messages that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = &Arrival> {
+        self.waiting.iter().flatten()
     }
 
     /// Returns all messages that wait, for their buffers.

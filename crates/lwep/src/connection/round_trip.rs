@@ -1,6 +1,6 @@
 //! The retransmission timeout, by measured round trips (RFC 6298).
 
-use super::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use super::number::{MILLISECOND, Nanos, SECOND};
 
 /// The timeout before the first sample.
 const FIRST: Nanos = 5 * MILLISECOND;
@@ -19,7 +19,7 @@ pub struct RoundTrip {
 
 impl RoundTrip {
     /// The least timeout.
-    pub const LEAST: Nanos = 500 * MICROSECOND;
+    pub const LEAST: Nanos = MILLISECOND;
 
     /// Takes a sample (RFC 6298, 2.2 and 2.3).
     #[inline]
@@ -68,6 +68,7 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::number::MICROSECOND;
 
     #[test]
     fn a_timeout_follows_the_round_trips_within_its_bounds() {

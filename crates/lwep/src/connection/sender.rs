@@ -1,8 +1,8 @@
 //! What one end has sent and will send: numbers, acknowledgements, loss, how much may be under way.
 
+use super::number::{Nanos, SECOND, distance, is_before};
 use super::queue::Queue;
 use super::round_trip::RoundTrip;
-use super::{Nanos, SECOND, distance, is_before};
 
 /// Messages under way at first, after a timeout, and at least.
 const FIRST_WINDOW: u32 = 64;
@@ -12,6 +12,8 @@ const REORDERING: u64 = 3;
 /// No answer for so long, and so many timeouts, end the connection.
 const PATIENCE: Nanos = 300 * SECOND;
 const MOST_TIMEOUTS: u32 = 8;
+/// A timeout counts for no longer silence: the clock may have jumped.
+const LONGEST_STEP: Nanos = 10 * SECOND;
 
 /// Where the data of a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,9 @@ pub struct Sender {
     most: u32,
     threshold: u32,
     growth: u32,
+    /// Before the last timeout: the window, its threshold, and the last transmission. An acknowledgement of one of those transmissions
+    /// tells that nothing was lost.
+    before_timeout: Option<(u32, u32, u64)>,
     /// Losses before this number have halved the window.
     halved_until: u32,
     /// Transmissions, and the last one that has arrived.
@@ -114,6 +119,8 @@ pub struct Sender {
     since: Nanos,
     /// When something came from the other end.
     heard: Nanos,
+    /// How long timeouts have passed without an answer.
+    silence: Nanos,
     ended: bool,
     /// Messages that were acknowledged without a gap.
     acknowledged: u64,
@@ -133,6 +140,7 @@ impl Sender {
             most: FIRST_WINDOW,
             threshold: u32::MAX,
             growth: 0,
+            before_timeout: None,
             halved_until: first,
             order: 0,
             arrived_order: 0,
@@ -140,6 +148,7 @@ impl Sender {
             probes: 0,
             since: now,
             heard: now,
+            silence: 0,
             ended: false,
             acknowledged: 0,
         }
@@ -360,7 +369,7 @@ impl Sender {
         }
         let mut arrived = 0;
         if count > 0 {
-            let mut sample = None;
+            let (mut sample, mut was_early) = (None, false);
             for _ in 0..count {
                 let Some(entry) = self.entries.pop_front() else { break };
                 match entry.state {
@@ -373,6 +382,7 @@ impl Sender {
                     State::Lost => {
                         arrived += 1;
                         self.lost -= 1;
+                        was_early |= self.before_timeout.is_some_and(|(.., order)| entry.order <= order);
                     }
                     State::Waiting | State::Arrived => {}
                 }
@@ -390,6 +400,9 @@ impl Sender {
             if let Some(at) = sample {
                 self.trip.sample(now.saturating_sub(at));
             }
+            if was_early {
+                self.undo_timeout();
+            }
         }
         if ack.selective != 0 || !ack.further.is_empty() {
             match self.acknowledge_selectively(ack, free) {
@@ -400,6 +413,21 @@ impl Sender {
         }
         self.grow(arrived);
         Acknowledged::Valid
+    }
+
+    /// The timeout came too early: what it took for lost is under way.
+    #[cold]
+    fn undo_timeout(&mut self) {
+        let Some((most, threshold, order)) = self.before_timeout.take() else { return };
+        (self.most, self.threshold) = (self.most.max(most), self.threshold.max(threshold));
+        for index in 0..self.transmitted as usize {
+            let Some(entry) = self.entries.get_mut(index) else { break };
+            if entry.state == State::Lost && entry.order <= order {
+                entry.state = State::Sent;
+                self.lost -= 1;
+                self.in_flight += 1;
+            }
+        }
     }
 
     /// Returns how many messages have arrived beyond a gap, or `None` if one of them was never sent.
@@ -488,7 +516,11 @@ impl Sender {
 
     /// The timer has expired.
     pub fn time_out(&mut self, now: Nanos) -> TimedOut {
-        if self.trip.timeouts() >= MOST_TIMEOUTS && now.saturating_sub(self.heard) >= PATIENCE {
+        if self.trip.timeouts() == 0 {
+            self.silence = 0;
+        }
+        self.silence += now.saturating_sub(self.since).min(LONGEST_STEP);
+        if self.trip.timeouts() >= MOST_TIMEOUTS && self.silence >= PATIENCE {
             return TimedOut::GiveUp;
         }
         self.trip.back_off();
@@ -497,6 +529,9 @@ impl Sender {
             self.probes += 1;
             return TimedOut::Probe;
         }
+        // A second timeout in a row leaves no doubt.
+        let is_first = self.trip.timeouts() == 1;
+        self.before_timeout = is_first.then_some((self.most, self.threshold, self.order));
         for index in 0..self.transmitted as usize {
             let Some(entry) = self.entries.get_mut(index) else { break };
             if entry.state == State::Sent {
@@ -516,6 +551,25 @@ impl Sender {
     /// Returns when something last came from the other end.
     pub fn heard(&self) -> Nanos {
         self.heard
+    }
+
+    /// Returns the data of the messages that have not arrived, as far as this end knows.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = Part> {
+        self.entries.iter().filter(|entry| entry.state != State::Arrived).filter_map(|entry| entry.part)
+    }
+
+    /// Checks the counts.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn audit(&self) -> Result<(), String> {
+        let count = |state| self.entries.iter().filter(|entry| entry.state == state).count() as u32;
+        let waiting = self.entries.iter().skip(self.transmitted as usize);
+        let is_right = count(State::Sent) == self.in_flight
+            && count(State::Lost) == self.lost
+            && count(State::Waiting) == waiting.count() as u32
+            && self.transmitted as usize <= self.entries.len();
+        if is_right { Ok(()) } else { Err(format!("wrong counts: {self:?}")) }
     }
 
     /// Takes all messages out. Calls `free` with the data of each that has not arrived.

@@ -17,6 +17,32 @@ use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
 /// Answers to strangers that wait to be sent, and most answers at once.
 const MOST_ANSWERS: u32 = 64;
 
+/// Answers that may be sent to strangers: 64 at once, and one more whenever some time has passed.
+#[derive(Debug)]
+pub struct Credit {
+    left: u32,
+    since: Nanos,
+    each: Nanos,
+}
+
+impl Credit {
+    fn new(each: Nanos) -> Self {
+        Self { left: MOST_ANSWERS, since: 0, each }
+    }
+
+    /// Returns true if an answer may be sent.
+    pub fn take(&mut self, now: Nanos) -> bool {
+        let more = now.saturating_sub(self.since) / self.each;
+        if more > 0 {
+            self.left = self.left.saturating_add(more.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
+            self.since = now;
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
 /// An event that the program has not had.
 #[derive(Clone, Copy, Debug)]
 pub enum Pending {
@@ -50,6 +76,8 @@ pub struct Lists {
     pub accepting: VecDeque<u32>,
     /// Messages wait for the program.
     pub ready: VecDeque<u32>,
+    /// They want more buffers than are free.
+    pub without_buffers: VecDeque<u32>,
     pub timers: Timers,
     pub events: VecDeque<Pending>,
 }
@@ -59,7 +87,11 @@ impl Lists {
     #[inline]
     pub fn are_quiet(&self, now: Nanos) -> bool {
         let is_later = self.timers.next().is_none_or(|at| at > now);
-        is_later && self.sending.is_empty() && self.urgent.is_empty() && self.accepting.is_empty()
+        is_later
+            && self.sending.is_empty()
+            && self.urgent.is_empty()
+            && self.accepting.is_empty()
+            && self.without_buffers.is_empty()
     }
 
     #[inline]
@@ -124,9 +156,9 @@ pub struct Core {
     /// Connections that a peer has asked for and not confirmed, the oldest first.
     pub half_open: VecDeque<u32>,
     pub answers: VecDeque<Answer>,
-    /// Answers that may be sent, as of a time: one more each millisecond.
-    credit: u32,
-    credited: Nanos,
+    /// For RESET and UNKNOWN; for ACCEPT, which such answers must not hinder.
+    credit: Credit,
+    pub accept_credit: Credit,
     /// UNKNOWNs are judged again from this time on: each costs a search.
     pub unknown_from: Nanos,
     pub counters: Counters,
@@ -134,22 +166,20 @@ pub struct Core {
 }
 
 impl Core {
-    /// Returns true if an answer to a stranger may be sent.
-    pub fn may_answer(&mut self) -> bool {
-        let passed = self.now.saturating_sub(self.credited) / MILLISECOND;
-        if passed > 0 {
-            self.credit = self.credit.saturating_add(passed.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
-            self.credited = self.now;
+    pub fn answer(&mut self, answer: Answer) {
+        if self.answers.len() < MOST_ANSWERS as usize && self.credit.take(self.now) {
+            self.answers.push_back(answer);
+        } else {
+            self.counters.unanswered += 1;
         }
-        let may = self.credit > 0;
-        self.credit = self.credit.saturating_sub(1);
-        self.counters.unanswered += u64::from(!may);
-        may
     }
 
-    pub fn answer(&mut self, answer: Answer) {
-        if self.may_answer() {
-            self.answers.push_back(answer);
+    /// A frame with what the connection has received was not sent: the next one is to tell it.
+    #[cold]
+    pub fn tell_again(&mut self, id: u32) {
+        if let Some(peer) = self.table.get(id) {
+            peer.receiver.hurry();
+            self.lists.owe(peer, self.now);
         }
     }
 
@@ -208,6 +238,12 @@ pub struct Endpoint<L> {
 #[derive(Clone, Copy, Debug)]
 pub enum Current {
     Nothing,
+    /// The frame that the link shows, of which these bytes are a connection's message; the events before it come first.
+    Next {
+        id: u32,
+        from: usize,
+        to: usize,
+    },
     /// The frame that the link shows.
     InPlace,
     /// A buffer.
@@ -273,8 +309,8 @@ impl<L: Link> Endpoint<L> {
             services: Vec::new(),
             half_open: VecDeque::with_capacity(options.half_open),
             answers: VecDeque::with_capacity(2 * MOST_ANSWERS as usize),
-            credit: MOST_ANSWERS,
-            credited: 0,
+            credit: Credit::new(MILLISECOND),
+            accept_credit: Credit::new(MILLISECOND / 64),
             unknown_from: 0,
             counters: Counters::default(),
             now: 0,

@@ -92,6 +92,11 @@ impl Reason {
         }
     }
 
+    /// Returns true if a RESET with this reason is the answer to an OPEN.
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::NobodyListens | Self::NoRoom | Self::OtherVersion)
+    }
+
     /// What a RESET's reason means to the end that gets it.
     pub const fn from_number(number: u8) -> Self {
         match number {

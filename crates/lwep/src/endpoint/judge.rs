@@ -6,6 +6,7 @@ use ringway_link::Received;
 use super::core::{Answer, Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
+use super::table::AGREED;
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
@@ -83,6 +84,10 @@ impl Core {
         let id = peer.id;
         if header.kind == Kind::Reset {
             let reason = data.first().map_or(Reason::Reset, |number| Reason::from_number(*number));
+            if reason.refuses() && !matches!(peer.state, State::Asking(_)) {
+                // The answer to a late duplicate of the OPEN.
+                return Verdict::Release;
+            }
             if reason == Reason::OtherVersion && matches!(peer.state, State::Asking(_)) {
                 peer.is_other_version = true;
                 return Verdict::Release;
@@ -206,11 +211,14 @@ impl Core {
         if self.now < self.unknown_from {
             return;
         }
-        self.unknown_from = self.now + MILLISECOND;
+        self.unknown_from = self.now.saturating_add(MILLISECOND);
         let is_it = |peer: &&Peer| {
             let far = (peer.far.mac, peer.far.connection, peer.far.token);
             let sent = header.number.wrapping_sub(peer.sender.oldest());
-            far == (ethernet.from, header.connection, header.token)
+            // The peer of an agreed connection may come later.
+            let has_begun = peer.wire_id & AGREED == 0 || peer.sender.acknowledged() + peer.receiver.received() > 0;
+            has_begun
+                && far == (ethernet.from, header.connection, header.token)
                 && sent <= peer.sender.next().wrapping_sub(peer.sender.oldest())
         };
         let Some(id) = self.table.all().find(is_it).map(|peer| peer.id) else { return };
@@ -277,7 +285,7 @@ impl Core {
             peer.wants_room = false;
             self.lists.events.push_back(Pending::Room(id));
         }
-        self.lists.owe(peer, self.now + self.options.acknowledge_within);
+        self.lists.owe(peer, self.now.saturating_add(self.options.acknowledge_within));
         self.lists.arm(peer, self.options.keep_alive);
         if peer.is_finished && peer.sender.is_ended() && peer.sender.queued() == 0 {
             self.finish_both(id);
@@ -288,8 +296,13 @@ impl Core {
     pub fn take(&mut self, id: u32, number: u32, remaining: u16, data: &[u8], start: usize) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         match peer.receiver.judge(number) {
+            Taken::Next | Taken::Early if peer.is_finished => {
+                self.counters.outside_window += 1;
+                Verdict::Release
+            }
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.counters.messages_received += 1;
                 if remaining == 0 && peer.fragments_left.is_none() {
                     Verdict::InPlace { id, from: start, to: start + data.len() }
@@ -325,8 +338,10 @@ impl Core {
     fn take_end(&mut self, id: u32, number: u32) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         match peer.receiver.judge(number) {
+            Taken::Next | Taken::Early if peer.is_finished => self.counters.outside_window += 1,
             Taken::Next if !peer.is_paused => {
                 peer.receiver.passed();
+                self.lists.ready(peer);
                 self.finished(id);
             }
             Taken::Next | Taken::Early => {
@@ -344,6 +359,9 @@ impl Core {
         let Some(peer) = self.table.get(id) else { return };
         if !peer.is_finished {
             peer.is_finished = true;
+            // Nothing follows an END.
+            let pool = &mut self.pool;
+            peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
             peer.receiver.hurry();
             self.lists.events.push_back(Pending::Finished(id));
             self.lists.owe(peer, self.now);
@@ -354,7 +372,7 @@ impl Core {
     pub fn finish_both(&mut self, id: u32) {
         let Some(peer) = self.table.get(id) else { return };
         if matches!(peer.state, State::Open) {
-            peer.state = State::Lingering(self.now + 100 * MILLISECOND);
+            peer.state = State::Lingering(self.now.saturating_add(100 * MILLISECOND));
             let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
             self.lists.arm(peer, None);
             self.lists.events.push_back(Pending::Ended { id, reason: Reason::Closed, acknowledged, received });
@@ -408,7 +426,7 @@ impl Core {
             && peer.fragments_left.is_none()
             && ride.len <= self.options.long as usize
             && !peer.is_paused
-            && peer.receiver.judge(ride.number) == Taken::Next;
+            && peer.receiver.is_next(ride.number);
         if is_whole {
             (0..ride.count).for_each(|_| peer.receiver.passed());
             self.counters.messages_received += ride.count as u64;

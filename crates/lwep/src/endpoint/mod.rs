@@ -9,8 +9,10 @@
 //! | `transmit` | from the program to the link |
 //! | `service` | timers, acknowledgements and answers that are due |
 //! | `end` | how connections end |
+//! | `audit` | checks for tests |
 //! | `table`, `timers`, `pool` | connections by identifier; deadlines; buffers |
 
+mod audit;
 mod core;
 mod counters;
 mod end;
@@ -26,6 +28,7 @@ mod table;
 mod timers;
 mod transmit;
 
+pub use audit::Audit;
 pub use core::{Endpoint, Status};
 pub use counters::Counters;
 pub use event::{Event, Reason};

@@ -62,6 +62,7 @@ impl Core {
             fragments_left: None,
             is_paused: false,
             wants_room: false,
+            wants_buffers: 0,
             is_other_version: false,
             is_finished: false,
             unanswered: 0,
@@ -107,11 +108,8 @@ impl Core {
         if !self.services.contains(&far.service) {
             return self.refuse(ethernet.from, far.connection, far.token, Reason::NobodyListens);
         }
-        if self.half_open.len() >= self.options.half_open.max(1)
-            && let Some(oldest) = self.half_open.pop_front()
-        {
-            self.counters.refused += 1;
-            self.end(oldest, Reason::NoAnswer);
+        if self.half_open.len() >= self.options.half_open.max(1) || self.table.next_id().is_none() {
+            self.displace(ethernet.from);
         }
         let Some(id) = self.table.next_id() else {
             return self.refuse(ethernet.from, far.connection, far.token, Reason::NoRoom);
@@ -139,6 +137,17 @@ impl Core {
         self.table.add(peer);
         self.half_open.push_back(id);
         self.lists.accepting.push_back(id);
+    }
+
+    /// Drops a connection that is not complete: the oldest of this station, which so displaces its own, or the oldest of all.
+    fn displace(&mut self, mac: Mac) {
+        let table = &mut self.table;
+        let mut ids = self.half_open.iter().copied();
+        let own = ids.find(|id| table.get(*id).is_some_and(|peer| peer.far.mac == mac));
+        if let Some(id) = own.or(self.half_open.front().copied()) {
+            self.counters.refused += 1;
+            self.end(id, Reason::NoAnswer);
+        }
     }
 
     /// Returns the connection that a repeated OPEN asks for.

@@ -77,6 +77,8 @@ pub struct Peer {
     pub is_paused: bool,
     /// The program was refused a message, and hears when there is room.
     pub wants_room: bool,
+    /// The program was refused a message for lack of so many buffers, and hears when they are free; 0: no.
+    pub wants_buffers: usize,
     /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
     pub is_other_version: bool,
     /// The peer sends no further messages.
@@ -128,7 +130,7 @@ impl Peer {
     /// Returns true if the next message can go to the program without anything else.
     #[inline]
     pub fn takes_usual(&self) -> bool {
-        self.is_open() && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
+        self.is_open() && !self.is_finished && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
     }
 
     /// Returns true if messages may go out.

@@ -19,6 +19,8 @@ pub struct Slot {
     /// Bytes of data, and of each message but the last one.
     pub bytes: u32,
     pub part: u32,
+    /// It holds a message that has arrived and waits.
+    is_kept: bool,
     /// The link's number of its last transmission.
     ticket: u64,
 }
@@ -40,6 +42,8 @@ pub struct Pool {
     sent: u64,
     /// The program gets no buffer of the last so many: they are for acknowledgements and for messages that are early.
     reserve: usize,
+    /// Buffers with messages that have arrived and wait, or that the program keeps: at most half of all, whatever peers send.
+    kept: usize,
 }
 
 impl Pool {
@@ -55,7 +59,23 @@ impl Pool {
             unread: VecDeque::with_capacity(count as usize),
             sent: 0,
             reserve: count as usize / 8,
+            kept: 0,
         }
+    }
+
+    /// Returns the number of buffers.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns all buffers.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// Returns the buffers that nothing but the device uses.
+    pub fn unused(&self) -> impl Iterator<Item = u32> {
+        self.free.iter().chain(self.turn.iter()).chain(&self.unread).copied()
     }
 
     /// Returns a free buffer for the program.
@@ -96,9 +116,25 @@ impl Pool {
         }
     }
 
+    /// Returns a free buffer for a message that has arrived and has to wait.
+    pub fn take_to_keep(&mut self) -> Option<u32> {
+        if self.kept >= self.slots.len() / 2 {
+            return None;
+        }
+        let slot = self.take()?;
+        self.kept += 1;
+        self.slots[slot as usize].is_kept = true;
+        Some(slot)
+    }
+
     /// Returns the number of free buffers for the program.
     pub fn free_for_program(&self) -> usize {
         (self.turn.len() + self.free.len()).saturating_sub(self.reserve)
+    }
+
+    /// Returns the number of buffers that the program can have.
+    pub fn most_for_program(&self) -> usize {
+        self.slots.len() - self.reserve
     }
 
     #[inline]
@@ -138,6 +174,9 @@ impl Pool {
     /// Nothing but the device uses this buffer any more.
     #[inline]
     pub fn give_back(&mut self, slot: u32) {
+        if std::mem::take(&mut self.slots[slot as usize].is_kept) {
+            self.kept -= 1;
+        }
         if self.slots[slot as usize].ticket <= self.sent {
             self.put(slot);
         } else {
@@ -148,7 +187,13 @@ impl Pool {
     /// Returns true if it is worth while to ask the device what it has read.
     #[inline]
     pub fn waits_for_device(&self) -> bool {
-        self.unread.len() >= MANY
+        self.unread.len() > (self.turn.len() + self.free.len()).min(MANY - 1)
+    }
+
+    /// Returns true if the device has read the buffer's last transmission, as far as is known.
+    #[inline]
+    pub fn is_read(&self, slot: u32) -> bool {
+        self.slots[slot as usize].ticket <= self.sent
     }
 
     /// The device has read all transmissions up to this number.

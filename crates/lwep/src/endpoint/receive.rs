@@ -13,6 +13,8 @@ use crate::wire::PLAIN_BYTES;
 
 /// Frames after which things that are due are looked after, although more frames are there.
 const MOST_JUDGED: u32 = 64;
+/// Frames without anything for the program after which it gets a turn.
+const MOST_USELESS: u32 = 1024;
 
 /// Times that this is so before timers are looked at, too.
 const MOST_BUSY: u32 = 64;
@@ -80,12 +82,15 @@ impl Core {
         None
     }
 
+    /// A message is dropped because no buffer is free. Its sender hears that this end is there.
+    fn without_buffer(&mut self, id: u32) {
+        self.counters.no_buffer += 1;
+        self.tell_again(id);
+    }
+
     /// Keeps a copy of a message that has to wait.
     fn keep_copy(&mut self, id: u32, number: u32, remaining: u16, data: &[u8]) {
-        let Some(slot) = self.pool.take() else {
-            self.counters.no_buffer += 1;
-            return;
-        };
+        let Some(slot) = self.pool.take_to_keep() else { return self.without_buffer(id) };
         let front = self.front;
         let place = self.pool.slot(slot).buffer.as_mut().and_then(|buffer| buffer.get_mut(front..front + data.len()));
         match (place, self.table.get(id)) {
@@ -104,8 +109,8 @@ impl Core {
 }
 
 impl<L: Link> Endpoint<L> {
-    /// Returns what has happened next: a message, in the order of arrival, or another event. `None`: nothing more for now; everything
-    /// that was due by `now` is done then. Call it again and again, or after [`Endpoint::sleep`].
+    /// Returns what has happened next: a message, in the order of arrival, or another event. `None`: nothing more for now, or only
+    /// frames that are of no use; everything that was due by `now` is done then. Call it again and again, or after [`Endpoint::sleep`].
     #[inline]
     pub fn poll(&mut self, now: Nanos) -> Option<Event<'_>> {
         self.advance(now);
@@ -170,7 +175,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     fn finish_current(&mut self) {
         match self.current {
-            Current::Nothing | Current::Riding(_) => return,
+            Current::Nothing | Current::Riding(_) | Current::Next { .. } => return,
             Current::InPlace => self.link.release(),
             Current::Kept { slot, .. } => self.core.pool.give_back(slot),
             Current::Assembled(id) => {
@@ -184,9 +189,14 @@ impl<L: Link> Endpoint<L> {
 
     #[inline]
     fn find(&mut self) -> Option<Found> {
+        let mut looked = 0;
         loop {
             if let Some(event) = self.core.lists.events.pop_front() {
                 return Some(Found::Event(event));
+            }
+            if let Current::Next { id, from, to } = self.current {
+                self.current = Current::InPlace;
+                return Some(Found::InPlace { id, from, to });
             }
             if !self.core.lists.ready.is_empty()
                 && let Some(found) = self.core.waiting()
@@ -205,7 +215,9 @@ impl<L: Link> Endpoint<L> {
                 // Acknowledgements may be among the frames that have not been looked at: timers come after them, but not never.
                 self.service(self.busy >= MOST_BUSY);
             }
-            let Some(frame) = self.link.peek() else {
+            let frame = if looked < MOST_USELESS { self.link.peek() } else { None };
+            looked += 1;
+            let Some(frame) = frame else {
                 (self.judged, self.busy) = (0, 0);
                 self.service(true);
                 if self.core.lists.events.is_empty() {
@@ -216,6 +228,9 @@ impl<L: Link> Endpoint<L> {
             self.judged += 1;
             match self.core.judge(&frame) {
                 Verdict::Release => self.link.release(),
+                Verdict::InPlace { id, from, to } if !self.core.lists.events.is_empty() => {
+                    self.current = Current::Next { id, from, to };
+                }
                 Verdict::InPlace { id, from, to } => {
                     self.current = Current::InPlace;
                     return Some(Found::InPlace { id, from, to });
@@ -245,8 +260,8 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
         let core = &mut self.core;
-        let Some(slot) = core.pool.take() else {
-            core.counters.no_buffer += 1;
+        let Some(slot) = core.pool.take_to_keep() else {
+            core.without_buffer(id);
             return self.link.release();
         };
         let Some(spare) = &mut core.pool.slot(slot).buffer else { return self.link.release() };
@@ -257,7 +272,7 @@ impl<L: Link> Endpoint<L> {
         let data = Some((slot, (start + from) as u32, len as u32));
         peer.receiver.keep(number, Arrival { data, remaining });
         core.lists.ready(peer);
-        core.lists.owe(peer, core.now + core.options.acknowledge_within);
+        core.lists.owe(peer, core.now.saturating_add(core.options.acknowledge_within));
     }
 
     /// Takes the next message of a buffer.
@@ -310,7 +325,9 @@ impl<L: Link> Endpoint<L> {
     pub fn keep(&mut self) -> Option<Kept> {
         let (slot, from, len) = match self.current {
             Current::Kept { slot, from, len } => (slot, from as usize, len as usize),
-            Current::Nothing | Current::InPlace | Current::Assembled(_) | Current::Riding(_) => return None,
+            Current::Nothing | Current::Next { .. } | Current::InPlace | Current::Assembled(_) | Current::Riding(_) => {
+                return None;
+            }
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         self.current = Current::Nothing;

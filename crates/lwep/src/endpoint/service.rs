@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringway_link::Link;
 
-use super::core::{Answer, Endpoint};
+use super::core::{Answer, Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::State;
 use super::transmit::write_plain;
@@ -33,6 +33,9 @@ impl<L: Link> Endpoint<L> {
             let sent = self.link.sent();
             self.core.pool.sent(sent);
         }
+        let Core { table, lists, .. } = &mut self.core;
+        let connections = table.len();
+        lists.timers.tidy(connections, |at, id| table.get(id).is_some_and(|peer| peer.timer == at));
         if timers {
             self.busy = 0;
             self.time_out();
@@ -47,6 +50,24 @@ impl<L: Link> Endpoint<L> {
             peer.is_in_sending = !is_done;
             if !is_done {
                 self.core.lists.sending.push_back(id);
+            }
+        }
+        self.offer_buffers();
+    }
+
+    /// Tells connections that lacked buffers that there are some.
+    fn offer_buffers(&mut self) {
+        let core = &mut self.core;
+        for _ in 0..core.lists.without_buffers.len() {
+            let Some(id) = core.lists.without_buffers.pop_front() else { return };
+            let free = core.pool.free_for_program();
+            match core.table.get(id) {
+                Some(peer) if peer.wants_buffers > free => core.lists.without_buffers.push_back(id),
+                Some(peer) => {
+                    peer.wants_buffers = 0;
+                    core.lists.events.push_back(Pending::Room(id));
+                }
+                None => {}
             }
         }
     }
@@ -156,26 +177,30 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    fn answer_strangers(&mut self) {
+    pub(super) fn answer_strangers(&mut self) {
         while let Some(id) = self.core.lists.accepting.pop_front() {
-            if !self.core.may_answer() {
+            if !self.core.accept_credit.take(self.core.now) {
+                self.core.counters.unanswered += 1;
                 continue;
             }
             let Some(peer) = self.core.table.get(id) else { continue };
             let number = peer.first_sent;
             self.control(id, Kind::Accept, number);
         }
-        while let Some(answer) = self.core.answers.pop_front() {
-            self.send_answer(&answer);
+        while let Some(answer) = self.core.answers.front().copied() {
+            if !self.send_answer(&answer) {
+                return;
+            }
+            self.core.answers.pop_front();
         }
     }
 
-    fn send_answer(&mut self, answer: &Answer) {
+    fn send_answer(&mut self, answer: &Answer) -> bool {
         let core = &mut self.core;
-        let Some(slot) = core.pool.take() else { return };
+        let Some(slot) = core.pool.take() else { return false };
         let (front, ethernet) = (core.front, Ethernet::encode(answer.to, core.mac, ETHER_TYPE));
         let buffer = core.pool.slot(slot).buffer.as_mut();
-        let Some(frame) = buffer.and_then(|buffer| buffer.get_mut(front..)) else { return };
+        let Some(frame) = buffer.and_then(|buffer| buffer.get_mut(front..)) else { return true };
         let mut length = 0;
         if let (Some(reason), Some(place)) = (answer.reason, frame.get_mut(PLAIN_BYTES..PLAIN_BYTES + 2)) {
             place.copy_from_slice(&[reason.number(), VERSION]);
@@ -194,7 +219,7 @@ impl<L: Link> Endpoint<L> {
             selective: 0,
         };
         let len = write_plain(frame, &ethernet, &header);
-        self.push(slot, len);
+        self.push(slot, len)
     }
 
     /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
@@ -214,7 +239,8 @@ impl<L: Link> Endpoint<L> {
         // What is owed goes out now: it would wake this side soon.
         self.acknowledge_due(Nanos::MAX);
         self.flush();
-        let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
+        let waits_for_room =
+            !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty() || !self.core.answers.is_empty();
         !self.link.want(waits_for_room)
     }
 
@@ -229,7 +255,7 @@ impl<L: Link> Endpoint<L> {
         }
         self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));
-        let waits_for_room = !self.core.lists.sending.is_empty();
+        let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
         self.link.wait(waits_for_room, until.unwrap_or(longest).min(longest))
     }
 }

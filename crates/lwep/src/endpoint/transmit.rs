@@ -402,7 +402,7 @@ impl<L: Link> Endpoint<L> {
     ) -> Result<(), SendError> {
         self.check_message(connection, len, 1)?;
         let Some(mut outgoing) = self.reserve() else {
-            return Err(self.without_buffer(connection));
+            return Err(self.without_buffers(connection, 1));
         };
         let Some(place) = outgoing.get_mut(..len) else {
             self.discard(outgoing);
@@ -425,13 +425,16 @@ impl<L: Link> Endpoint<L> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }
 
+    /// The program hears when so many buffers are free.
     #[cold]
-    fn without_buffer(&mut self, connection: Connection) -> SendError {
+    fn without_buffers(&mut self, connection: Connection, wanted: usize) -> SendError {
         // The device may have read some.
         let sent = self.link.sent();
         self.core.pool.sent(sent);
-        if let Some(peer) = self.core.table.get(connection.0) {
-            peer.wants_room = true;
+        if let Some(peer) = self.core.table.get(connection.0)
+            && std::mem::replace(&mut peer.wants_buffers, wanted) == 0
+        {
+            self.core.lists.without_buffers.push_back(connection.0);
         }
         SendError::Full
     }
@@ -453,16 +456,17 @@ impl<L: Link> Endpoint<L> {
         }
         let is_train = segmented > 0 && peer.addresses.is_some();
         let segment = usize::from(self.core.options.segment).min(plain);
-        let part = if is_train { segment } else { plain };
+        let part = if is_train { segment } else { plain }.max(1);
         let count = message.len().div_ceil(part);
         self.check_message(connection, part, count)?;
         let most = segmented.min(usize::from(u16::MAX)).saturating_sub(segmented::HEADERS);
         let per_buffer = if is_train { (most / part).max(1) } else { 1 };
         let buffers = count.div_ceil(per_buffer);
-        if count > usize::from(u16::MAX) || self.core.pool.free_for_program() < buffers {
-            let error =
-                if count > usize::from(u16::MAX) { SendError::TooLong } else { self.without_buffer(connection) };
-            return Err(error);
+        if count > usize::from(u16::MAX) || buffers > self.core.pool.most_for_program() {
+            return Err(SendError::TooLong);
+        }
+        if self.core.pool.free_for_program() < buffers {
+            return Err(self.without_buffers(connection, buffers));
         }
         let mut remaining = count as u16;
         for piece in message.chunks(part * per_buffer) {
@@ -531,6 +535,16 @@ impl<L: Link> Endpoint<L> {
             return self.transmit_part(id, number, part);
         }
         let length = slot.bytes as usize;
+        if !core.pool.is_read(part.slot) {
+            let sent = self.link.sent();
+            core.pool.sent(sent);
+            if !core.pool.is_read(part.slot) {
+                // The device has yet to read the last transmission, whose bytes must not change: that one is still to come.
+                peer.sender.sent(number, core.now);
+                return Sent::Messages(1);
+            }
+        }
+        let slot = core.pool.slot(part.slot);
         let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, length) };
         let Some(buffer) = &mut slot.buffer else { return Sent::NoRoom };
         // In a buffer for many, a single message lies behind longer headers.
@@ -540,6 +554,8 @@ impl<L: Link> Endpoint<L> {
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
+        } else {
+            core.tell_again(id);
         }
         self.mark(id, number, is_sent, 1)
     }
@@ -607,6 +623,8 @@ impl<L: Link> Endpoint<L> {
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
+        } else {
+            core.tell_again(id);
         }
         Some(self.mark(id, number, is_sent, count))
     }
@@ -649,6 +667,7 @@ impl<L: Link> Endpoint<L> {
             core.pool.give_back(slot);
             return false;
         };
+        let data = core.data;
         let (wire_id, token, service) = (peer.wire_id, peer.token, peer.service);
         let description = match kind {
             Kind::Open | Kind::Accept => Some(core.description(wire_id, token, service).encode()),
@@ -667,15 +686,23 @@ impl<L: Link> Endpoint<L> {
             };
             description.iter().for_each(|description| put(description));
             if kind == Kind::Ack {
-                peer.receiver.further().for_each(|word| put(&word.to_be_bytes()));
+                peer.receiver.further().take(peer.far.frame.min(data) / 8).for_each(|word| put(&word.to_be_bytes()));
             }
         }
         let mut header = peer.header(kind, number, length);
+        if description.is_some() {
+            // A damaged one would be taken for another connection.
+            header.flags |= CHECKSUM;
+        }
         if kind == Kind::Open {
             (header.connection, header.token, header.acknowledgement) = (0, 0, 0);
         }
         let len = write_plain(frame, &peer.ethernet(), &header);
-        self.push(slot, len)
+        let is_sent = self.push(slot, len);
+        if !is_sent {
+            self.core.tell_again(id);
+        }
+        is_sent
     }
 
     /// Queues the frame in a buffer that is free afterwards. Returns false if there is no room.

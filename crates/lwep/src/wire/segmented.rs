@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 
 use ringway_link::{Gso, Offload};
 
+use super::checksum;
+use super::ethernet::ETHERNET_BYTES;
 use super::header::{Header, Kind, Malformed, VERSION};
-use super::{ETHERNET_BYTES, checksum};
 
 /// Bytes of the headers behind the Ethernet header.
 pub const BYTES: usize = IP + TCP;
@@ -152,7 +153,9 @@ impl Train {
         let count = length.div_ceil(part).max(1);
         let fragments = tcp[35] & FRAGMENTS != 0;
         let remaining = if fragments { half(IP + 36).wrapping_sub(half(4)) } else { 0 };
-        if fragments && usize::from(remaining) + 1 < count || half(4).checked_add((count - 1) as u16).is_none() {
+        if fragments && usize::from(remaining) + 1 < count
+            || u16::try_from(count - 1).ok().and_then(|more| half(4).checked_add(more)).is_none()
+        {
             return Err(Some(Malformed::Fields));
         }
         let header = Header {

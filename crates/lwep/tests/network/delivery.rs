@@ -173,3 +173,32 @@ fn a_network_that_is_cut_for_a_minute_costs_nothing_but_time() {
     scene.until("all arrived", |scene| scene.server.heard.len() == 500);
     assert!(scene.server.heard == all);
 }
+
+#[test]
+fn on_a_good_network_large_buffers_are_sent_once() {
+    let options = |last| Options { address: Some([10, 0, 0, last].into()), random: wrapping, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 63 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    let bytes = vec![7; 64_800];
+    let mut sent = 0;
+    scene.until("all arrived", |scene| {
+        while sent < 3_000 {
+            let Some(mut outgoing) = scene.client.endpoint.reserve_many() else { break };
+            outgoing[..bytes.len()].copy_from_slice(&bytes);
+            if let Err(refused) = scene.client.endpoint.commit_many(connection, outgoing, bytes.len(), 1_440, scene.now)
+            {
+                scene.client.endpoint.discard(refused.outgoing);
+                break;
+            }
+            sent += 1;
+        }
+        let count = scene.server.heard.len();
+        scene.server.heard.clear();
+        scene.server.rooms += count;
+        scene.server.rooms >= 3_000 * 45
+    });
+    let (client, server) = (*scene.client.endpoint.counters(), *scene.server.endpoint.counters());
+    assert_eq!((client.repeated, client.timeouts, server.no_buffer), (0, 0, 0), "{client:?} {server:?}");
+    assert!(client.frames_sent < 3_400, "{client:?}");
+}

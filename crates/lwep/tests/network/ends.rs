@@ -73,8 +73,8 @@ fn a_peer_that_was_started_again_ends_the_connection_and_gets_nothing_of_it() {
     let again = Scene::new(Weather::default(), 1, &options());
     // The new program is at the old link's place: its endpoint knows no connection.
     let accepted = scene.server.connections[0];
-    scene.server.endpoint.abort(accepted, scene.now);
     scene.is_cut.set(true);
+    scene.server.endpoint.abort(accepted, scene.now);
     scene.step(MICROSECOND);
     scene.is_cut.set(false);
     drop(again);
@@ -131,7 +131,7 @@ fn connections_are_refused_when_the_table_is_full() {
     let options = Options { connections: 3, ..options() };
     let mut scene = Scene::new(Weather::default(), 1, &options);
     let mac = scene.server.endpoint.mac();
-    (0..3).for_each(|_| drop(scene.client.endpoint.connect(mac, 7, scene.now).unwrap()));
+    (0..3).for_each(|_| assert!(scene.client.endpoint.connect(mac, 7, scene.now).is_ok()));
     assert!(scene.client.endpoint.connect(mac, 7, scene.now).is_err());
     scene.until("three", |scene| scene.server.connections.len() == 3);
     let mut event = None;

@@ -1,5 +1,9 @@
 //! Two endpoints on a network that loses, repeats, reorders, delays and corrupts frames, with time made up by the test.
 
 mod delivery;
+mod device;
 mod ends;
+mod hostile;
+mod invariants;
+mod late;
 mod scene;

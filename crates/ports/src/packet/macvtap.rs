@@ -13,10 +13,10 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{Mode, OFlags};
 
 use crate::device_watch::{COLLECT, DeviceWatch};
-use crate::netdevice;
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::{TapInput, set_offloads};
+use ringway_netdevice::requests;
 
 pub(super) fn open(path: &str) -> io::Result<PortIo> {
     // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
@@ -36,18 +36,18 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
         let what = "it is in another network namespace: name that by \"netns\"";
         return Err(failed("use it", &io::Error::other(what)));
     }
-    let mut request = netdevice::request(&name)?;
+    let mut request = requests::request(&name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    netdevice::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
+    requests::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
     let accepts = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
-    match netdevice::lengthen_queue(&name, watch.requests()) {
+    match requests::lengthen_queue(&name, watch.requests()) {
         // Setting it takes CAP_NET_ADMIN.
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
             return Err(failed("set its queue's length", &error));
         }
         _ => {}
     }
-    netdevice::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&ready, &file, EventData::new_u64(0), EventFlags::IN)?;
     watch.join(&ready)?;
@@ -64,10 +64,10 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
 
 /// Returns the name and the address of the macvtap whose file this is.
 fn identify(file: &OwnedFd) -> io::Result<(String, [u8; 6])> {
-    let mut request = netdevice::request("?")?;
-    netdevice::ioctl(file.as_fd(), libc::TUNGETIFF, &mut request)?;
-    let name = netdevice::name_in(&request)?;
-    let address = netdevice::address(&name, file.as_fd())?;
+    let mut request = requests::request("?")?;
+    requests::ioctl(file.as_fd(), libc::TUNGETIFF, &mut request)?;
+    let name = requests::name_in(&request)?;
+    let address = requests::address(&name, file.as_fd())?;
     Ok((name, address.ok_or(io::ErrorKind::InvalidData)?))
 }
 

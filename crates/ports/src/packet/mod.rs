@@ -19,11 +19,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::device_watch::DeviceWatch;
-use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
 use input::PacketInput;
+use ringway_netdevice::requests;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     if name.starts_with('/') {
         return macvtap::open(name);
     }
-    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
     let watch = DeviceWatch::new(name, false)?;
-    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
     let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
     let ready = epoll::create(CreateFlags::CLOEXEC)?;

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
-use crate::netdevice::{bring_up, ioctl, lengthen_queue, request, socket};
 use crate::tap_file::set_offloads;
+use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, socket};
 
 const CONTROL: &str = "/dev/net/tun";
 

@@ -4,13 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
+use ringway_netdevice::xdp::{Attached, Consumer, Entry, Producer};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use super::program::Attached;
-use super::queue::{Entry, piece};
-use super::ring::{Consumer, Producer};
+use super::queue::piece;
 use super::tags::Tags;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::{Look, PacketSocket};

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use ringway_memory::{Mapping, View};
+use ringway_netdevice::requests;
+use ringway_netdevice::xdp::{HAS_METADATA, METADATA, Transfer, register};
 use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
 use ringway_testing::skip::{is_root, note};
 use ringway_testing::until;
@@ -17,11 +19,9 @@ use rustix::net::xdp::XdpUmemRegFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::metadata::{HAS_METADATA, METADATA};
 use super::output::{Device, XdpOutput};
-use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, Transfer, register};
+use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
-use crate::netdevice;
 
 fn program(name: &str, words: &str) {
     let said = Command::new(name).args(words.split(' ')).output().expect("the program is there");
@@ -84,8 +84,8 @@ struct Sender {
 impl Sender {
     /// Returns nothing if this kernel takes no metadata.
     fn new() -> Option<Sender> {
-        let requests = netdevice::socket().expect("a socket");
-        let device = netdevice::index("x0", requests.as_fd()).expect("the device");
+        let requests = requests::socket().expect("a socket");
+        let device = requests::index("x0", requests.as_fd()).expect("the device");
         let queue = Queue::open(Attachment { device, transfer: Transfer::Copy, metadata: true }, 0).expect("a queue");
         let sender = queue.sender(device, 0, Transfer::Copy).expect("a sending socket");
         let Queue { socket, memory, completion, takes_pieces, before, .. } = queue;
@@ -211,7 +211,7 @@ fn a_kernel_that_does_not_know_the_flag_gets_the_memory_without_metadata() {
         Ok(socket) => socket,
         Err(error) => return note(format!("no XDP socket: {error}")),
     };
-    let chunk = Transfer::Copy.chunk();
+    let chunk = chunk(Transfer::Copy);
     let memory = Mapping::private((RECEIVE + TRANSMIT) as usize * chunk).expect("memory");
     let unknown = HAS_METADATA | XdpUmemRegFlags::from_bits_retain(1 << 30);
     match register(socket.as_fd(), &memory, chunk, unknown) {

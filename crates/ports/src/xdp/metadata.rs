@@ -8,14 +8,9 @@
 
 use ringway_memory::View;
 use ringway_switch::{Frame, Offload};
-use rustix::net::xdp::XdpUmemRegFlags;
 
 use crate::partial::partial_checksum;
 
-/// Bytes of `struct xsk_tx_metadata`, which end where the frame begins.
-pub(super) const METADATA: usize = 24;
-/// The memory has room for metadata before each frame (`XDP_UMEM_TX_METADATA_LEN`, Linux 6.11).
-pub(super) const HAS_METADATA: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
 /// The device writes the checksum (`XDP_TXMD_FLAGS_CHECKSUM`).
 const CHECKSUM: u64 = 1 << 1;
 

@@ -4,9 +4,10 @@
 //! and frames to the device are copied there, once. A poller reads the receive rings in memory, as the Virtualization Polling Engine
 //! polls a NIC (VPE §4.2), and asks for a wake-up only before it sleeps.
 //!
-//! - `program`: which frames come to the sockets, and which the host keeps. The program gives each frame to one receiver only: group
-//!   frames go to the host, and come here from its stack, by a packet socket (`crate::packet_socket`).
-//! - `queue`: the sockets of a queue. `ring`: their rings. `sending`: system calls that have the kernel send. `metadata`: checksums that the
+//! - `ringway_netdevice::xdp` has the sockets' rings, and the program that decides which frames come to them and which the host keeps.
+//!   The program gives each frame to one receiver only: group frames go to the host, and come here from its stack, by a packet socket
+//!   (`crate::packet_socket`).
+//! - `queue`: the sockets of a queue. `sending`: system calls that have the kernel send. `metadata`: checksums that the
 //!   device writes.
 //! - `tags`: the device leaves VLAN tags in frames.
 
@@ -15,9 +16,7 @@ mod input;
 mod kernel_tests;
 mod metadata;
 mod output;
-mod program;
 mod queue;
-mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod sending;
@@ -26,20 +25,20 @@ mod tags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::device_watch::DeviceWatch;
-use crate::netdevice;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
-use program::{Attached, Host, Place, Sockets};
-use queue::{Attachment, Queue, SendingSocket, Transfer};
+use queue::{Attachment, Queue, SendingSocket, chunk};
+use ringway_netdevice::requests;
+pub use ringway_netdevice::xdp::Mode;
+use ringway_netdevice::xdp::{Attached, Freed, Host, Place, Sockets, Transfer, help, other_program};
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
@@ -47,10 +46,6 @@ use tags::Tags;
 const VETH: &str = "veth";
 /// Most queues of a device that have sockets.
 pub const MAX_QUEUES: u32 = 64;
-/// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
-const FREED_WITHIN: Duration = Duration::from_millis(50);
-/// Time between two of these tries.
-const TRY_EVERY: Duration = Duration::from_millis(5);
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,37 +58,6 @@ pub struct Settings {
     pub queues: Option<u32>,
     /// The host's stack keeps frames to the device's own address and group frames.
     pub host: bool,
-}
-
-/// How frames get from the device to the port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The first of the following that the device has.
-    #[default]
-    Auto,
-    /// The device reads and writes the port's memory.
-    ZeroCopy,
-    /// The driver gives frames early, and the kernel copies them.
-    Copy,
-    /// The kernel's stack gives frames, and the kernel copies them: every device has this.
-    Generic,
-}
-
-impl Mode {
-    /// The modes that are tried.
-    fn tries(self) -> &'static [(Mode, Place, Transfer)] {
-        const ALL: [(Mode, Place, Transfer); 3] = [
-            (Mode::ZeroCopy, Place::Driver, Transfer::ZeroCopy),
-            (Mode::Copy, Place::Driver, Transfer::Copy),
-            (Mode::Generic, Place::Stack, Transfer::Copy),
-        ];
-        match self {
-            Mode::Auto => &ALL,
-            Mode::ZeroCopy => &ALL[..1],
-            Mode::Copy => &ALL[1..2],
-            Mode::Generic => &ALL[2..],
-        }
-    }
 }
 
 /// An open port.
@@ -114,7 +78,7 @@ pub struct XdpPort {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<XdpPort> {
     let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| netdevice::cannot(name, what, &help(error), error.kind());
+    let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
     let watch = DeviceWatch::new(name, true)?;
     let told = watch.queues();
     let most = settings.queues.unwrap_or(MAX_QUEUES);
@@ -127,8 +91,8 @@ pub fn open(settings: &Settings) -> io::Result<XdpPort> {
         };
         return Err(failed("use it", &io::Error::other(what)));
     }
-    netdevice::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let driver = netdevice::driver(name, watch.requests()).unwrap_or_default();
+    requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+    let driver = requests::driver(name, watch.requests()).unwrap_or_default();
     // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
     let queues = told.map_or(most, |has| has.clamp(1, most));
     let (device, address, host) = (watch.index(), watch.address(), settings.host);
@@ -185,9 +149,9 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let &Target { name, device, driver, address, queues: most, host } = target;
     let attachment = Attachment { device, transfer, metadata: transfer == Transfer::Copy && driver == VETH };
     let mut queues = Vec::new();
-    let deadline = Instant::now() + FREED_WITHIN;
+    let freed = Freed::soon();
     for queue in 0..most {
-        match open_queue(attachment, queue, deadline) {
+        match freed.open(queue, || Queue::open(attachment, queue)) {
             Ok(opened) => queues.push(opened),
             // The device has no more queues.
             Err(error) if queue > 0 && Errno::from_io_error(&error) == Some(Errno::INVAL) => break,
@@ -203,12 +167,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
     epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
-    let attached = Attached::new(device, &sockets, host, place).map_err(|error| {
-        let what = format!(
-            "it has another XDP program: end the program that attached it, or remove it (ip link set {name} xdp off)"
-        );
-        if Errno::from_io_error(&error) == Some(Errno::BUSY) { io::Error::other(what) } else { error }
-    })?;
+    let attached = Attached::new(device, &sockets, host, place).map_err(|error| other_program(name, error))?;
     let held = Held { _attached: attached, _tags: Tags::keep(device)? };
     // Last: the host has the frames until they keep their tags.
     for (queue, opened) in (0..).zip(&queues) {
@@ -219,27 +178,10 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     Ok(Opened { queues, sender, packets, held, ready, is_local })
 }
 
-/// Opens the socket of a queue.
-fn open_queue(attachment: Attachment, queue: u32, deadline: Instant) -> io::Result<Queue> {
-    loop {
-        match Queue::open(attachment, queue) {
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::BUSY | Errno::NOBUFS)) => {
-                if Instant::now() >= deadline {
-                    let what = format!("another socket has its queue {queue}: end the program that has it");
-                    let is_busy = Errno::from_io_error(&error) == Some(Errno::BUSY);
-                    return Err(if is_busy { io::Error::other(what) } else { error });
-                }
-                std::thread::sleep(TRY_EVERY);
-            }
-            other => return other,
-        }
-    }
-}
-
 /// Makes the sides of a port.
 fn sides(opened: Opened, watch: DeviceWatch) -> PortIo {
     let Opened { queues, sender, packets, held, ready, is_local } = opened;
-    let chunk = sender.transfer.chunk();
+    let chunk = chunk(sender.transfer);
     let (sending, transmit) = Sending::new(sender);
     let sending = Arc::new(sending);
     let mut output = None;
@@ -258,18 +200,4 @@ fn sides(opened: Opened, watch: DeviceWatch) -> PortIo {
     let bell = XdpBell(sending);
     let input = Box::new(XdpInput::new(receivers, watch, packets, held));
     PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }
-}
-
-/// Says what to do about an error of the kernel.
-fn help(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::PERM | Errno::ACCESS) => {
-            "this user may not: AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned()
-        }
-        Some(Errno::NOBUFS) => {
-            "RLIMIT_MEMLOCK is too small for its memory: raise it (LimitMEMLOCK=infinity)".to_owned()
-        }
-        Some(Errno::AFNOSUPPORT) => "this kernel has no XDP sockets (CONFIG_XDP_SOCKETS)".to_owned(),
-        _ => error.to_string(),
-    }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ringway_memory::{Mapping, View};
+use ringway_netdevice::xdp::{Consumer, Entry, METADATA, Producer, Transfer};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities, PortFault};
 
-use super::metadata::{METADATA, leave_checksum};
-use super::queue::{Entry, RECEIVE, TRANSMIT, Transfer};
-use super::ring::{Consumer, Producer};
+use super::metadata::leave_checksum;
+use super::queue::{RECEIVE, TRANSMIT, chunk};
 use super::sending::Sending;
 use crate::copy::{Source, write};
 
@@ -82,7 +82,7 @@ impl XdpOutput {
         completion: Consumer<1>,
         device: Device,
     ) -> XdpOutput {
-        let chunks = Chunks::new(sending.transfer().chunk());
+        let chunks = Chunks::new(chunk(sending.transfer()));
         XdpOutput { sending, memory, ring, completion, chunks, device }
     }
 

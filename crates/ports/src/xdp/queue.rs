@@ -3,25 +3,25 @@
 //! The sending socket is its own, because a poller that sleeps waits for the receiving one: at each frame of a socket that somebody may wait
 //! for, the kernel looks for who waits (`docs/decisions/xdp-sockets.md`).
 //!
-//! The memory is cut into chunks ([`Transfer::chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
+//! The memory is cut into chunks ([`chunk`]). The first [`RECEIVE`] of them are for frames from the device: the kernel has
 //! them by the fill ring, and the switch while a batch refers to them. The others are for frames to the device, in the
 //! first queue.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
+use ringway_netdevice::xdp::{
+    Consumer, HAS_METADATA, Producer, Queued, Transfer, frames_of_a_call, register, xdp_socket,
+};
 use rustix::io::Errno;
+use rustix::net::bind;
 use rustix::net::sockopt;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDescOptions, XdpUmemReg, XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemRegFlags,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-
-use super::metadata::{HAS_METADATA, METADATA};
-use super::ring::{Consumer, Producer, Queued};
 
 /// Chunks for frames from the device. They and those of the other direction take 6 MiB, with zero copy 12 MiB.
 pub(super) const RECEIVE: u32 = 2048;
@@ -31,35 +31,16 @@ const FILL: u32 = 2 * RECEIVE;
 /// Chunks for frames to the device.
 pub(super) const TRANSMIT: u32 = 1024;
 
-/// The frame has metadata (`XDP_TX_METADATA`).
-const WITH_METADATA: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
-
-/// How frames get between the device and the socket's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transfer {
-    /// The device writes and reads the socket's memory.
-    ZeroCopy,
-    /// The kernel copies each frame.
-    Copy,
-}
-
-impl Transfer {
-    /// Bytes of a chunk, a power of two. The kernel leaves 256 of them before a received frame, so that 2,048 take 1,792.
-    ///
-    /// A device with zero copy may use whole KiB of the rest only (igb, igc). Of a longer frame, igb gives the port both pieces as
-    /// frames: there a chunk has to take the longest frame.
-    pub(super) fn chunk(self) -> usize {
-        match self {
-            Transfer::ZeroCopy => 4096,
-            Transfer::Copy => 2048,
-        }
+/// Bytes of a chunk, a power of two. The kernel leaves 256 of them before a received frame, so that 2,048 take 1,792.
+///
+/// A device with zero copy may use whole KiB of the rest only (igb, igc). Of a longer frame, igb gives the port both pieces as
+/// frames: there a chunk has to take the longest frame.
+pub(super) fn chunk(transfer: Transfer) -> usize {
+    match transfer {
+        Transfer::ZeroCopy => 4096,
+        Transfer::Copy => 2048,
     }
 }
-
-/// The number of the option `XDP_MAX_TX_SKB_BUDGET` (Linux 6.17).
-const FRAMES_OF_A_CALL: libc::c_int = 9;
-/// Frames that a call sends in copy mode without this option.
-const DEFAULT_FRAMES_OF_A_CALL: u32 = 32;
 
 /// The parts of one queue, without those that send.
 pub(super) struct Queue {
@@ -70,7 +51,7 @@ pub(super) struct Queue {
     pub(super) completion: Consumer<1>,
     /// Frames may have several pieces (Linux 6.6).
     pub(super) takes_pieces: bool,
-    /// Bytes for metadata before each sent piece: [`METADATA`], or 0 if the kernel or the device takes none.
+    /// Bytes for metadata before each sent piece: [`ringway_netdevice::xdp::METADATA`], or 0 if the kernel or the device takes none.
     pub(super) before: usize,
 }
 
@@ -112,7 +93,7 @@ impl Queue {
     fn bound(attachment: Attachment, queue: u32, takes_pieces: bool) -> io::Result<Queue> {
         let socket = xdp_socket()?;
         let Attachment { device, transfer, metadata } = attachment;
-        let chunk = transfer.chunk();
+        let chunk = chunk(transfer);
         // The first queue sends.
         let chunks = if queue == 0 { RECEIVE + TRANSMIT } else { RECEIVE };
         let memory = Arc::new(Mapping::private(chunks as usize * chunk)?);
@@ -151,72 +132,8 @@ impl Queue {
             transmit.queued(&at.tx).ok_or_else(|| io::Error::other("the kernel's ring has no aligned words"))?;
         let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, device, queue);
         bind(&socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.socket.as_fd() })?;
-        let frames_of_a_call = if takes_all_at_once(&socket) { TRANSMIT } else { DEFAULT_FRAMES_OF_A_CALL };
+        let frames_of_a_call = frames_of_a_call(&socket, TRANSMIT);
         Ok(SendingSocket { socket, transmit, queued, transfer, frames_of_a_call })
-    }
-}
-
-/// Gives the kernel the memory of a socket, in chunks of this size, with these flags if it knows them. Returns the bytes that it has for
-/// metadata before each sent piece.
-pub(super) fn register(
-    socket: BorrowedFd<'_>,
-    memory: &Mapping,
-    chunk: usize,
-    flags: XdpUmemRegFlags,
-) -> io::Result<usize> {
-    let before = if flags.is_empty() { 0 } else { METADATA };
-    let whole = memory.whole();
-    let registration = XdpUmemReg {
-        addr: whole.as_ptr() as u64,
-        len: whole.len() as u64,
-        chunk_size: chunk as u32,
-        headroom: 0,
-        flags,
-        tx_metadata_len: before as u32,
-    };
-    match sockopt::set_xdp_umem_reg(socket, registration) {
-        Err(Errno::INVAL) if before > 0 => register(socket, memory, chunk, XdpUmemRegFlags::empty()),
-        other => Ok(other.map(|()| before)?),
-    }
-}
-
-/// Has a call send as many frames as the ring has. Returns false if the kernel is older than that.
-fn takes_all_at_once(socket: &OwnedFd) -> bool {
-    let frames = TRANSMIT as libc::c_int;
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    let (fd, value) = (socket.as_raw_fd(), (&raw const frames).cast());
-    // SAFETY: the kernel reads `frames`, of this size, which outlives the call.
-    unsafe { libc::setsockopt(fd, libc::SOL_XDP, FRAMES_OF_A_CALL, value, len) == 0 }
-}
-
-fn xdp_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
-}
-
-/// An entry of the receive or the transmit ring: `struct xdp_desc`.
-pub(super) struct Entry {
-    pub(super) address: u64,
-    pub(super) len: u32,
-    /// The frame's next piece is in the next entry.
-    pub(super) continues: bool,
-    /// Metadata are before a sent frame's first piece.
-    pub(super) has_metadata: bool,
-}
-
-impl Entry {
-    #[inline]
-    pub(super) fn of([address, rest]: [u64; 2]) -> Entry {
-        let options = XdpDescOptions::from_bits_retain((rest >> 32) as u32);
-        let continues = options.contains(XdpDescOptions::XDP_PKT_CONTD);
-        Entry { address, len: rest as u32, continues, has_metadata: options.contains(WITH_METADATA) }
-    }
-
-    #[inline]
-    pub(super) fn words(&self) -> [u64; 2] {
-        let mut options = XdpDescOptions::empty();
-        options.set(XdpDescOptions::XDP_PKT_CONTD, self.continues);
-        options.set(WITH_METADATA, self.has_metadata);
-        [self.address, u64::from(options.bits()) << 32 | u64::from(self.len)]
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ringway_memory::{Mapping, View};
+use ringway_netdevice::xdp::{Consumer, Entry, Producer, Transfer};
 use ringway_switch::{BatchStorage, Bell, CallReason, CallResult, DropReason, PortFault};
 use ringway_testing::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,8 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::input::Receiver;
 use super::output::{Device, XdpOutput};
-use super::queue::{Entry, RECEIVE, SendingSocket, TRANSMIT, Transfer};
-use super::ring::{Consumer, Producer};
+use super::queue::{RECEIVE, SendingSocket, TRANSMIT};
 use super::sending::{Sending, XdpBell};
 
 /// Bytes of a chunk in copy mode.

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::nanoseconds;
+use ringway_netdevice::xdp::{Entry, Producer, Queued, Transfer};
 use ringway_switch::{Bell, CallReason, CallResult, Moderation, PortFault};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::queue::{Entry, SendingSocket, TRANSMIT, Transfer};
-use super::ring::{Producer, Queued};
+use super::queue::{SendingSocket, TRANSMIT};
 
 /// Time after which the kernel is asked again to send what the device had no room for, in nanoseconds.
 const ASK_AGAIN: u64 = 20_000;

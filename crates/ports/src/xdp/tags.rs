@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::netdevice::{name_of, set_features, socket, tag_removal};
+use ringway_netdevice::requests::{name_of, set_features, socket, tag_removal};
 
 /// The device leaves tags in frames while this exists.
 pub(super) struct Tags {

@@ -9,6 +9,7 @@ pub mod fdb;
 pub mod r#gen;
 pub mod keys;
 pub mod lab;
+pub mod lwep;
 pub mod port;
 pub mod run;
 pub mod status;

@@ -1,9 +1,11 @@
 //! The Rust code of the pages, run against a daemon.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringway_client::{ExternalMemory, Port, Shape};
 
+use ringway_link::{AnyLink, AnyOptions};
+use ringway_lwep::{Endpoint, Event, Options};
 use ringway_scenes::{Daemon, frame, until};
 
 #[test]
@@ -29,6 +31,53 @@ fn the_program_of_the_guide_sends_and_receives() -> Result<(), Box<dyn std::erro
     port.rx().drain(64, |frame| println!("{} bytes", frame.len()));
 
     peer.join().expect("the other port receives");
+    Ok(())
+}
+
+#[test]
+fn the_program_of_the_guide_gets_an_answer_by_lwep() -> Result<(), Box<dyn std::error::Error>> {
+    let daemon = Daemon::start("");
+    let socket = daemon.runtime_dir().join("attach.sock");
+    let server = [2, 0, 0, 0, 0, 8];
+    let far = AnyLink::open("lan0:far", &socket, &AnyOptions { mac: Some(server), ..AnyOptions::default() })?;
+    let mut far = Endpoint::new(far, Options::default());
+    far.listen(7);
+    let peer = std::thread::spawn(move || {
+        let began = Instant::now();
+        until("the connection has ended", || {
+            let now = began.elapsed().as_nanos() as u64;
+            match far.poll(now) {
+                Some(Event::Message { connection, data }) => {
+                    let data = data.to_vec();
+                    far.send(connection, &data, now).unwrap();
+                    false
+                }
+                event => matches!(event, Some(Event::Ended { .. })),
+            }
+        });
+    });
+
+    let options = AnyOptions { mac: Some([2, 0, 0, 0, 0, 7]), ..AnyOptions::default() };
+    let link = AnyLink::open("lan0:worker", &socket, &options)?;
+    let mut endpoint = Endpoint::new(link, Options::default());
+    let began = Instant::now();
+    let connection = endpoint.connect(server, 7, 0)?; // service 7 at the address `server`
+    endpoint.send(connection, b"hello", 0)?;
+    let answer = loop {
+        let now = began.elapsed().as_nanos() as u64;
+        match endpoint.poll(now) {
+            Some(Event::Message { data, .. }) => break data.to_vec(), // in place until the next `poll`
+            Some(Event::Ended { reason, .. }) => return Err(reason.into()),
+            Some(_) => {}
+            None => endpoint.sleep(now, Duration::from_secs(1))?,
+        }
+    };
+
+    assert_eq!(answer, b"hello");
+    let now = began.elapsed().as_nanos() as u64;
+    endpoint.abort(connection, now);
+    while endpoint.poll(now).is_some() {}
+    peer.join().expect("the other end has ended");
     Ok(())
 }
 

@@ -10,6 +10,8 @@ mod events;
 mod features;
 mod inside;
 mod moves;
+mod own_e1000;
+mod own_nic;
 mod restarts;
 mod rings;
 mod scene;

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringway_abi::e1000::{ReceiveFormat, receive_size, register as reg};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::client::VfioUser;
 use super::message::{IRQ_INTX, IRQ_MSI};
 use super::options::{E1000Error, E1000Mode, E1000Options};
-use super::receive::Format;
-use super::registers::{Registers, register as reg};
+use super::registers::Registers;
 use crate::mac::Mac;
 
 /// The interrupt causes that the driver unmasks.
@@ -46,8 +46,8 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the format of receive descriptors.
-    pub fn format(self) -> Format {
-        if self == Kind::Express { Format::Extended } else { Format::Legacy }
+    pub fn format(self) -> ReceiveFormat {
+        if self == Kind::Express { ReceiveFormat::Extended } else { ReceiveFormat::Legacy }
     }
 }
 
@@ -275,31 +275,6 @@ impl Nic {
 
 /// Returns the value of the receive control register.
 fn receive_control(options: &E1000Options) -> u32 {
-    let (size, long) = match options.buffer_size {
-        256 => (3, 0),
-        512 => (2, 0),
-        1024 => (1, 0),
-        4096 => (3, reg::RCTL_BSEX | reg::RCTL_LPE),
-        8192 => (2, reg::RCTL_BSEX | reg::RCTL_LPE),
-        16_384 => (1, reg::RCTL_BSEX | reg::RCTL_LPE),
-        _ => (0, 0),
-    };
     let all = if options.promiscuous { reg::RCTL_UPE | reg::RCTL_MPE } else { 0 };
-    reg::RCTL_EN | reg::RCTL_BAM | size << reg::RCTL_BSIZE | long | all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buffer_sizes_are_those_of_the_manual() {
-        let of = |buffer_size| receive_control(&E1000Options { buffer_size, ..E1000Options::default() });
-        let field = |buffer_size| of(buffer_size) >> reg::RCTL_BSIZE & 3;
-        assert_eq!([256, 512, 1024, 2048, 4096, 8192, 16_384].map(field), [3, 2, 1, 0, 3, 2, 1]);
-        for (size, long) in [(2048, false), (4096, true)] {
-            assert_eq!(of(size) & reg::RCTL_BSEX != 0, long);
-            assert_eq!(of(size) & reg::RCTL_LPE != 0, long);
-        }
-    }
+    reg::RCTL_EN | reg::RCTL_BAM | receive_size(options.buffer_size).unwrap_or(0) | all
 }

@@ -5,16 +5,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringway_abi::csb;
+use ringway_abi::e1000::register as reg;
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::bring_up::{Nic, RingAt};
 use super::counters::Counters;
-use super::csb::{CSB_BYTES, Csb};
+use super::csb::Csb;
 use super::misuse::Misuse;
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use super::receive::Receive;
-use super::registers::register as reg;
 use super::transmit::{RingLayout, Transmit};
 use crate::endpoint::Endpoint;
 use crate::mac::Mac;
@@ -60,10 +61,10 @@ impl E1000Endpoint {
         let mut end = 0;
         let mut reserve = |bytes: usize| {
             let at = end;
-            end = (at + bytes).next_multiple_of(CSB_BYTES);
+            end = (at + bytes).next_multiple_of(csb::BYTES);
             at
         };
-        let csb_at = reserve(CSB_BYTES);
+        let csb_at = reserve(csb::BYTES);
         let capacity = options.buffer_size as usize;
         let [tx_at, rx_at] = [options.tx_ring, options.rx_ring].map(|size| {
             let ring = reserve(size as usize * 16);
@@ -97,7 +98,7 @@ impl E1000Endpoint {
             endpoint.complete()?;
         }
         if let Some(csb) = &endpoint.csb {
-            csb.want_received(false);
+            csb.driver().want_received(false);
         }
         endpoint.nic.registers.count_from_here();
         Ok(endpoint)
@@ -143,7 +144,7 @@ impl E1000Endpoint {
     #[inline]
     pub(super) fn publish_transmit(&mut self) -> Result<(), E1000Error> {
         let tail = self.tx.publish();
-        if self.csb.as_ref().is_none_or(|csb| csb.publish_transmit(tail)) {
+        if self.csb.as_ref().is_none_or(|csb| csb.driver().publish_transmit(tail)) {
             self.nic.registers.write(reg::TDT, tail)?;
         }
         Ok(())
@@ -153,7 +154,7 @@ impl E1000Endpoint {
     #[inline]
     fn publish_receive(&mut self) -> Result<(), E1000Error> {
         let (tail, rx) = (self.rx.tail(), &self.rx);
-        let wanted = self.csb.as_ref().is_none_or(|csb| csb.publish_receive(tail, |at| rx.crosses(at)));
+        let wanted = self.csb.as_ref().is_none_or(|csb| csb.driver().publish_receive(tail, |at| rx.crosses(at)));
         self.rx.publish();
         if wanted {
             self.nic.registers.write(reg::RDT, tail)?;
@@ -168,7 +169,7 @@ impl E1000Endpoint {
             return;
         }
         if let Some(csb) = &self.csb {
-            if let Err(misuse) = self.tx.take_until(csb.transmitted()) {
+            if let Err(misuse) = self.tx.take_until(csb.driver().transmitted()) {
                 self.blame(misuse);
             }
             return;
@@ -244,9 +245,9 @@ impl E1000Endpoint {
             self.handle_interrupt()?;
         }
         if let Some(csb) = &self.csb {
-            csb.want_received(for_rx);
-            csb.want_transmitted((!for_rx).then(|| self.tx.middle()));
-            self.tx.take_until(csb.transmitted())?;
+            csb.driver().want_received(for_rx);
+            csb.driver().want_transmitted((!for_rx).then(|| self.tx.middle()));
+            self.tx.take_until(csb.driver().transmitted())?;
             return Ok(if for_rx { self.rx.has_some() } else { self.tx.room() > 0 });
         }
         if !self.polling {
@@ -394,8 +395,8 @@ impl Endpoint for E1000Endpoint {
             }
         };
         if let Some(csb) = &self.csb {
-            csb.want_received(false);
-            csb.want_transmitted(None);
+            csb.driver().want_received(false);
+            csb.driver().want_transmitted(None);
         }
         slept
     }

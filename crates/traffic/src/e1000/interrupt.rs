@@ -1,10 +1,11 @@
 //! The driver's work at an interrupt, as in the Linux drivers, which then poll with interrupts masked until there is no more
 //! work (NAPI).
 
+use ringway_abi::e1000::register as reg;
+
 use super::bring_up::{CAUSES, Kind};
 use super::endpoint::E1000Endpoint;
 use super::options::{E1000Error, E1000Mode};
-use super::registers::register as reg;
 
 impl E1000Endpoint {
     /// Takes the interrupts that have arrived. Returns false if there were none.

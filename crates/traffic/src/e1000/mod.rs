@@ -34,4 +34,4 @@ pub use counters::Counters;
 pub use endpoint::E1000Endpoint;
 pub use message::{Area, IRQ_INTX, IRQ_MSI, IRQ_MSI_X};
 pub use options::{E1000Error, E1000Mode, E1000Options};
-pub use registers::register;
+pub use ringway_abi::e1000::register;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;
@@ -15,44 +16,13 @@ const PREFETCH_AHEAD: u32 = 12;
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
 
-/// How the device writes descriptors back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Length and status in the second word. The address stays.
-    Legacy,
-    /// Status and length in the second word. The address is overwritten.
-    Extended,
-}
-
-/// The status in a descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Status {
-    len: usize,
-    /// True for the last descriptor of a frame.
-    end: bool,
-}
-
-impl Format {
-    /// Decodes the status. Returns `None` while the device owns the descriptor.
-    #[inline]
-    fn read(self, word: u64) -> Option<Status> {
-        const DONE: u64 = 1 << 0;
-        const END: u64 = 1 << 1;
-        let (status, len) = match self {
-            Format::Legacy => (word >> 32, word & 0xffff),
-            Format::Extended => (word, word >> 32 & 0xffff),
-        };
-        (status & DONE != 0).then_some(Status { len: len as usize, end: status & END != 0 })
-    }
-}
-
 /// The receive ring and its buffers. Positions count descriptors over all laps, and wrap.
 #[derive(Debug)]
 pub struct Receive {
     words: Words<AtomicU64>,
     buffers: Buffers,
     place: RingLayout,
-    format: Format,
+    format: ReceiveFormat,
     /// True if frames include their frame check sequence.
     with_fcs: bool,
     /// The next position that the device will write.
@@ -65,7 +35,12 @@ pub struct Receive {
 
 impl Receive {
     /// A ring whose buffers all belong to the device, except one descriptor that stays empty.
-    pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, format: Format, with_fcs: bool) -> io::Result<Receive> {
+    pub fn new(
+        mapping: &Arc<Mapping>,
+        place: &RingLayout,
+        format: ReceiveFormat,
+        with_fcs: bool,
+    ) -> io::Result<Receive> {
         let (words, buffers) = place.memory(mapping)?;
         let part = (Vec::new(), 0);
         Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, published: 0, part })
@@ -78,7 +53,7 @@ impl Receive {
     }
 
     #[inline]
-    fn status(&self, position: u32) -> Option<Status> {
+    fn status(&self, position: u32) -> Option<ReceiveStatus> {
         self.format.read(self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire))
     }
 
@@ -137,7 +112,7 @@ impl Receive {
     /// Makes the present descriptor available to the device again.
     #[inline]
     fn renew(&self) {
-        if self.format == Format::Extended {
+        if self.format == ReceiveFormat::Extended {
             let address = self.place.address(self.next & (self.place.size - 1));
             self.words.at(self.next.wrapping_mul(2)).store(address, Ordering::Relaxed);
         }
@@ -146,7 +121,7 @@ impl Receive {
 
     /// Adds the present buffer to its frame. Returns true when the frame is complete.
     #[cold]
-    fn gather(&mut self, status: Status, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
+    fn gather(&mut self, status: ReceiveStatus, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
         let piece = self.buffers.frame(self.next as u16, status.len).ok_or_else(|| self.wrong_length(status.len))?;
         self.part.0.extend_from_slice(piece);
         self.part.1 += 1;
@@ -182,7 +157,7 @@ mod tests {
 
     struct Device {
         memory: SharedMemory,
-        format: Format,
+        format: ReceiveFormat,
         at: usize,
     }
 
@@ -197,10 +172,10 @@ mod tests {
             put(4096 + place * 320 + 64, &bytes);
             let (len, status) = (len as u64, 1 | u64::from(end) << 1);
             let word = match self.format {
-                Format::Legacy => len | status << 32,
-                Format::Extended => status | len << 32,
+                ReceiveFormat::Legacy => len | status << 32,
+                ReceiveFormat::Extended => status | len << 32,
             };
-            if self.format == Format::Extended {
+            if self.format == ReceiveFormat::Extended {
                 put(place * 16, &[0xee; 8]);
             }
             put(place * 16 + 8, &word.to_le_bytes());
@@ -211,7 +186,7 @@ mod tests {
         }
     }
 
-    fn ring(format: Format, with_fcs: bool) -> (Receive, Device) {
+    fn ring(format: ReceiveFormat, with_fcs: bool) -> (Receive, Device) {
         let memory = SharedMemory::create("receive", 65_536).unwrap();
         let ring = Receive::new(memory.mapping(), &PLACE, format, with_fcs).unwrap();
         (ring, Device { memory, format, at: 0 })
@@ -226,7 +201,7 @@ mod tests {
 
     #[test]
     fn frames_come_in_order_over_many_laps_and_buffers_go_back() {
-        for format in [Format::Legacy, Format::Extended] {
+        for format in [ReceiveFormat::Legacy, ReceiveFormat::Extended] {
             let (mut ring, mut device) = ring(format, false);
             assert_eq!(ring.publish(), 7);
             for round in 0..20u8 {
@@ -249,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_frame_over_several_buffers_is_put_together_and_its_check_sequence_left_out() {
-        for format in [Format::Legacy, Format::Extended] {
+        for format in [ReceiveFormat::Legacy, ReceiveFormat::Extended] {
             let (mut ring, mut device) = ring(format, true);
             device.write(256, 0, false);
             device.write(256, 0, false);
@@ -263,20 +238,20 @@ mod tests {
 
     #[test]
     fn lengths_that_cannot_be_are_named() {
-        let (mut beyond, mut device) = ring(Format::Legacy, false);
+        let (mut beyond, mut device) = ring(ReceiveFormat::Legacy, false);
         device.write(257, 0, true);
         assert_eq!(beyond.take(9, |_| ()), Err(Misuse::Length(257, 256)));
-        let (mut short, mut device) = ring(Format::Legacy, true);
+        let (mut short, mut device) = ring(ReceiveFormat::Legacy, true);
         device.write(3, 0, true);
         assert_eq!(short.take(9, |_| ()), Err(Misuse::Length(3, 256)));
-        let (mut endless, mut device) = ring(Format::Extended, false);
+        let (mut endless, mut device) = ring(ReceiveFormat::Extended, false);
         (0..8).for_each(|_| device.write(256, 0, false));
         assert_eq!(endless.take(9, |_| ()), Err(Misuse::Endless(8)));
     }
 
     #[test]
     fn a_threshold_is_crossed_by_what_is_given_back() {
-        let (mut ring, mut device) = ring(Format::Legacy, false);
+        let (mut ring, mut device) = ring(ReceiveFormat::Legacy, false);
         ring.publish();
         (0..3).for_each(|_| device.write(60, 0, true));
         taken(&mut ring, 9);

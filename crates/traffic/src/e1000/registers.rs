@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ringway_abi::e1000::register;
 use ringway_memory::Mapping;
 
 use super::client::{Region, VfioUser};
@@ -16,68 +17,6 @@ use crate::area::{Words, words32};
 const BAR0: u32 = 0;
 /// Region of the configuration space.
 const CONFIG: u32 = 7;
-
-/// Offsets and bits of registers (8254x software developer's manual, chapter 13; 82574 datasheet, chapter 10).
-pub mod register {
-    #![allow(missing_docs, reason = "the names of the manual")]
-    pub const CTRL: u32 = 0x0000;
-    pub const CTRL_ASDE: u32 = 1 << 5;
-    pub const CTRL_SLU: u32 = 1 << 6;
-    pub const CTRL_RST: u32 = 1 << 26;
-    pub const STATUS: u32 = 0x0008;
-    pub const STATUS_LU: u32 = 1 << 1;
-    pub const EERD: u32 = 0x0014;
-    pub const CTRL_EXT: u32 = 0x0018;
-    pub const CTRL_EXT_IAME: u32 = 1 << 27;
-    pub const ICR: u32 = 0x00c0;
-    pub const ITR: u32 = 0x00c4;
-    pub const ICS: u32 = 0x00c8;
-    pub const IMS: u32 = 0x00d0;
-    pub const IMC: u32 = 0x00d8;
-    pub const IAM: u32 = 0x00e0;
-    pub const TXDW: u32 = 1 << 0;
-    pub const LSC: u32 = 1 << 2;
-    pub const RXSEQ: u32 = 1 << 3;
-    pub const RXDMT0: u32 = 1 << 4;
-    pub const RXT0: u32 = 1 << 7;
-    pub const RCTL: u32 = 0x0100;
-    pub const RCTL_EN: u32 = 1 << 1;
-    pub const RCTL_UPE: u32 = 1 << 3;
-    pub const RCTL_MPE: u32 = 1 << 4;
-    pub const RCTL_LPE: u32 = 1 << 5;
-    pub const RCTL_BAM: u32 = 1 << 15;
-    pub const RCTL_BSIZE: u32 = 16;
-    pub const RCTL_BSEX: u32 = 1 << 25;
-    pub const RCTL_SECRC: u32 = 1 << 26;
-    pub const TCTL: u32 = 0x0400;
-    pub const TCTL_EN: u32 = 1 << 1;
-    pub const TCTL_PSP: u32 = 1 << 3;
-    pub const TCTL_CT: u32 = 4;
-    pub const TCTL_COLD: u32 = 12;
-    pub const TIPG: u32 = 0x0410;
-    pub const RDBAL: u32 = 0x2800;
-    pub const RDBAH: u32 = 0x2804;
-    pub const RDLEN: u32 = 0x2808;
-    pub const RDH: u32 = 0x2810;
-    pub const RDT: u32 = 0x2818;
-    pub const RDTR: u32 = 0x2820;
-    pub const RADV: u32 = 0x282c;
-    pub const CSBAL: u32 = 0x2830;
-    pub const CSBAH: u32 = 0x2834;
-    pub const TDBAL: u32 = 0x3800;
-    pub const TDBAH: u32 = 0x3804;
-    pub const TDLEN: u32 = 0x3808;
-    pub const TDH: u32 = 0x3810;
-    pub const TDT: u32 = 0x3818;
-    pub const TIDV: u32 = 0x3820;
-    pub const TADV: u32 = 0x382c;
-    pub const RFCTL: u32 = 0x5008;
-    pub const RFCTL_EXTEN: u32 = 1 << 15;
-    pub const MTA: u32 = 0x5200;
-    pub const RAL0: u32 = 0x5400;
-    pub const RAH0: u32 = 0x5404;
-    pub const RAH_AV: u32 = 1 << 31;
-}
 
 /// A mapped part of the registers.
 #[derive(Debug)]

@@ -4,17 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;
 use crate::area::{Buffers, Words, words64};
 
-/// The frame ends with this descriptor, and the device computes its frame check sequence.
-const EOP_AND_IFCS: u64 = (1 << 0 | 1 << 1) << 24;
-/// The device reports when it is done.
-const REPORT: u64 = (1 << 3) << 24;
-/// Descriptor done.
-const DONE: u64 = 1 << 32;
 /// How many frames ahead a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
 
@@ -76,7 +71,7 @@ impl Transmit {
     /// An empty ring. `report`: whether the device marks each completed descriptor.
     pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<Transmit> {
         let (words, buffers) = place.memory(mapping)?;
-        let command = EOP_AND_IFCS | if report { REPORT } else { 0 };
+        let command = EOP | IFCS | if report { RS } else { 0 };
         Ok(Transmit { words, buffers, size: place.size, command, head: 0, published: 0, done: 0 })
     }
 

@@ -15,7 +15,7 @@ pub fn source(given: Option<Mac>, endpoint: &mut impl Attached, name: &str, cont
 }
 
 /// The address that `gen` uses at a port, or behind a socket, of this name: the one that is bound there, or one made from the name.
-fn address_of(name: &str, context: &Context) -> Mac {
+pub fn address_of(name: &str, context: &Context) -> Mac {
     // Without a daemon no address is bound: the socket may belong to another switch.
     let ports = context.client().ports().unwrap_or_default();
     bound_at(name, &ports, &context.runtime_dir).unwrap_or_else(|| named(name))

@@ -4,10 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use ringway_traffic::e1000::Counters;
-use ringway_traffic::{E1000Endpoint, Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
+use ringway_link::Link;
+use ringway_link::e1000::E1000Link;
+use ringway_link::virtio::VirtioLink;
+use ringway_traffic::{
+    E1000Endpoint, Endpoint, LinkEndpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint,
+};
 
-use super::report::GenError;
+use super::report::{Driver, GenError};
 
 /// An endpoint that is connected to a switch or another back end.
 pub trait Attached: Endpoint {
@@ -20,7 +24,7 @@ pub trait Attached: Endpoint {
     }
 
     /// Returns the driver's counts of device accesses, if it has any.
-    fn driver(&self) -> Option<Counters> {
+    fn driver(&self) -> Option<Driver> {
         None
     }
 
@@ -58,8 +62,23 @@ impl Attached for E1000Endpoint {
         Some(self.mac())
     }
 
-    fn driver(&self) -> Option<Counters> {
-        Some(self.counters())
+    fn driver(&self) -> Option<Driver> {
+        Some(Driver::E1000(self.counters()))
+    }
+}
+
+impl<L: Link> Attached for LinkEndpoint<L> {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        // A device has no connection. Its end is found by waits.
+        Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?)
+    }
+
+    fn bound(&mut self) -> Option<Mac> {
+        Some(Mac(self.link().interface().mac))
+    }
+
+    fn driver(&self) -> Option<Driver> {
+        Some(Driver::Link(self.counters()))
     }
 }
 
@@ -74,6 +93,10 @@ pub enum AnyPort {
     Packed(VirtioEndpoint<Packed>),
     /// A driver of an e1000.
     E1000(E1000Endpoint),
+    /// A driver of a virtio NIC.
+    PciVirtio(LinkEndpoint<VirtioLink>),
+    /// A driver of an e1000 or e1000e.
+    PciE1000(LinkEndpoint<E1000Link>),
 }
 
 /// Evaluates an expression for the endpoint of every variant.
@@ -84,6 +107,8 @@ macro_rules! each {
             AnyPort::Split($port) => $do,
             AnyPort::Packed($port) => $do,
             AnyPort::E1000($port) => $do,
+            AnyPort::PciVirtio($port) => $do,
+            AnyPort::PciE1000($port) => $do,
         }
     };
 }
@@ -133,7 +158,7 @@ impl Attached for AnyPort {
         each!(self, port => port.bound())
     }
 
-    fn driver(&self) -> Option<Counters> {
+    fn driver(&self) -> Option<Driver> {
         each!(self, port => port.driver())
     }
 }

@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_traffic::e1000::Counters;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
     CheckReport, Ended, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Station,
@@ -19,7 +18,7 @@ use super::frames;
 #[cfg(feature = "lab")]
 use super::port;
 use super::port::PortArgs;
-use super::report::{GenError, report};
+use super::report::{Driver, GenError, report};
 use super::supervise::{Stop, supervised};
 use super::tx::Fill;
 use super::{address, parse};
@@ -47,13 +46,16 @@ Between vhost-user ports of any switch, as the driver of their virtio-net device
   ringway gen loop lan0:a --vhost-user /run/ringway/vm1.sock --both --check full --duration 5s
 
 Between the e1000s of a switch, as their driver:
-  ringway gen loop --e1000 /run/ringway/vm1.sock --e1000 /run/ringway/vm2.sock --e1000-mode csb --duration 5s")]
+  ringway gen loop --e1000 /run/ringway/vm1.sock --e1000 /run/ringway/vm2.sock --e1000-mode csb --duration 5s
+
+In a guest with two NICs on one switch, as their driver:
+  ringway gen loop --pci 00:04.0 --pci 00:05.0 --duration 5s")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     from: Option<String>,
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     to: Option<String>,
     /// Send in both directions
     #[arg(long)]
@@ -87,7 +89,7 @@ pub struct Args {
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let targets = args.common.targets(args.from.iter().chain(&args.to).map(String::as_str));
     let &[from, to] = &targets[..] else {
-        let what = "give two ports: each a SWITCH:PORT, a --vhost-user SOCKET or an --e1000 SOCKET";
+        let what = "give two ports: each a SWITCH:PORT, a --vhost-user or --e1000 SOCKET, or a --pci ADDRESS";
         return Err(GenError::Usage(what.to_owned()));
     };
     args.common.holds(&targets, args.size)?;
@@ -107,6 +109,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
         (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, (&args, context), stop),
+        (AnyPort::PciVirtio(near), AnyPort::PciVirtio(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::E1000(near), AnyPort::E1000(far)) => go(names, [near, far], check, (&args, context), stop),
         (near, far) => go(names, [near, far], check, (&args, context), stop),
     }
@@ -307,7 +310,7 @@ pub struct LoopStation {
     pub check: CheckReport,
     /// Counts of the driver's accesses, if the driver counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub driver: Option<Counters>,
+    pub driver: Option<Driver>,
 }
 
 impl LoopReport {

@@ -7,7 +7,8 @@ mod e1000;
 mod frames;
 mod r#loop;
 mod once;
-mod parse;
+pub mod parse;
+mod pci;
 mod ping;
 mod pong;
 mod port;
@@ -23,12 +24,14 @@ use clap::Subcommand;
 
 use crate::context::{Context, USAGE, complain};
 
+pub use address::{Destination, address_of, destination};
 #[cfg(feature = "lab")]
 pub use check::Check;
 #[cfg(feature = "lab")]
 pub use r#loop::{Loop, LoopReport, Traffic};
+pub use port::stay_on;
 pub use report::GenError;
-pub use supervise::stop_on_signals;
+pub use supervise::{Stop, stop_on_signals};
 
 /// Send, receive and check synthetic or recorded traffic
 #[derive(Debug, clap::Args)]

@@ -19,10 +19,13 @@ use crate::context::Context;
   ringway gen ping lan0:a --dst lan0:b --count 10k
 
 Between vhost-user ports of any switch, with \"ringway gen pong --vhost-user /run/ringway/vm2.sock\":
-  ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k")]
+  ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k
+
+In a guest, as the driver of its NIC:
+  ringway gen ping --pci 00:04.0 --dst 52:54:00:00:00:02 --count 10k")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = address::destination)]

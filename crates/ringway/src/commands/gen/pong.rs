@@ -15,10 +15,11 @@ use crate::context::Context;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, with \"ringway run\" in another terminal:
   ringway gen pong lan0:b
-  ringway gen pong --vhost-user /run/ringway/vm2.sock     # as the driver of a virtio-net device")]
+  ringway gen pong --vhost-user /run/ringway/vm2.sock     # as the driver of a virtio-net device
+  ringway gen pong --pci 00:04.0                          # in a guest, as the driver of its NIC")]
 pub struct Args {
     /// The port to answer at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     port: Option<String>,
     /// Address to answer from when a frame came to a group [default: the address bound to the port, else one made from its
     /// name]

@@ -10,6 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::attached::AnyPort;
 use super::e1000::E1000Args;
+use super::pci::PciArgs;
 use super::report::GenError;
 use super::virtio::VirtioArgs;
 use crate::context::Context;
@@ -44,6 +45,8 @@ pub struct PortArgs {
     pub virtio: VirtioArgs,
     #[command(flatten)]
     pub e1000: E1000Args,
+    #[command(flatten)]
+    pub pci: PciArgs,
 }
 
 /// A port or a socket on the command line.
@@ -55,13 +58,15 @@ pub enum Target<'a> {
     VhostUser(&'a Path),
     /// The socket of a vfio-user server.
     E1000(&'a Path),
+    /// The PCI address of a NIC.
+    Pci(&'a str),
 }
 
 impl Target<'_> {
     /// Its name as written on the command line.
     pub fn name(&self) -> String {
         match self {
-            Target::Port(name) => (*name).to_owned(),
+            Target::Port(name) | Target::Pci(name) => (*name).to_owned(),
             Target::VhostUser(path) | Target::E1000(path) => path.display().to_string(),
         }
     }
@@ -77,7 +82,9 @@ impl PortArgs {
     pub fn target<'a>(&'a self, port: Option<&'a str>) -> Result<Target<'a>, GenError> {
         match self.targets(port.into_iter())[..] {
             [target] => Ok(target),
-            _ => Err(GenError::Usage("give one SWITCH:PORT, or one --vhost-user or --e1000 SOCKET".to_owned())),
+            _ => Err(GenError::Usage(
+                "give one SWITCH:PORT, one --vhost-user or --e1000 SOCKET, or one --pci ADDRESS".to_owned(),
+            )),
         }
     }
 
@@ -85,7 +92,8 @@ impl PortArgs {
     pub fn targets<'a>(&'a self, ports: impl Iterator<Item = &'a str>) -> Vec<Target<'a>> {
         let vhost_user = self.virtio.vhost_user.iter().map(|path| Target::VhostUser(path));
         let e1000 = self.e1000.e1000.iter().map(|path| Target::E1000(path));
-        ports.map(Target::Port).chain(vhost_user).chain(e1000).collect()
+        let pci = self.pci.pci.iter().map(|address| Target::Pci(address));
+        ports.map(Target::Port).chain(vhost_user).chain(e1000).chain(pci).collect()
     }
 
     /// Attaches, and moves this thread to its CPU.
@@ -121,6 +129,8 @@ impl PortArgs {
                 let rx_ring = rx_ring.min(MAX_RING.max(ring));
                 self.e1000.attach(path, ring, rx_ring, self.buffer_of(target))
             }
+            // A device decides on its rings. Its receive ring cannot be the longer one.
+            Target::Pci(address) => self.pci.attach(address, ring, self.buffer_of(target)),
         }
     }
 
@@ -128,7 +138,7 @@ impl PortArgs {
     fn ring_of(&self, target: Target<'_>) -> u32 {
         self.slots.unwrap_or(match target {
             Target::Port(_) => Shape::default().tx_slots,
-            Target::VhostUser(_) => VirtioOptions::default().tx_ring,
+            Target::VhostUser(_) | Target::Pci(_) => VirtioOptions::default().tx_ring,
             Target::E1000(_) => E1000Options::default().tx_ring,
         })
     }
@@ -136,7 +146,7 @@ impl PortArgs {
     /// Bytes of a target's buffers.
     fn buffer_of(&self, target: Target<'_>) -> u32 {
         self.buffer_size.unwrap_or(match target {
-            Target::Port(_) => Shape::default().buffer_size,
+            Target::Port(_) | Target::Pci(_) => Shape::default().buffer_size,
             Target::VhostUser(_) => VirtioOptions::default().buffer_size,
             Target::E1000(_) => E1000Options::default().buffer_size,
         })
@@ -152,10 +162,11 @@ impl PortArgs {
     pub fn holds(&self, targets: &[Target<'_>], frame: usize) -> Result<(), GenError> {
         targets.iter().try_for_each(|target| match target {
             Target::Port(_) => self.slots_hold(frame),
-            Target::VhostUser(_) | Target::E1000(_) => {
+            Target::VhostUser(_) | Target::E1000(_) | Target::Pci(_) => {
                 let size = self.buffer_of(*target);
+                let front = if let Target::Pci(_) = target { 12 } else { 0 };
                 let what = format!("a frame of {frame} bytes, a buffer of {size}: raise --buffer-size");
-                if frame <= size as usize { Ok(()) } else { Err(GenError::Usage(what)) }
+                if frame + front <= size as usize { Ok(()) } else { Err(GenError::Usage(what)) }
             }
         })
     }
@@ -207,7 +218,8 @@ pub fn settle(endpoint: &mut impl Endpoint, room: usize) -> Result<(), GenError>
     }
 }
 
-fn stay_on(core: usize) -> Result<(), GenError> {
+/// Moves this thread to a CPU.
+pub fn stay_on(core: usize) -> Result<(), GenError> {
     let allowed = sched_getaffinity(None).map_err(|error| GenError::Failed(format!("cannot read CPUs: {error}")))?;
     if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
         let cores: Vec<String> =

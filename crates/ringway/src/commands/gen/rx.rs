@@ -23,10 +23,13 @@ use crate::context::Context;
   ringway gen rx lan0:b --write received.pcapng --duration 10s
 
 At the vhost-user port of any switch, as the driver of a virtio-net device:
-  ringway gen rx --vhost-user /run/ringway/vm1.sock --announce")]
+  ringway gen rx --vhost-user /run/ringway/vm1.sock --announce
+
+In a guest, as the driver of its NIC:
+  ringway gen rx --pci 00:04.0 --announce --json")]
 pub struct Args {
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     port: Option<String>,
     /// What is checked
     #[arg(long, value_enum, default_value_t = Check::Sequence)]

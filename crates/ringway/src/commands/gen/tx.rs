@@ -25,10 +25,13 @@ use crate::context::{Context, complain};
   ringway gen tx lan0:a --pcap traffic.pcap --rate max      # a file that tcpdump or \"gen rx --write\" made
 
 To the vhost-user port of any switch, as the driver of a virtio-net device:
-  ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps")]
+  ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps
+
+In a guest, as the driver of its NIC:
+  ringway gen tx --pci 00:04.0 --rate 100kpps --json")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000", "pci"])]
     port: Option<String>,
     /// Bytes of a frame without FCS: 60, or several by turns as in 60,1514 and 60-128, or imix
     #[arg(long, value_name = "SIZE", default_value = "60", value_parser = Sizes::parse)]

@@ -2,14 +2,15 @@
 //! which the kernel removes with its last descriptor: the host has its device back however this process ends.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands of bpf(2) (`include/uapi/linux/bpf.h`, `enum bpf_cmd`).
 mod command {
-    pub(super) const MAP_CREATE: libc::c_int = 0;
-    pub(super) const MAP_UPDATE: libc::c_int = 2;
-    pub(super) const PROGRAM_LOAD: libc::c_int = 5;
-    pub(super) const LINK_CREATE: libc::c_int = 28;
+    pub const MAP_CREATE: libc::c_int = 0;
+    pub const MAP_UPDATE: libc::c_int = 2;
+    pub const PROGRAM_LOAD: libc::c_int = 5;
+    pub const LINK_CREATE: libc::c_int = 28;
 }
 
 const MAP_OF_SOCKETS: u32 = 17;
@@ -21,7 +22,7 @@ const HAS_PIECES: u32 = 1 << 5;
 /// The place of a program in the kernel's receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Place {
+pub enum Place {
     /// In the kernel's stack: works with every device (`XDP_FLAGS_SKB_MODE`).
     Stack = 1 << 1,
     /// In the device's driver (`XDP_FLAGS_DRV_MODE`).
@@ -116,16 +117,24 @@ fn descriptor<A: Attributes>(attributes: &A) -> io::Result<OwnedFd> {
 }
 
 /// The sockets of a device's queues, by queue.
-pub(super) struct Sockets(OwnedFd);
+pub struct Sockets(OwnedFd);
 
 impl Sockets {
-    pub(super) fn new(queues: u32) -> io::Result<Self> {
+    /// Makes the table of so many queues.
+    ///
+    /// # Errors
+    /// This user may not, or the kernel has no memory.
+    pub fn new(queues: u32) -> io::Result<Self> {
         let create =
             MapCreate { kind: MAP_OF_SOCKETS, key_bytes: 4, value_bytes: 4, entries: queues, ..MapCreate::default() };
         Ok(Sockets(descriptor(&create)?))
     }
 
-    pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Gives the frames of a queue to a socket.
+    ///
+    /// # Errors
+    /// The socket is not bound to a queue.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd();
         let (key, value) = (std::ptr::from_ref(&queue) as u64, std::ptr::from_ref(&value) as u64);
         bpf(&MapUpdate { map: self.0.as_raw_fd() as u32, key, value, ..MapUpdate::default() }).map(|_| ())
@@ -134,9 +143,16 @@ impl Sockets {
 
 /// Which frames the host keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub enum Host {
     /// Frames to this address, and group frames.
     Keeps([u8; 6]),
+    /// All but frames of this EtherType and, with an address, TCP over IPv4 to this address.
+    KeepsAllBut {
+        /// The EtherType.
+        ethertype: u16,
+        /// The address, which is none of the host's own.
+        address: Option<Ipv4Addr>,
+    },
     /// None.
     Nothing,
 }
@@ -160,6 +176,7 @@ fn instructions(sockets: &Sockets, host: Host) -> Vec<u64> {
     const ADD_CONSTANT: u8 = 0x07;
     const JUMP_GREATER: u8 = 0x2d;
     const JUMP_IF_BITS: u8 = 0x45;
+    const JUMP_EQUAL_32: u8 = 0x16;
     const JUMP_NOT_32: u8 = 0x56;
     const CALL: u8 = 0x85;
     const EXIT: u8 = 0x95;
@@ -169,24 +186,54 @@ fn instructions(sockets: &Sockets, host: Host) -> Vec<u64> {
     // Offsets in `struct xdp_md`.
     let (data, data_end, queue) = (0, 4, 16);
     let mut program = Vec::new();
-    if let Host::Keeps([a, b, c, d, e, f]) = host {
-        let (first, last) = (i32::from_le_bytes([a, b, c, d]), i32::from(u16::from_le_bytes([e, f])));
-        program.extend([
-            instruction(LOAD_WORD, 2, 1, data, 0),
-            instruction(LOAD_WORD, 3, 1, data_end, 0),
-            instruction(MOVE, 4, 2, 0, 0),
-            instruction(ADD_CONSTANT, 4, 0, 0, 14),
-            // Shorter than a header: to the host, at the end of these instructions.
-            instruction(JUMP_GREATER, 4, 3, 6, 0),
-            instruction(LOAD_BYTE, 4, 2, 0, 0),
-            instruction(JUMP_IF_BITS, 4, 0, 4, 1),
-            instruction(LOAD_WORD, 4, 2, 0, 0),
-            instruction(JUMP_NOT_32, 4, 0, 4, first),
-            instruction(LOAD_HALF, 4, 2, 4, 0),
-            instruction(JUMP_NOT_32, 4, 0, 2, last),
-            instruction(MOVE_CONSTANT, 0, 0, 0, PASS),
-            instruction(EXIT, 0, 0, 0, 0),
-        ]);
+    let half = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
+    match host {
+        Host::Nothing => {}
+        Host::KeepsAllBut { ethertype, address } => {
+            // Instructions up to those that give the frame to the host.
+            let left = if address.is_some() { 10 } else { 2 };
+            program.extend([
+                instruction(LOAD_WORD, 2, 1, data, 0),
+                instruction(LOAD_WORD, 3, 1, data_end, 0),
+                instruction(MOVE, 4, 2, 0, 0),
+                instruction(ADD_CONSTANT, 4, 0, 0, 14),
+                instruction(JUMP_GREATER, 4, 3, left, 0),
+                instruction(LOAD_HALF, 4, 2, 12, 0),
+                instruction(JUMP_EQUAL_32, 4, 0, left, half(ethertype)),
+            ]);
+            program.extend(address.into_iter().flat_map(|address| {
+                [
+                    instruction(JUMP_NOT_32, 4, 0, 7, half(0x0800)),
+                    instruction(MOVE, 4, 2, 0, 0),
+                    instruction(ADD_CONSTANT, 4, 0, 0, 34),
+                    instruction(JUMP_GREATER, 4, 3, 4, 0),
+                    instruction(LOAD_BYTE, 4, 2, 23, 0),
+                    instruction(JUMP_NOT_32, 4, 0, 2, 6),
+                    instruction(LOAD_WORD, 4, 2, 30, 0),
+                    instruction(JUMP_EQUAL_32, 4, 0, 2, i32::from_ne_bytes(address.octets())),
+                ]
+            }));
+            program.extend([instruction(MOVE_CONSTANT, 0, 0, 0, PASS), instruction(EXIT, 0, 0, 0, 0)]);
+        }
+        Host::Keeps([a, b, c, d, e, f]) => {
+            let (first, last) = (i32::from_le_bytes([a, b, c, d]), i32::from(u16::from_le_bytes([e, f])));
+            program.extend([
+                instruction(LOAD_WORD, 2, 1, data, 0),
+                instruction(LOAD_WORD, 3, 1, data_end, 0),
+                instruction(MOVE, 4, 2, 0, 0),
+                instruction(ADD_CONSTANT, 4, 0, 0, 14),
+                // Shorter than a header: to the host, at the end of these instructions.
+                instruction(JUMP_GREATER, 4, 3, 6, 0),
+                instruction(LOAD_BYTE, 4, 2, 0, 0),
+                instruction(JUMP_IF_BITS, 4, 0, 4, 1),
+                instruction(LOAD_WORD, 4, 2, 0, 0),
+                instruction(JUMP_NOT_32, 4, 0, 4, first),
+                instruction(LOAD_HALF, 4, 2, 4, 0),
+                instruction(JUMP_NOT_32, 4, 0, 2, last),
+                instruction(MOVE_CONSTANT, 0, 0, 0, PASS),
+                instruction(EXIT, 0, 0, 0, 0),
+            ]);
+        }
     }
     program.extend([
         instruction(LOAD_WORD, 2, 1, queue, 0),
@@ -201,7 +248,7 @@ fn instructions(sockets: &Sockets, host: Host) -> Vec<u64> {
 }
 
 /// A program that runs for the frames of a device. It ends when this is dropped, or with the process.
-pub(super) struct Attached {
+pub struct Attached {
     _link: OwnedFd,
 }
 
@@ -210,7 +257,7 @@ impl Attached {
     ///
     /// # Errors
     /// `EBUSY`: the device has another program. `EPERM`: this user may not.
-    pub(super) fn new(device: u32, sockets: &Sockets, host: Host, place: Place) -> io::Result<Self> {
+    pub fn new(device: u32, sockets: &Sockets, host: Host, place: Place) -> io::Result<Self> {
         let instructions = instructions(sockets, host);
         let mut load = ProgramLoad {
             kind: PROGRAM_XDP,

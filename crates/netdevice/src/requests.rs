@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Returns a socket for requests.
-pub(crate) fn socket() -> io::Result<OwnedFd> {
+pub fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Returns the number of a device.
-pub(crate) fn index(name: &str, socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn index(name: &str, socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFINDEX, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
@@ -19,7 +19,7 @@ pub(crate) fn index(name: &str, socket: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Returns the name of the device with this number. Unlike requests by name it loads no module for a device that is gone.
-pub(crate) fn name_of(device: u32, socket: BorrowedFd<'_>) -> io::Result<String> {
+pub fn name_of(device: u32, socket: BorrowedFd<'_>) -> io::Result<String> {
     let mut request = request("?")?;
     request.ifr_ifru.ifru_ifindex = device as libc::c_int;
     ioctl(socket, libc::SIOCGIFNAME, &mut request)?;
@@ -27,13 +27,13 @@ pub(crate) fn name_of(device: u32, socket: BorrowedFd<'_>) -> io::Result<String>
 }
 
 /// Returns the name that the kernel has written into a request.
-pub(crate) fn name_in(request: &libc::ifreq) -> io::Result<String> {
+pub fn name_in(request: &libc::ifreq) -> io::Result<String> {
     let name = request.ifr_name.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned());
     String::from_utf8(name.collect()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Returns the Ethernet address of a device, or `None` if it has another kind of address.
-pub(crate) fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[u8; 6]>> {
+pub fn address(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<[u8; 6]>> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFHWADDR, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is valid numbers.
@@ -136,7 +136,7 @@ fn ethtool<C: Command>(name: &str, socket: BorrowedFd<'_>, command: &mut C) -> i
 }
 
 /// Returns the name of a device's driver.
-pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
+pub fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
     const GET_DRIVER_INFO: u32 = 3;
     let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], others: [0; 160] };
     ethtool(name, socket, &mut info)?;
@@ -145,7 +145,7 @@ pub(crate) fn driver(name: &str, socket: BorrowedFd<'_>) -> io::Result<String> {
 }
 
 /// Returns the number of receive queues that a device uses, if its driver tells it.
-pub(crate) fn receive_queues(name: &str, socket: BorrowedFd<'_>) -> Option<u32> {
+pub fn receive_queues(name: &str, socket: BorrowedFd<'_>) -> Option<u32> {
     const GET_CHANNELS: u32 = 0x3c;
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
     ethtool(name, socket, &mut channels).ok()?;
@@ -153,7 +153,7 @@ pub(crate) fn receive_queues(name: &str, socket: BorrowedFd<'_>) -> Option<u32> 
 }
 
 /// Returns the features that take VLAN tags out of received frames, as far as a device has them on, by their bits.
-pub(crate) fn tag_removal(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128> {
+pub fn tag_removal(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128> {
     let names = feature_names(name, socket)?;
     let removes = |text: &[u8; 32]| {
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -165,7 +165,7 @@ pub(crate) fn tag_removal(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128
 }
 
 /// Sets these features of a device. Those that cannot be changed stay as they are.
-pub(crate) fn set_features(name: &str, socket: BorrowedFd<'_>, bits: u128, on: bool) -> io::Result<()> {
+pub fn set_features(name: &str, socket: BorrowedFd<'_>, bits: u128, on: bool) -> io::Result<()> {
     const SET_FEATURES: u32 = 0x3b;
     let words = features(name, socket)?.words.min(FEATURE_WORDS as u32);
     let changes = std::array::from_fn(|word| {
@@ -198,7 +198,7 @@ fn feature_names(name: &str, socket: BorrowedFd<'_>) -> io::Result<[[u8; 32]; MO
 }
 
 /// Returns the longest packet of a device without its Ethernet header.
-pub(crate) fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
+pub fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFMTU, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
@@ -206,20 +206,35 @@ pub(crate) fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
 }
 
 /// Returns true if a device is up and has a carrier.
-pub(crate) fn is_running(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+///
+/// # Errors
+/// There is no such device.
+pub fn is_running(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(name, socket)? & libc::IFF_RUNNING != 0)
+}
+
+/// Returns true if an administrator has a device up.
+///
+/// # Errors
+/// There is no such device.
+pub fn is_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(name, socket)? & libc::IFF_UP != 0)
+}
+
+fn flags(name: &str, socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
-    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_RUNNING != 0)
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
 /// The error of a request about a device.
-pub(crate) fn cannot(name: &str, what: &str, why: &str, kind: io::ErrorKind) -> io::Error {
+pub fn cannot(name: &str, what: &str, why: &str, kind: io::ErrorKind) -> io::Error {
     io::Error::new(kind, format!("network device \"{name}\": cannot {what}: {why}"))
 }
 
 /// Brings a device up. Leaves it down if this user may not.
-pub(crate) fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
@@ -240,7 +255,7 @@ pub(crate) fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
 const QUEUE_FRAMES: libc::c_int = 2000;
 
 /// Makes that queue longer, if it is shorter.
-pub(crate) fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFTXQLEN, &mut request)?;
     // The kernel's `ifr_qlen` is the same member of the union.
@@ -256,7 +271,7 @@ pub(crate) fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<(
 ///
 /// # Errors
 /// No device can have this name.
-pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
+pub fn request(name: &str) -> io::Result<libc::ifreq> {
     // With `%d` in a name, the kernel would choose a number.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', '\0']) {
         let what = format!("{name:?} is not a network device's name: write 1 to 15 bytes without \"/\" and \"%\"");
@@ -271,7 +286,7 @@ pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 /// Makes a request by any socket, or by a TAP device.
-pub(crate) fn ioctl<N>(fd: BorrowedFd<'_>, number: N, request: &mut libc::ifreq) -> io::Result<()>
+pub fn ioctl<N>(fd: BorrowedFd<'_>, number: N, request: &mut libc::ifreq) -> io::Result<()>
 where
     libc::Ioctl: TryFrom<N>,
 {

@@ -45,27 +45,31 @@ impl<const WORDS: usize> Ring<WORDS> {
 }
 
 /// A ring that this process fills: the fill ring (`WORDS` is 1) or the transmit ring (2).
-pub(super) struct Producer<const WORDS: usize> {
+pub struct Producer<const WORDS: usize> {
     ring: Ring<WORDS>,
     /// The next entry to be written.
     next: u32,
 }
 
 impl<const WORDS: usize> Producer<WORDS> {
-    pub(super) fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
+    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket.
+    ///
+    /// # Errors
+    /// The kernel is too old, or has no memory.
+    pub fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
         Ok(Producer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
     }
 
     /// Returns how many entries can be written.
     #[inline]
-    pub(super) fn free(&mut self) -> usize {
+    pub fn free(&mut self) -> usize {
         self.ring.seen = self.ring.consumer.load(Ordering::Acquire);
         self.ring.slots.saturating_sub(self.next.wrapping_sub(self.ring.seen)) as usize
     }
 
     /// Writes the next entry. The caller has asked [`Producer::free`].
     #[inline]
-    pub(super) fn put(&mut self, words: [u64; WORDS]) {
+    pub fn put(&mut self, words: [u64; WORDS]) {
         for (to, from) in self.ring.entry(self.next).iter().zip(words) {
             to.store(from, Ordering::Relaxed);
         }
@@ -74,7 +78,7 @@ impl<const WORDS: usize> Producer<WORDS> {
 
     /// Gives the kernel the entries that were written. Returns false if there were none.
     #[inline]
-    pub(super) fn publish(&mut self) -> bool {
+    pub fn publish(&mut self) -> bool {
         if self.next == self.ring.published {
             return false;
         }
@@ -85,14 +89,14 @@ impl<const WORDS: usize> Producer<WORDS> {
 
     /// Returns true if the kernel takes the entries only after a system call.
     #[inline]
-    pub(super) fn needs_wakeup(&self) -> bool {
+    pub fn needs_wakeup(&self) -> bool {
         // The kernel sets the flag after it has found no entry: the flag must be read after the entries are published.
         fence(Ordering::SeqCst);
         needs_wakeup(&self.ring.flags)
     }
 
     /// Returns a view of the ring for other threads.
-    pub(super) fn queued(&self, at: &XdpRingOffset) -> Option<Queued> {
+    pub fn queued(&self, at: &XdpRingOffset) -> Option<Queued> {
         let mapping = self.ring.producer.mapping();
         let word = |offset: u64| Kept::new(mapping, |all| all.view(offset as usize, 4)?.words32()?.first());
         let words = Kept::new(mapping, |all| all.view(at.desc as usize, self.ring.words.len() * 8)?.words64())?;
@@ -104,7 +108,7 @@ impl<const WORDS: usize> Producer<WORDS> {
 const CANCELLED: u64 = u64::MAX;
 
 /// What any thread may see of the transmit ring.
-pub(super) struct Queued {
+pub struct Queued {
     words: Kept<[AtomicU64]>,
     producer: Kept<AtomicU32>,
     consumer: Kept<AtomicU32>,
@@ -114,14 +118,14 @@ pub(super) struct Queued {
 impl Queued {
     /// Returns how many entries wait until the kernel is told of them by a system call.
     #[inline]
-    pub(super) fn untold(&self) -> u32 {
+    pub fn untold(&self) -> u32 {
         let queued = self.producer.load(Ordering::Acquire).wrapping_sub(self.consumer.load(Ordering::Acquire));
         if queued > 0 && needs_wakeup(&self.flags) { queued } else { 0 }
     }
 
     /// Cancels the entries that the kernel has not taken, and calls `each` with both words of each of them. To be called by one thread
     /// at a time, and while the kernel takes no entries.
-    pub(super) fn cancel(&self, mut each: impl FnMut([u64; 2])) {
+    pub fn cancel(&self, mut each: impl FnMut([u64; 2])) {
         for [address, rest] in self.waiting() {
             let was = [address, rest].map(|word| word.load(Ordering::Relaxed));
             if was[0] != CANCELLED {
@@ -150,46 +154,50 @@ fn needs_wakeup(flags: &AtomicU32) -> bool {
 }
 
 /// A ring that the kernel fills: the receive ring (`WORDS` is 2) or the completion ring (1).
-pub(super) struct Consumer<const WORDS: usize> {
+pub struct Consumer<const WORDS: usize> {
     ring: Ring<WORDS>,
     /// The next entry to be read.
     next: u32,
 }
 
 impl<const WORDS: usize> Consumer<WORDS> {
-    pub(super) fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
+    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket.
+    ///
+    /// # Errors
+    /// The kernel is too old, or has no memory.
+    pub fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
         Ok(Consumer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
     }
 
     /// Returns true if there are entries.
     #[inline]
-    pub(super) fn has_entries(&self) -> bool {
+    pub fn has_entries(&self) -> bool {
         self.ring.producer.load(Ordering::Relaxed) != self.next
     }
 
     /// Returns how many entries can be read.
     #[inline]
-    pub(super) fn available(&mut self) -> usize {
+    pub fn available(&mut self) -> usize {
         self.ring.seen = self.ring.producer.load(Ordering::Acquire);
         self.ring.seen.wrapping_sub(self.next).min(self.ring.slots) as usize
     }
 
     /// Reads the entry that is `ahead` entries behind the next one, and leaves it. The caller has asked [`Consumer::available`].
     #[inline]
-    pub(super) fn peek(&self, ahead: usize) -> [u64; WORDS] {
+    pub fn peek(&self, ahead: usize) -> [u64; WORDS] {
         let entry = self.ring.entry(self.next.wrapping_add(ahead as u32));
         std::array::from_fn(|word| entry[word].load(Ordering::Relaxed))
     }
 
     /// Takes entries that were read. The kernel may write them again after [`Consumer::release`].
     #[inline]
-    pub(super) fn advance(&mut self, entries: usize) {
+    pub fn advance(&mut self, entries: usize) {
         self.next = self.next.wrapping_add(entries as u32);
     }
 
     /// Gives the kernel the entries that were taken.
     #[inline]
-    pub(super) fn release(&mut self) {
+    pub fn release(&mut self) {
         if self.next != self.ring.published {
             self.ring.published = self.next;
             self.ring.consumer.store(self.next, Ordering::Release);

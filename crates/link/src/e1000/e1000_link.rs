@@ -1,0 +1,211 @@
+//! An e1000 or e1000e as a link.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ringway_abi::Offload;
+use ringway_memory::Buffer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::driver::Driver;
+use super::nic::{Model, Nic, RECEIVED, SENT};
+use super::options::E1000Options;
+use crate::link::{Counts, Interface, Link, Received};
+use crate::pci::{PciDevice, PciError, PciId};
+
+/// Subsystem of a NIC that offers a communication status block.
+const PARAVIRTUAL: u16 = 0x1101;
+
+/// A link by an 82540EM (e1000) or an 82574L (e1000e) that this program drives.
+///
+/// While the program only polls, the device makes no interrupts. [`Counts::kicks`] are writes of the transmit tail.
+#[derive(Debug)]
+pub struct E1000Link {
+    /// Before the driver, whose memory the device must not reach when it is freed.
+    device: PciDevice,
+    driver: Driver,
+    /// The interrupt line is held back.
+    is_line_masked: bool,
+    /// Causes that the device interrupts for.
+    causes: u32,
+}
+
+impl E1000Link {
+    /// Returns true if this drives such a PCI function.
+    #[must_use]
+    pub fn drives(id: PciId) -> bool {
+        Model::of(id).is_some()
+    }
+
+    /// Resets a device and sets it up.
+    ///
+    /// # Errors
+    /// The device is of another kind, does not do its part, or there is too little memory.
+    pub fn start(mut device: PciDevice, options: &E1000Options) -> Result<E1000Link, PciError> {
+        let (name, id) = (device.address().to_owned(), device.id());
+        options.check(&name)?;
+        let Some(model) = Model::of(id) else {
+            let what = format!(
+                "is {:04x}:{:04x}: 8086:100e (82540EM, e1000) or 8086:10d3 (82574L, e1000e) is needed",
+                id.vendor, id.device
+            );
+            return Err(PciError::Lacks { address: name, what });
+        };
+        let mut nic = Nic::new(device.bar(0)?, model, name.clone());
+        nic.reset()?;
+        let mac = nic.address()?;
+        let dma = device.dma(Driver::memory(options))?;
+        let csb = options.csb && model == Model::Pro1000 && id.subsystem == PARAVIRTUAL;
+        let mut driver = Driver::new(nic, dma, mac, options, csb).map_err(PciError::of(name))?;
+        driver.nic.await_link()?;
+        *driver.nic.counts() = Counts::default();
+        device.mask().map_err(PciError::of(driver.interface().name.clone()))?;
+        Ok(E1000Link { device, driver, is_line_masked: true, causes: 0 })
+    }
+
+    /// Returns true if a communication status block is used.
+    #[must_use]
+    pub fn has_csb(&self) -> bool {
+        self.driver.has_csb()
+    }
+
+    /// Notes an interrupt that has come: the kernel holds the line back since.
+    fn take_interrupt(&mut self) {
+        if self.device.take_interrupt() {
+            self.driver.nic.counts().calls += 1;
+            self.is_line_masked = true;
+        }
+    }
+
+    /// Lets interrupts through to the descriptor.
+    ///
+    /// Causes are cleared or masked only while the line is held back. Otherwise an interrupt can be under way (with vfio-user it takes
+    /// its time), and the kernel, which finds no cause in the device, would not hold its line back: it would get it again and again,
+    /// until the next register access or cause.
+    fn arm(&mut self, room: bool) {
+        self.driver.want(true, room);
+        // With a status block, its words decide.
+        let wanted = RECEIVED | if room || self.driver.has_csb() { SENT } else { 0 };
+        if !self.is_line_masked {
+            self.driver.nic.unmask(wanted & !self.causes);
+            self.causes |= wanted;
+            return;
+        }
+        self.driver.nic.clear();
+        self.driver.nic.mask(self.causes & !wanted);
+        self.driver.nic.unmask(wanted & !self.causes);
+        (self.causes, self.is_line_masked) = (wanted, false);
+        if let Err(error) = self.device.unmask() {
+            self.driver.fail(format!("makes no interrupts: {error}"));
+        }
+    }
+
+    /// Sleeps until the descriptor is readable or `timeout` has passed. Returns false in the second case.
+    fn sleep(&self, timeout: Duration) -> io::Result<bool> {
+        let descriptor = self.device.interrupt();
+        let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
+        match poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for E1000Link {
+    fn drop(&mut self) {
+        // See `arm`. If the kernel refuses, the device has gone.
+        let _ = self.device.mask();
+        self.driver.nic.stop();
+    }
+}
+
+impl Link for E1000Link {
+    #[inline]
+    fn interface(&self) -> &Interface {
+        self.driver.interface()
+    }
+
+    fn take_buffers(&mut self) -> Vec<Buffer> {
+        self.driver.take_buffers()
+    }
+
+    #[inline]
+    fn room(&mut self) -> usize {
+        self.driver.room()
+    }
+
+    #[inline]
+    fn send(&mut self, buffer: &mut Buffer, len: usize, offload: Option<&Offload>) -> bool {
+        self.driver.send(buffer, len, offload)
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.driver.flush();
+    }
+
+    #[inline]
+    fn sent(&mut self) -> u64 {
+        self.driver.sent()
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Option<Received<'_>> {
+        self.driver.peek()
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.driver.release();
+    }
+
+    #[inline]
+    fn exchange(&mut self, spare: &mut Buffer) -> (usize, usize) {
+        self.driver.exchange(spare)
+    }
+
+    fn want(&mut self, room: bool) -> bool {
+        if self.driver.is_ready(room) {
+            return true;
+        }
+        self.take_interrupt();
+        self.arm(room);
+        self.driver.is_ready(room)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.device.interrupt()
+    }
+
+    fn awake(&mut self) {
+        self.take_interrupt();
+        self.driver.want(false, false);
+    }
+
+    fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
+        if timeout.is_zero() {
+            // The caller polls: an interrupt that it has asked for would come later.
+            return self.check();
+        }
+        if self.want(room) {
+            self.awake();
+            return Ok(());
+        }
+        let slept = self.sleep(timeout);
+        self.awake();
+        if !slept? && !self.driver.nic.answers() {
+            self.driver.fail("is gone: its registers read as ones".to_owned());
+        }
+        self.check()
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        self.driver.check()
+    }
+
+    fn counts(&self) -> Counts {
+        self.driver.counts()
+    }
+}

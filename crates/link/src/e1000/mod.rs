@@ -1,0 +1,29 @@
+//! A driver of Intel's 82540EM (e1000) and 82574L (e1000e) in user space: QEMU's, Ringway's, or a real one.
+//!
+//! Each access to a register of an emulated NIC costs an exit of the virtual machine. The driver therefore finds out by memory alone
+//! what the device has done: by descriptors that the device writes back, or by the communication status block (Maffione 2012, section
+//! 4.4.2) where the device offers one. It writes a tail register once for many frames. With the status block it writes one only while
+//! the device sleeps.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `nic.rs` | registers, counted; from a reset to rings that work |
+//! | `transmit.rs`, `offload.rs` | the transmit ring; checksums and segmentation by context descriptors |
+//! | `options.rs` | [`E1000Options`] |
+//! | `receive.rs` | the receive ring |
+//! | `driver.rs` | both rings and how their tails are published, without interrupts |
+//! | `e1000_link.rs` | [`E1000Link`]: the driver with the interrupts of a PCI function |
+
+mod driver;
+mod e1000_link;
+mod misuse;
+mod nic;
+mod offload;
+mod options;
+mod receive;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+pub use e1000_link::E1000Link;
+pub use options::E1000Options;

@@ -1,0 +1,219 @@
+//! The transmit ring (8254x manual, 3.3 and 3.4): a legacy descriptor for each plain frame; a context descriptor and data descriptors for
+//! others.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
+use ringway_memory::Kept;
+
+use super::misuse::Misuse;
+use super::offload::{HEADERS, Headers, Request};
+use crate::pci::{Dma, Piece};
+
+/// Most bytes of a data descriptor of a frame in several. Linux's e1000 uses the same: more are trouble with some of the real NICs.
+const PIECE: usize = 4096;
+/// Bytes between the headers of two descriptors.
+const HEADERS_STRIDE: usize = HEADERS.next_multiple_of(64);
+
+/// The transmit ring. Positions count descriptors over all laps, and wrap.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Two words for each descriptor.
+    words: Kept<[AtomicU64]>,
+    bus: u64,
+    size: u32,
+    /// Memory for headers of frames to be segmented, for each descriptor.
+    headers: Option<Piece>,
+    /// Bits of a frame's last descriptor.
+    last: u64,
+    /// The number of descriptors of the frame that begins at a descriptor.
+    spans: Box<[u32]>,
+    /// The contexts that the device has at the end of the ring: for checksums, and for segmentation.
+    contexts: [Option<[u64; 2]>; 2],
+    /// The next position to fill.
+    head: u32,
+    /// The first position that is not published.
+    published: u32,
+    /// The first position that the device has not completed: the first one of a frame.
+    done: u32,
+    /// Completed frames.
+    sent: u64,
+}
+
+impl Transmit {
+    /// Most descriptors of a frame of `len` bytes with an offload.
+    pub fn most(len: usize) -> u32 {
+        2 + len.div_ceil(PIECE) as u32
+    }
+
+    /// Bytes of device memory that a ring takes at most.
+    pub fn memory(size: u32, offload: bool) -> usize {
+        size as usize * (16 + if offload { HEADERS_STRIDE } else { 0 }) + PIECE
+    }
+
+    /// An empty ring of `size` descriptors, a power of two. `report`: whether the device marks completed descriptors.
+    pub fn new(dma: &mut Dma, size: u32, report: bool, offload: bool) -> io::Result<Transmit> {
+        let ring = dma.allocate(size as usize * 16, 4096)?;
+        let headers = offload.then(|| dma.allocate(size as usize * HEADERS_STRIDE, 64)).transpose()?;
+        let last = EOP | IFCS | if report { RS } else { 0 };
+        Ok(Transmit {
+            words: words(&ring, size)?,
+            bus: ring.bus(),
+            size,
+            headers,
+            last,
+            spans: vec![0; size as usize].into(),
+            contexts: [None; 2],
+            head: 0,
+            published: 0,
+            done: 0,
+            sent: 0,
+        })
+    }
+
+    /// Returns the address of the ring as the device sees it, and the number of descriptors.
+    pub fn place(&self) -> (u64, u32) {
+        (self.bus, self.size)
+    }
+
+    /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
+    #[inline]
+    pub fn free(&self) -> u32 {
+        self.size - 1 - self.head.wrapping_sub(self.done)
+    }
+
+    /// Queues the `len` bytes at the device's address `bus`. Returns false if there is no room.
+    #[inline]
+    pub fn push(&mut self, bus: u64, len: usize) -> bool {
+        if self.free() == 0 {
+            return false;
+        }
+        self.put(0, bus, len as u64 | self.last);
+        self.queued(1);
+        true
+    }
+
+    /// Queues the `len` bytes at the device's address `bus` with what they ask of the device. Returns false if there is no room.
+    pub fn push_request(&mut self, bus: u64, len: usize, request: &Request) -> bool {
+        let kind = usize::from(request.headers.is_some());
+        let mut used = u32::from(self.contexts[kind] != Some(request.context));
+        let head = request.headers.as_ref().map_or(0, |headers| headers.bytes().len());
+        let pieces = len.saturating_sub(head).div_ceil(PIECE) as u32 + u32::from(head > 0);
+        if used + pieces > self.free() {
+            return false;
+        }
+        if used == 1 {
+            self.put(0, request.context[0], request.context[1]);
+        }
+        if let Some(headers) = &request.headers {
+            let Some(address) = self.copy(headers) else { return false };
+            let last = if len <= head { self.last } else { IFCS };
+            self.put(used, address, head as u64 | request.data | last);
+            used += 1;
+        }
+        for at in (head..len).step_by(PIECE) {
+            let bytes = PIECE.min(len - at);
+            let last = if at + bytes == len { self.last } else { IFCS };
+            self.put(used, bus + at as u64, bytes as u64 | request.data | last);
+            used += 1;
+        }
+        self.contexts[kind] = Some(request.context);
+        self.queued(used);
+        true
+    }
+
+    /// Copies headers to the place that the next descriptor has for them, as a frame's own may not change while it is sent again.
+    fn copy(&self, headers: &Headers) -> Option<u64> {
+        let (piece, bytes) = (self.headers.as_ref()?, headers.bytes());
+        let at = (self.head & (self.size - 1)) as usize * HEADERS_STRIDE;
+        let is_copied = piece.view()?.sub(at, bytes.len())?.write(bytes);
+        is_copied.then(|| piece.bus() + at as u64)
+    }
+
+    /// Fills the descriptor that is `ahead` after the next one.
+    #[inline]
+    fn put(&self, ahead: u32, first: u64, second: u64) {
+        let at = (self.head.wrapping_add(ahead) & (self.size - 1)) as usize * 2;
+        self.words[at].store(first.to_le(), Ordering::Relaxed);
+        self.words[at + 1].store(second.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn queued(&mut self, descriptors: u32) {
+        self.spans[(self.head & (self.size - 1)) as usize] = descriptors;
+        self.head = self.head.wrapping_add(descriptors);
+    }
+
+    /// Returns true if there are frames that are not published.
+    #[inline]
+    pub fn has_unpublished(&self) -> bool {
+        self.published != self.head
+    }
+
+    /// Returns the tail. The caller publishes the tail to the device.
+    #[inline]
+    pub fn publish(&mut self) -> u32 {
+        self.published = self.head;
+        self.head & (self.size - 1)
+    }
+
+    /// Returns the number of frames that the device was seen to have completed.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes back the frames whose last descriptor the device has marked as completed.
+    #[inline]
+    pub fn take_reported(&mut self) {
+        while self.done != self.published {
+            let last = self.done.wrapping_add(self.span() - 1) & (self.size - 1);
+            if u64::from_le(self.words[last as usize * 2 + 1].load(Ordering::Acquire)) & DONE == 0 {
+                break;
+            }
+            self.take_frame();
+        }
+    }
+
+    /// Takes back the frames before the device's head.
+    ///
+    /// # Errors
+    /// The head is not between the first descriptor that the device has and the tail.
+    #[inline]
+    pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
+        let mut passed = head.wrapping_sub(self.done) & (self.size - 1);
+        if head >= self.size || passed > self.published.wrapping_sub(self.done) {
+            return Err(Misuse::Head(head));
+        }
+        while self.done != self.published && passed >= self.span() {
+            passed -= self.span();
+            self.take_frame();
+        }
+        Ok(())
+    }
+
+    /// Returns the descriptors of the first frame that the device has.
+    #[inline]
+    fn span(&self) -> u32 {
+        self.spans[(self.done & (self.size - 1)) as usize]
+    }
+
+    #[inline]
+    fn take_frame(&mut self) {
+        self.done = self.done.wrapping_add(self.span());
+        self.sent += 1;
+    }
+
+    /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are completed.
+    pub fn middle(&self) -> u32 {
+        self.done.wrapping_add(self.published.wrapping_sub(self.done) / 2) & (self.size - 1)
+    }
+}
+
+/// Returns the words of a ring of `size` descriptors.
+pub fn words(ring: &Piece, size: u32) -> io::Result<Kept<[AtomicU64]>> {
+    let (at, bytes) = (ring.at(), size as usize * 16);
+    let words = Kept::new(ring.mapping(), |mapping| mapping.view(at, bytes)?.words64());
+    words.ok_or_else(|| io::Error::other("a ring has no place in the memory"))
+}

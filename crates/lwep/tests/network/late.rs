@@ -1,0 +1,107 @@
+//! Devices that read late or have no room.
+
+use std::time::Duration;
+
+use ringway_lwep::{Connection, Endpoint, Event, Nanos, Options};
+
+use crate::device::{Device, devices};
+use crate::scene::{MICROSECOND, SECOND, wrapping};
+
+/// Two endpoints with a connection.
+struct Two {
+    left: Endpoint<Device>,
+    right: Endpoint<Device>,
+    connection: Connection,
+    accepted: Connection,
+    now: Nanos,
+}
+
+fn poll(endpoint: &mut Endpoint<Device>, now: Nanos) -> usize {
+    let mut heard = 0;
+    while let Some(event) = endpoint.poll(now) {
+        assert!(!matches!(event, Event::Ended { .. }), "{event:?}");
+        heard += usize::from(matches!(event, Event::Message { .. }));
+    }
+    endpoint.audit().expect("in order");
+    heard
+}
+
+impl Two {
+    fn new(buffers: u32) -> Self {
+        let options = Options { random: wrapping, ..Options::default() };
+        let (left, right) = devices(buffers, 64);
+        let (mut left, mut right) = (Endpoint::new(left, options.clone()), Endpoint::new(right, options));
+        let identifier = 1 << 63 | 77;
+        let (mac, other) = (left.mac(), right.mac());
+        let connection = left.agree(other, identifier, SECOND).unwrap();
+        let accepted = right.agree(mac, identifier, SECOND).unwrap();
+        Self { left, right, connection, accepted, now: SECOND }
+    }
+
+    /// Returns what the right end has heard.
+    fn step(&mut self, passes: Nanos) -> usize {
+        self.now += passes;
+        poll(&mut self.left, self.now);
+        self.left.link().tx.borrow_mut().carry();
+        let heard = poll(&mut self.right, self.now);
+        self.right.link().tx.borrow_mut().carry();
+        heard
+    }
+
+    fn queued(&mut self) -> usize {
+        self.left.status(self.connection).expect("a connection").queued
+    }
+}
+
+#[test]
+fn an_acknowledgement_for_which_there_was_no_room_is_sent_as_soon_as_there_is() {
+    let mut two = Two::new(64);
+    two.right.link().tx.borrow_mut().room = 0;
+    two.left.send(two.connection, b"one", two.now).unwrap();
+    assert_eq!(two.step(10 * MICROSECOND), 1);
+    two.step(30 * MICROSECOND);
+    two.right.sleep(two.now, Duration::from_secs(1)).unwrap();
+    assert!(two.right.link().waited_for_room, "there is an acknowledgement to send");
+    two.right.link().tx.borrow_mut().room = 64;
+    two.step(10 * MICROSECOND);
+    two.step(10 * MICROSECOND);
+    assert_eq!((two.queued(), two.left.counters().repeated), (0, 0));
+}
+
+#[test]
+fn a_device_that_reads_late_reads_what_was_sent() {
+    let mut two = Two::new(64);
+    two.left.send(two.connection, b"one", two.now).unwrap();
+    // Timeouts while the device has not even read the first frame, when a repetition would tell something else.
+    let accepted = two.accepted;
+    two.right.send(accepted, b"back", two.now).unwrap();
+    two.right.link().tx.borrow_mut().carry();
+    for _ in 0..2_000 {
+        two.now += 1_000 * MICROSECOND;
+        poll(&mut two.left, two.now);
+    }
+    assert_eq!(two.step(MICROSECOND), 1);
+    two.step(30 * MICROSECOND);
+    two.step(MICROSECOND);
+    assert_eq!(two.queued(), 0);
+    // The timeout still works for what the device has read.
+    two.left.send(two.connection, b"two", two.now).unwrap();
+    two.left.link().tx.borrow_mut().carry();
+    two.left.link().tx.borrow_mut().lose(1);
+    let mut heard = 0;
+    (0..2_000).for_each(|_| heard += two.step(1_000 * MICROSECOND));
+    assert_eq!((heard, two.queued()), (1, 0));
+}
+
+#[test]
+fn a_few_buffers_are_enough_for_ever() {
+    let mut two = Two::new(16);
+    let (mut heard, mut sent) = (0, 0);
+    for _ in 0..5_000 {
+        while sent < 5_000 && two.left.send(two.connection, b"one of many", two.now).is_ok() {
+            sent += 1;
+        }
+        heard += two.step(10 * MICROSECOND);
+    }
+    assert_eq!((heard, sent, two.left.counters().timeouts), (5_000, 5_000, 0));
+}

@@ -1,0 +1,128 @@
+//! A program in a guest drives the guest's e1000 or e1000e itself: QEMU's, or Ringway's.
+
+use ringway_guests::{Guest, Nic, Qemu};
+use ringway_scenes::{Daemon, binary};
+use ringway_testing::skip;
+
+use crate::own_nic::{Scene, gen_in, modules, number};
+use crate::scene::{mac, turn};
+use crate::streams;
+
+/// QEMU's own NICs.
+const OF_QEMU: [&str; 2] = ["e1000", "e1000e"];
+/// Ringway's NICs: keys of their ports.
+const OF_RINGWAY: [&str; 4] = [
+    "",
+    "csb = true\n",
+    "model = \"e1000e\"\nregisters = \"mapped\"\n",
+    "model = \"e1000e\"\nregisters = \"trapped\"\n",
+];
+
+/// Starts a guest with QEMU's own NICs on stream ports.
+fn with_qemus() -> Scene {
+    let config: String = (0..OF_QEMU.len()).map(|nic| streams::port(&format!("vm{nic}"), "lan0", "server")).collect();
+    start(&config, OF_QEMU.len(), |daemon, nic| {
+        let socket = daemon.runtime_dir().join(format!("vm{nic}.sock"));
+        Nic::stream(socket).model(OF_QEMU[nic]).mac(&mac(0, nic))
+    })
+}
+
+/// Starts a guest with Ringway's NICs.
+fn with_ringways() -> Option<Scene> {
+    if let Some(why) = Qemu::no_vfio_user() {
+        skip::note(format!("needs a QEMU with vfio-user: {why}"));
+        return None;
+    }
+    let ports = OF_RINGWAY.iter().enumerate().map(|(nic, keys)| {
+        let mac = mac(0, nic);
+        format!("[port.vm{nic}]\nswitch = \"lan0\"\nkind = \"e1000\"\nmac = \"{mac}\"\n{keys}")
+    });
+    let config: String = ports.collect();
+    Some(start(&config, OF_RINGWAY.len(), |daemon, nic| {
+        Nic::vfio_user(daemon.runtime_dir().join(format!("vm{nic}.sock")))
+    }))
+}
+
+/// Starts a guest with NICs that programs may have. NIC `n` is at the port `vmN`.
+fn start(ports: &str, nics: usize, nic: impl Fn(&Daemon, usize) -> Nic) -> Scene {
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
+    let builder = Guest::builder("vm").program(binary());
+    let guest = (0..nics).fold(builder, |builder, number| builder.nic(nic(&daemon, number))).start().unwrap();
+    streams::name(&guest);
+    let unbind = |number| {
+        let address = guest.ok(&format!("basename $(readlink -f /sys/class/net/eth{number}/device)")).unwrap();
+        let address = address.trim().to_owned();
+        guest.ok(&format!("echo {address} >/sys/bus/pci/devices/{address}/driver/unbind")).unwrap();
+        address
+    };
+    let nics = (0..nics).map(unbind).collect();
+    modules(&guest);
+    guest.ok("echo 40 >/proc/sys/vm/nr_hugepages").unwrap();
+    Scene { daemon, guest, nics }
+}
+
+#[test]
+fn a_program_in_a_guest_drives_qemus_nics_by_polling() {
+    let Some(_turn) = turn() else { return };
+    let scene = with_qemus();
+    for (nic, what) in OF_QEMU.iter().enumerate() {
+        scene.sends(nic, "--spin");
+        scene.receives(nic, "--spin");
+        assert_eq!(scene.answers(nic, "--spin").0, 0, "{what}: nothing wakes a program that polls");
+        let long = format!("ringway gen tx --pci {} --size 2000 --count 1", scene.nics[nic]);
+        let said = scene.guest.run(&long).unwrap();
+        assert!(said.status != 0 && said.text.contains("a frame of 2000 bytes: "), "{said:?}");
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
+    let Some(_turn) = turn() else { return };
+    let Some(scene) = with_ringways() else { return };
+    for (nic, what) in OF_RINGWAY.iter().enumerate() {
+        let messages = || number(&scene.daemon.port(&format!("vm{nic}")), "/e1000/messages");
+        let cost = |action: &dyn Fn()| {
+            let before = messages();
+            action();
+            messages() - before
+        };
+        let set_up = cost(&|| drop(gen_in(&scene.guest, &format!("tx --pci {} --count 1 --spin", scene.nics[nic]))));
+        let sent = cost(&|| drop(scene.sends(nic, "--spin --batch 32"))).saturating_sub(set_up);
+        let received = cost(&|| drop(scene.receives(nic, "--spin"))).saturating_sub(set_up);
+        println!("{what}: messages for a start {set_up}, 9,000 sent frames {sent}, 5,000 received {received}");
+        if what.contains("csb") || what.contains("mapped") {
+            assert!(sent <= 90 && received <= 50, "one register access for a hundred frames: {sent}, {received}");
+        }
+        assert_eq!(scene.answers(nic, "--spin").0, 0, "{what}: nothing wakes a program that polls");
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_qemus_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let scene = with_qemus();
+    for (nic, what) in OF_QEMU.iter().enumerate() {
+        wakes(&scene, nic, what);
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let Some(scene) = with_ringways() else { return };
+    for (nic, what) in OF_RINGWAY.iter().enumerate() {
+        wakes(&scene, nic, what);
+    }
+}
+
+fn wakes(scene: &Scene, nic: usize, what: &str) {
+    scene.sends(nic, "");
+    scene.receives(nic, "");
+    // Every wake-up needs the interrupt line open again.
+    assert!(scene.answers(nic, "").0 > 20, "{what} wakes the program");
+    // The kernel finds a cause in the device for its interrupts. A few can come late.
+    let path = format!("/proc/irq/$(cat /sys/bus/pci/devices/{}/irq)/spurious", scene.nics[nic]);
+    let spurious = scene.guest.ok(&format!("cat {path}")).unwrap();
+    let unhandled = spurious.lines().find_map(|line| line.strip_prefix("unhandled ")?.parse::<u64>().ok());
+    assert!(unhandled.unwrap() < 100, "{what}: {spurious}");
+}

@@ -1,0 +1,230 @@
+//! A program in a guest drives the guest's NIC itself: `ringway gen --pci`.
+
+use ringway_guests::{Builder, Guest, Nic};
+use ringway_scenes::{Daemon, PATIENCE, Said, binary, ringway, until};
+use serde_json::Value;
+
+use crate::scene::{mac, nic, port, turn};
+use crate::streams;
+
+/// NICs by their rings. With event indices, a side tells when it wants to be woken; without, it tells whether.
+const RINGS: [&str; 4] = ["packed=off", "packed=on", "packed=off,event_idx=off", "packed=on,event_idx=off"];
+/// The same for a QEMU that knows devices which use buffers in order.
+const IN_ORDER: [&str; 2] = ["packed=off,in_order=on", "packed=on,in_order=on"];
+
+/// A daemon, and a guest with NICs that programs may have.
+pub struct Scene {
+    pub daemon: Daemon,
+    pub guest: Guest,
+    /// The address of each NIC.
+    pub nics: Vec<String>,
+}
+
+/// Starts a guest with NICs that have these options. NIC `n` is at the port `vmN`.
+fn scene(options: &[&str], build: impl FnOnce(Builder) -> Builder) -> Scene {
+    let names: Vec<String> = (0..options.len()).map(|number| format!("vm{number}")).collect();
+    let ports: String = names.iter().map(|name| port(name, "lan0", "")).collect();
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
+    let mut builder = build(Guest::builder("vm").program(binary()));
+    for (number, (name, option)) in names.iter().zip(options).enumerate() {
+        builder = builder.nic(nic(&daemon, name).mac(&mac(0, number)).option(option));
+    }
+    let guest = builder.start().unwrap();
+    let nics = (0..options.len()).map(|number| unbind(&guest, number)).collect();
+    modules(&guest);
+    guest.ok("echo 40 >/proc/sys/vm/nr_hugepages").unwrap();
+    Scene { daemon, guest, nics }
+}
+
+pub fn modules(guest: &Guest) {
+    guest.ok("for m in uio uio_pci_generic; do insmod /modules/$m.ko; done").unwrap();
+}
+
+/// Returns the address of a NIC.
+fn address_of(guest: &Guest, number: usize) -> String {
+    guest.ok(&format!("basename $(readlink -f /sys/class/net/eth{number}/device/..)")).unwrap().trim().to_owned()
+}
+
+/// Takes a NIC from its driver. Returns its address.
+fn unbind(guest: &Guest, number: usize) -> String {
+    let address = address_of(guest, number);
+    guest.ok(&format!("echo {address} >/sys/bus/pci/devices/{address}/driver/unbind")).unwrap();
+    address
+}
+
+/// Returns what a command reports as JSON.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Runs `gen` in the guest.
+pub fn gen_in(guest: &Guest, args: &str) -> Value {
+    json(&guest.ok_within(&format!("ringway gen {args} --json"), PATIENCE).unwrap())
+}
+
+pub fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
+}
+
+pub fn assert_unaltered(report: &Value) {
+    for fault in ["reordered", "duplicated", "stale", "corrupted", "foreign", "unsequenced"] {
+        assert_eq!(report["check"][fault], 0, "{fault}: {report}");
+    }
+}
+
+impl Scene {
+    /// Sends frames from a NIC to a process port outside. The receiver checks each. Returns the sender's report.
+    pub fn sends(&self, nic: usize, more: &str) -> Value {
+        // QEMU's own NICs lose frames when more than 10,000 wait for a stream's socket.
+        const FRAMES: &str = "9000";
+        let runtime_dir = self.daemon.runtime_dir();
+        let receiver = std::thread::spawn(move || {
+            let rx =
+                ["gen", "rx", "lan0:out", "--count", FRAMES, "--check", "full", "--from-start", "--strict", "--json"];
+            // Room for all frames: none is lost. A guest that fails does not keep it for ever.
+            let room = ["--slots", "16384", "--buffer-size", "1536", "--duration", "100s"];
+            Said::from(ringway().arg("--runtime-dir").arg(runtime_dir).args(rx).args(room).output().unwrap())
+        });
+        self.daemon.until_state("out", "up");
+        let address = &self.nics[nic];
+        let sent = gen_in(&self.guest, &format!("tx --pci {address} --count {FRAMES} --size 60,1514 --flows 3 {more}"));
+        println!("sent by NIC {nic} {more}: {sent}");
+        let received = receiver.join().unwrap();
+        assert_eq!(received.code, Some(0), "{}", received.err);
+        let wanted: u64 = FRAMES.parse().unwrap();
+        assert_eq!(number(&json(&received.out), "/check/frames"), wanted, "{}", received.out);
+        // Far fewer notifications than frames, in both directions.
+        assert!(number(&sent, "/driver/kicks") < wanted / 2 && number(&sent, "/driver/calls") < wanted / 2, "{sent}");
+        sent
+    }
+
+    /// Sends frames from a process port outside to a NIC. The receiver in the guest checks each. Returns
+    /// its report.
+    pub fn receives(&self, nic: usize, more: &str) -> Value {
+        let (port, address, mac) = (format!("vm{nic}"), &self.nics[nic], mac(0, nic));
+        let count = |path| number(&self.daemon.port(&port), path);
+        let [before, sent_before] = ["/out/frames", "/in/frames"].map(count);
+        let receive = format!("rx --pci {address} --count 5000 --check full --from-start --idle 5s --announce {more}");
+        let job = self.guest.start(&format!("ringway gen {receive} --json")).unwrap();
+        until("the guest is ready to receive", || count("/in/frames") > sent_before);
+        let tx = ["gen", "tx", "lan0:out", "--count", "5000", "--size", "60,1514", "--rate", "2kpps", "--dst", &mac];
+        self.daemon.ok(&tx);
+        let received = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
+        println!("received by NIC {nic} {more}: {received}");
+        assert_unaltered(&received);
+        // The switch counts each frame that the guest was too slow for, as not delivered. QEMU's e1000 takes none in its first second.
+        let delivered = count("/out/frames") - before;
+        assert_eq!(number(&received, "/check/frames"), delivered, "{received}");
+        assert!(delivered > 1000, "{received}");
+        received
+    }
+
+    /// Sends frames from outside to a program in the guest that sends each back. Returns how often the program was woken, how often
+    /// the switch called it, and the port.
+    pub fn answers(&self, nic: usize, more: &str) -> (u64, u64, Value) {
+        let (address, mac) = (&self.nics[nic], mac(0, nic));
+        let job = self.guest.start(&format!("ringway gen pong --pci {address} {more} --json")).unwrap();
+        let ping = ["gen", "ping", "lan0:out", "--dst", &mac, "--json", "--count"];
+        until("the guest answers", || self.daemon.ringway(&[&ping[..], &["1"]].concat()).code == Some(0));
+        let port = self.daemon.port(&format!("vm{nic}"));
+        let pings = json(&self.daemon.ok(&[&ping[..], &["200"]].concat()));
+        assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        let calls = number(&self.daemon.port(&format!("vm{nic}")), "/calls") - number(&port, "/calls");
+        self.guest.ok("kill -INT $(pidof ringway)").unwrap();
+        let returned = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
+        println!("answered by NIC {nic} {more}: {returned}");
+        (number(&returned, "/driver/calls"), calls, port)
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
+    let Some(_turn) = turn() else { return };
+    let scene = scene(&RINGS, |builder| builder);
+    for (nic, option) in RINGS.iter().enumerate() {
+        scene.sends(nic, "--spin");
+        scene.receives(nic, "--spin");
+        let (_, calls, _) = scene.answers(nic, "--spin");
+        assert_eq!(calls, 0, "{option}: nothing calls a program that polls");
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_sleeps_until_its_virtio_nic_wakes_it() {
+    let Some(_turn) = turn() else { return };
+    let options = [&RINGS[..], &IN_ORDER].concat();
+    let scene = scene(&options, Builder::vfio_user_qemu);
+    for (nic, option) in options.iter().enumerate() {
+        scene.sends(nic, "");
+        scene.receives(nic, "");
+        // Every wake-up needs the interrupt line open again.
+        let (calls, _, port) = scene.answers(nic, "");
+        assert!(calls > 20, "{option}: the NIC wakes the program, {calls} times");
+        let features = port["vhost_user"]["features"].as_array().unwrap();
+        let has = |name: &str| features.iter().any(|feature| feature == name);
+        assert_eq!(has("ring_packed"), option.contains("packed=on"), "{option}: {features:?}");
+        assert_eq!(has("event_idx"), !option.contains("event_idx=off"), "{option}: {features:?}");
+        assert_eq!(has("in_order"), option.contains("in_order=on"), "{option}: {features:?}");
+    }
+}
+
+#[test]
+fn a_program_in_a_guest_drives_its_virtio_nic_behind_an_iommu() {
+    let Some(_turn) = turn() else { return };
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", streams::port("vm0", "lan0", "server")));
+    let nic = Nic::stream(daemon.socket("vm0.sock")).mac(&mac(0, 0)).option("iommu_platform=on,disable-legacy=on");
+    let guest = Guest::builder("vm").iommu().program(binary()).nic(nic).start().unwrap();
+    let nics = vec![unbind(&guest, 0)];
+    let modules = "irqbypass vfio_virqfd vfio vfio_iommu_type1 vfio-pci-core vfio-pci";
+    guest.ok(&format!("for m in {modules}; do insmod /modules/$m.ko || exit 1; done")).unwrap();
+    guest.ok("echo 40 >/proc/sys/vm/nr_hugepages").unwrap();
+    let scene = Scene { daemon, guest, nics };
+    scene.sends(0, "");
+    scene.receives(0, "");
+    assert!(scene.answers(0, "").0 > 20, "the NIC wakes the program");
+    let driver = scene.guest.ok(&format!("readlink /sys/bus/pci/devices/{}/driver", scene.nics[0])).unwrap();
+    assert!(driver.trim().ends_with("/vfio-pci"), "{driver}");
+}
+
+/// Each message says what to do next.
+#[test]
+fn what_a_guest_lacks_for_a_program_that_wants_its_nic_is_named() {
+    let Some(_turn) = turn() else { return };
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", port("vm0", "lan0", "")));
+    let guest = Guest::builder("vm").program(binary()).nic(nic(&daemon, "vm0").mac(&mac(0, 0))).start().unwrap();
+    let address = address_of(&guest, 0);
+    let says = |address: &str, wanted: &str| {
+        let said = guest.run(&format!("ringway gen tx --pci {address} --count 1")).unwrap();
+        assert!(said.status != 0 && said.text.contains(wanted), "{wanted}: {said:?}");
+    };
+    says("eth0", "is not the address of a PCI device");
+    says("00:1e.0", &format!("no PCI device 0000:00:1e.0 is here; network devices: {address}"));
+    says(&address, &format!("{address} belongs to the driver virtio-pci"));
+    unbind(&guest, 0);
+    says(&address, "run \"modprobe uio_pci_generic\"");
+    modules(&guest);
+    says(&address, "huge pages of 2 MiB are needed and not free: run \"echo ");
+    guest.ok("echo 40 >/proc/sys/vm/nr_hugepages").unwrap();
+    let other = guest.ok("cd /sys/bus/pci/devices; grep -l 0x1003 */device | cut -d/ -f1").unwrap();
+    says(other.trim(), "belongs to the driver virtio-pci");
+    says("00:00.0", "is no virtio network device but 8086:");
+    // The short form of the address.
+    let sent = gen_in(&guest, &format!("tx --pci {} --count 5", address.trim_start_matches("0000:")));
+    assert_eq!(number(&sent, "/sent/frames"), 5);
+}
+
+#[test]
+fn a_program_in_a_guest_drives_two_nics_and_long_frames() {
+    let Some(_turn) = turn() else { return };
+    let scene = scene(&["packed=off", "packed=on"], |builder| builder);
+    let [near, far] = &scene.nics[..] else { panic!("two NICs") };
+    for (size, buffers) in [("60", "2112"), ("1514", "2112"), ("9014", "16384"), ("65520", "65536")] {
+        let more = format!("--size {size} --buffer-size {buffers} --both --check full --duration 1s");
+        let looped = gen_in(&scene.guest, &format!("loop --pci {near} --pci {far} {more}"));
+        println!("{looped}");
+        for station in looped["stations"].as_array().unwrap() {
+            assert!(number(station, "/received") > 0, "{looped}");
+            assert_unaltered(station);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Two ends of LWEP, a network and an attacker that the fuzzer drives. Messages arrive once, whole and in order; every buffer has one
+//! owner, and at the end all are free. The attacker does not know the connection's token: what it sends changes nothing.
+#![no_main]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use libfuzzer_sys::fuzz_target;
+use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
+use ringway_lwep::wire::{ETHER_TYPE, Ethernet, Header, Kind, checksum};
+use ringway_lwep::{Connection, Endpoint, Event, Options};
+
+const SERVICE: u32 = 7;
+const BUFFERS: u32 = 64;
+
+/// The first numbers are about to wrap; the token is not what the attacker guesses.
+fn random() -> u64 {
+    0xffff_fff0_5ec2_e700
+}
+
+struct End {
+    endpoint: Endpoint<MemoryLink>,
+    connection: Option<Connection>,
+    sent: Vec<Vec<u8>>,
+    heard: Vec<Vec<u8>>,
+    is_over: bool,
+}
+
+impl End {
+    fn new(link: MemoryLink, options: &Options) -> Self {
+        let mut endpoint = Endpoint::new(link, options.clone());
+        endpoint.listen(SERVICE);
+        Self { endpoint, connection: None, sent: vec![], heard: vec![], is_over: false }
+    }
+
+    fn poll(&mut self, now: u64) {
+        for _ in 0..10_000 {
+            match self.endpoint.poll(now) {
+                Some(Event::Message { connection, data }) => {
+                    assert_eq!(Some(connection), self.connection, "a message of another connection");
+                    self.heard.push(data.to_vec());
+                }
+                // Only the first one counts: the attacker's requests are never confirmed.
+                Some(Event::Accepted { connection, .. }) => self.connection = self.connection.or(Some(connection)),
+                Some(Event::Ended { connection, .. }) => self.is_over |= Some(connection) == self.connection,
+                Some(_) => {}
+                None => return,
+            }
+        }
+        panic!("poll has no end");
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.connection.and_then(|connection| self.endpoint.status(connection)).is_none_or(|status| status.queued == 0)
+    }
+
+    fn send(&mut self, len: usize, is_long: bool, now: u64) {
+        let Some(connection) = self.connection else { return };
+        let message = vec![self.sent.len() as u8; if is_long { 30 * len } else { len }];
+        let sent = if is_long {
+            self.endpoint.send_long(connection, &message, now)
+        } else {
+            self.endpoint.send(connection, &message, now)
+        };
+        if sent.is_ok() {
+            self.sent.push(message);
+        }
+    }
+}
+
+/// A frame of the attacker, of bytes that the fuzzer chooses.
+fn forged(bytes: &[u8], to: u8) -> Vec<u8> {
+    let Some((&[kind, from, connection, number, acknowledgement, window, len], rest)) = bytes.split_first_chunk::<7>() else {
+        return bytes.to_vec();
+    };
+    let kinds = [Kind::Open, Kind::Accept, Kind::Data, Kind::Ack, Kind::Probe, Kind::End, Kind::Reset, Kind::Unknown];
+    let header = Header {
+        kind: kinds[usize::from(kind % 8)],
+        flags: 0,
+        length: len.into(),
+        connection: connection.into(),
+        token: u32::from(connection) << 16,
+        number: 0xffff_fff0_u32.wrapping_add(number.into()),
+        acknowledgement: 0xffff_fff0_u32.wrapping_add(acknowledgement.into()),
+        window: u16::from(window) << 8,
+        remaining: u16::from(kind >> 4),
+        selective: number.into(),
+    };
+    let mut frame = Ethernet::encode([2, 0, 0, 0, 0, to], [2, 0, 0, 0, 0, from % 4], ETHER_TYPE).to_vec();
+    let mut head = [0; ringway_lwep::wire::header::BYTES];
+    header.encode(&mut head);
+    frame.extend_from_slice(&head);
+    frame.extend_from_slice(rest);
+    if kind & 8 != 0 {
+        let sum = checksum::crc(&frame[14..]);
+        frame.extend_from_slice(&sum);
+    }
+    frame
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&shape, mut steps)) = data.split_first() else { return };
+    let options = Options {
+        random,
+        window: 8 + u16::from(shape >> 4) * 8,
+        queue: 40,
+        long: 20_000,
+        checksums: shape & 1 != 0,
+        half_open: 4,
+        connections: 8,
+        address: Some([10, 0, 0, 1].into()),
+        keep_alive: (shape & 2 != 0).then_some(1_000_000),
+        ..Options::default()
+    };
+    let links = MemoryOptions { capacity: 48, buffers: BUFFERS, buffer: 2048, offload: shape & 4 != 0 };
+    let (mut left, mut right) = pair(&links).expect("memory");
+    // What becomes of the next frames: a byte each, then all arrive.
+    let fates = Rc::new(RefCell::new(VecDeque::<u8>::new()));
+    for link in [&mut left, &mut right] {
+        let fates = Rc::clone(&fates);
+        link.set_network(move |mut frame: InFlight, queue| match fates.borrow_mut().pop_front().unwrap_or(0) % 8 {
+            1 => {}
+            2 => {
+                queue.push_back(frame.clone());
+                queue.push_back(frame);
+            }
+            3 => queue.push_front(frame),
+            // A damaged frame is noticed if it has a checksum.
+            4 if shape & 5 == 1 => {
+                let at = frame.bytes.len() / 2;
+                frame.bytes[at] ^= 1;
+                queue.push_back(frame);
+            }
+            _ => queue.push_back(frame),
+        });
+    }
+    let mut ends = [End::new(left, &options), End::new(right, &options)];
+    let mut now = 1_000_000;
+    let mac = ends[1].endpoint.mac();
+    ends[0].connection = ends[0].endpoint.connect(mac, SERVICE, now).ok();
+    while let Some((&[step, value], rest)) = steps.split_first_chunk::<2>() {
+        steps = rest;
+        let end = usize::from(step & 1);
+        match step >> 1 & 7 {
+            0 | 1 => (0..=value / 64).for_each(|_| ends[end].send(usize::from(value), false, now)),
+            2 => ends[end].send(usize::from(value), true, now),
+            3 => {
+                let len = usize::from(value % 16).min(steps.len());
+                fates.borrow_mut().extend(&steps[..len]);
+                steps = &steps[len..];
+            }
+            4 => {
+                let len = usize::from(value % 64).min(steps.len());
+                let frame = forged(&steps[..len], end as u8 + 1);
+                ends[end].endpoint.link().inject(&frame);
+                steps = &steps[len..];
+            }
+            5 => {
+                let Some(connection) = ends[end].connection else { continue };
+                match value % 16 {
+                    0..8 => ends[end].endpoint.pause(connection),
+                    8..14 => ends[end].endpoint.resume(connection),
+                    14 => drop(ends[end].endpoint.close(connection, now)),
+                    _ => ends[end].endpoint.abort(connection, now),
+                }
+            }
+            6 => now += 1 << (value % 28),
+            _ => {}
+        }
+        ends[end].poll(now);
+        let audit = ends[end].endpoint.audit().expect("in order");
+        assert!(audit.timers < 100);
+    }
+    fates.borrow_mut().clear();
+    for end in &mut ends {
+        if let Some(connection) = end.connection {
+            end.endpoint.resume(connection);
+        }
+    }
+    for _ in 0..400 {
+        ends.iter_mut().for_each(|end| end.poll(now));
+        if ends.iter_mut().all(End::is_idle) {
+            break;
+        }
+        now += 20_000_000;
+    }
+    let is_over = ends[0].is_over || ends[1].is_over;
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (sent, heard) = (&ends[from].sent, &ends[to].heard);
+        assert!(sent.starts_with(heard), "{} were sent, others were heard", sent.len());
+        assert!(is_over || ends[1].connection.is_none() || sent.len() == heard.len(), "{} of {}", heard.len(), sent.len());
+    }
+    for end in &mut ends {
+        if let Some(connection) = end.connection {
+            end.endpoint.abort(connection, now);
+        }
+    }
+    // Requests and ends of connections time out.
+    for _ in 0..20 {
+        ends.iter_mut().for_each(|end| end.poll(now));
+        now += 1_000_000_000;
+    }
+    for end in &mut ends {
+        assert_eq!((end.endpoint.connections(), end.endpoint.audit().expect("in order").free), (0, BUFFERS as usize));
+    }
+});
