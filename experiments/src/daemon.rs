@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
+use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
 use crate::child::Program;
@@ -253,6 +254,15 @@ impl Daemon {
     /// It has ended.
     pub fn poller_switches(&mut self) -> io::Result<ContextSwitches> {
         ContextSwitches::of(self.program.child().id(), "poller0")
+    }
+
+    /// Attaches a port as a link.
+    ///
+    /// # Errors
+    /// The daemon refuses it.
+    pub fn attach_link(&self, name: &str, options: &ProcessOptions) -> io::Result<ProcessLink> {
+        let socket = self.scratch.path("run").join("attach.sock");
+        ProcessLink::attach(socket, &format!("{SWITCH}:{name}"), options).map_err(io::Error::other)
     }
 
     fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {

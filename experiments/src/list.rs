@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
+    isolation, lwep, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
     vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
@@ -341,6 +341,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate of a libpcap bridge of two ports, beside the same program on packet sockets",
         reading: "Frames come from a source and go to a sink in the bridge's own thread: netmap ports on the two switches, or packet sockets at the other ends of two veth pairs.",
         run: programs::bridge,
+    },
+    Experiment {
+        name: "lwep-latency",
+        source: "VPE, figure 6",
+        about: "round trip of a message of LWEP against its size, beside bare frames, TCP, UDP and Unix sockets",
+        reading: "One message is under way at a time; both ends are in one thread that does not sleep. The row of Ringway has bare frames as long as LWEP's. The sockets' kernel work is on the generator's core; LWEP's switch has the other core.",
+        run: lwep::latency,
+    },
+    Experiment {
+        name: "lwep-bandwidth",
+        source: "VPE, figure 7",
+        about: "rate of LWEP's messages against their size, beside bare frames, TCP, UDP and Unix sockets",
+        reading: "Every message is written by its sender. Sockets copy each to its receiver; LWEP's receiver copies it in the row \"lwep, copied\" only. TCP has its messages in writes of up to 256 KiB. Of UDP, messages count that have arrived.",
+        run: lwep::bandwidth,
     },
 ];
 

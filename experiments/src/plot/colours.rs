@@ -35,6 +35,12 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("testpmd io", RED),
     ("tc tbf", OLIVE),
     ("tc htb", BROWN),
+    ("tcp, linux bridge", ORANGE),
+    ("udp, linux bridge", RED),
+    ("unix seqpacket", GREEN),
+    ("tcp, loopback", PURPLE),
+    ("lwep", TEAL),
+    ("lwep, copied", SKY),
     // Ringway, used or configured otherwise.
     ("ringway, every frame written", TEAL),
     ("ringway, receives one", TEAL),
