@@ -72,6 +72,8 @@ pub struct Lists {
     pub sending: VecDeque<u32>,
     /// An acknowledgement is due at once.
     pub urgent: VecDeque<u32>,
+    /// A PROBE is to be sent: does the peer know the connection?
+    pub doubted: VecDeque<u32>,
     /// An ACCEPT is to be sent.
     pub accepting: VecDeque<u32>,
     /// Messages wait for the program.
@@ -89,6 +91,7 @@ impl Lists {
         let is_later = self.timers.next().is_none_or(|at| at > now);
         is_later
             && self.sending.is_empty()
+            && self.doubted.is_empty()
             && self.urgent.is_empty()
             && self.accepting.is_empty()
             && self.without_buffers.is_empty()
@@ -244,8 +247,11 @@ pub enum Current {
         from: usize,
         to: usize,
     },
-    /// The frame that the link shows.
-    InPlace,
+    /// These bytes of the frame that the link shows.
+    InPlace {
+        from: usize,
+        to: usize,
+    },
     /// A buffer.
     Kept {
         slot: u32,

@@ -144,7 +144,7 @@ impl Core {
             peer.told = told;
         }
         peer.sender.hear(*now);
-        peer.unanswered = 0;
+        (peer.unanswered, peer.is_doubted) = (0, false);
         peer.receiver.passed();
         counters.frames_received += 1;
         counters.messages_received += 1;
@@ -223,6 +223,13 @@ impl Core {
         };
         let Some(id) = self.table.all().find(is_it).map(|peer| peer.id) else { return };
         self.counters.no_connection -= 1;
+        let Some(peer) = self.table.get(id) else { return };
+        // The addresses of a frame are in no checksum. A damaged frame may have been answered: the peer is asked once more.
+        if !peer.is_doubted {
+            peer.is_doubted = true;
+            self.lists.doubted.push_back(id);
+            return;
+        }
         self.end(id, Reason::Unknown);
     }
 
@@ -265,7 +272,7 @@ impl Core {
         };
         let pool = &mut self.pool;
         let acknowledged = peer.sender.acknowledge(&ack, self.now, |part| pool.release(part.slot));
-        peer.unanswered = 0;
+        (peer.unanswered, peer.is_doubted) = (0, false);
         if acknowledged == Acknowledged::Invalid {
             self.counters.bad_acknowledgement += 1;
         }

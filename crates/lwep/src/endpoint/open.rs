@@ -66,6 +66,7 @@ impl Core {
             is_other_version: false,
             is_finished: false,
             unanswered: 0,
+            is_doubted: false,
             probed: self.now,
             timer: Nanos::MAX,
             is_in_owed: false,

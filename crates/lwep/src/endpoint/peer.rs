@@ -85,6 +85,8 @@ pub struct Peer {
     pub is_finished: bool,
     /// An answer was asked for and did not come: PROBEs of an idle connection.
     pub unanswered: u32,
+    /// The peer has answered by UNKNOWN, and nothing else came since.
+    pub is_doubted: bool,
     pub probed: Nanos,
     /// The earliest deadline in the endpoint's timers; `Nanos::MAX`: none.
     pub timer: Nanos,

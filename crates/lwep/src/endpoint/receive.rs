@@ -176,7 +176,7 @@ impl<L: Link> Endpoint<L> {
     fn finish_current(&mut self) {
         match self.current {
             Current::Nothing | Current::Riding(_) | Current::Next { .. } => return,
-            Current::InPlace => self.link.release(),
+            Current::InPlace { .. } => self.link.release(),
             Current::Kept { slot, .. } => self.core.pool.give_back(slot),
             Current::Assembled(id) => {
                 if let Some(peer) = self.core.table.get(id) {
@@ -192,10 +192,14 @@ impl<L: Link> Endpoint<L> {
         let mut looked = 0;
         loop {
             if let Some(event) = self.core.lists.events.pop_front() {
+                if let Pending::Ended { .. } = event {
+                    // A program that ends now calls nothing any more: the peer hears what it has to.
+                    self.service(false);
+                }
                 return Some(Found::Event(event));
             }
             if let Current::Next { id, from, to } = self.current {
-                self.current = Current::InPlace;
+                self.current = Current::InPlace { from, to };
                 return Some(Found::InPlace { id, from, to });
             }
             if !self.core.lists.ready.is_empty()
@@ -232,7 +236,7 @@ impl<L: Link> Endpoint<L> {
                     self.current = Current::Next { id, from, to };
                 }
                 Verdict::InPlace { id, from, to } => {
-                    self.current = Current::InPlace;
+                    self.current = Current::InPlace { from, to };
                     return Some(Found::InPlace { id, from, to });
                 }
                 Verdict::Keep { id, number, from, len, remaining } => {
@@ -300,7 +304,7 @@ impl<L: Link> Endpoint<L> {
         match verdict {
             Verdict::InPlace { id, from, to } => {
                 if is_last {
-                    self.current = Current::InPlace;
+                    self.current = Current::InPlace { from, to };
                 }
                 Some(Found::InPlace { id, from, to })
             }
@@ -320,14 +324,24 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    /// Takes the message that [`Endpoint::poll`] has returned last out of the endpoint, without a copy if it is in a buffer of its own.
-    /// Returns `None` if there is no such message or no free buffer.
+    /// Takes the message that [`Endpoint::poll`] has returned last out of the endpoint, with its buffer and without a copy. Returns `None`
+    /// if there is no such message, if it shares its buffer with others (a long message, or one of a segmented buffer), or if no other
+    /// buffer is free.
     pub fn keep(&mut self) -> Option<Kept> {
         let (slot, from, len) = match self.current {
             Current::Kept { slot, from, len } => (slot, from as usize, len as usize),
-            Current::Nothing | Current::Next { .. } | Current::InPlace | Current::Assembled(_) | Current::Riding(_) => {
-                return None;
+            Current::InPlace { from, to } => {
+                let slot = self.core.pool.take_to_keep()?;
+                let spare = self.core.pool.slot(slot).buffer.as_mut()?;
+                let (start, bytes) = self.link.exchange(spare);
+                self.current = Current::Nothing;
+                if to > bytes {
+                    self.core.pool.give_back(slot);
+                    return None;
+                }
+                (slot, start + from, to - from)
             }
+            Current::Nothing | Current::Next { .. } | Current::Assembled(_) | Current::Riding(_) => return None,
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         self.current = Current::Nothing;

@@ -202,3 +202,34 @@ fn on_a_good_network_large_buffers_are_sent_once() {
     assert_eq!((client.repeated, client.timeouts, server.no_buffer), (0, 0, 0), "{client:?} {server:?}");
     assert!(client.frames_sent < 3_400, "{client:?}");
 }
+
+#[test]
+fn messages_that_the_program_keeps_stay_as_they_are() {
+    let mut scene = Scene::new(Weather::default(), 1, &checked());
+    let connection = scene.connect();
+    let all = messages(600, 300, 1);
+    let mut kept = Vec::new();
+    for some in all.chunks(100) {
+        some.iter().for_each(|message| scene.client.endpoint.send(connection, message, scene.now).expect("room"));
+        let wanted = kept.len() + some.len();
+        for _ in 0..1_000 {
+            scene.now += 10 * MICROSECOND;
+            scene.client.poll(scene.now);
+            while let Some(event) = scene.server.endpoint.poll(scene.now) {
+                if matches!(event, ringway_lwep::Event::Message { .. }) {
+                    kept.push(scene.server.endpoint.keep().expect("a buffer"));
+                }
+            }
+        }
+        assert_eq!(kept.len(), wanted);
+        // The first ones make room for more.
+        if kept.len() == 400 {
+            assert!(kept.iter().zip(&all).all(|(kept, message)| **kept == message[..]));
+            kept.drain(..).for_each(|message| scene.server.endpoint.give_back(message));
+            scene.until("all is acknowledged", |scene| {
+                scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
+            });
+            break;
+        }
+    }
+}

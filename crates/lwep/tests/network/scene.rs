@@ -156,7 +156,10 @@ impl Scene {
                     Err(error) => panic!("{error}: {:?}", scene.client.ended),
                 }
             }
-            let queued = scene.client.endpoint.status(connection).expect("a connection").queued;
+            let Some(status) = scene.client.endpoint.status(connection) else {
+                panic!("{:?} {:?}", scene.client.ended, scene.server.ended)
+            };
+            let queued = status.queued;
             sent == messages.len() && queued == 0
         });
     }
