@@ -147,6 +147,8 @@ enum Sent {
     Messages(usize),
     /// The link or the pool is full.
     NoRoom,
+    /// Acknowledgements of what is under way make room for it.
+    Waits,
 }
 
 impl<L: Link> Endpoint<L> {
@@ -512,6 +514,7 @@ impl<L: Link> Endpoint<L> {
             match self.transmit(id, number) {
                 Sent::Messages(count) => left = left.saturating_sub(count),
                 Sent::NoRoom => break false,
+                Sent::Waits => break true,
             }
         };
         if let Some(peer) = self.core.table.get(id) {
@@ -604,7 +607,7 @@ impl<L: Link> Endpoint<L> {
         if peer.sender.sendable_new() < count {
             // Acknowledgements make room for all, unless the peer's window is too small for them.
             if !peer.sender.is_idle() {
-                return Some(Sent::NoRoom);
+                return Some(Sent::Waits);
             }
             if (peer.sender.window() as usize) < count {
                 return None;

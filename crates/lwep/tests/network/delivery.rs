@@ -233,3 +233,20 @@ fn messages_that_the_program_keeps_stay_as_they_are() {
         }
     }
 }
+
+#[test]
+fn a_buffer_that_waits_for_acknowledgements_lets_the_program_sleep() {
+    let options = |last| Options { address: Some([10, 0, 0, last].into()), random: wrapping, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 63 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    scene.until("quiet", |scene| scene.client.endpoint.prepare_sleep(scene.now));
+    for _ in 0..3 {
+        let outgoing = scene.client.endpoint.reserve_many().expect("a buffer");
+        scene.client.endpoint.commit_many(connection, outgoing, 64_800, 1_440, scene.now).expect("room");
+    }
+    scene.client.poll(scene.now);
+    let queued = scene.client.endpoint.status(connection).map(|status| status.queued);
+    assert!(queued == Some(135) && scene.client.endpoint.prepare_sleep(scene.now), "one buffer waits for the first");
+    scene.until("all arrived", |scene| scene.server.heard.len() == 135);
+}

@@ -150,6 +150,26 @@ fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
 }
 
 #[test]
+fn messages_go_between_a_program_in_a_guest_and_one_outside() {
+    let Some(_turn) = turn() else { return };
+    let scene = scene(&["packed=off", "packed=on"], |builder| builder);
+    for (nic, address) in scene.nics.iter().enumerate() {
+        let to = mac(0, nic);
+        let job = scene.guest.start(&format!("ringway lwep serve pci:{address} --json")).unwrap();
+        let ping = |count| ["lwep", "ping", "lan0:out", "--to", &to, "--size", "1000", "--json", "--count", count];
+        until("the guest serves", || scene.daemon.ringway(&ping("1")).code == Some(0));
+        let pings = json(&scene.daemon.ok(&ping("200")));
+        println!("messages to NIC {nic}: {pings}");
+        assert!(number(&pings, "/round_trip_ns/p50") > 0, "{pings}");
+        let bulk = ["lwep", "bandwidth", "lan0:out", "--to", &to, "--size", "1400", "--duration", "1s", "--json"];
+        let bulk = json(&scene.daemon.ok(&bulk));
+        println!("bandwidth to NIC {nic}: {bulk}");
+        scene.guest.ok("kill -INT $(pidof ringway)").unwrap();
+        println!("served: {}", scene.guest.wait(&job, PATIENCE).unwrap().text);
+    }
+}
+
+#[test]
 fn a_program_in_a_guest_sleeps_until_its_virtio_nic_wakes_it() {
     let Some(_turn) = turn() else { return };
     let options = [&RINGS[..], &IN_ORDER].concat();
