@@ -1,7 +1,7 @@
 //! A process port of a switch on this host.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use ringway_abi::Offload;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_client::{AttachError, Port, Shape, prefetch_read};
 use ringway_memory::Buffer;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::link::{Counts, Interface, Link, Received};
 
@@ -53,6 +54,8 @@ unsafe impl Send for ProcessLink {}
 #[derive(Debug)]
 pub struct ProcessLink {
     port: Port,
+    /// Readable when the switch has called or has ended the port.
+    wakes: OwnedFd,
     interface: Interface,
     buffers: Vec<Buffer>,
     /// Frames queued since the port was attached.
@@ -64,6 +67,15 @@ pub struct ProcessLink {
     /// The next slot continues a frame that spans several, which is dropped.
     skips: bool,
     counts: Counts,
+}
+
+/// Returns a descriptor that is readable when the switch has called or has ended the port.
+fn wakes(port: &Port) -> io::Result<OwnedFd> {
+    let wakes = epoll::create(CreateFlags::CLOEXEC)?;
+    for fd in [port.call_fd(), port.connection_fd()] {
+        epoll::add(&wakes, fd, EventData::new_u64(0), EventFlags::IN)?;
+    }
+    Ok(wakes)
 }
 
 impl ProcessLink {
@@ -81,6 +93,7 @@ impl ProcessLink {
             ..Shape::default()
         };
         let (port, buffers) = Port::attach_with_buffers(socket, name, shape)?;
+        let wakes = wakes(&port).map_err(AttachError::Memory)?;
         let buffer = options.buffer as usize;
         let front = if options.offload { PREFIX_BYTES } else { 0 };
         let interface = Interface {
@@ -95,6 +108,7 @@ impl ProcessLink {
         };
         Ok(Self {
             port,
+            wakes,
             interface,
             buffers,
             queued: 0,
@@ -232,7 +246,7 @@ impl Link for ProcessLink {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.port.call_fd()
+        self.wakes.as_fd()
     }
 
     fn awake(&mut self) {

@@ -1,0 +1,37 @@
+//! A link at a process port.
+
+use ringway_link::{Link, ProcessLink, ProcessOptions};
+use ringway_scenes::{Daemon, until};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Returns true if the link's descriptor is readable.
+fn is_woken(link: &ProcessLink) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(link.descriptor(), PollFlags::IN)], Some(&now)).expect("poll") == 1
+}
+
+#[test]
+fn a_link_wakes_its_program_for_frames_and_for_its_end() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let attach = |name, mac| {
+        let options = ProcessOptions { mac: Some(mac), ..ProcessOptions::default() };
+        ProcessLink::attach(daemon.socket("attach.sock"), name, &options).expect("attached")
+    };
+    let (mut a, mut b) = (attach("lan0:a", [2, 0, 0, 0, 0, 1]), attach("lan0:b", [2, 0, 0, 0, 0, 2]));
+    assert!(!b.want(false) && !is_woken(&b));
+    let mut buffers = a.take_buffers();
+    let mut frame = [0x55; 60];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&a.interface().mac);
+    buffers[0][..60].copy_from_slice(&frame);
+    assert!(a.send(&mut buffers[0], 60, None));
+    a.flush();
+    until("the frame wakes the program", || is_woken(&b));
+    b.awake();
+    assert_eq!(b.peek().expect("the frame").bytes, frame);
+    b.release();
+    assert!(!is_woken(&b) && !b.want(false));
+    daemon.ok(&["port", "del", "b"]);
+    until("the end wakes the program", || is_woken(&b));
+    assert!(b.check().is_err());
+}
