@@ -22,10 +22,12 @@ fn usual(name: &str, address: Option<Ipv4Addr>) -> AnyOptions {
     let usual = AnyOptions { offload: address.is_some(), address, ..AnyOptions::default() };
     let large = |buffer| AnyOptions { slots: LARGE, buffer, buffers: LARGE, ..usual };
     match name.split_once(':') {
-        _ if address.is_none() => usual,
         Some(("xdp" | "pci", _)) => usual,
+        Some(("dev", _)) if address.is_none() => usual,
         Some(("dev", _)) => large(65_600),
-        _ => large(65_472),
+        _ if address.is_some() => large(65_472),
+        // An odd multiple of a cache line spreads the buffers over the sets of the caches.
+        _ => AnyOptions { slots: 1024, buffer: 2112, buffers: 4096, ..usual },
     }
 }
 
@@ -42,13 +44,13 @@ pub struct PortArgs {
     /// Frames have checksums, those of the peer, too
     #[arg(long)]
     checksums: bool,
-    /// Messages of a connection that are taken before they are handled
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(8..=4096))]
-    window: u16,
-    /// Slots of each ring [default: 512, with --address 256]
+    /// Messages of a connection that are taken before they are handled [default: 1024 if there are as many slots, else 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
+    window: Option<u16>,
+    /// Slots of each ring [default: 1024 of SWITCH:PORT, 512 of other kinds; with --address 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=32_768))]
     slots: Option<u32>,
-    /// Buffers for messages that are not acknowledged, or wait [default: 1024, with --address 256]
+    /// Buffers for messages that are not acknowledged, or wait [default: 4096 of SWITCH:PORT, 1024 of other kinds; with --address 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=65_536))]
     buffers: Option<u32>,
     /// What to do while there is nothing to do
@@ -72,17 +74,18 @@ impl PortArgs {
         change: impl FnOnce(&mut Options),
     ) -> Result<Station<'s, AnyLink>, GenError> {
         self.core.map_or(Ok(()), stay_on)?;
+        let usual = usual(name, self.address);
+        let slots = self.slots.unwrap_or(usual.slots);
         let mut options = Options {
-            window: self.window,
+            window: self.window.unwrap_or(if slots >= 1024 { 1024 } else { 256 }),
             checksums: self.checksums,
             address: self.address,
             long: LONG,
             ..Options::default()
         };
         change(&mut options);
-        let usual = usual(name, self.address);
         let links = AnyOptions {
-            slots: self.slots.unwrap_or(usual.slots),
+            slots,
             buffers: self.buffers.unwrap_or(usual.buffers),
             mac: Some(self.src.unwrap_or_else(|| address_of(name, context)).0),
             ..usual
