@@ -83,7 +83,11 @@ fn mistakes_are_told_with_what_would_be_right() {
         ),
         (&["tx", "lan0:a", "--e1000-mode", "csb"], 2, "--e1000 <SOCKET>"),
         (&["tx", "--e1000", nobody, "--e1000-mode", "fast"], 2, "base, each, moderated, combining, csb, mapped"),
-        (&["tx", "lan0:a", "--e1000", nobody], 2, "give one SWITCH:PORT, or one --vhost-user or --e1000 SOCKET"),
+        (
+            &["tx", "lan0:a", "--e1000", nobody],
+            2,
+            "give one SWITCH:PORT, one --vhost-user or --e1000 SOCKET, or one --pci ADDRESS",
+        ),
         (&["loop", "--e1000", nobody], 2, "give two ports"),
     ] {
         let said = gen_says(args);

@@ -210,11 +210,15 @@ fn mistakes_are_told_with_what_would_be_right() {
             "a frame of 4000 bytes, a buffer of 2304: raise --buffer-size",
         ),
         (&["tx", "lan0:a", "--packed"], 2, "--vhost-user <SOCKET>"),
-        (&["tx", "lan0:a", "--vhost-user", nobody], 2, "give one SWITCH:PORT, or one --vhost-user or --e1000 SOCKET"),
+        (
+            &["tx", "lan0:a", "--vhost-user", nobody],
+            2,
+            "give one SWITCH:PORT, one --vhost-user or --e1000 SOCKET, or one --pci ADDRESS",
+        ),
         (
             &["rx", "--vhost-user", nobody, "--vhost-user", nobody],
             2,
-            "give one SWITCH:PORT, or one --vhost-user or --e1000 SOCKET",
+            "give one SWITCH:PORT, one --vhost-user or --e1000 SOCKET, or one --pci ADDRESS",
         ),
         (&["loop", "--vhost-user", nobody], 2, "give two ports"),
         (&["loop", "lan0:a", "lan0:b", "--vhost-user", nobody], 2, "give two ports"),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 
-use super::{Messenger, is_patient};
+use super::messenger::{Messenger, is_patient};
 use crate::daemon::{Daemon, Settings};
 use crate::network::Network as _;
 use crate::placement::Cores;

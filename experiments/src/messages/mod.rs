@@ -1,64 +1,22 @@
 //! Messages between two ends in one thread, neither of which sleeps: LWEP and what programs use without it.
 
 mod lwep;
+mod messenger;
 mod sockets;
 
 pub use lwep::Lwep;
+pub use messenger::Messenger;
 pub use sockets::Sockets;
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use self::messenger::{PATIENCE, is_patient};
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 
-/// Time without a message after which the two ends count as cut off from each other.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Turns between two readings of the clock.
 const TURNS: usize = 16;
-
-/// Two ends of a connection.
-pub trait Messenger {
-    /// Sends one message from the near end, if there is room. Returns false if there is not.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    fn ask(&mut self, message: &[u8]) -> io::Result<bool>;
-
-    /// The far end answers the message that has arrived, if one has, with one of the same length.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    fn answer(&mut self, message: &[u8]) -> io::Result<()>;
-
-    /// Returns true if the near end has received the whole answer of `size` bytes.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    fn is_answered(&mut self, size: usize) -> io::Result<bool>;
-
-    /// The near end sends what there is room for, within bounds; the far end takes what has arrived. Returns the messages that it took.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    fn pass(&mut self, size: usize) -> io::Result<u64>;
-
-    /// Lets the switch run, if there is one.
-    ///
-    /// # Errors
-    /// It has ended.
-    fn resume(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Stops the switch.
-    ///
-    /// # Errors
-    /// It has ended.
-    fn hold(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,11 +84,6 @@ impl<M: Messenger> Messages<M> {
         }
         Ok(messages as f64 / began.elapsed().as_secs_f64() / 1e6)
     }
-}
-
-/// Fails if a message that was sent then has been under way for too long.
-fn is_patient(sent: Instant) -> io::Result<()> {
-    if sent.elapsed() < PATIENCE { Ok(()) } else { Err(io::Error::other("a message or its answer is lost")) }
 }
 
 impl<M: Messenger> Contestant for Messages<M> {

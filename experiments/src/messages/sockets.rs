@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
 
-use super::Messenger;
+use super::messenger::Messenger;
 use crate::peers::netns;
 
 /// Bytes of a stream that are written or read at once.

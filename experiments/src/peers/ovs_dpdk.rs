@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -70,7 +71,8 @@ impl OvsDpdk {
         own.run("ovsdb-tool", &["create", &own.path("conf.db"), SCHEMA])?;
         let mut database = own.command("ovsdb-server");
         database.args([&own.path("conf.db"), &format!("--remote=punix:{}", own.path("db.sock"))]);
-        let listens = |_: &str| own.folder.join("db.sock").exists();
+        // The socket is there a moment before it listens.
+        let listens = |_: &str| UnixStream::connect(own.folder.join("db.sock")).is_ok();
         let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
         own.configure(pages.is_some(), cable.is_some()).map_err(|error| match database.child().try_wait() {

@@ -8,7 +8,7 @@ use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_lwep::{ConnectError, Connection, Endpoint, Options, SendError};
 
 use super::handles::Handles;
-use super::send::Held;
+use super::held::Held;
 use crate::error::{
     RINGWAY_E_ARGUMENT, RINGWAY_E_CONNECTIONS, RINGWAY_E_LENGTH, RINGWAY_E_OVER, RINGWAY_E_SHAPE, code,
 };

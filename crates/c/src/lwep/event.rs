@@ -6,7 +6,8 @@ use std::ptr;
 use ringway_lwep::{Event, Reason};
 
 use super::endpoint::Lwep;
-use super::send::{Held, LwepBuffer};
+use super::held::Held;
+use super::send::LwepBuffer;
 use crate::error::RINGWAY_E_ARGUMENT;
 
 /// A kind of event: the peer has accepted a connection.

@@ -6,11 +6,12 @@
 //! | `event` | what has arrived, in its place or kept |
 //! | `send` | messages, copied or written in place |
 //! | `sleep` | waiting, alone or in the caller's event loop |
-//! | `handles` | things of the library that C names by a number |
+//! | `handles`, `held` | things of the library that C names by a number |
 
 mod endpoint;
 mod event;
 mod handles;
+mod held;
 mod send;
 mod sleep;
 

@@ -4,18 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use ringway_link::ProcessLink;
-use ringway_lwep::{Connection, Endpoint, Kept, Outgoing, Refused};
+use ringway_lwep::{Connection, Endpoint, Outgoing, Refused};
 
 use super::endpoint::{Lwep, send_code};
+use super::held::Held;
 use crate::error::{RINGWAY_E_ARGUMENT, RINGWAY_E_LENGTH};
 use crate::ring::Frame;
-
-/// What the program has of an endpoint.
-pub(crate) enum Held {
-    Outgoing(Outgoing),
-    Kept(Kept),
-    Copy(Box<[u8]>),
-}
 
 /// A buffer of an endpoint that the program has: to write a message, or with one that was kept, which is only read.
 #[repr(C)]

@@ -1,0 +1,54 @@
+//! Two ends of a connection in one thread.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Time without a message after which the two ends count as cut off from each other.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Two ends of a connection.
+pub trait Messenger {
+    /// Sends one message from the near end, if there is room. Returns false if there is not.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn ask(&mut self, message: &[u8]) -> io::Result<bool>;
+
+    /// The far end answers the message that has arrived, if one has, with one of the same length.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn answer(&mut self, message: &[u8]) -> io::Result<()>;
+
+    /// Returns true if the near end has received the whole answer of `size` bytes.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn is_answered(&mut self, size: usize) -> io::Result<bool>;
+
+    /// The near end sends what there is room for, within bounds; the far end takes what has arrived. Returns the messages that it took.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn pass(&mut self, size: usize) -> io::Result<u64>;
+
+    /// Lets the switch run, if there is one.
+    ///
+    /// # Errors
+    /// It has ended.
+    fn resume(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Stops the switch.
+    ///
+    /// # Errors
+    /// It has ended.
+    fn hold(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Fails if a message that was sent then has been under way for too long.
+pub fn is_patient(sent: Instant) -> io::Result<()> {
+    if sent.elapsed() < PATIENCE { Ok(()) } else { Err(io::Error::other("a message or its answer is lost")) }
+}
