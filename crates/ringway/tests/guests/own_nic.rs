@@ -164,6 +164,7 @@ fn messages_go_between_a_program_in_a_guest_and_one_outside() {
         let bulk = ["lwep", "bandwidth", "lan0:out", "--to", &to, "--size", "1400", "--duration", "1s", "--json"];
         let bulk = json(&scene.daemon.ok(&bulk));
         println!("bandwidth to NIC {nic}: {bulk}");
+        assert!(number(&bulk, "/received/messages") > 1000, "{bulk}");
         scene.guest.ok("kill -INT $(pidof ringway)").unwrap();
         println!("served: {}", scene.guest.wait(&job, PATIENCE).unwrap().text);
     }
