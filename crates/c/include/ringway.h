@@ -1053,9 +1053,9 @@ int ringway_lwep_drain(struct ringway_lwep *lwep,
                        void *context);
 
 /*
- Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied if it is in a buffer of
- its own, which it is if it had to wait; otherwise it is. Returns 1, or 0 if the last event was no message or it is kept already.
- ringway_lwep_give_back() frees it.
+ Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied, unless it is a long
+ message, shares its buffer with others, or no other buffer is free. Returns 1, or 0 if the last event was no message or it is kept
+ already. ringway_lwep_give_back() frees it.
  */
 int ringway_lwep_keep(struct ringway_lwep *lwep,
                       struct ringway_lwep_buffer *buffer);

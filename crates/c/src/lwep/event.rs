@@ -152,9 +152,9 @@ pub unsafe extern "C" fn ringway_lwep_drain(
     lwep.endpoint.drain(now, most, |event| unsafe { take(context, &LwepEvent::from(event)) }) as c_int
 }
 
-/// Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied if it is in a buffer of
-/// its own, which it is if it had to wait; otherwise it is. Returns 1, or 0 if the last event was no message or it is kept already.
-/// ringway_lwep_give_back() frees it.
+/// Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied, unless it is a long
+/// message, shares its buffer with others, or no other buffer is free. Returns 1, or 0 if the last event was no message or it is kept
+/// already. ringway_lwep_give_back() frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_lwep_keep(lwep: *mut Lwep, buffer: *mut LwepBuffer) -> c_int {
     // SAFETY: the caller's endpoint.
