@@ -11,6 +11,8 @@ use ringway_abi::offload::PREFIX_BYTES;
 use ringway_client::{AttachError, Port, Shape, prefetch_read};
 use ringway_memory::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::link::{Counts, Interface, Link, Received};
 
@@ -154,6 +156,20 @@ impl ProcessLink {
         }
     }
 
+    /// Sleeps like [`Link::wait`], also until a frame can be queued.
+    fn wait_for_either(&mut self, timeout: Duration) -> io::Result<()> {
+        let is_there = self.want(true);
+        let timeout = Timespec::try_from(timeout).ok();
+        let slept =
+            if is_there { Ok(0) } else { poll(&mut [PollFd::new(&self.wakes, PollFlags::IN)], timeout.as_ref()) };
+        self.awake();
+        match slept {
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => self.check(),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Gives the slots of the frames that were looked at back to the switch.
     #[inline]
     fn give_back(&mut self) {
@@ -202,7 +218,7 @@ impl Link for ProcessLink {
 
     #[inline]
     fn sent(&mut self) -> u64 {
-        self.queued - self.port.tx().unsent() as u64
+        self.queued.saturating_sub(self.port.tx().unsent() as u64)
     }
 
     #[inline]
@@ -250,17 +266,18 @@ impl Link for ProcessLink {
     }
 
     fn awake(&mut self) {
-        self.counts.calls += 1;
         let mut count = [0; 8];
         // Non-blocking: without a call there is nothing to read.
-        let _ = rustix::io::read(self.port.call_fd(), &mut count);
+        self.counts.calls += u64::from(rustix::io::read(self.port.call_fd(), &mut count).is_ok());
         self.port.want_nothing();
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
         self.give_back();
-        let waited = if room && self.port.want_tx() { Ok(true) } else { self.port.wait_rx(timeout) };
-        match waited {
+        if room {
+            return self.wait_for_either(timeout);
+        }
+        match self.port.wait_rx(timeout) {
             Ok(_) => Ok(()),
             Err(AttachError::Refused(why)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, why)),
             Err(error) => Err(io::Error::other(error)),

@@ -1,8 +1,9 @@
 //! A link at a process port.
 
 use ringway_link::{Link, ProcessLink, ProcessOptions};
-use ringway_scenes::{Daemon, until};
+use ringway_scenes::{Daemon, PATIENCE, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Returns true if the link's descriptor is readable.
 fn is_woken(link: &ProcessLink) -> bool {
@@ -34,4 +35,30 @@ fn a_link_wakes_its_program_for_frames_and_for_its_end() {
     daemon.ok(&["port", "del", "b"]);
     until("the end wakes the program", || is_woken(&b));
     assert!(b.check().is_err());
+}
+
+#[test]
+fn a_link_that_is_full_sleeps_until_there_is_room() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let options = ProcessOptions { slots: 4, mac: Some([2, 0, 0, 0, 0, 1]), ..ProcessOptions::default() };
+    let mut link = ProcessLink::attach(daemon.socket("attach.sock"), "lan0:a", &options).expect("attached");
+    let mut buffers = link.take_buffers();
+    daemon.pause();
+    while link.send(&mut buffers[0], 60, None) {}
+    link.flush();
+    assert!(link.room() == 0 && !link.want(true));
+    link.awake();
+    let switch = Pid::from_raw(daemon.pid() as i32).expect("a process");
+    let (asleep, began) = (std::sync::Barrier::new(2), std::time::Instant::now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            asleep.wait();
+            kill_process(switch, Signal::CONT).expect("it is there");
+        });
+        asleep.wait();
+        while link.room() == 0 && began.elapsed() < PATIENCE {
+            link.wait(true, PATIENCE).expect("the port is there");
+        }
+    });
+    assert!(link.room() > 0 && began.elapsed() < PATIENCE, "nothing woke the program");
 }

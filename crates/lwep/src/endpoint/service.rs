@@ -239,9 +239,14 @@ impl<L: Link> Endpoint<L> {
         // What is owed goes out now: it would wake this side soon.
         self.acknowledge_due(Nanos::MAX);
         self.flush();
-        let waits_for_room =
-            !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty() || !self.core.answers.is_empty();
+        let waits_for_room = self.waits_for_room();
         !self.link.want(waits_for_room)
+    }
+
+    /// Returns true if something is to be sent that found no room at the link.
+    fn waits_for_room(&self) -> bool {
+        let core = &self.core;
+        !core.lists.sending.is_empty() || !core.lists.urgent.is_empty() || !core.answers.is_empty()
     }
 
     /// Sleeps until there is something to do, or `longest` has passed.
@@ -255,7 +260,7 @@ impl<L: Link> Endpoint<L> {
         }
         self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));
-        let waits_for_room = !self.core.lists.sending.is_empty() || !self.core.lists.urgent.is_empty();
+        let waits_for_room = self.waits_for_room();
         self.link.wait(waits_for_room, until.unwrap_or(longest).min(longest))
     }
 }
