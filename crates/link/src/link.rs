@@ -95,8 +95,8 @@ pub struct Interface {
     pub front: usize,
     /// Bytes of a buffer.
     pub buffer: usize,
-    /// Places for frames to send, which are used in turn. Who sends as many buffers in turn uses each in the same place every time,
-    /// which some devices reward. 0: it makes no difference.
+    /// Places for frames to send. The link uses them in turn. A program that sends as many buffers in turn sends each from the same
+    /// place every time, and the link's ring stays as it is. 0: it makes no difference.
     pub places: usize,
 }
 

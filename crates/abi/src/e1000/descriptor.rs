@@ -8,7 +8,7 @@ pub mod transmit {
     pub const EOP: u64 = 1 << 24;
     /// The device computes the frame check sequence.
     pub const IFCS: u64 = 1 << 25;
-    /// Context and data descriptors: the frame is to be segmented.
+    /// Context and data descriptors: the device segments the frame.
     pub const TSE: u64 = 1 << 26;
     /// The device reports when it is done.
     pub const RS: u64 = 1 << 27;

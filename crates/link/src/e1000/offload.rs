@@ -100,7 +100,7 @@ fn segments(frame: &[u8], tcp: usize, field: usize, sum: u64, segment: u16) -> O
 pub mod tests {
     use super::*;
 
-    /// A TCP frame of `payload` bytes, with the sum of its pseudo-header, and what is to be done with it.
+    /// A TCP frame of `payload` bytes, with the sum of its pseudo-header, and its offload request.
     pub fn tcp_frame(payload: usize) -> (Vec<u8>, Offload) {
         let mut frame = vec![0; 54 + payload];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);

@@ -15,7 +15,7 @@ use super::error::PciError;
 /// Bytes of a huge page.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory for one device. Whoever drops it has ended the device's access before ([`super::PciDevice`] does when dropped).
+/// Memory for one device. Its owner ends the device's access before it drops the memory: a dropped [`super::PciDevice`] does.
 #[derive(Debug)]
 pub struct Dma {
     mapping: Arc<Mapping>,

@@ -73,7 +73,7 @@ impl Function {
         let write =
             |path: PathBuf, text: &str| fs::write(&path, text).map_err(PciError::of(path.display().to_string()));
         write(self.dir.join("driver_override"), driver)?;
-        // Fails as well if another program was faster; what counts is who has the function now.
+        // Another program may have been faster: then this fails, and the driver below tells.
         let bound = write(Path::new(DRIVERS).join(driver).join("bind"), &self.address);
         match link_name(&self.dir.join("driver")) {
             Some(has) if has == driver => Ok(driver),

@@ -8,7 +8,7 @@
 //! | `feature.rs` | feature bits |
 //! | `entry.rs` | what a ring tells, and how a device breaks the rules |
 //! | `split.rs`, `packed.rs`, `ring.rs` | the rings as the device sees them; any of both |
-//! | `transmit.rs`, `receive.rs` | a ring with its buffers, and who has each |
+//! | `transmit.rs`, `receive.rs` | a ring with its buffers, and the owner of each |
 //! | `transport.rs` | registers: features, queues, notifications, interrupts |
 //! | `link.rs` | [`VirtioLink`] |
 

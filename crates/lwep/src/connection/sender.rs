@@ -74,7 +74,7 @@ pub enum Acknowledged {
     Valid,
 }
 
-/// What is to be done when the timer has expired.
+/// What the endpoint does when the timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedOut {
     /// Messages are lost: send.

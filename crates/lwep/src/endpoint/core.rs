@@ -72,9 +72,9 @@ pub struct Lists {
     pub sending: VecDeque<u32>,
     /// An acknowledgement is due at once.
     pub urgent: VecDeque<u32>,
-    /// A PROBE is to be sent: does the peer know the connection?
+    /// The endpoint sends a PROBE: does the peer know the connection?
     pub doubted: VecDeque<u32>,
-    /// An ACCEPT is to be sent.
+    /// The endpoint sends an ACCEPT.
     pub accepting: VecDeque<u32>,
     /// Messages wait for the program.
     pub ready: VecDeque<u32>,
