@@ -256,28 +256,37 @@ impl<L: Link> Endpoint<L> {
         if !is_usual {
             return Some(outgoing);
         }
-        let slot = outgoing.slot;
-        let header = peer.header(Kind::Data, peer.sender.next(), len);
-        let mut outgoing = outgoing;
-        let sent = outgoing
-            .buffer
-            .get_mut(core.front..)
-            .and_then(|frame| write_plain(frame, &peer.ethernet(), &header))
-            .is_some_and(|bytes| self.link.send(&mut outgoing.buffer, bytes, None));
-        if !sent {
+        core.pool.fill(outgoing.slot, outgoing.buffer, 1, len, part);
+        self.launch(connection.0, outgoing.slot, len);
+        None
+    }
+
+    /// Sends the message of `len` bytes that is in this buffer. Nothing stands against it: only the link may have no room. Then it is
+    /// queued.
+    #[inline]
+    fn launch(&mut self, id: u32, slot: u32, len: usize) {
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(id) else { return core.pool.release(slot) };
+        let (number, front) = (peer.sender.next(), core.front);
+        let is_sent = core.pool.slot(slot).buffer.as_mut().is_some_and(|buffer| {
+            let frame = buffer.get_mut(front..).unwrap_or_default();
+            peer.write_usual(frame, number, len).is_some_and(|bytes| self.link.send(buffer, bytes, None))
+        });
+        let part = Part { slot, index: 0, remaining: 0 };
+        if !is_sent {
+            peer.sender.queue(Some(part), core.now);
             // What the header told is told again by the next frame.
             peer.receiver.hurry();
             core.lists.owe(peer, core.now);
-            return Some(outgoing);
+            core.lists.send(peer);
+            return;
         }
         self.queued += 1;
         core.counters.frames_sent += 1;
         core.counters.messages_sent += 1;
-        core.pool.fill(slot, outgoing.buffer, 1, len, part);
         core.pool.queued(slot, self.queued);
-        peer.sender.sent_at_once(Part { slot, index: 0, remaining: 0 }, core.now);
+        peer.sender.sent_at_once(part, core.now);
         core.lists.arm(peer, core.options.keep_alive);
-        None
     }
 
     fn commit_queued(
@@ -362,31 +371,11 @@ impl<L: Link> Endpoint<L> {
             && len <= peer.far.frame.min(core.data)
             && let Some(slot) = core.pool.take_for_program()
         {
-            let number = peer.sender.next();
             let held = core.pool.slot(slot);
-            if let Some(buffer) = &mut held.buffer
-                && let Some(place) = buffer.get_mut(at..at + len)
-            {
+            if let Some(place) = held.buffer.as_mut().and_then(|buffer| buffer.get_mut(at..at + len)) {
                 write(place);
-                let frame = buffer.get_mut(core.front..).unwrap_or_default();
-                let is_sent =
-                    peer.write_usual(frame, number, len).is_some_and(|bytes| self.link.send(buffer, bytes, None));
-                let part = Part { slot, index: 0, remaining: 0 };
                 (held.users, held.bytes, held.part) = (1, len as u32, len as u32);
-                if !is_sent {
-                    peer.sender.queue(Some(part), core.now);
-                    // What the header told is told again by the next frame.
-                    peer.receiver.hurry();
-                    core.lists.owe(peer, core.now);
-                    core.lists.send(peer);
-                    return Ok(());
-                }
-                self.queued += 1;
-                core.counters.frames_sent += 1;
-                core.counters.messages_sent += 1;
-                core.pool.queued(slot, self.queued);
-                peer.sender.sent_at_once(part, core.now);
-                core.lists.arm(peer, core.options.keep_alive);
+                self.launch(connection.0, slot, len);
                 return Ok(());
             }
             core.pool.give_back(slot);
