@@ -18,8 +18,8 @@ pub(super) struct Messages {
     messages: Box<[libc::mmsghdr]>,
 }
 
-// SAFETY: the pointers refer to `headers` and `pieces`, which move with them and which nothing else refers to, and to frames: whoever calls
-// `send` promises that they are there.
+// SAFETY: the pointers refer to `headers` and `pieces`, which move with them, and to frames. Nothing else refers to the
+// former. The caller of `send` promises that the frames are there.
 unsafe impl Send for Messages {}
 
 impl Messages {

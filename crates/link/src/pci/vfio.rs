@@ -100,7 +100,7 @@ impl Vfio {
         };
         let (container, group) = (open("/dev/vfio/vfio")?, open(&path)?);
         let mut status = [8_u32, 0];
-        // SAFETY: the kernel writes two words, the first of which says so.
+        // SAFETY: the kernel writes two words; the first one tells it so.
         unsafe { ioctl(&group, GROUP_GET_STATUS, status.as_mut_ptr().addr()) }.map_err(PciError::of(&path))?;
         if status[1] & GROUP_IS_VIABLE == 0 {
             return Err(lacks(&format!(
