@@ -36,7 +36,7 @@ impl Ends {
             let address = address.then(|| Ipv4Addr::new(10, 99, 0, 1 + number as u8));
             Ok(Endpoint::new(
                 link,
-                Options { address, connections: 2048, window: number_of("WINDOW", 1024), ..Options::default() },
+                Options { address, connections: 2048, window: number_of("WINDOW", 1024), acknowledge_within: u64::from(number_of("WITHIN", 25)) * 1000, ..Options::default() },
             ))
         };
         let mut ends = Ends { client: end(0)?, server: end(1)?, connections: vec![], began: Instant::now() };
@@ -105,6 +105,11 @@ impl Ends {
     /// Returns messages a second, sent round robin over `active` connections.
     fn bulk(&mut self, size: usize, active: usize) -> Result<f64> {
         let (mut next, mut received, mut first) = (0, 0u64, 0u8);
+        let mut phases = [0u64; 3];
+        let acks0 = self.client.counters().frames_received;
+        if std::env::var_os("COUNTERS").is_some() {
+            eprintln!("before {active} of {} size {size}: {:?}\n{:?}", self.connections.len(), self.client.counters(), self.server.counters());
+        }
         let began = Instant::now();
         let mut now;
         while began.elapsed() < WINDOW {
@@ -119,16 +124,26 @@ impl Ends {
                     }
                     next = if next + 1 == active { 0 } else { next + 1 };
                 }
+                let a = self.now();
                 self.client.drain(now, 128, |_| ());
+                let b = self.now();
                 self.server.drain(now, 256, |event| {
                     if let Event::Message { data, .. } = event {
                         received += 1;
                         first ^= data.first().copied().unwrap_or(0);
                     }
                 });
+                let c = self.now();
+                phases[0] += a - now; phases[1] += b - a; phases[2] += c - b;
             }
         }
+        if std::env::var_os("PHASES").is_some() { eprintln!("{active} of {} size {size}: {:.1} M/s; send {:.1} client {:.1} server {:.1} ns a message, {:.2} acks a message", self.connections.len(), received as f64 / began.elapsed().as_secs_f64() / 1e6, phases[0] as f64 / received as f64, phases[1] as f64 / received as f64, phases[2] as f64 / received as f64, (self.client.counters().frames_received - acks0) as f64 / received as f64); }
         std::hint::black_box(first);
+        if std::env::var_os("COUNTERS").is_some() {
+            let connection = self.connections[0][0];
+            eprintln!("{active} of {} size {size}: {received} {:?}", self.connections.len(), self.client.status(connection));
+            eprintln!("{:?}\n{:?}", self.client.counters(), self.server.counters());
+        }
         Ok(received as f64 / began.elapsed().as_secs_f64())
     }
 
@@ -210,6 +225,19 @@ fn main() -> Result<()> {
         Some((_, rows)) => rows.push((ours, bare)),
         None => table.push((name.to_owned(), vec![(ours, bare)])),
     };
+    if std::env::var_os("MANY").is_some() {
+        for _ in 0..rounds {
+            let one = Ends::new(&socket, &plain, false, 1)?.bulk(1400, 1)?;
+            let one8 = Ends::new(&socket, &plain, false, 1)?.bulk(8, 1)?;
+            for count in std::env::var("COUNTS").map_or(vec![1, 2, 10, 100, 1000], |t| t.split(',').map(|n| n.parse().unwrap()).collect()) {
+                let mut some = Ends::new(&socket, &plain, false, count)?;
+                add(&format!("{count} connections, 1400, beside 1"), some.bulk(1400, count)?, one);
+                add(&format!("{count} connections, 8, beside 1"), some.bulk(8, count)?, one8);
+                add(&format!("{} idle, 1400, beside 1", count - 1), some.bulk(1400, 1)?, one);
+            }
+        }
+        return print(&table);
+    }
     for _ in 0..rounds {
         let bare = bare_ping(&socket, 60)?;
         add("ping 8 (ns)", Ends::new(&socket, &plain, false, 1)?.ping(8)?, bare);
@@ -229,7 +257,11 @@ fn main() -> Result<()> {
         let trains = Ends::new(&socket, &large, true, 1)?.trains(64_800, 1440)?;
         add("segmented 1440 (bytes/s), beside bulk 1400", trains, one * 1400.0);
     }
-    for (name, rows) in &table {
+    print(&table)
+}
+
+fn print(table: &[(String, Vec<(f64, f64)>)]) -> Result<()> {
+    for (name, rows) in table {
         let ratio = median(rows.iter().map(|(ours, bare)| ours / bare).collect());
         let [ours, bare] = [0, 1].map(|side| median(rows.iter().map(|row| [row.0, row.1][side]).collect()));
         println!("{name:45} {ours:15.0} {bare:15.0}  ratio {ratio:.3}");

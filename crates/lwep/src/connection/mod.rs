@@ -7,6 +7,5 @@ mod round_trip;
 mod sender;
 
 pub use number::{MICROSECOND, MILLISECOND, Nanos, SECOND};
-pub use queue::Queue;
 pub use receiver::{Arrival, Receiver, Taken};
 pub use sender::{Acknowledged, Acknowledgement, Part, Sender, TimedOut};

@@ -195,6 +195,12 @@ impl Receiver {
         self.owed > 0 || self.urgent
     }
 
+    /// Returns true if acknowledgement and window say everything of this side.
+    #[inline]
+    pub fn is_told_briefly(&self) -> bool {
+        self.waiting.len() as u32 <= self.arrived
+    }
+
     /// Returns what a frame says of this side, which then owes nothing: acknowledgement, window, selective.
     #[inline]
     pub fn tell(&mut self) -> (u32, u16, u64) {
@@ -203,7 +209,7 @@ impl Receiver {
         let next = self.next();
         let window = u32::from(self.capacity) - self.arrived.min(self.capacity.into());
         self.announced = next.wrapping_add(window);
-        let selective = if self.waiting.len() as u32 > self.arrived { self.word(0) } else { 0 };
+        let selective = if self.is_told_briefly() { 0 } else { self.word(0) };
         (next, window as u16, selective)
     }
 

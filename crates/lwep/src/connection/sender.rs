@@ -178,6 +178,12 @@ impl Sender {
         self.entries.len()
     }
 
+    /// Returns how many messages were never sent.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.entries.len() - self.transmitted as usize
+    }
+
     /// Returns how many messages were acknowledged without a gap.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
@@ -268,7 +274,7 @@ impl Sender {
             return 0;
         }
         let room = self.most.saturating_sub(self.in_flight).min(distance(self.next(), self.window_end));
-        (room as usize).min(self.entries.len() - self.transmitted as usize)
+        (room as usize).min(self.waiting())
     }
 
     #[cold]

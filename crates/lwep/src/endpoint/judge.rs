@@ -10,7 +10,7 @@ use super::table::AGREED;
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
-use crate::wire::{ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
+use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +67,43 @@ impl Core {
                 self.unknown(ethernet, &header);
                 return Verdict::Release;
             }
+            Kind::Acks => {
+                self.judge_acks(ethernet, &header, data);
+                return Verdict::Release;
+            }
             _ => {}
         }
-        if !self.find(ethernet, &header) {
+        self.judge_one(ethernet, &header, data)
+    }
+
+    /// Takes what ACKS says of each connection.
+    fn judge_acks(&mut self, ethernet: &Ethernet<'_>, header: &Header, data: &[u8]) {
+        for bytes in data.as_chunks().0 {
+            let AcksEntry { connection, token, acknowledgement: next, window } = AcksEntry::decode(bytes);
+            let has_checksum = header.flags & CHECKSUM != 0;
+            let now = self.now;
+            match self.table.by_wire_id(connection) {
+                Some(peer)
+                    if peer.token == token
+                        && peer.far.mac == ethernet.from
+                        && (has_checksum || !peer.checksums)
+                        && peer.is_told_usual(next) =>
+                {
+                    let (ack, pool) = (Acknowledgement { next, window, selective: 0, further: &[] }, &mut self.pool);
+                    peer.sender.acknowledge(&ack, now, |part| pool.release(part.slot));
+                    (peer.unanswered, peer.is_doubted) = (0, false);
+                }
+                _ => {
+                    let ack = Header { flags: header.flags, connection, token, acknowledgement: next, window, ..Header::new(Kind::Ack) };
+                    self.judge_one(ethernet, &ack, &[]);
+                }
+            }
+        }
+    }
+
+    /// Judges a frame, or an entry of ACKS, that names a connection.
+    fn judge_one(&mut self, ethernet: &Ethernet<'_>, header: &Header, data: &[u8]) -> Verdict {
+        if !self.find(ethernet, header) {
             return Verdict::Release;
         }
         let Some(peer) = self.table.by_wire_id(header.connection) else { return Verdict::Release };
@@ -77,7 +111,7 @@ impl Core {
             self.counters.bad_checksum += 1;
             return Verdict::Release;
         }
-        if !peer.is_open() && !self.judge_state(&header, data) {
+        if !peer.is_open() && !self.judge_state(header, data) {
             return Verdict::Release;
         }
         let Some(peer) = self.table.by_wire_id(header.connection) else { return Verdict::Release };
@@ -96,7 +130,7 @@ impl Core {
             return Verdict::Release;
         }
         let further = if header.kind == Kind::Ack { data } else { &[] };
-        if !self.acknowledge(&header, further) {
+        if !self.acknowledge(header, further) {
             return Verdict::Release;
         }
         let start = ethernet.bytes + header::BYTES;

@@ -10,13 +10,14 @@
 //! | `service` | timers, acknowledgements and answers that are due |
 //! | `end` | how connections end |
 //! | `audit` | checks for tests |
-//! | `table`, `timers`, `pool` | connections by identifier; deadlines; buffers |
+//! | `table`, `timers`, `pool`, `free` | connections by identifier; deadlines; buffers |
 
 mod audit;
 mod core;
 mod counters;
 mod end;
 mod event;
+mod free;
 mod judge;
 mod open;
 mod options;

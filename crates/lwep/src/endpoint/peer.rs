@@ -100,18 +100,8 @@ pub struct Peer {
 impl Peer {
     /// Writes the templates, by what is known of the peer.
     pub fn make_templates(&mut self, own: Mac) {
-        let header = Header {
-            kind: Kind::Data,
-            flags: 0,
-            length: 0,
-            connection: self.far.connection,
-            token: self.far.token,
-            number: 0,
-            acknowledgement: 0,
-            window: 0,
-            remaining: 0,
-            selective: 0,
-        };
+        let (connection, token) = (self.far.connection, self.far.token);
+        let header = Header { connection, token, ..Header::new(Kind::Data) };
         let (to, from) = self.template.split_at_mut(ETHERNET_BYTES);
         to.copy_from_slice(&Ethernet::encode(self.far.mac, own, ETHER_TYPE));
         if let Some(bytes) = from.first_chunk_mut() {
@@ -133,6 +123,18 @@ impl Peer {
     #[inline]
     pub fn takes_usual(&self) -> bool {
         self.is_open() && !self.is_finished && self.fragments_left.is_none() && !self.is_paused && !self.wants_room
+    }
+
+    /// Returns true if an acknowledgement of a few bytes says everything that the peer has to know.
+    #[inline]
+    pub fn is_told_briefly(&self) -> bool {
+        self.is_open() && self.receiver.is_told_briefly()
+    }
+
+    /// Returns true if an acknowledgement without a gap changes nothing but what is under way.
+    #[inline]
+    pub fn is_told_usual(&self, next: u32) -> bool {
+        self.is_open() && !self.wants_room && self.sender.is_usual(next)
     }
 
     /// Returns true if messages may go out.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ringway_link::Buffer;
 
-use crate::connection::Queue;
+use super::free::Free;
 
 /// So many unread buffers are looked at together: each look takes a cache line from the device.
 const MANY: usize = 32;
@@ -29,13 +29,7 @@ pub struct Slot {
 #[derive(Debug)]
 pub struct Pool {
     slots: Vec<Slot>,
-    /// Free buffers that are used in turn, as many as the link has places: each is then sent from the same place every time.
-    turn: Queue<u32>,
-    /// Buffers in use and in `turn`, and how many of them there should be.
-    circulating: usize,
-    places: usize,
-    /// Free buffers beyond those, the last used one last.
-    free: Vec<u32>,
+    free: Free,
     /// Buffers that are free when the device has read them.
     unread: VecDeque<u32>,
     /// All transmissions up to this number are read.
@@ -48,17 +42,14 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(buffers: Vec<Buffer>, places: usize) -> Self {
-        let count = buffers.len() as u32;
+        let count = buffers.len();
         let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
         Self {
             slots: buffers.into_iter().map(slot).collect(),
-            turn: Queue::default(),
-            circulating: 0,
-            places,
-            free: (0..count).rev().collect(),
-            unread: VecDeque::with_capacity(count as usize),
+            free: Free::new(count, places),
+            unread: VecDeque::with_capacity(count),
             sent: 0,
-            reserve: count as usize / 8,
+            reserve: count / 8,
             kept: 0,
         }
     }
@@ -75,45 +66,19 @@ impl Pool {
 
     /// Returns the buffers that nothing but the device uses.
     pub fn unused(&self) -> impl Iterator<Item = u32> {
-        self.free.iter().chain(self.turn.iter()).chain(&self.unread).copied()
+        (0..self.slots.len() as u32).filter(|slot| self.free.has(*slot)).chain(self.unread.iter().copied())
     }
 
     /// Returns a free buffer for the program.
     #[inline]
     pub fn take_for_program(&mut self) -> Option<u32> {
-        if self.turn.len() + self.free.len() > self.reserve { self.take() } else { None }
+        if self.free.len() > self.reserve { self.take() } else { None }
     }
 
     /// Returns a free buffer.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
-        if self.circulating >= self.places
-            && let Some(slot) = self.turn.pop_front()
-        {
-            return Some(slot);
-        }
-        self.take_another()
-    }
-
-    #[cold]
-    fn take_another(&mut self) -> Option<u32> {
-        match self.free.pop() {
-            Some(slot) => {
-                self.circulating += 1;
-                Some(slot)
-            }
-            None => self.turn.pop_front(),
-        }
-    }
-
-    #[inline]
-    fn put(&mut self, slot: u32) {
-        if self.circulating <= self.places {
-            self.turn.push_back(slot);
-        } else {
-            self.circulating -= 1;
-            self.free.push(slot);
-        }
+        self.free.take()
     }
 
     /// Returns a free buffer for a message that has arrived and has to wait.
@@ -129,7 +94,7 @@ impl Pool {
 
     /// Returns the number of free buffers for the program.
     pub fn free_for_program(&self) -> usize {
-        (self.turn.len() + self.free.len()).saturating_sub(self.reserve)
+        self.free.len().saturating_sub(self.reserve)
     }
 
     /// Returns the number of buffers that the program can have.
@@ -178,7 +143,7 @@ impl Pool {
             self.kept -= 1;
         }
         if self.slots[slot as usize].ticket <= self.sent {
-            self.put(slot);
+            self.free.put(slot);
         } else {
             self.unread.push_back(slot);
         }
@@ -187,7 +152,7 @@ impl Pool {
     /// Returns true if it is worth while to ask the device what it has read.
     #[inline]
     pub fn waits_for_device(&self) -> bool {
-        self.unread.len() > (self.turn.len() + self.free.len()).min(MANY - 1)
+        self.unread.len() > self.free.len().min(MANY - 1)
     }
 
     /// Returns true if the device has read the buffer's last transmission, as far as is known.
@@ -205,7 +170,7 @@ impl Pool {
                 break;
             }
             self.unread.pop_front();
-            self.put(slot);
+            self.free.put(slot);
         }
     }
 }

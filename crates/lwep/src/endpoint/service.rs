@@ -10,8 +10,8 @@ use super::event::Reason;
 use super::peer::State;
 use super::transmit::write_plain;
 use crate::connection::{Nanos, TimedOut};
-use crate::wire::header::VERSION;
-use crate::wire::{ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES};
+use crate::wire::header::{CHECKSUM, VERSION};
+use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, acks};
 
 /// PROBEs without an answer that end a connection with keep-alive.
 const MOST_PROBES: u32 = 8;
@@ -158,23 +158,71 @@ impl<L: Link> Endpoint<L> {
                 self.core.lists.owe(peer, now);
             }
         }
-        for _ in 0..self.core.lists.urgent.len() {
+        let mut left = self.core.lists.urgent.len();
+        while left > 0 {
             let Some(id) = self.core.lists.urgent.front().copied() else { return };
-            let Some(peer) = self.core.table.get(id) else {
-                self.core.lists.urgent.pop_front();
-                continue;
-            };
-            if peer.receiver.owes() {
-                let number = peer.sender.next();
-                if !self.control(id, Kind::Ack, number) {
-                    return;
-                }
+            let together = self.acknowledge_together(id, left);
+            left = left.saturating_sub(together.max(1));
+            if together == 0 && !self.acknowledge(id) {
+                return;
             }
+        }
+    }
+
+    /// Sends the acknowledgement that is owed to the first connection in the list. Returns false if there is no room.
+    fn acknowledge(&mut self, id: u32) -> bool {
+        let Some(peer) = self.core.table.get(id) else {
+            self.core.lists.urgent.pop_front();
+            return true;
+        };
+        let number = peer.sender.next();
+        let is_sent = !peer.receiver.owes() || self.control(id, Kind::Ack, number);
+        if is_sent {
             self.core.lists.urgent.pop_front();
             if let Some(peer) = self.core.table.get(id) {
                 peer.is_in_urgent = false;
             }
         }
+        is_sent
+    }
+
+    /// Sends the acknowledgements that are owed to the next connections in the list, up to `most` with the first one, `id`, if at
+    /// least two have one peer, in one frame. Returns how many were taken off the list.
+    fn acknowledge_together(&mut self, id: u32, most: usize) -> usize {
+        let core = &mut self.core;
+        let Some(second) = core.lists.urgent.get(1).copied().filter(|_| most > 1) else { return 0 };
+        let (Some(to), Some(other)) = (core.table.get_brief(id), core.table.get_brief(second)) else { return 0 };
+        if to != other || self.link.room() == 0 {
+            return 0;
+        }
+        let Some(slot) = core.pool.take() else { return 0 };
+        let (front, ethernet) = (core.front, Ethernet::encode(to, core.mac, ETHER_TYPE));
+        let mut frame_most = core.data;
+        let frame = core.pool.slot(slot).buffer.as_mut().and_then(|buffer| buffer.get_mut(front..)).unwrap_or_default();
+        let (mut taken, mut length, mut flags) = (0, 0, 0);
+        while taken < most
+            && let Some(id) = core.lists.urgent.front().copied()
+            && core.table.get_brief(id) == Some(to)
+            && let Some(peer) = core.table.get(id)
+        {
+            frame_most = frame_most.min(peer.far.frame);
+            let at = PLAIN_BYTES + length;
+            let Some(place) = frame.get_mut(at..at + acks::BYTES).filter(|_| length + acks::BYTES <= frame_most) else { break };
+            if peer.receiver.owes() {
+                let (acknowledgement, window, _) = peer.receiver.tell();
+                let (connection, token) = (peer.far.connection, peer.far.token);
+                place.copy_from_slice(&AcksEntry { connection, token, acknowledgement, window }.encode());
+                length += acks::BYTES;
+                flags |= if peer.checksums { CHECKSUM } else { 0 };
+            }
+            peer.is_in_urgent = false;
+            core.lists.urgent.pop_front();
+            taken += 1;
+        }
+        let header = Header { length: length as u16, flags, ..Header::new(Kind::Acks) };
+        let len = if length > 0 { write_plain(frame, &ethernet, &header) } else { None };
+        self.push(slot, len);
+        taken
     }
 
     pub(super) fn answer_strangers(&mut self) {
@@ -207,16 +255,13 @@ impl<L: Link> Endpoint<L> {
             length = if reason == Reason::OtherVersion { 2 } else { 1 };
         }
         let header = Header {
-            kind: answer.kind,
-            flags: crate::wire::header::CHECKSUM,
+            flags: CHECKSUM,
             length,
             connection: answer.connection,
             token: answer.token,
             number: answer.number,
             acknowledgement: answer.acknowledgement,
-            window: 0,
-            remaining: 0,
-            selective: 0,
+            ..Header::new(answer.kind)
         };
         let len = write_plain(frame, &ethernet, &header);
         self.push(slot, len)

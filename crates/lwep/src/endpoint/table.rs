@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::peer::Peer;
+use crate::wire::Mac;
 
 /// Lower bits of an identifier: the place in the table. Those above: how often the place was used.
 const PLACE_BITS: u32 = 20;
@@ -75,6 +76,12 @@ impl Table {
     #[inline]
     pub fn get(&mut self, id: u32) -> Option<&mut Peer> {
         self.places.get_mut((id % PLACES) as usize)?.as_deref_mut().filter(|peer| peer.id == id)
+    }
+
+    /// Returns the peer's address of a connection of which an acknowledgement of a few bytes says everything.
+    #[inline]
+    pub fn get_brief(&mut self, id: u32) -> Option<Mac> {
+        self.get(id).filter(|peer| peer.is_told_briefly()).map(|peer| peer.far.mac)
     }
 
     /// Returns the connection with this identifier on the wire.

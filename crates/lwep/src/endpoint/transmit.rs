@@ -342,8 +342,9 @@ impl<L: Link> Endpoint<L> {
         if part > peer.far.frame.min(data) {
             return Err(SendError::TooLong);
         }
-        // More than the queue takes at all is taken by an empty queue.
-        if peer.sender.queued() > 0 && peer.sender.queued() + count > most {
+        // More than the queue takes at all is taken by an empty queue. For a link that is full, some wait.
+        let is_full = peer.sender.queued() > 0 && peer.sender.queued() + count > most;
+        if is_full || peer.is_in_sending && peer.sender.waiting() >= TURN {
             peer.wants_room = true;
             return Err(SendError::Full);
         }

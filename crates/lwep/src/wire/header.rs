@@ -31,6 +31,8 @@ pub enum Kind {
     Reset = 7,
     /// The answer to a frame for no connection.
     Unknown = 8,
+    /// Acknowledges for several connections.
+    Acks = 9,
 }
 
 impl Kind {
@@ -44,6 +46,7 @@ impl Kind {
             6 => Self::End,
             7 => Self::Reset,
             8 => Self::Unknown,
+            9 => Self::Acks,
             _ => return None,
         })
     }
@@ -93,6 +96,22 @@ pub enum Malformed {
 }
 
 impl Header {
+    /// Returns a header whose other fields are 0.
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            flags: 0,
+            length: 0,
+            connection: 0,
+            token: 0,
+            number: 0,
+            acknowledgement: 0,
+            window: 0,
+            remaining: 0,
+            selective: 0,
+        }
+    }
+
     /// Writes the header.
     #[inline]
     pub fn encode(&self, bytes: &mut [u8; BYTES]) {
@@ -152,7 +171,7 @@ mod tests {
     use super::*;
 
     fn header() -> impl Strategy<Value = Header> {
-        let numbers = (any::<[u32; 4]>(), any::<[u16; 2]>(), any::<u64>(), 1..=8u8, any::<bool>());
+        let numbers = (any::<[u32; 4]>(), any::<[u16; 2]>(), any::<u64>(), 1..=9u8, any::<bool>());
         numbers.prop_map(|([connection, token, number, acknowledgement], [window, remaining], selective, kind, sum)| {
             let kind = Kind::from_number(kind).unwrap();
             let flags = u8::from(sum);
