@@ -3,12 +3,14 @@
 
 local lwep = Proto("lwep", "LWEP")
 
-local TYPES = {"OPEN", "ACCEPT", "DATA", "ACK", "PROBE", "END", "RESET", "UNKNOWN"}
-local OPEN, ACCEPT, DATA, ACK, RESET = 1, 2, 3, 4, 7
+local TYPES = {"OPEN", "ACCEPT", "DATA", "ACK", "PROBE", "END", "RESET", "UNKNOWN", "ACKS"}
+local OPEN, ACCEPT, DATA, ACK, RESET, UNKNOWN, ACKS = 1, 2, 3, 4, 7, 8, 9
 local REASONS = {
     "nobody listens", "no room", "ended by the program", "no answer for too long", "a message that is too long", "other version",
 }
 local PLAIN_BYTES = 34
+-- Bytes of an entry of ACKS.
+local ACKS_BYTES = 16
 -- TCP port, and the identifier of the option's experiment; also the EtherType of the plain layout.
 local PORT, EXPERIMENT = 34997, 0x88b5
 
@@ -71,6 +73,21 @@ local function description(tree, data)
     return string.format(" service=0x%x", data(8, 4):uint())
 end
 
+-- What ACKS says of each connection.
+local function acknowledgements(tree, data)
+    local count = math.floor(data:len() / ACKS_BYTES)
+    for index = 0, count - 1 do
+        local entry = data(index * ACKS_BYTES, ACKS_BYTES)
+        local node = tree:add(lwep, entry, "Connection")
+        node:add(f.connection, entry(0, 4))
+        node:add(f.token, entry(4, 4))
+        node:add(f.acknowledgement, entry(8, 4))
+        node:add(f.window, entry(12, 2))
+        node:append_text(string.format(" 0x%x, acknowledgement=%d window=%d", entry(0, 4):uint(), entry(8, 4):uint(), entry(12, 2):uint()))
+    end
+    return string.format(" connections=%d", count)
+end
+
 local function plain(buffer, pinfo, root)
     pinfo.cols.protocol = "LWEP"
     local tree = root:add(lwep, buffer())
@@ -106,6 +123,8 @@ local function plain(buffer, pinfo, root)
             info = info .. description(tree, data)
         elseif kind == ACK then
             tree:add(f.further, data)
+        elseif kind == ACKS then
+            info = info .. acknowledgements(tree, data)
         elseif kind == RESET then
             tree:add(f.reason, data(0, 1))
             if there > 1 then
@@ -119,7 +138,7 @@ local function plain(buffer, pinfo, root)
     if is_summed and PLAIN_BYTES + length + 4 <= buffer:len() then
         tree:add(f.checksum, buffer(PLAIN_BYTES + length, 4))
     end
-    if kind >= RESET then
+    if kind == RESET or kind == UNKNOWN then
         tree:add_proto_expert_info(ends)
     end
     pinfo.cols.info = info

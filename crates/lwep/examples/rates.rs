@@ -1,5 +1,6 @@
-//! Messages beside bare frames through a switch, both ends in this thread: `rates ATTACH_SOCKET [ROUNDS]`. Each round measures a pair of
-//! ports without and with LWEP, one after the other; the table has the medians of the ratios.
+//! Messages beside bare frames through a switch, both ends in this thread: `rates ATTACH_SOCKET [ROUNDS [segmented]]`. Each round
+//! measures a pair of ports without and with LWEP, one after the other; the table has the medians of the ratios. With `segmented` it
+//! measures only buffers of many messages.
 //!
 //! `ringway run` with `[engine] idle = "spin"` and a switch `lan0` on another core; then
 //! `taskset -c 1 cargo run --release -p ringway-lwep --example rates /run/ringway/attach.sock 9`.
@@ -9,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_link::{ProcessLink, ProcessOptions};
+use ringway_link::{Gso, Offload, ProcessLink, ProcessOptions};
 use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 use ringway_traffic::*;
 
@@ -36,7 +37,13 @@ impl Ends {
             let address = address.then(|| Ipv4Addr::new(10, 99, 0, 1 + number as u8));
             Ok(Endpoint::new(
                 link,
-                Options { address, connections: 2048, window: number_of("WINDOW", 1024), acknowledge_within: u64::from(number_of("WITHIN", 25)) * 1000, ..Options::default() },
+                Options {
+                    address,
+                    connections: 2048,
+                    window: number_of("WINDOW", 1024),
+                    queue: number_of("WINDOW", 1024).into(),
+                    ..Options::default()
+                },
             ))
         };
         let mut ends = Ends { client: end(0)?, server: end(1)?, connections: vec![], began: Instant::now() };
@@ -105,11 +112,6 @@ impl Ends {
     /// Returns messages a second, sent round robin over `active` connections.
     fn bulk(&mut self, size: usize, active: usize) -> Result<f64> {
         let (mut next, mut received, mut first) = (0, 0u64, 0u8);
-        let mut phases = [0u64; 3];
-        let acks0 = self.client.counters().frames_received;
-        if std::env::var_os("COUNTERS").is_some() {
-            eprintln!("before {active} of {} size {size}: {:?}\n{:?}", self.connections.len(), self.client.counters(), self.server.counters());
-        }
         let began = Instant::now();
         let mut now;
         while began.elapsed() < WINDOW {
@@ -124,26 +126,16 @@ impl Ends {
                     }
                     next = if next + 1 == active { 0 } else { next + 1 };
                 }
-                let a = self.now();
                 self.client.drain(now, 128, |_| ());
-                let b = self.now();
                 self.server.drain(now, 256, |event| {
                     if let Event::Message { data, .. } = event {
                         received += 1;
                         first ^= data.first().copied().unwrap_or(0);
                     }
                 });
-                let c = self.now();
-                phases[0] += a - now; phases[1] += b - a; phases[2] += c - b;
             }
         }
-        if std::env::var_os("PHASES").is_some() { eprintln!("{active} of {} size {size}: {:.1} M/s; send {:.1} client {:.1} server {:.1} ns a message, {:.2} acks a message", self.connections.len(), received as f64 / began.elapsed().as_secs_f64() / 1e6, phases[0] as f64 / received as f64, phases[1] as f64 / received as f64, phases[2] as f64 / received as f64, (self.client.counters().frames_received - acks0) as f64 / received as f64); }
         std::hint::black_box(first);
-        if std::env::var_os("COUNTERS").is_some() {
-            let connection = self.connections[0][0];
-            eprintln!("{active} of {} size {size}: {received} {:?}", self.connections.len(), self.client.status(connection));
-            eprintln!("{:?}\n{:?}", self.client.counters(), self.server.counters());
-        }
         Ok(received as f64 / began.elapsed().as_secs_f64())
     }
 
@@ -164,12 +156,12 @@ impl Ends {
                     }
                 }
                 while self.client.poll(now).is_some() {}
-                while let Some(event) = self.server.poll(now) {
+                self.server.drain(now, 1 << 16, |event| {
                     if let Event::Message { data, .. } = event {
                         received += data.len() as u64;
                         first ^= data.first().copied().unwrap_or(0);
                     }
-                }
+                });
             }
         }
         std::hint::black_box(first);
@@ -214,31 +206,90 @@ fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
     Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second)
 }
 
+/// Bytes before a frame: the offload request and two without meaning.
+const PREFIX_BYTES: usize = Offload::BYTES + 2;
+
+/// A port whose frames are yet to be segmented.
+struct Offloaded(ProcessEndpoint);
+
+impl ringway_traffic::Endpoint for Offloaded {
+    fn tx_room(&mut self) -> usize {
+        self.0.tx_room()
+    }
+
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        let offload = Offload {
+            needs_csum: true,
+            gso: Gso::UdpL4,
+            gso_size: 1440,
+            csum_start: 34,
+            csum_offset: 6,
+            ..Offload::default()
+        };
+        self.0.tx_push(PREFIX_BYTES + len, |bytes| {
+            let (prefix, frame) = bytes.split_at_mut(PREFIX_BYTES);
+            prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(Some(&offload)));
+            fill(frame);
+        })
+    }
+
+    fn tx_flush(&mut self) {
+        self.0.tx_flush();
+    }
+
+    fn rx_batch(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
+        self.0.rx_batch(max, |bytes| take(&bytes[PREFIX_BYTES..]))
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> std::io::Result<()> {
+        self.0.wait(for_rx, timeout)
+    }
+}
+
+/// Returns bytes a second in frames that are yet to be segmented.
+fn bare_trains(socket: &str, size: usize, links: &ProcessOptions) -> Result<f64> {
+    let shape = Shape {
+        tx_slots: links.slots,
+        rx_slots: links.slots,
+        buffer_size: links.buffer,
+        offload: true,
+        ..Shape::default()
+    };
+    let [near, far] = bare(socket, shape)?.map(Offloaded);
+    let spec = FrameSpec { size, ..FrameSpec::default() };
+    let stations =
+        [Station::source(near, Frames::new(&spec)?), Station::sink(far, Checker::new(Level::Count, Origin::Zero))];
+    let mut pump = Pump::new(stations, PumpOptions { fill: Fill::Each, ..PumpOptions::default() });
+    Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second * size as f64)
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or("the daemon's attach.sock")?;
     let rounds: usize = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
+    let is_segmented_only = arguments.next().is_some_and(|what| what == "segmented");
     let plain = ProcessOptions { slots: number_of("SLOTS", 1024).into(), buffers: 4096, ..ProcessOptions::default() };
-    let large = ProcessOptions { slots: 64, buffer: 65_472, buffers: 128, offload: true, ..plain };
+    let large = ProcessOptions {
+        slots: number_of("LARGE_SLOTS", 64).into(),
+        buffer: 65_472,
+        buffers: number_of("LARGE_BUFFERS", 128).into(),
+        offload: true,
+        ..plain
+    };
     let mut table: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     let mut add = |name: &str, ours: f64, bare: f64| match table.iter_mut().find(|(other, _)| other == name) {
         Some((_, rows)) => rows.push((ours, bare)),
         None => table.push((name.to_owned(), vec![(ours, bare)])),
     };
-    if std::env::var_os("MANY").is_some() {
-        for _ in 0..rounds {
-            let one = Ends::new(&socket, &plain, false, 1)?.bulk(1400, 1)?;
-            let one8 = Ends::new(&socket, &plain, false, 1)?.bulk(8, 1)?;
-            for count in std::env::var("COUNTS").map_or(vec![1, 2, 10, 100, 1000], |t| t.split(',').map(|n| n.parse().unwrap()).collect()) {
-                let mut some = Ends::new(&socket, &plain, false, count)?;
-                add(&format!("{count} connections, 1400, beside 1"), some.bulk(1400, count)?, one);
-                add(&format!("{count} connections, 8, beside 1"), some.bulk(8, count)?, one8);
-                add(&format!("{} idle, 1400, beside 1", count - 1), some.bulk(1400, 1)?, one);
-            }
-        }
-        return print(&table);
-    }
     for _ in 0..rounds {
+        let one = Ends::new(&socket, &plain, false, 1)?.bulk(1400, 1)?;
+        let bare = bare_trains(&socket, 65_000, &large)?;
+        let trains = Ends::new(&socket, &large, true, 1)?.trains(64_800, 1440)?;
+        add("segmented 1440 (bytes/s), beside bulk 1400", trains, one * 1400.0);
+        add("segmented 1440 (bytes/s), beside frames of 65,000", trains, bare);
+        if is_segmented_only {
+            continue;
+        }
         let bare = bare_ping(&socket, 60)?;
         add("ping 8 (ns)", Ends::new(&socket, &plain, false, 1)?.ping(8)?, bare);
         let bare = bare_ping(&socket, 1448)?;
@@ -253,15 +304,8 @@ fn main() -> Result<()> {
         add("1000 connections, 1400, beside 1", many.bulk(1400, 1000)?, one);
         add("1000 connections, 8, beside 1", many.bulk(8, 1000)?, one8);
         add("999 idle, 1400, beside 1", many.bulk(1400, 1)?, one);
-        drop(many);
-        let trains = Ends::new(&socket, &large, true, 1)?.trains(64_800, 1440)?;
-        add("segmented 1440 (bytes/s), beside bulk 1400", trains, one * 1400.0);
     }
-    print(&table)
-}
-
-fn print(table: &[(String, Vec<(f64, f64)>)]) -> Result<()> {
-    for (name, rows) in table {
+    for (name, rows) in &table {
         let ratio = median(rows.iter().map(|(ours, bare)| ours / bare).collect());
         let [ours, bare] = [0, 1].map(|side| median(rows.iter().map(|row| [row.0, row.1][side]).collect()));
         println!("{name:45} {ours:15.0} {bare:15.0}  ratio {ratio:.3}");

@@ -43,7 +43,7 @@ impl Default for Options {
             long: 0,
             address: None,
             segment: 1440,
-            acknowledge_within: 25 * MICROSECOND,
+            acknowledge_within: 50 * MICROSECOND,
             keep_alive: None,
             connect_within: 5 * SECOND,
             half_open: 64,

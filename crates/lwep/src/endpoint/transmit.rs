@@ -46,7 +46,8 @@ impl DerefMut for Outgoing {
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Too many messages are not acknowledged, or no buffer is free. [`crate::Event::Room`] tells when there is room.
+    /// Too many messages are not acknowledged, no buffer is free, or messages wait for a link that is full. [`crate::Event::Room`] tells
+    /// when there is room.
     #[error("there is no room for another message until the peer has acknowledged earlier ones")]
     Full,
     /// The message is longer than a frame, or than the peer takes.
@@ -342,9 +343,9 @@ impl<L: Link> Endpoint<L> {
         if part > peer.far.frame.min(data) {
             return Err(SendError::TooLong);
         }
-        // More than the queue takes at all is taken by an empty queue. For a link that is full, some wait.
+        // More than the queue takes at all is taken by an empty queue. Few wait for a link that is full.
         let is_full = peer.sender.queued() > 0 && peer.sender.queued() + count > most;
-        if is_full || peer.is_in_sending && peer.sender.waiting() >= TURN {
+        if is_full || peer.is_in_sending && peer.sender.waiting() >= TURN && self.link.room() == 0 {
             peer.wants_room = true;
             return Err(SendError::Full);
         }

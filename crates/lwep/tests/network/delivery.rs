@@ -2,12 +2,38 @@
 
 use proptest::prelude::*;
 use ringway_link::memory::MemoryOptions;
-use ringway_lwep::{Options, SendError};
+use ringway_lwep::{Connection, Options, SendError};
 
-use crate::scene::{MICROSECOND, SECOND, Scene, Weather, messages, wrapping};
+use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather, messages, wrapping};
 
 fn checked() -> Options {
     Options { checksums: true, window: 256, random: wrapping, ..Options::default() }
+}
+
+/// Connects as often as `count` says.
+fn connections(scene: &mut Scene, count: usize) -> Vec<Connection> {
+    let mac = scene.server.endpoint.mac();
+    let all = (0..count).map(|_| scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room")).collect();
+    scene.until("connected", |scene| scene.client.connections.len() == count && scene.server.connections.len() == count);
+    all
+}
+
+#[test]
+fn connections_of_two_stations_share_the_frames_of_acknowledgements() {
+    let mut scene = Scene::new(Weather::default(), 1, &Options { random: wrapping, ..Options::default() });
+    let all = connections(&mut scene, 60);
+    let before = scene.server.endpoint.counters().frames_sent;
+    for round in 1..=10 {
+        for connection in &all {
+            scene.client.endpoint.send(*connection, &[1; 100], scene.now).expect("room");
+        }
+        scene.until("acknowledged", |scene| {
+            all.iter().all(|one| scene.client.endpoint.status(*one).is_some_and(|status| status.acknowledged == round))
+        });
+    }
+    let frames = scene.server.endpoint.counters().frames_sent - before;
+    assert!(frames <= 20, "{frames} frames for 600 messages");
+    assert_eq!(scene.client.endpoint.counters().repeated, 0);
 }
 
 #[test]
@@ -38,6 +64,34 @@ proptest! {
         let all = messages(1_000, 300, seed);
         scene.send_all(connection, &all);
         prop_assert!(scene.server.heard == all);
+    }
+
+    #[test]
+    fn many_connections_on_a_bad_network_lose_and_mix_nothing(
+        seed in 1..u64::MAX / 2,
+        [lost, repeated, swapped, delayed, corrupted] in prop::array::uniform5(0..=20u64),
+    ) {
+        let weather = Weather { lost, repeated, swapped, delayed, corrupted };
+        let mut scene = Scene::new(weather, seed, &checked());
+        let all = connections(&mut scene, 20);
+        let mut sent = vec![0_u32; all.len()];
+        scene.until("all arrived", |scene| {
+            for (index, connection) in all.iter().enumerate() {
+                let message = [&(index as u32).to_be_bytes()[..], &sent[index].to_be_bytes()].concat();
+                if sent[index] < 50 && scene.client.endpoint.send(*connection, &message, scene.now).is_ok() {
+                    sent[index] += 1;
+                }
+            }
+            all.iter().all(|one| scene.client.endpoint.status(*one).is_some_and(|status| status.acknowledged == 50))
+        });
+        let mut next = vec![0_u32; all.len()];
+        for message in &scene.server.heard {
+            let (index, number) = message.split_at(4);
+            let index = u32::from_be_bytes(index.try_into().unwrap()) as usize;
+            prop_assert_eq!(number, &next[index].to_be_bytes()[..]);
+            next[index] += 1;
+        }
+        prop_assert_eq!(next, vec![50; all.len()]);
     }
 
     #[test]

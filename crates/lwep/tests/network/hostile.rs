@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringway_link::Link;
 use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
 use ringway_lwep::wire::header::{self, CHECKSUM};
-use ringway_lwep::wire::{Description, ETHER_TYPE, Ethernet, Header, Kind, Mac, checksum};
+use ringway_lwep::wire::{AcksEntry, Description, ETHER_TYPE, Ethernet, Header, Kind, Mac, checksum};
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, Options, Reason, SendError};
 
 use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather, messages, wrapping};
@@ -337,6 +337,38 @@ fn forged_frames_change_nothing() {
     assert_eq!(scene.server.endpoint.counters().no_connection, count);
     scene.send_all(connection, &messages(5, 50, 1));
     assert_eq!(scene.server.heard.len(), 10);
+}
+
+#[test]
+fn forged_entries_of_an_acknowledgement_of_many_change_nothing() {
+    let mut victim = Victim::new(Options { checksums: true, ..options() }, &MemoryOptions::default());
+    victim.endpoint.send(victim.connection, b"one", victim.now).expect("room");
+    victim.endpoint.send(victim.connection, b"two", victim.now).expect("room");
+    victim.poll(MICROSECOND);
+    let (connection, token) = ((AGREED >> 32) as u32, AGREED as u32);
+    let entry = |connection, token, acknowledgement| {
+        AcksEntry { connection, token, acknowledgement, window: 100 }.encode()
+    };
+    let acks = Header { connection: 0, token: 0, window: 0, ..header(Kind::Acks, 0) };
+    let right = entry(connection, token, 1);
+    let strangers = [entry(connection, token + 1, 1), entry(7, token, 1), entry(0, 0, 0)].concat();
+    victim.gets(&acks, &strangers);
+    victim.endpoint.link().inject(&frame([2, 0, 0, 0, 0, 9], &acks, &right));
+    victim.gets(&acks, &entry(connection, token, 3));
+    victim.gets(&Header { flags: 0, ..acks }, &right);
+    victim.gets(&acks, &right[..15]);
+    victim.gets(&acks, &[]);
+    victim.poll(MICROSECOND);
+    let counters = *victim.endpoint.counters();
+    assert_eq!((counters.no_connection, counters.bad_acknowledgement, counters.bad_checksum), (4, 1, 1));
+    let acknowledged = |victim: &mut Victim| {
+        victim.endpoint.status(victim.connection).map(|status| (status.acknowledged, status.queued))
+    };
+    assert_eq!(acknowledged(&mut victim), Some((0, 2)));
+    // The same connection often in one frame, among others.
+    victim.gets(&acks, &[right, entry(7, 7, 7), entry(connection, token, 2), right].concat());
+    victim.poll(MICROSECOND);
+    assert_eq!(acknowledged(&mut victim), Some((2, 0)));
 }
 
 #[test]

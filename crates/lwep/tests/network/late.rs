@@ -59,7 +59,7 @@ fn an_acknowledgement_for_which_there_was_no_room_is_sent_as_soon_as_there_is() 
     two.right.link().tx.borrow_mut().room = 0;
     two.left.send(two.connection, b"one", two.now).unwrap();
     assert_eq!(two.step(10 * MICROSECOND), 1);
-    two.step(30 * MICROSECOND);
+    two.step(60 * MICROSECOND);
     two.right.sleep(two.now, Duration::from_secs(1)).unwrap();
     assert!(two.right.link().waited_for_room, "there is an acknowledgement to send");
     two.right.link().tx.borrow_mut().room = 64;
@@ -81,7 +81,7 @@ fn a_device_that_reads_late_reads_what_was_sent() {
         poll(&mut two.left, two.now);
     }
     assert_eq!(two.step(MICROSECOND), 1);
-    two.step(30 * MICROSECOND);
+    two.step(60 * MICROSECOND);
     two.step(MICROSECOND);
     assert_eq!(two.queued(), 0);
     // The timeout still works for what the device has read.
