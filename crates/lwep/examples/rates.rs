@@ -1,5 +1,6 @@
-//! Messages beside bare frames through a switch, both ends in this thread: `rates ATTACH_SOCKET [ROUNDS]`. Each round measures a pair of
-//! ports without and with LWEP, one after the other; the table has the medians of the ratios.
+//! Messages beside bare frames through a switch, both ends in this thread: `rates ATTACH_SOCKET [ROUNDS [segmented]]`. Each round
+//! measures a pair of ports without and with LWEP, one after the other; the table has the medians of the ratios. With `segmented` it
+//! measures only buffers of many messages.
 //!
 //! `ringway run` with `[engine] idle = "spin"` and a switch `lan0` on another core; then
 //! `taskset -c 1 cargo run --release -p ringway-lwep --example rates /run/ringway/attach.sock 9`.
@@ -9,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_link::{ProcessLink, ProcessOptions};
+use ringway_link::{Gso, Offload, ProcessLink, ProcessOptions};
 use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 use ringway_traffic::*;
 
@@ -199,18 +200,90 @@ fn bare_bulk(socket: &str, size: usize) -> Result<f64> {
     Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second)
 }
 
+/// Bytes before a frame: the offload request and two without meaning.
+const PREFIX_BYTES: usize = Offload::BYTES + 2;
+
+/// A port whose frames are yet to be segmented.
+struct Offloaded(ProcessEndpoint);
+
+impl ringway_traffic::Endpoint for Offloaded {
+    fn tx_room(&mut self) -> usize {
+        self.0.tx_room()
+    }
+
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        let offload = Offload {
+            needs_csum: true,
+            gso: Gso::UdpL4,
+            gso_size: 1440,
+            csum_start: 34,
+            csum_offset: 6,
+            ..Offload::default()
+        };
+        self.0.tx_push(PREFIX_BYTES + len, |bytes| {
+            let (prefix, frame) = bytes.split_at_mut(PREFIX_BYTES);
+            prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(Some(&offload)));
+            fill(frame);
+        })
+    }
+
+    fn tx_flush(&mut self) {
+        self.0.tx_flush();
+    }
+
+    fn rx_batch(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
+        self.0.rx_batch(max, |bytes| take(&bytes[PREFIX_BYTES..]))
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> std::io::Result<()> {
+        self.0.wait(for_rx, timeout)
+    }
+}
+
+/// Returns bytes a second in frames that are yet to be segmented.
+fn bare_trains(socket: &str, size: usize, links: &ProcessOptions) -> Result<f64> {
+    let shape = Shape {
+        tx_slots: links.slots,
+        rx_slots: links.slots,
+        buffer_size: links.buffer,
+        offload: true,
+        ..Shape::default()
+    };
+    let [near, far] = bare(socket, shape)?.map(Offloaded);
+    let spec = FrameSpec { size, ..FrameSpec::default() };
+    let stations =
+        [Station::source(near, Frames::new(&spec)?), Station::sink(far, Checker::new(Level::Count, Origin::Zero))];
+    let mut pump = Pump::new(stations, PumpOptions { fill: Fill::Each, ..PumpOptions::default() });
+    Ok(pump.run(WINDOW, &mut Watch::none())?.received.frames_per_second * size as f64)
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or("the daemon's attach.sock")?;
     let rounds: usize = arguments.next().map_or(Ok(5), |rounds| rounds.parse())?;
+    let is_segmented_only = arguments.next().is_some_and(|what| what == "segmented");
     let plain = ProcessOptions { slots: number_of("SLOTS", 1024).into(), buffers: 4096, ..ProcessOptions::default() };
-    let large = ProcessOptions { slots: 64, buffer: 65_472, buffers: 128, offload: true, ..plain };
+    let large = ProcessOptions {
+        slots: number_of("LARGE_SLOTS", 64).into(),
+        buffer: 65_472,
+        buffers: number_of("LARGE_BUFFERS", 128).into(),
+        offload: true,
+        ..plain
+    };
     let mut table: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     let mut add = |name: &str, ours: f64, bare: f64| match table.iter_mut().find(|(other, _)| other == name) {
         Some((_, rows)) => rows.push((ours, bare)),
         None => table.push((name.to_owned(), vec![(ours, bare)])),
     };
     for _ in 0..rounds {
+        let one = Ends::new(&socket, &plain, false, 1)?.bulk(1400, 1)?;
+        let bare = bare_trains(&socket, 65_000, &large)?;
+        let trains = Ends::new(&socket, &large, true, 1)?.trains(64_800, 1440)?;
+        add("segmented 1440 (bytes/s), beside bulk 1400", trains, one * 1400.0);
+        add("segmented 1440 (bytes/s), beside frames of 65,000", trains, bare);
+        if is_segmented_only {
+            continue;
+        }
         let bare = bare_ping(&socket, 60)?;
         add("ping 8 (ns)", Ends::new(&socket, &plain, false, 1)?.ping(8)?, bare);
         let bare = bare_ping(&socket, 1448)?;
@@ -225,9 +298,6 @@ fn main() -> Result<()> {
         add("1000 connections, 1400, beside 1", many.bulk(1400, 1000)?, one);
         add("1000 connections, 8, beside 1", many.bulk(8, 1000)?, one8);
         add("999 idle, 1400, beside 1", many.bulk(1400, 1)?, one);
-        drop(many);
-        let trains = Ends::new(&socket, &large, true, 1)?.trains(64_800, 1440)?;
-        add("segmented 1440 (bytes/s), beside bulk 1400", trains, one * 1400.0);
     }
     for (name, rows) in &table {
         let ratio = median(rows.iter().map(|(ours, bare)| ours / bare).collect());
