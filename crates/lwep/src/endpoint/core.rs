@@ -194,7 +194,7 @@ impl Core {
         let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
         let pool = &mut self.pool;
         peer.sender.clear(|part| pool.release(part.slot));
-        peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
+        peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.release(slot));
         if was_known {
             self.lists.events.push_back(Pending::Ended { id, reason, acknowledged, received });
         }
