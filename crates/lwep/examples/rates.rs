@@ -37,7 +37,13 @@ impl Ends {
             let address = address.then(|| Ipv4Addr::new(10, 99, 0, 1 + number as u8));
             Ok(Endpoint::new(
                 link,
-                Options { address, connections: 2048, window: number_of("WINDOW", 1024), ..Options::default() },
+                Options {
+                    address,
+                    connections: 2048,
+                    window: number_of("WINDOW", 1024),
+                    queue: number_of("WINDOW", 1024).into(),
+                    ..Options::default()
+                },
             ))
         };
         let mut ends = Ends { client: end(0)?, server: end(1)?, connections: vec![], began: Instant::now() };
