@@ -206,7 +206,8 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Sends the first `len` bytes of a buffer from [`Endpoint::reserve_many`] as messages of `part` bytes each, the last one shorter
-    /// if it has to be. Where both ends have addresses for it, the buffer goes out as a whole and segmentation makes the frames.
+    /// if it has to be. Where both ends have addresses for it, the buffer goes out as a whole and segmentation makes the frames. If it
+    /// goes out at once it is handed over to the device at once, too.
     ///
     /// # Errors
     /// The buffer comes back: see [`SendError`].
@@ -342,6 +343,8 @@ impl<L: Link> Endpoint<L> {
             peer.sender.sent_many_at_once(slot, count as u16, core.now);
             core.lists.arm(peer, core.options.keep_alive);
         }
+        // The device copies this buffer while the program writes the next one.
+        self.flush();
         true
     }
 
