@@ -152,6 +152,8 @@ pub struct Core {
     pub front: usize,
     /// Most bytes of data in a frame.
     pub data: usize,
+    /// Frames that wait for this end at once without loss; 0: not known.
+    pub holds: u16,
     pub pool: Pool,
     pub table: Table,
     pub lists: Lists,
@@ -309,6 +311,7 @@ impl<L: Link> Endpoint<L> {
             mac: interface.mac,
             front: interface.front,
             data: room.saturating_sub(PLAIN_BYTES + checksum::BYTES).min(usize::from(u16::MAX)),
+            holds: interface.holds.min(usize::from(u16::MAX)) as u16,
             pool: Pool::new(buffers, interface.places),
             table: Table::new(options.connections),
             lists: Lists::default(),

@@ -329,9 +329,11 @@ impl<L: Link> Endpoint<L> {
         let queue = core.options.queue;
         let Some(peer) = core.table.get(id) else { return false };
         let number = peer.sender.next();
+        let places = peer.places(core.pool.slot(slot).bytes as usize, count);
         let may = peer.is_open()
             && !peer.is_in_sending
             && peer.sender.may_send_many_at_once(count, queue)
+            && peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds)
             && (number & 0xffff) as usize + count <= 1 << 16;
         if !may || !self.send_train(id, number, Part { slot, index: 0, remaining: 0 }) {
             return false;
@@ -341,6 +343,7 @@ impl<L: Link> Endpoint<L> {
         core.counters.messages_sent += count as u64;
         if let Some(peer) = core.table.get(id) {
             peer.sender.sent_many_at_once(slot, count as u16, core.now);
+            peer.trains.add(number.wrapping_add(count as u32 - 1), places);
             core.lists.arm(peer, core.options.keep_alive);
         }
         // The device copies this buffer while the program writes the next one.
@@ -621,6 +624,10 @@ impl<L: Link> Endpoint<L> {
                 run = run.min(peer.sender.window() as usize).max(1);
             }
         }
+        let (is_new, places) = (peer.sender.is_new(number), peer.places(size * run, run));
+        if is_new && run > 1 && !peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds) {
+            return Sent::Waits;
+        }
         let is_whole = part.index == 0 && run == bytes.div_ceil(size);
         let part = if is_whole { Some(part) } else { self.take_out(id, number, part, run) };
         let Some(part) = part else { return Sent::NoRoom };
@@ -640,6 +647,12 @@ impl<L: Link> Endpoint<L> {
             return Sent::Frame;
         }
         let is_sent = self.send_train(id, number, part);
+        if let Some(peer) = self.core.table.get(id)
+            && is_sent
+            && is_new
+        {
+            peer.trains.add(number.wrapping_add(run as u32 - 1), places);
+        }
         self.mark(id, number, is_sent, run)
     }
 
