@@ -98,6 +98,9 @@ pub struct Interface {
     /// Places for frames to send. The link uses them in turn. A program that sends as many buffers in turn sends each from the same
     /// place every time, and the link's ring stays as it is. 0: it makes no difference.
     pub places: usize,
+    /// Frames that the device holds until this side looks at them, also while it has not given earlier ones back. More may be dropped.
+    /// 0: not known.
+    pub holds: usize,
 }
 
 /// A received frame.

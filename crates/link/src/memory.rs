@@ -84,6 +84,7 @@ impl MemoryLink {
             front: 0,
             buffer: bytes,
             places: 0,
+            holds: options.capacity,
         };
         Ok(Self {
             interface,

@@ -66,6 +66,8 @@ pub struct ProcessLink {
     frames: [Frame; BATCH],
     found: usize,
     taken: usize,
+    /// Most frames that are looked at together.
+    most: usize,
     /// The next slot continues a frame that spans several, which is dropped.
     skips: bool,
     counts: Counts,
@@ -96,7 +98,8 @@ impl ProcessLink {
         };
         let (port, buffers) = Port::attach_with_buffers(socket, name, shape)?;
         let wakes = wakes(&port).map_err(AttachError::Memory)?;
-        let buffer = options.buffer as usize;
+        let (buffer, slots) = (options.buffer as usize, options.slots as usize);
+        let most = (slots / 8).clamp(1, BATCH);
         let front = if options.offload { PREFIX_BYTES } else { 0 };
         let interface = Interface {
             name: name.to_owned(),
@@ -107,6 +110,8 @@ impl ProcessLink {
             front,
             buffer,
             places: options.slots as usize,
+            // One place stays empty; those that were looked at, and then an eighth of the ring, wait until they are given back.
+            holds: slots - 1 - most - slots / 8,
         };
         Ok(Self {
             port,
@@ -117,6 +122,7 @@ impl ProcessLink {
             frames: [Frame { start: NonNull::dangling(), len: 0 }; BATCH],
             found: 0,
             taken: 0,
+            most,
             skips: false,
             counts: Counts::default(),
         })
@@ -133,7 +139,7 @@ impl ProcessLink {
         self.give_back();
         loop {
             let mut skipped = 0;
-            for received in self.port.rx().peek(BATCH) {
+            for received in self.port.rx().peek(self.most) {
                 if self.skips || received.more {
                     if self.found > 0 {
                         break;

@@ -62,3 +62,34 @@ fn a_link_that_is_full_sleeps_until_there_is_room() {
     });
     assert!(link.room() > 0 && began.elapsed() < PATIENCE, "nothing woke the program");
 }
+
+#[test]
+fn frames_that_a_link_says_it_holds_are_not_lost_however_few_places_it_has() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    for slots in [4, 8, 16, 64, 1024] {
+        let attach = |name: String, mac| {
+            let options = ProcessOptions { slots, buffers: 1, mac: Some(mac), ..ProcessOptions::default() };
+            ProcessLink::attach(daemon.socket("attach.sock"), &format!("lan0:{name}"), &options).expect("attached")
+        };
+        let (mut a, mut b) = (attach(format!("a{slots}"), [2, 0, 0, 0, 0, 1]), attach(format!("b{slots}"), [2; 6]));
+        let mut buffer = a.take_buffers().pop().expect("a buffer");
+        buffer[..6].fill(0xff);
+        buffer[6..12].copy_from_slice(&a.interface().mac);
+        let holds = b.interface().holds as u64;
+        let (mut sent, mut received) = (0, 0);
+        for round in 0..100 {
+            while sent - received < holds {
+                assert!(a.send(&mut buffer, 60, None), "no room with {slots} slots");
+                sent += 1;
+            }
+            a.flush();
+            until("the switch has read the frames", || a.sent() == sent);
+            // One frame more than before is looked at, up to as many as there are.
+            for _ in 0..1 + round % holds {
+                assert!(b.peek().is_some(), "lost after {received} of {sent} frames, with {slots} slots");
+                b.release();
+                received += 1;
+            }
+        }
+    }
+}

@@ -62,6 +62,7 @@ impl RingLink {
             front: 0,
             buffer: BYTES,
             places: 0,
+            holds: 0,
         };
         Ok(Self {
             interface,

@@ -69,6 +69,7 @@ impl Driver {
             front: 0,
             buffer,
             places: 0,
+            holds: 0,
         };
         let words = match &block {
             None => None,

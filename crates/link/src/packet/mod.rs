@@ -119,6 +119,7 @@ impl PacketLink {
                 front: 0,
                 buffer,
                 places: 0,
+                holds: 0,
             },
             index,
             buffers: (0..options.buffers).filter_map(part).collect(),

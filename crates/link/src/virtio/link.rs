@@ -135,6 +135,7 @@ impl VirtioLink {
             front: HEADER,
             buffer,
             places: 0,
+            holds: 0,
         };
         let in_order = has(feature::IN_ORDER);
         let mut link = VirtioLink {

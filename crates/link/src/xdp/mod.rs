@@ -127,6 +127,7 @@ impl XdpLink {
                 front: 0,
                 buffer: chunk,
                 places: 0,
+                holds: 0,
             },
             index,
             is_local: mode == Mode::Generic || LOCAL_DRIVERS.contains(&driver.as_str()),

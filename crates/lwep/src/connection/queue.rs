@@ -42,12 +42,23 @@ impl<T: Copy> Queue<T> {
         }
     }
 
+    /// Adds `count` items, made by their positions among them.
+    pub fn extend(&mut self, count: usize, item: impl Fn(usize) -> T) {
+        while self.len + count > self.places.len() {
+            self.grow(item(0));
+        }
+        let first = self.place(self.len);
+        let (second, places) = self.places.split_at_mut(first);
+        places.iter_mut().chain(second).take(count).enumerate().for_each(|(index, to)| *to = item(index));
+        self.len += count;
+    }
+
     /// Doubles the places; `item` fills the new ones.
     #[cold]
     fn grow(&mut self, item: T) {
         self.places.rotate_left(self.head);
         self.head = 0;
-        self.places.resize((2 * self.len).max(16), item);
+        self.places.resize((2 * self.places.len()).max(16), item);
     }
 
     #[inline]
@@ -84,11 +95,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_queue_is_like_that_of_the_standard_library(steps: Vec<Option<u32>>) {
+        fn a_queue_is_like_that_of_the_standard_library(steps: Vec<Option<(u32, usize)>>) {
             let (mut queue, mut other) = (Queue::default(), VecDeque::new());
             for step in steps {
                 match step {
-                    Some(number) => {
+                    Some((number, count)) if count % 4 == 0 => {
+                        let more = |index: usize| number.wrapping_add(index as u32);
+                        queue.extend(count % 100, more);
+                        other.extend((0..count % 100).map(more));
+                    }
+                    Some((number, _)) => {
                         queue.push_back(number);
                         other.push_back(number);
                     }

@@ -240,6 +240,35 @@ impl Sender {
             && is_before(self.next(), self.window_end)
     }
 
+    /// The same for `count` messages.
+    pub fn may_send_many_at_once(&self, count: usize, most: usize) -> bool {
+        let queued = self.entries.len();
+        let room = self.most.saturating_sub(self.in_flight).min(self.window());
+        self.lost == 0
+            && self.transmitted as usize == queued
+            && queued + count <= most
+            && count <= room as usize
+            && !self.ended
+    }
+
+    /// Queues the `count` messages of a buffer, which are sent now.
+    pub fn sent_many_at_once(&mut self, slot: u32, count: u16, now: Nanos) {
+        let order = self.order + 1;
+        self.entries.extend(count.into(), |index| Entry {
+            part: Some(Part { slot, index: index as u16, remaining: 0 }),
+            state: State::Sent,
+            is_repeated: false,
+            order: order + index as u64,
+            at: now,
+        });
+        if self.in_flight == 0 {
+            self.since = now;
+        }
+        self.order += u64::from(count);
+        self.in_flight += u32::from(count);
+        self.transmitted += u32::from(count);
+    }
+
     /// Queues a message that is sent now.
     #[inline]
     pub fn sent_at_once(&mut self, part: Part, now: Nanos) {
@@ -267,14 +296,26 @@ impl Sender {
         is_new.then_some(next)
     }
 
-    /// Returns how many new messages can be sent, if none is lost.
-    #[inline]
-    pub fn sendable_new(&self) -> usize {
-        if self.lost > 0 || !is_before(self.next(), self.window_end) {
-            return 0;
-        }
-        let room = self.most.saturating_sub(self.in_flight).min(distance(self.next(), self.window_end));
-        (room as usize).min(self.waiting())
+    /// Returns how many messages that are sent next can be sent together: from the message with this number on, they are in one buffer
+    /// one after the other, all are new or all are lost, and their numbers have the same upper 16 bits.
+    pub fn run(&self, number: u32) -> usize {
+        let at = distance(self.oldest, number) as usize;
+        let Some(Entry { part: Some(first), state, .. }) = self.entries.get(at) else { return 1 };
+        let follows = |index: &usize| {
+            let entry = self.entries.get(at + index);
+            let part = entry.filter(|entry| entry.state == *state).and_then(|entry| entry.part);
+            part.is_some_and(|part| {
+                part.slot == first.slot && usize::from(part.index) == usize::from(first.index) + index
+            })
+        };
+        let most = (1 << 16) - (number & 0xffff) as usize;
+        (0..most).take_while(follows).count()
+    }
+
+    /// Returns how many messages from the one with this number on the windows let out now.
+    pub fn room(&self, number: u32) -> u32 {
+        let room = self.most.saturating_sub(self.in_flight);
+        if self.is_new(number) { room.min(self.window()) } else { room }
     }
 
     #[cold]

@@ -27,14 +27,14 @@ impl<L: Link> Endpoint<L> {
             }
         };
         let free = core.pool.unused().inspect(|slot| own(*slot)).count();
-        if let Current::Kept { slot, .. } = self.current {
-            own(slot);
-        }
         let mut users = vec![0_u32; core.pool.len()];
+        if let Current::Kept { slot, .. } = self.current {
+            users[slot as usize] += 1;
+        }
         for peer in core.table.all() {
             peer.sender.audit().map_err(|error| format!("connection {}: {error}", peer.id))?;
             peer.sender.unacknowledged().for_each(|part| users[part.slot as usize] += 1);
-            peer.receiver.waiting().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| own(slot));
+            peer.receiver.waiting().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| users[slot as usize] += 1);
         }
         for (slot, (held, (users, owners))) in core.pool.slots().zip(users.iter().zip(&owners)).enumerate() {
             if *users > 0 && *users != u32::from(held.users) {

@@ -152,6 +152,8 @@ pub struct Core {
     pub front: usize,
     /// Most bytes of data in a frame.
     pub data: usize,
+    /// Frames that wait for this end at once without loss; 0: not known.
+    pub holds: u16,
     pub pool: Pool,
     pub table: Table,
     pub lists: Lists,
@@ -194,7 +196,7 @@ impl Core {
         let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
         let pool = &mut self.pool;
         peer.sender.clear(|part| pool.release(part.slot));
-        peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
+        peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.release(slot));
         if was_known {
             self.lists.events.push_back(Pending::Ended { id, reason, acknowledged, received });
         }
@@ -309,6 +311,7 @@ impl<L: Link> Endpoint<L> {
             mac: interface.mac,
             front: interface.front,
             data: room.saturating_sub(PLAIN_BYTES + checksum::BYTES).min(usize::from(u16::MAX)),
+            holds: interface.holds.min(usize::from(u16::MAX)) as u16,
             pool: Pool::new(buffers, interface.places),
             table: Table::new(options.connections),
             lists: Lists::default(),

@@ -402,7 +402,7 @@ impl Core {
             peer.is_finished = true;
             // Nothing follows an END.
             let pool = &mut self.pool;
-            peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.give_back(slot));
+            peer.receiver.clear().filter_map(|arrival| arrival.data).for_each(|(slot, ..)| pool.release(slot));
             peer.receiver.hurry();
             self.lists.events.push_back(Pending::Finished(id));
             self.lists.owe(peer, self.now);

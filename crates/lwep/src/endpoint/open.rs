@@ -6,7 +6,7 @@ use ringway_link::Link;
 
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
-use super::peer::{Connection, EXPECTED, Far, Peer, State};
+use super::peer::{Connection, EXPECTED, Far, Peer, State, Trains};
 use super::table::AGREED;
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
@@ -54,6 +54,7 @@ impl Core {
             expected: [0; EXPECTED],
             told: [0; 6],
             addresses: None,
+            trains: Trains::default(),
             checksums: self.options.checksums,
             sender: Sender::new(begin.sent, begin.window, self.now),
             receiver: Receiver::new(begin.received, self.options.window.clamp(8, 4096)),
@@ -93,6 +94,7 @@ impl Core {
             checksums: self.options.checksums,
             long: self.options.long,
             address: self.options.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            holds: self.holds,
         }
     }
 
@@ -123,6 +125,7 @@ impl Core {
                 token: far.token,
                 frame: far.frame.into(),
                 long: far.long,
+                holds: far.holds,
             },
             state: State::Accepting(self.now.saturating_add(self.options.connect_within)),
             service: far.service,
@@ -175,8 +178,14 @@ impl Core {
         let frame = usize::from(far.frame);
         let pool = &mut self.pool;
         let fits = peer.sender.parts().all(|part| pool.slot(part.slot).part as usize <= frame);
-        (peer.far.connection, peer.far.token, peer.far.frame, peer.far.long) =
-            (far.connection, far.token, frame, far.long);
+        peer.far = Far {
+            mac: peer.far.mac,
+            connection: far.connection,
+            token: far.token,
+            frame,
+            long: far.long,
+            holds: far.holds,
+        };
         peer.addresses = addresses;
         peer.checksums |= far.checksums;
         peer.make_templates(self.mac);
@@ -220,7 +229,7 @@ impl<L: Link> Endpoint<L> {
         let random = (core.options.random)();
         let first = (random >> 32) as u32;
         let begin = Beginning {
-            far: Far { mac, connection: 0, token: 0, frame: core.data, long: 0 },
+            far: Far { mac, connection: 0, token: 0, frame: core.data, long: 0, holds: 0 },
             state: State::Asking(core.now.saturating_add(core.options.connect_within)),
             service,
             sent: first,
@@ -248,7 +257,8 @@ impl<L: Link> Endpoint<L> {
             return Err(ConnectError::InUse);
         }
         let id = core.table.next_id().ok_or(ConnectError::Full)?;
-        let far = Far { mac, connection: wire_id, token, frame: AGREED_DATA.min(core.data), long: core.options.long };
+        let (frame, long) = (AGREED_DATA.min(core.data), core.options.long);
+        let far = Far { mac, connection: wire_id, token, frame, long, holds: 0 };
         let begin = Beginning { far, state: State::Open, service: 0, sent: 0, received: 0, window: AGREED_WINDOW };
         let mut peer = core.peer(id, (wire_id, token), begin);
         core.lists.arm(&mut peer, core.options.keep_alive);

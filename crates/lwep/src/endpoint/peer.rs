@@ -1,6 +1,8 @@
 //! A connection as an endpoint keeps it.
 
-use crate::connection::{Nanos, Receiver, Sender};
+use std::collections::VecDeque;
+
+use crate::connection::{Nanos, Receiver, Sender, is_before};
 use crate::wire::segmented::Addresses;
 use crate::wire::{ETHER_TYPE, ETHERNET_BYTES, Ethernet, Header, Kind, Mac, PLAIN_BYTES};
 
@@ -47,6 +49,35 @@ pub struct Far {
     /// Most bytes of data in a frame.
     pub frame: usize,
     pub long: u32,
+    /// Frames that wait for it at once without loss; 0: not known.
+    pub holds: u16,
+}
+
+/// Buffers of many messages that are not acknowledged.
+#[derive(Debug, Default)]
+pub struct Trains {
+    /// The last number of each, and the places that it takes at the receiver.
+    under_way: VecDeque<(u32, usize)>,
+    places: usize,
+}
+
+impl Trains {
+    /// Returns true if the receiver has `places` more, when everything before `oldest` is acknowledged. One is always let out.
+    pub fn may_add(&mut self, places: usize, oldest: u32, holds: u16) -> bool {
+        while let Some((last, places)) = self.under_way.front().copied()
+            && is_before(last, oldest)
+        {
+            self.under_way.pop_front();
+            self.places -= places;
+        }
+        holds == 0 || self.places == 0 || self.places + places <= holds.into()
+    }
+
+    /// One more was sent.
+    pub fn add(&mut self, last: u32, places: usize) {
+        self.under_way.push_back((last, places));
+        self.places += places;
+    }
 }
 
 /// A connection.
@@ -66,6 +97,7 @@ pub struct Peer {
     /// Acknowledgement and window of the last usual frame.
     pub told: [u8; 6],
     pub addresses: Option<Addresses>,
+    pub trains: Trains,
     pub checksums: bool,
     pub sender: Sender,
     pub receiver: Receiver,
@@ -112,6 +144,11 @@ impl Peer {
         // Checksums are looked at the usual way: no frame begins so.
         theirs[ETHERNET_BYTES + 1] = if self.checksums { u8::MAX } else { 0 };
         self.expected.copy_from_slice(&theirs[..EXPECTED]);
+    }
+
+    /// Returns how many places a buffer of `count` messages takes at the peer: it is cut if it is longer than a frame there.
+    pub fn places(&self, bytes: usize, count: usize) -> usize {
+        if bytes <= self.far.frame { 1 } else { count }
     }
 
     /// Returns the Ethernet header of frames to the peer.

@@ -14,7 +14,7 @@ const MANY: usize = 32;
 pub struct Slot {
     /// `None` while the program has it.
     pub buffer: Option<Buffer>,
-    /// Messages in it that are not acknowledged.
+    /// Messages in it that are not acknowledged, or have arrived and wait.
     pub users: u16,
     /// Bytes of data, and of each message but the last one.
     pub bytes: u32,
@@ -126,7 +126,20 @@ impl Pool {
         self.slots[slot as usize].ticket = ticket;
     }
 
-    /// One message less in this buffer is unacknowledged.
+    /// A buffer from [`Pool::take_to_keep`] holds messages that wait.
+    pub fn hold(&mut self, slot: u32, messages: u16) {
+        self.slots[slot as usize].users = messages;
+        if messages == 0 {
+            self.give_back(slot);
+        }
+    }
+
+    /// Returns true if the buffer holds several messages.
+    pub fn is_shared(&self, slot: u32) -> bool {
+        self.slots[slot as usize].users > 1
+    }
+
+    /// One message less in this buffer is unacknowledged, or waits.
     #[inline]
     pub fn release(&mut self, slot: u32) {
         let used = &mut self.slots[slot as usize];

@@ -8,7 +8,7 @@ use super::core::{Core, Current, Endpoint, Pending, Ride};
 use super::event::Event;
 use super::judge::Verdict;
 use super::peer::Connection;
-use crate::connection::{Arrival, Nanos};
+use crate::connection::{Arrival, Nanos, Taken};
 use crate::wire::PLAIN_BYTES;
 
 /// Frames after which things that are due are looked after, although more frames are there.
@@ -74,7 +74,7 @@ impl Core {
             let bytes = buffer.as_deref().and_then(|bytes| bytes.get(from as usize..)?.get(..len as usize));
             let verdict = bytes.map_or(Verdict::Release, |bytes| self.assemble(id, remaining, bytes));
             self.pool.slot(slot).buffer = buffer;
-            self.pool.give_back(slot);
+            self.pool.release(slot);
             if let Verdict::Assembled(id) = verdict {
                 return Some(Found::Assembled(id));
             }
@@ -82,29 +82,23 @@ impl Core {
         None
     }
 
-    /// A message is dropped because no buffer is free. Its sender hears that this end is there.
-    fn without_buffer(&mut self, id: u32) {
-        self.counters.no_buffer += 1;
+    /// Messages are dropped because no buffer is free. Their sender hears that this end is there.
+    fn without_buffer(&mut self, id: u32, count: usize) {
+        self.counters.no_buffer += count as u64;
         self.tell_again(id);
     }
 
-    /// Keeps a copy of a message that has to wait.
-    fn keep_copy(&mut self, id: u32, number: u32, remaining: u16, data: &[u8]) {
-        let Some(slot) = self.pool.take_to_keep() else { return self.without_buffer(id) };
-        let front = self.front;
-        let place = self.pool.slot(slot).buffer.as_mut().and_then(|buffer| buffer.get_mut(front..front + data.len()));
-        match (place, self.table.get(id)) {
-            (Some(place), Some(peer)) => {
-                place.copy_from_slice(data);
-                let data = Some((slot, front as u32, data.len() as u32));
-                peer.receiver.keep(number, Arrival { data, remaining });
-                self.lists.ready(peer);
-            }
-            _ => {
-                self.counters.no_buffer += 1;
-                self.pool.give_back(slot);
-            }
-        }
+    /// The next messages of a buffer, up to `most`, go to the program, if nothing else is to be done for them. Returns their number.
+    #[inline]
+    fn take_riding(&mut self, ride: &Ride, most: usize) -> usize {
+        let Some(peer) = self.table.get(ride.id) else { return 0 };
+        let is_usual = ride.remaining == 0
+            && peer.takes_usual()
+            && peer.receiver.is_next(ride.number.wrapping_add(ride.index as u32));
+        let count = if is_usual { most.min(ride.count - ride.index) } else { 0 };
+        peer.receiver.passed_many(count as u16);
+        self.counters.messages_received += count as u64;
+        count
     }
 }
 
@@ -150,6 +144,9 @@ impl<L: Link> Endpoint<L> {
             self.advance(now);
             self.finish_current();
             let is_usual = self.core.lists.events.is_empty() && self.core.lists.ready.is_empty();
+            if let (true, Current::Riding(ride)) = (is_usual, self.current) {
+                taken += self.ride_on(ride, most - taken, &mut take);
+            }
             if is_usual && matches!(self.current, Current::Nothing) {
                 while taken < most && self.judged < MOST_JUDGED {
                     let Some(frame) = self.link.peek() else { break };
@@ -177,7 +174,7 @@ impl<L: Link> Endpoint<L> {
         match self.current {
             Current::Nothing | Current::Riding(_) | Current::Next { .. } => return,
             Current::InPlace { .. } => self.link.release(),
-            Current::Kept { slot, .. } => self.core.pool.give_back(slot),
+            Current::Kept { slot, .. } => self.core.pool.release(slot),
             Current::Assembled(id) => {
                 if let Some(peer) = self.core.table.get(id) {
                     peer.assembly.clear();
@@ -246,7 +243,10 @@ impl<L: Link> Endpoint<L> {
                     self.link.release();
                     return Some(self.give(Found::Assembled(id)));
                 }
-                Verdict::Ride(ride) => self.current = Current::Riding(ride),
+                Verdict::Ride(ride) => {
+                    self.judged += ride.count as u32 / 4;
+                    self.current = Current::Riding(ride);
+                }
             }
         }
     }
@@ -265,7 +265,7 @@ impl<L: Link> Endpoint<L> {
     fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
         let core = &mut self.core;
         let Some(slot) = core.pool.take_to_keep() else {
-            core.without_buffer(id);
+            core.without_buffer(id, 1);
             return self.link.release();
         };
         let Some(spare) = &mut core.pool.slot(slot).buffer else { return self.link.release() };
@@ -273,10 +273,64 @@ impl<L: Link> Endpoint<L> {
         let Some(peer) = core.table.get(id).filter(|_| from + len <= bytes) else {
             return core.pool.give_back(slot);
         };
+        core.pool.hold(slot, 1);
         let data = Some((slot, (start + from) as u32, len as u32));
         peer.receiver.keep(number, Arrival { data, remaining });
         core.lists.ready(peer);
         core.lists.owe(peer, core.now.saturating_add(core.options.acknowledge_within));
+    }
+
+    /// Takes the frame that the link shows out of its place: the messages of this buffer that are left have to wait in it.
+    #[cold]
+    fn keep_rest(&mut self, ride: Ride) {
+        self.current = Current::Nothing;
+        let core = &mut self.core;
+        let Some(slot) = core.pool.take_to_keep() else {
+            core.without_buffer(ride.id, ride.count - ride.index);
+            return self.link.release();
+        };
+        let Some(spare) = &mut core.pool.slot(slot).buffer else { return self.link.release() };
+        let (start, bytes) = self.link.exchange(spare);
+        let Some(peer) = core.table.get(ride.id).filter(|_| ride.from + ride.len <= bytes) else {
+            return core.pool.give_back(slot);
+        };
+        let mut kept = 0;
+        for index in ride.index..ride.count {
+            let number = ride.number.wrapping_add(index as u32);
+            let (at, remaining) = (index * ride.part, ride.remaining.saturating_sub(index as u16));
+            let len = ride.part.min(ride.len.saturating_sub(at));
+            match peer.receiver.judge(number) {
+                Taken::Next | Taken::Early => {
+                    let data = Some((slot, (start + ride.from + at) as u32, len as u32));
+                    peer.receiver.keep(number, Arrival { data, remaining });
+                    kept += 1;
+                }
+                Taken::Duplicate => core.counters.duplicates += 1,
+                Taken::Outside => core.counters.outside_window += 1,
+            }
+        }
+        core.pool.hold(slot, kept);
+        core.lists.ready(peer);
+        core.ridden(ride.id);
+    }
+
+    /// Calls `take` with the next messages of a buffer, as far as nothing else is to be done for them. Returns their number.
+    #[inline]
+    fn ride_on(&mut self, ride: Ride, most: usize, take: &mut impl FnMut(Event<'_>)) -> usize {
+        let count = self.core.take_riding(&ride, most);
+        let frame = self.link.peek();
+        let data = frame.and_then(|frame| frame.bytes.get(ride.from..ride.from + ride.len)).unwrap_or_default();
+        for data in data.chunks(ride.part).skip(ride.index).take(count) {
+            take(Event::Message { connection: Connection(ride.id), data });
+        }
+        let index = ride.index + count;
+        self.current = Current::Riding(Ride { index, ..ride });
+        if index == ride.count {
+            self.current = Current::Nothing;
+            self.link.release();
+            self.core.ridden(ride.id);
+        }
+        count
     }
 
     /// Takes the next message of a buffer.
@@ -294,7 +348,8 @@ impl<L: Link> Endpoint<L> {
         };
         let verdict = self.core.take(ride.id, number, remaining, data, from);
         if let Verdict::Keep { .. } = verdict {
-            self.core.keep_copy(ride.id, number, remaining, data);
+            self.keep_rest(ride);
+            return None;
         }
         self.current = Current::Riding(Ride { index: ride.index + 1, ..ride });
         if is_last {
@@ -329,6 +384,7 @@ impl<L: Link> Endpoint<L> {
     /// buffer is free.
     pub fn keep(&mut self) -> Option<Kept> {
         let (slot, from, len) = match self.current {
+            Current::Kept { slot, .. } if self.core.pool.is_shared(slot) => return None,
             Current::Kept { slot, from, len } => (slot, from as usize, len as usize),
             Current::InPlace { from, to } => {
                 let slot = self.core.pool.take_to_keep()?;

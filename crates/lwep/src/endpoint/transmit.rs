@@ -13,7 +13,7 @@ use crate::wire::{ETHERNET_BYTES, Header, IPV4, Kind, PLAIN_BYTES, checksum};
 
 /// Least bytes of a frame (IEEE 802.3, without FCS).
 const LEAST_FRAME: usize = 60;
-/// Messages of one connection that are sent before it is the next one's turn.
+/// Frames of one connection that are sent before it is the next one's turn.
 const TURN: usize = 32;
 
 /// A buffer for a message, or for many: its bytes are written in place. [`Endpoint::commit`] sends it. A buffer that is neither
@@ -145,7 +145,8 @@ impl Peer {
 /// What became of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
-    Messages(usize),
+    /// A frame.
+    Frame,
     /// The link or the pool is full.
     NoRoom,
     /// Acknowledgements of what is under way make room for it.
@@ -206,7 +207,8 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Sends the first `len` bytes of a buffer from [`Endpoint::reserve_many`] as messages of `part` bytes each, the last one shorter
-    /// if it has to be. Where both ends have addresses for it, the buffer goes out as a whole and segmentation makes the frames.
+    /// if it has to be. Where both ends have addresses for it, the buffer goes out as a whole and segmentation makes the frames. If it
+    /// goes out at once it is handed over to the device at once, too.
     ///
     /// # Errors
     /// The buffer comes back: see [`SendError`].
@@ -310,12 +312,44 @@ impl<L: Link> Endpoint<L> {
         let core = &mut self.core;
         let slot = outgoing.slot;
         core.pool.fill(slot, outgoing.buffer, count as u16, len, part);
+        if count > 1 && self.launch_many(connection.0, slot, count) {
+            return Ok(());
+        }
+        let core = &mut self.core;
         let Some(peer) = core.table.get(connection.0) else { return Ok(()) };
         for index in 0..count as u16 {
             peer.sender.queue(Some(Part { slot, index, remaining: 0 }), core.now);
         }
         self.go(connection.0);
         Ok(())
+    }
+
+    /// Sends a buffer of `count` messages at once, if nothing stands against it. Otherwise returns false.
+    fn launch_many(&mut self, id: u32, slot: u32, count: usize) -> bool {
+        let core = &mut self.core;
+        let queue = core.options.queue;
+        let Some(peer) = core.table.get(id) else { return false };
+        let number = peer.sender.next();
+        let places = peer.places(core.pool.slot(slot).bytes as usize, count);
+        let may = peer.is_open()
+            && !peer.is_in_sending
+            && peer.sender.may_send_many_at_once(count, queue)
+            && peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds)
+            && (number & 0xffff) as usize + count <= 1 << 16;
+        if !may || !self.send_train(id, number, Part { slot, index: 0, remaining: 0 }) {
+            return false;
+        }
+        let core = &mut self.core;
+        core.counters.frames_sent += 1;
+        core.counters.messages_sent += count as u64;
+        if let Some(peer) = core.table.get(id) {
+            peer.sender.sent_many_at_once(slot, count as u16, core.now);
+            peer.trains.add(number.wrapping_add(count as u32 - 1), places);
+            core.lists.arm(peer, core.options.keep_alive);
+        }
+        // The device copies this buffer while the program writes the next one.
+        self.flush();
+        true
     }
 
     /// Moves the data to where the headers of one message or of many end, if it is elsewhere. Returns false if there is no room.
@@ -503,7 +537,7 @@ impl<L: Link> Endpoint<L> {
                 break false;
             }
             match self.transmit(id, number) {
-                Sent::Messages(count) => left = left.saturating_sub(count),
+                Sent::Frame => left -= 1,
                 Sent::NoRoom => break false,
                 Sent::Waits => break true,
             }
@@ -535,7 +569,7 @@ impl<L: Link> Endpoint<L> {
             if !core.pool.is_read(part.slot) {
                 // The device has yet to read the last transmission, whose bytes must not change: that one is still to come.
                 peer.sender.sent(number, core.now);
-                return Sent::Messages(1);
+                return Sent::Frame;
             }
         }
         let slot = core.pool.slot(part.slot);
@@ -570,71 +604,104 @@ impl<L: Link> Endpoint<L> {
             }
             peer.sender.sent(number, core.now);
         }
-        Sent::Messages(count)
+        Sent::Frame
     }
 
-    /// Sends a message of a buffer for many: with all others of the buffer if possible, otherwise alone.
+    /// Sends a message of a buffer for many, with those that can be sent with it.
     #[cold]
     fn transmit_part(&mut self, id: u32, number: u32, part: Part) -> Sent {
-        match self.transmit_train(id, number, part) {
-            Some(sent) => sent,
-            None => self.transmit_copy(id, number, part),
-        }
-    }
-
-    /// Sends a whole buffer of messages. Returns `None` if they have to go alone.
-    fn transmit_train(&mut self, id: u32, number: u32, part: Part) -> Option<Sent> {
         let core = &mut self.core;
-        let segmented = self.link.interface().segmented;
-        let peer = core.table.get(id)?;
-        let addresses = peer.addresses?;
+        let Some(peer) = core.table.get(id) else { return Sent::NoRoom };
         let slot = core.pool.slot(part.slot);
         let (bytes, size) = (slot.bytes as usize, slot.part as usize);
-        let count = bytes.div_ceil(size);
-        let crosses = (number & 0xffff) as usize + count > 1 << 16;
-        if segmented < segmented::HEADERS + bytes || part.index > 0 || !peer.sender.is_new(number) || crosses {
-            return None;
-        }
-        if peer.sender.sendable_new() < count {
+        let segmented = if peer.addresses.is_some() { self.link.interface().segmented } else { 0 };
+        let most = segmented.saturating_sub(segmented::HEADERS) / size;
+        let mut run = peer.sender.run(number).min(most).max(1);
+        if (peer.sender.room(number) as usize) < run {
             // Acknowledgements make room for all, unless the peer's window is too small for them.
             if !peer.sender.is_idle() {
-                return Some(Sent::Waits);
+                return Sent::Waits;
             }
-            if (peer.sender.window() as usize) < count {
-                return None;
+            if peer.sender.is_new(number) {
+                run = run.min(peer.sender.window() as usize).max(1);
             }
         }
+        let (is_new, places) = (peer.sender.is_new(number), peer.places(size * run, run));
+        if is_new && run > 1 && !peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds) {
+            return Sent::Waits;
+        }
+        let is_whole = part.index == 0 && run == bytes.div_ceil(size);
+        let part = if is_whole { Some(part) } else { self.take_out(id, number, part, run) };
+        let Some(part) = part else { return Sent::NoRoom };
+        if run == 1 {
+            return self.transmit(id, number);
+        }
+        let core = &mut self.core;
+        if !core.pool.is_read(part.slot) {
+            let sent = self.link.sent();
+            core.pool.sent(sent);
+        }
+        let core = &mut self.core;
+        if !core.pool.is_read(part.slot) {
+            // As with a single message: the last transmission is still to come.
+            let Some(peer) = core.table.get(id) else { return Sent::NoRoom };
+            (0..run as u32).for_each(|index| peer.sender.sent(number.wrapping_add(index), core.now));
+            return Sent::Frame;
+        }
+        let is_sent = self.send_train(id, number, part);
+        if let Some(peer) = self.core.table.get(id)
+            && is_sent
+            && is_new
+        {
+            peer.trains.add(number.wrapping_add(run as u32 - 1), places);
+        }
+        self.mark(id, number, is_sent, run)
+    }
+
+    /// Writes the headers of a buffer of messages, of which the first one has this number, and queues it at the link. Returns false if
+    /// the link does not take it.
+    fn send_train(&mut self, id: u32, number: u32, part: Part) -> bool {
+        let core = &mut self.core;
+        let segmented = self.link.interface().segmented;
+        let Some(peer) = core.table.get(id) else { return false };
+        let Some(addresses) = peer.addresses else { return false };
+        let slot = core.pool.slot(part.slot);
+        let (bytes, size) = (slot.bytes as usize, slot.part as usize);
+        let len = segmented::HEADERS + bytes;
+        let frame = slot.buffer.as_mut().and_then(|buffer| buffer.get_mut(core.front..));
+        let Some((head, rest)) = frame.and_then(|frame| frame.split_first_chunk_mut::<ETHERNET_BYTES>()) else {
+            return false;
+        };
+        let Some(rest) = rest.first_chunk_mut().filter(|_| len <= segmented) else { return false };
         let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, 0) };
-        let train = Train { header, part: size, count, fragments: part.remaining > 0 };
-        let buffer = slot.buffer.as_mut()?;
-        let frame = buffer.get_mut(core.front..)?;
-        let mut ethernet = peer.ethernet();
-        ethernet[12..].copy_from_slice(&IPV4.to_be_bytes());
-        let (head, rest) = frame.split_first_chunk_mut::<ETHERNET_BYTES>()?;
-        *head = ethernet;
-        let offload = train.encode(&addresses, bytes, rest.first_chunk_mut()?);
-        let is_sent = self.link.send(buffer, segmented::HEADERS + bytes, Some(&offload));
+        let train = Train { header, part: size, count: bytes.div_ceil(size), fragments: part.remaining > 0 };
+        *head = peer.ethernet();
+        head[12..].copy_from_slice(&IPV4.to_be_bytes());
+        let offload = train.encode(&addresses, bytes, rest);
+        let is_sent = slot.buffer.as_mut().is_some_and(|buffer| self.link.send(buffer, len, Some(&offload)));
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
         } else {
             core.tell_again(id);
         }
-        Some(self.mark(id, number, is_sent, count))
+        is_sent
     }
 
-    /// Sends a copy of one message of a buffer, which takes the place of the original.
-    fn transmit_copy(&mut self, id: u32, number: u32, part: Part) -> Sent {
+    /// Copies `count` messages of a buffer, from the one with this number on, to a buffer of their own, which takes the place of the
+    /// original. Returns where the first one is now.
+    fn take_out(&mut self, id: u32, number: u32, part: Part, count: usize) -> Option<Part> {
         let core = &mut self.core;
-        let Some(own) = core.pool.take() else { return Sent::NoRoom };
+        let own = core.pool.take()?;
         let slot = core.pool.slot(part.slot);
         let (size, at) = (slot.part as usize, slot.part as usize * usize::from(part.index));
-        let len = size.min((slot.bytes as usize).saturating_sub(at));
-        let (front, from) = (core.front, core.front + segmented::HEADERS + at);
+        let len = (size * count).min((slot.bytes as usize).saturating_sub(at));
+        let from = core.front + segmented::HEADERS + at;
+        let to = core.front + if count > 1 { segmented::HEADERS } else { PLAIN_BYTES };
         let source = slot.buffer.take();
         let bytes = source.as_deref().and_then(|buffer| buffer.get(from..from + len));
         let target = core.pool.slot(own);
-        let place = target.buffer.as_mut().and_then(|buffer| buffer.get_mut(front + PLAIN_BYTES..)?.get_mut(..len));
+        let place = target.buffer.as_mut().and_then(|buffer| buffer.get_mut(to..to + len));
         let is_copied = match (bytes, place) {
             (Some(bytes), Some(place)) => {
                 place.copy_from_slice(bytes);
@@ -642,15 +709,18 @@ impl<L: Link> Endpoint<L> {
             }
             _ => false,
         };
-        (target.users, target.bytes, target.part) = (1, len as u32, len as u32);
+        (target.users, target.bytes, target.part) = (count as u16, len as u32, size.min(len) as u32);
         core.pool.slot(part.slot).buffer = source;
         let Some(peer) = core.table.get(id).filter(|_| is_copied) else {
             core.pool.give_back(own);
-            return Sent::NoRoom;
+            return None;
         };
-        peer.sender.move_part(number, Part { slot: own, index: 0, remaining: part.remaining });
-        core.pool.release(part.slot);
-        self.transmit(id, number)
+        for index in 0..count as u16 {
+            let remaining = part.remaining.saturating_sub(index);
+            peer.sender.move_part(number.wrapping_add(index.into()), Part { slot: own, index, remaining });
+            core.pool.release(part.slot);
+        }
+        Some(Part { slot: own, index: 0, remaining: part.remaining })
     }
 
     /// Sends a frame of a connection that carries no message. Returns false if there is no room for it.

@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 
 /// Bytes of a description.
-pub const BYTES: usize = 24;
+pub const BYTES: usize = 26;
+/// Least bytes of a description.
+const LEAST_BYTES: usize = 24;
 /// The end wants frames with checksums.
 const CHECKSUMS: u16 = 1;
 
@@ -24,6 +26,8 @@ pub struct Description {
     pub long: u32,
     /// Its IPv4 address; unspecified if there is none.
     pub address: Ipv4Addr,
+    /// Frames that wait for it at once without loss; 0 if it does not tell.
+    pub holds: u16,
 }
 
 impl Description {
@@ -37,12 +41,13 @@ impl Description {
         bytes[14..16].copy_from_slice(&(if self.checksums { CHECKSUMS } else { 0 }).to_be_bytes());
         bytes[16..20].copy_from_slice(&self.long.to_be_bytes());
         bytes[20..24].copy_from_slice(&self.address.octets());
+        bytes[24..26].copy_from_slice(&self.holds.to_be_bytes());
         bytes
     }
 
     /// Reads a description. Returns `None` if the bytes are too few, or it takes frames without data.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.first_chunk::<BYTES>()?;
+        let (bytes, rest) = bytes.split_first_chunk::<LEAST_BYTES>()?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let description = Self {
@@ -53,6 +58,7 @@ impl Description {
             checksums: half(14) & CHECKSUMS != 0,
             long: word(16),
             address: word(20).into(),
+            holds: rest.first_chunk().map_or(0, |holds| u16::from_be_bytes(*holds)),
         };
         (description.frame > 0).then_some(description)
     }

@@ -94,6 +94,7 @@ impl Device {
             segmented: 0,
             checksums: false,
             places: 0,
+            holds: 0,
             front: 0,
             buffer: BUFFER as usize,
         };

@@ -56,6 +56,7 @@ fn open(from: Mac, connection: u32) -> Vec<u8> {
         checksums: false,
         long: 0,
         address: [0, 0, 0, 0].into(),
+        holds: 0,
     };
     frame(from, &Header { connection: 0, token: 0, ..header(Kind::Open, 5) }, &description.encode())
 }

@@ -7,3 +7,4 @@ mod hostile;
 mod invariants;
 mod late;
 mod scene;
+mod trains;

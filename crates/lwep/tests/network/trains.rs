@@ -1,0 +1,272 @@
+//! Buffers of many messages: they are sent, kept and repeated as a whole.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use ringway_link::Gso;
+use ringway_link::memory::{InFlight, MemoryOptions};
+use ringway_lwep::{Connection, Event, Options, SendError};
+use ringway_testing::random::Random;
+
+use crate::scene::{MICROSECOND, Scene, Weather, wrapping};
+
+/// Bytes of a message, and messages of a buffer.
+const PART: usize = 1_440;
+const COUNT: usize = 45;
+/// Bytes before the data of a frame: Ethernet, IPv4, TCP.
+const HEADERS: usize = 74;
+
+fn scene(holds: usize) -> (Scene, Connection) {
+    let options = |last| Options { address: Some([10, 0, 0, last].into()), random: wrapping, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: holds };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    (scene, connection)
+}
+
+/// Returns the messages of the buffer with this number.
+fn buffer(number: u32) -> Vec<u8> {
+    let message = |index: usize| [&number.to_be_bytes()[..], &[index as u8; PART - 4]].concat();
+    (0..COUNT).flat_map(message).collect()
+}
+
+/// Sends the buffer with this number. Returns false if there is no room.
+fn send(scene: &mut Scene, connection: Connection, number: u32) -> bool {
+    let Some(mut outgoing) = scene.client.endpoint.reserve_many() else { return false };
+    let bytes = buffer(number);
+    outgoing[..bytes.len()].copy_from_slice(&bytes);
+    match scene.client.endpoint.commit_many(connection, outgoing, bytes.len(), PART, scene.now) {
+        Ok(()) => true,
+        Err(refused) => {
+            assert_eq!(refused.error, SendError::Full);
+            scene.client.endpoint.discard(refused.outgoing);
+            false
+        }
+    }
+}
+
+/// Sends so many buffers, until all are acknowledged.
+fn send_all(scene: &mut Scene, connection: Connection, count: u32) {
+    let mut sent = 0;
+    scene.until("all arrived", |scene| {
+        while sent < count && send(scene, connection, sent) {
+            sent += 1;
+        }
+        sent == count && scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
+    });
+}
+
+fn has_heard(scene: &Scene, count: u32) -> bool {
+    let all: Vec<Vec<u8>> = (0..count).map(buffer).collect();
+    scene.server.heard.iter().map(|message| &message[..]).eq(all.iter().flat_map(|bytes| bytes.chunks(PART)))
+}
+
+fn is_train(frame: &InFlight) -> bool {
+    frame.offload.is_some_and(|offload| offload.gso == Gso::Tcp4)
+}
+
+/// Returns how many messages are in a frame.
+fn messages(frame: &InFlight) -> usize {
+    let size = frame.offload.map_or(0, |offload| usize::from(offload.gso_size));
+    if size == 0 { 1 } else { (frame.bytes.len() - HEADERS).div_ceil(size) }
+}
+
+/// Returns the frames that a NIC makes of one.
+fn cut(frame: InFlight) -> Vec<InFlight> {
+    let Some(offload) = frame.offload.filter(|offload| offload.gso == Gso::Tcp4) else { return vec![frame] };
+    let (head, data) = frame.bytes.split_at(HEADERS);
+    let number = u16::from_be_bytes([head[18], head[19]]);
+    let segment = |(data, index): (&[u8], u16)| {
+        let mut bytes = [head, data].concat();
+        bytes[16..18].copy_from_slice(&(60 + data.len() as u16).to_be_bytes());
+        bytes[18..20].copy_from_slice(&(number + index).to_be_bytes());
+        InFlight { bytes, offload: Some(ringway_link::Offload { gso: Gso::None, gso_size: 0, ..offload }) }
+    };
+    data.chunks(offload.gso_size.into()).zip(0..).map(segment).collect()
+}
+
+#[test]
+fn a_lost_buffer_is_sent_again_whole() {
+    let (mut scene, connection) = scene(1024);
+    let trains = Rc::new(Cell::new(0));
+    let count = trains.clone();
+    scene.client.endpoint.link().set_network(move |frame, queue| {
+        count.set(count.get() + u32::from(is_train(&frame)));
+        if count.get() != 10 {
+            queue.push_back(frame);
+        }
+    });
+    send_all(&mut scene, connection, 40);
+    assert!(has_heard(&scene, 40));
+    let counters = scene.client.endpoint.counters();
+    // The numbers of the first one pass a multiple of 65,536.
+    assert_eq!((trains.get(), counters.repeated), (42, COUNT as u64), "{counters:?}");
+}
+
+#[test]
+fn buffers_that_are_early_wait_in_one_buffer_each() {
+    let (mut scene, connection) = scene(1024);
+    let (trains, is_lost) = (Cell::new(0), Rc::new(Cell::new(true)));
+    let loses = is_lost.clone();
+    scene.client.endpoint.link().set_network(move |frame, queue| {
+        trains.set(trains.get() + usize::from(is_train(&frame)));
+        if trains.get() <= 10 || (is_train(&frame) && trains.get() > 11 && trains.get() <= 16) || !loses.get() {
+            queue.push_back(frame);
+        }
+    });
+    // Two frames for the first.
+    send_all(&mut scene, connection, 9);
+    (9..15).for_each(|number| assert!(send(&mut scene, connection, number), "no room for {number}"));
+    (0..10).for_each(|_| scene.step(MICROSECOND));
+    let free = scene.server.endpoint.audit().map(|audit| audit.free);
+    assert_eq!((free, scene.server.endpoint.counters().no_buffer), (Ok(128 - 5), 0));
+    is_lost.set(false);
+    scene.until("all arrived", |scene| scene.server.heard.len() >= 15 * COUNT);
+    assert!(has_heard(&scene, 15));
+    assert_eq!(scene.server.endpoint.audit().map(|audit| audit.free), Ok(128));
+}
+
+#[test]
+fn a_receiver_that_holds_few_frames_loses_none() {
+    let (mut scene, connection) = scene(100);
+    let lost = Rc::new(Cell::new(0));
+    let losses = lost.clone();
+    scene.client.endpoint.link().set_network(move |frame, queue: &mut VecDeque<InFlight>| {
+        // As if each was cut on the way.
+        if queue.iter().map(messages).sum::<usize>() + messages(&frame) <= 100 {
+            queue.push_back(frame);
+        } else {
+            losses.set(losses.get() + 1);
+        }
+    });
+    send_all(&mut scene, connection, 300);
+    assert!(has_heard(&scene, 300));
+    assert_eq!((lost.get(), scene.client.endpoint.counters().repeated), (0, 0));
+}
+
+#[test]
+fn numbers_that_pass_a_multiple_of_65_536_make_two_frames_of_a_buffer() {
+    let (mut scene, connection) = scene(1024);
+    let trains = Rc::new(Cell::new(0));
+    let count = trains.clone();
+    scene.client.endpoint.link().set_network(move |frame, queue| {
+        count.set(count.get() + usize::from(is_train(&frame)));
+        queue.push_back(frame);
+    });
+    send_all(&mut scene, connection, 1);
+    assert!(has_heard(&scene, 1));
+    assert_eq!(trains.get(), 2);
+}
+
+#[test]
+fn messages_of_a_buffer_wait_while_the_program_takes_none() {
+    let (mut scene, connection) = scene(1024);
+    let accepted = scene.server.connections[0];
+    assert!(send(&mut scene, connection, 0));
+    scene.client.poll(scene.now);
+    // The first frame of the buffer; the program takes three messages of it.
+    for _ in 0..3 {
+        let event = scene.server.endpoint.poll(scene.now);
+        assert!(matches!(event, Some(Event::Message { .. })), "{event:?}");
+    }
+    scene.server.endpoint.pause(accepted);
+    (0..100).for_each(|_| scene.step(MICROSECOND));
+    assert_eq!(scene.server.heard.len(), 0);
+    let status = scene.client.endpoint.status(connection);
+    assert!(status.is_some_and(|status| status.queued == 0), "what waits is acknowledged: {status:?}");
+    scene.server.endpoint.resume(accepted);
+    scene.until("all arrived", |scene| scene.server.heard.len() >= COUNT - 3);
+    assert!(scene.server.heard.iter().map(|message| &message[..]).eq(buffer(0).chunks(PART).skip(3)));
+    assert_eq!(scene.server.endpoint.audit().map(|audit| audit.free), Ok(128));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn messages_of_all_kinds_keep_their_order_on_a_bad_network(
+        seed in 1..u64::MAX / 2,
+        lost in 0..=20u64,
+        is_cut: bool,
+        window in prop_oneof![8..=100u16, Just(1024u16)],
+        holds in 10..=1024usize,
+    ) {
+        let options = |last| Options {
+            address: Some([10, 0, 0, last].into()),
+            long: 60_000,
+            window,
+            random: wrapping,
+            ..Options::default()
+        };
+        let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: holds };
+        let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+        let connection = scene.connect();
+        let mut random = Random::new(seed);
+        scene.client.endpoint.link().set_network(move |frame, queue| {
+            for frame in if is_cut { cut(frame) } else { vec![frame] } {
+                if random.below(100) < lost {
+                    continue;
+                }
+                queue.push_back(frame);
+                let len = queue.len();
+                if random.below(100) < lost && len > 1 {
+                    queue.swap(len - 1, len - 2);
+                }
+            }
+        });
+        let mut random = Random::new(seed + 1);
+        let (mut sent, mut heard, mut wanted) = (0_u32, Vec::new(), Vec::new());
+        let accepted = scene.server.connections[0];
+        scene.until("all arrived", |scene| {
+            while sent < 60 {
+                let bytes = buffer(sent);
+                let (parts, is_sent) = match random.below(3) {
+                    0 => (bytes.chunks(PART).map(<[u8]>::to_vec).collect(), send(scene, connection, sent)),
+                    1 => {
+                        let message = &bytes[..1_000];
+                        (vec![message.to_vec()], scene.client.endpoint.send(connection, message, scene.now).is_ok())
+                    }
+                    _ => {
+                        let message = &bytes[..(2_000 + random.below(50_000)) as usize];
+                        let is_sent = scene.client.endpoint.send_long(connection, message, scene.now).is_ok();
+                        (vec![message.to_vec()], is_sent)
+                    }
+                };
+                if !is_sent {
+                    break;
+                }
+                wanted.extend(parts);
+                sent += 1;
+            }
+            match random.below(20) {
+                0 => scene.server.endpoint.pause(accepted),
+                1..5 => scene.server.endpoint.resume(accepted),
+                _ => {}
+            }
+            let most = 1 + random.below(100) as usize;
+            let mut take = |event: Event<'_>| {
+                if let Event::Message { data, .. } = event {
+                    heard.push(data.to_vec());
+                }
+            };
+            if random.below(2) == 0 {
+                scene.server.endpoint.drain(scene.now, most, take);
+            } else {
+                (0..most).for_each(|_| scene.server.endpoint.poll(scene.now).into_iter().for_each(&mut take));
+            }
+            scene.client.poll(scene.now);
+            scene.now += 10 * MICROSECOND;
+            heard.append(&mut scene.server.heard);
+            sent == 60 && heard.len() >= wanted.len()
+        });
+        prop_assert!(heard == wanted);
+        scene.until("all is acknowledged", |scene| {
+            scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
+        });
+        for end in [&mut scene.client, &mut scene.server] {
+            prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(128));
+        }
+    }
+}
