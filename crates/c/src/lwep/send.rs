@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use ringway_link::ProcessLink;
+use ringway_link::AnyLink;
 use ringway_lwep::{Connection, Endpoint, Outgoing, Refused};
 
 use super::endpoint::{Lwep, send_code};
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn ringway_lwep_reserve_many(lwep: *mut Lwep, buffer: *mut
 unsafe fn reserve(
     lwep: *mut Lwep,
     buffer: *mut LwepBuffer,
-    reserve: impl FnOnce(&mut Endpoint<ProcessLink>) -> Option<Outgoing>,
+    reserve: impl FnOnce(&mut Endpoint<AnyLink>) -> Option<Outgoing>,
 ) -> c_int {
     // SAFETY: the caller's endpoint.
     let (Some(lwep), false) = (unsafe { Lwep::of(lwep) }, buffer.is_null()) else { return RINGWAY_E_ARGUMENT };
@@ -197,7 +197,7 @@ unsafe fn commit_with(
     connection: u32,
     handle: u64,
     length: usize,
-    commit: impl FnOnce(&mut Endpoint<ProcessLink>, Connection, Outgoing) -> Result<(), Refused>,
+    commit: impl FnOnce(&mut Endpoint<AnyLink>, Connection, Outgoing) -> Result<(), Refused>,
 ) -> c_int {
     // SAFETY: the caller's endpoint.
     let Some(lwep) = (unsafe { Lwep::of(lwep) }) else { return RINGWAY_E_ARGUMENT };
