@@ -14,7 +14,7 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     /// Adds a thing. Returns its number, which is not 0.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, thing: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((1, None));
@@ -26,7 +26,7 @@ impl<T> Handles<T> {
     }
 
     /// Lifts the thing with this number out of its place, to be put back or retired.
-    #[inline]
+    #[inline(always)]
     pub fn lift(&mut self, number: u64) -> Option<T> {
         self.place(number)?.take()
     }
@@ -40,7 +40,7 @@ impl<T> Handles<T> {
     }
 
     /// Makes the number of a thing that was lifted invalid.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, number: u64) {
         let index = number as u32;
         if let Some((generation, _)) = self.places.get_mut(index as usize) {

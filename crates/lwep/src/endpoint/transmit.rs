@@ -355,7 +355,7 @@ impl<L: Link> Endpoint<L> {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    #[inline(always)]
     pub fn send_with(
         &mut self,
         connection: Connection,
@@ -411,7 +411,7 @@ impl<L: Link> Endpoint<L> {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }
