@@ -198,6 +198,7 @@ pub(crate) fn send_code(error: SendError) -> c_int {
         SendError::Full => 0,
         SendError::TooLong => RINGWAY_E_LENGTH,
         SendError::Over => RINGWAY_E_OVER,
+        SendError::OtherEndpoint => RINGWAY_E_ARGUMENT,
     }
 }
 

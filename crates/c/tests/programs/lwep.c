@@ -344,6 +344,12 @@ static void errors(void) {
     CHECK(ringway_lwep_commit(client, connection, buffer.handle, buffer.length + 1, NOW) == RINGWAY_E_LENGTH);
     CHECK(ringway_lwep_commit(client, connection + 12345, buffer.handle, 1, NOW) == RINGWAY_E_OVER);
     CHECK(ringway_lwep_commit_many(client, connection, buffer.handle, 0, 1, NOW) == RINGWAY_E_ARGUMENT);
+    /* Another endpoint's. */
+    ringway_lwep_buffer servers;
+    CHECK(ringway_lwep_reserve(server, &servers) == 1 && servers.handle != buffer.handle);
+    CHECK(ringway_lwep_commit(client, connection, servers.handle, 1, NOW) == RINGWAY_E_ARGUMENT);
+    CHECK(ringway_lwep_discard(client, servers.handle) == RINGWAY_E_ARGUMENT);
+    CHECK(ringway_lwep_discard(server, servers.handle) == 0);
     CHECK(ringway_lwep_give_back(client, buffer.handle) == RINGWAY_E_ARGUMENT);
     CHECK(ringway_lwep_discard(NULL, buffer.handle) == RINGWAY_E_ARGUMENT);
     CHECK(ringway_lwep_discard(client, buffer.handle) == 0);

@@ -1,5 +1,6 @@
 //! How connections begin and end.
 
+use ringway_link::memory::MemoryOptions;
 use ringway_lwep::{Event, Options, Reason, SendError};
 
 use crate::scene::{MICROSECOND, SECOND, Scene, Weather, messages, wrapping};
@@ -140,4 +141,40 @@ fn connections_are_refused_when_the_table_is_full() {
         event = scene.client.endpoint.poll(scene.now).map(|event| matches!(event, Event::Ended { .. }));
         event == Some(true)
     });
+}
+
+#[test]
+fn a_buffer_of_another_endpoint_is_refused_and_changes_nothing() {
+    // The client's link has more buffers than the server's: their numbers mean nothing there.
+    let (many, few) = (MemoryOptions::default(), MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    let mut scene = Scene::new(Weather::default(), 1, &options());
+    let mut other = Scene::with(Weather::default(), 1, &options(), &options(), &few);
+    assert!(many.buffers > few.buffers);
+    let (connection, theirs) = (scene.connect(), other.connect());
+    let free = |scene: &mut Scene| scene.client.endpoint.audit().unwrap().free;
+    let (before, before_there) = (free(&mut scene), free(&mut other));
+    let taken: Vec<_> = std::iter::from_fn(|| scene.client.endpoint.reserve()).collect();
+    let mut lost = 0;
+    for (number, outgoing) in taken.into_iter().enumerate() {
+        let refused = other.client.endpoint.commit(theirs, outgoing, 4, other.now).unwrap_err();
+        assert_eq!(refused.error, SendError::OtherEndpoint);
+        if number % 2 == 0 {
+            scene.client.endpoint.discard(refused.outgoing);
+        } else {
+            other.client.endpoint.discard(refused.outgoing);
+            lost += 1;
+        }
+    }
+    assert_eq!((free(&mut scene), free(&mut other)), (before - lost, before_there));
+    // A message that was kept.
+    scene.client.endpoint.send(connection, b"kept", scene.now).unwrap();
+    scene.client.endpoint.flush();
+    while !matches!(scene.server.endpoint.poll(scene.now), Some(Event::Message { .. })) {}
+    let kept = scene.server.endpoint.keep().unwrap();
+    other.client.endpoint.give_back(kept);
+    assert_eq!(free(&mut other), before_there);
+    assert_eq!(other.client.endpoint.audit().map(drop), Ok(()));
+    scene.server.endpoint.audit().unwrap();
+    scene.send_all(connection, &messages(100, 50, 1));
+    other.send_all(theirs, &messages(100, 50, 1));
 }
