@@ -18,6 +18,7 @@ mod counters;
 mod end;
 mod event;
 mod judge;
+mod lingering;
 mod open;
 mod options;
 mod peer;
