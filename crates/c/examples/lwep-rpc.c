@@ -1,9 +1,10 @@
-/* lwep-rpc SOCKET SWITCH:PORT                            answers every message with the same message: an echo server.
- * lwep-rpc SOCKET SWITCH:PORT ADDRESS-OF-THE-SERVER      sends ten requests, waits for each answer, and prints it.
+/* lwep-rpc SOCKET LINK                            answers every message with the same message: an echo server.
+ * lwep-rpc SOCKET LINK ADDRESS-OF-THE-SERVER      sends ten requests, waits for each answer, and prints it.
  *
  *     cc -o lwep-rpc lwep-rpc.c $(pkg-config --cflags --libs ringway)
  *
- * The ports need addresses that the switch has bound to them (`mac` of a port).
+ * LINK is SWITCH:PORT, dev:INTERFACE or another link of ringway_lwep_attach(). Ports need addresses that the switch has bound to them
+ * (`mac` of a port).
  */
 #include <ringway.h>
 #include <stdint.h>
@@ -58,7 +59,7 @@ int main(int count, char **arguments) {
     uint8_t server[6];
     if (count != 3 &&
         (count != 4 || sscanf(arguments[3], "%x:%x:%x:%x:%x:%x", bytes, bytes + 1, bytes + 2, bytes + 3, bytes + 4, bytes + 5) != 6)) {
-        fprintf(stderr, "usage: lwep-rpc SOCKET SWITCH:PORT [ADDRESS]\n");
+        fprintf(stderr, "usage: lwep-rpc SOCKET LINK [ADDRESS]\n");
         return 2;
     }
     ringway_lwep *lwep;

@@ -31,7 +31,7 @@
 #define RINGWAY_E_ARGUMENT -1
 
 /*
- The name is not SWITCH:PORT.
+ The name is not SWITCH:PORT (ringway_attach), or not that of a link (ringway_lwep_attach).
  */
 #define RINGWAY_E_NAME -2
 
@@ -51,7 +51,7 @@
 #define RINGWAY_E_REFUSED -5
 
 /*
- The switch has ended the port, or is gone. ringway_ended() says why.
+ The switch has ended the port, or is gone; the interface of a link is down or gone. ringway_ended() and ringway_lwep_ended() say why.
  */
 #define RINGWAY_E_ENDED -6
 
@@ -90,6 +90,11 @@
  The endpoint has as many connections as its options allow, or the identifier of a connection is in use.
  */
 #define RINGWAY_E_CONNECTIONS -13
+
+/*
+ The network interface or the NIC of a link cannot be used. The text says why, and what would help.
+ */
+#define RINGWAY_E_INTERFACE -14
 
 /*
  A flag of a slot: the frame continues in the next slot.
@@ -209,7 +214,7 @@
 typedef struct ringway_area ringway_area;
 
 /*
- An LWEP endpoint at a process port. ringway_lwep_attach() makes it, ringway_lwep_free() ends it.
+ An LWEP endpoint at a link: a process port, or a network interface. ringway_lwep_attach() makes it, ringway_lwep_free() ends it.
  */
 typedef struct ringway_lwep ringway_lwep;
 
@@ -366,19 +371,21 @@ typedef struct ringway_lwep_options {
    */
   size_t size;
   /*
-   Slots of the transmit ring and of the receive ring: 4 to 32768 (1024).
+   Slots of the transmit ring and of the receive ring: 4 to 32768 (1024 of a process port, 512 of other links).
    */
   uint32_t slots;
   /*
-   Bytes of a buffer: 128 to 65472, a multiple of 64 (2112). Header and checksum take 52 bytes of it, and an offload header 66.
+   Bytes of a buffer: 128 to 65472, a multiple of 64 (2112 of a process port, 2048 of other links). Header and checksum take 52 bytes
+   of it, and an offload header 66. A dev: link with an address needs 65549 or more, an xdp: link 2048 or 4096.
    */
   uint32_t buffer_size;
   /*
-   Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096).
+   Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 1024 of other links).
    */
   uint32_t buffers;
   /*
-   1: the port takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many().
+   1: a process port or a NIC of pci: takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many(). A dev:
+   link does so with an address, an xdp: link never.
    */
   uint32_t offload;
   /*
@@ -414,7 +421,7 @@ typedef struct ringway_lwep_options {
    */
   uint8_t address[4];
   /*
-   The address to use if none is bound to the port.
+   The address to use at a process port, if none is bound to it. Other links have the interface's.
    */
   uint8_t mac[6];
   /*
@@ -930,8 +937,10 @@ int ringway_push_from(struct ringway_port *port,
                       size_t length);
 
 /*
- Attaches as `name` (SWITCH:PORT) through the socket of the switch, makes an endpoint of the port, and stores it in `*lwep`. `socket`
- and `options` may be NULL; `socket`, `text` and the result are as with ringway_attach().
+ Opens the link `name`, makes an endpoint of it, and stores it in `*lwep`. `name` is SWITCH:PORT for a process port, through the socket
+ of the switch; dev:INTERFACE for a network interface that the host goes on using; xdp:INTERFACE or xdp:INTERFACE/QUEUE for one of its
+ queues by AF_XDP; pci:ADDRESS for a NIC that this program drives. `socket` and `options` may be NULL; `socket`, `text` and the result
+ are as with ringway_attach(), and RINGWAY_E_INTERFACE.
  */
 int ringway_lwep_attach(const char *socket,
                         const char *name,
@@ -1054,7 +1063,7 @@ int ringway_lwep_drain(struct ringway_lwep *lwep,
 
 /*
  Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied, unless it is a long
- message, shares its buffer with others, or no other buffer is free. Returns 1, or 0 if the last event was no message or it is kept
+ message, shares its buffer with others, no other buffer is free, or a dev: link has received it. Returns 1, or 0 if the last event was no message or it is kept
  already. ringway_lwep_give_back() frees it.
  */
 int ringway_lwep_keep(struct ringway_lwep *lwep,
@@ -1153,47 +1162,43 @@ uint64_t ringway_lwep_now(void);
 /*
  Sleeps until there is something to do, for at most `longest_ns` nanoseconds; without such a limit if it is negative. Returns 0: call
  ringway_lwep_poll(), with the time after the sleep. Returns RINGWAY_E_INTERRUPTED after a signal that a handler has taken,
- RINGWAY_E_ENDED when the switch has ended the port.
+ RINGWAY_E_ENDED when the link has ended.
  */
 int ringway_lwep_sleep(struct ringway_lwep *lwep,
                        uint64_t now,
                        int64_t longest_ns);
 
 /*
- Prepares for a sleep in the caller's own event loop: sends the acknowledgements that are owed, and asks the switch for a call.
- Returns 1: wait until ringway_lwep_fd() or ringway_lwep_connection_fd() is readable or ringway_lwep_next_deadline() has come, then call
- ringway_lwep_awake(). Returns 0 if there is something to do at once: then call ringway_lwep_poll().
+ Prepares for a sleep in the caller's own event loop: sends the acknowledgements that are owed, and asks the switch or the interface to
+ wake this side. Returns 1: wait until ringway_lwep_fd() is readable or ringway_lwep_next_deadline() has come, then call
+ ringway_lwep_awake(). Returns 0 if there is something to do at once: then call ringway_lwep_poll(). Returns RINGWAY_E_ENDED when the
+ link is known to have ended.
  */
 int ringway_lwep_prepare_sleep(struct ringway_lwep *lwep,
                                uint64_t now);
 
 /*
- Ends a sleep: withdraws the request for a call, and clears the descriptor of ringway_lwep_fd(). Returns 0.
+ Ends a sleep: withdraws the request to be woken, and clears the descriptor of ringway_lwep_fd(). Returns 0, or RINGWAY_E_ENDED when the
+ link has ended.
  */
 int ringway_lwep_awake(struct ringway_lwep *lwep);
 
 /*
- Returns the descriptor that is readable after a call. The endpoint owns it.
+ Returns the descriptor that is readable when the switch or the interface has woken this side, and when the link has ended. The endpoint
+ owns it.
  */
 int ringway_lwep_fd(struct ringway_lwep *lwep);
 
 /*
- Returns the descriptor that is readable when the switch has ended the port. The endpoint owns it; ringway_lwep_ended() reads it.
- */
-int ringway_lwep_connection_fd(struct ringway_lwep *lwep);
-
-/*
- Returns when ringway_lwep_poll() is to be called at the latest, although nothing has arrived, in the time that the caller passes;
- UINT64_MAX if there is no such time.
+ Returns the time at which the caller has to call ringway_lwep_poll() although nothing has arrived, on the clock of the times that the
+ caller passes; UINT64_MAX if there is no such time.
  */
 uint64_t ringway_lwep_next_deadline(struct ringway_lwep *lwep);
 
 /*
- Returns 1 if the switch has ended the port, else 0. `text` gets the reason, cut to `text_size` bytes with the NUL. It may be NULL.
+ Returns 1 if the link has ended, else 0. `text` gets the reason, cut to `text_size` bytes with the NUL. It may be NULL.
  */
-int ringway_lwep_ended(struct ringway_lwep *lwep,
-                       char *text,
-                       size_t text_size);
+int ringway_lwep_ended(struct ringway_lwep *lwep, char *text, size_t text_size);
 
 #ifdef __cplusplus
 }  // extern "C"

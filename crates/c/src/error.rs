@@ -6,7 +6,7 @@ use ringway_client::AttachError;
 
 /// A pointer is NULL, a ring does not exist, or a number is out of range.
 pub const RINGWAY_E_ARGUMENT: c_int = -1;
-/// The name is not SWITCH:PORT.
+/// The name is not SWITCH:PORT (ringway_attach), or not that of a link (ringway_lwep_attach).
 pub const RINGWAY_E_NAME: c_int = -2;
 /// The shape is not possible.
 pub const RINGWAY_E_SHAPE: c_int = -3;
@@ -14,7 +14,7 @@ pub const RINGWAY_E_SHAPE: c_int = -3;
 pub const RINGWAY_E_UNREACHABLE: c_int = -4;
 /// The switch refused the request. The text says why: the port has a client already, or the name is not allowed.
 pub const RINGWAY_E_REFUSED: c_int = -5;
-/// The switch has ended the port, or is gone. ringway_ended() says why.
+/// The switch has ended the port, or is gone; the interface of a link is down or gone. ringway_ended() and ringway_lwep_ended() say why.
 pub const RINGWAY_E_ENDED: c_int = -6;
 /// The dialogue with the switch failed, or a system call did.
 pub const RINGWAY_E_SYSTEM: c_int = -7;
@@ -31,6 +31,8 @@ pub const RINGWAY_E_INTERRUPTED: c_int = -11;
 pub const RINGWAY_E_OVER: c_int = -12;
 /// The endpoint has as many connections as its options allow, or the identifier of a connection is in use.
 pub const RINGWAY_E_CONNECTIONS: c_int = -13;
+/// The network interface or the NIC of a link cannot be used. The text says why, and what would help.
+pub const RINGWAY_E_INTERFACE: c_int = -14;
 
 /// Returns the text of an error code. The text is constant.
 #[unsafe(no_mangle)]
@@ -38,11 +40,11 @@ pub extern "C" fn ringway_strerror(code: c_int) -> *const c_char {
     let text = match code {
         0.. => c"no error",
         RINGWAY_E_ARGUMENT => c"an argument is NULL or out of range",
-        RINGWAY_E_NAME => c"the name is not SWITCH:PORT",
+        RINGWAY_E_NAME => c"the name is not that of a port or a link",
         RINGWAY_E_SHAPE => c"the shape is not possible",
         RINGWAY_E_UNREACHABLE => c"no switch listens at the socket",
         RINGWAY_E_REFUSED => c"the switch refused the request",
-        RINGWAY_E_ENDED => c"the switch has ended the port",
+        RINGWAY_E_ENDED => c"the port or the link has ended",
         RINGWAY_E_SYSTEM => c"the dialogue with the switch failed",
         RINGWAY_E_MEMORY => c"the shared memory is not what the port needs",
         RINGWAY_E_LENGTH => c"the frame or the message is too long",
@@ -50,6 +52,7 @@ pub extern "C" fn ringway_strerror(code: c_int) -> *const c_char {
         RINGWAY_E_INTERRUPTED => c"a signal has ended the wait",
         RINGWAY_E_OVER => c"the connection is over",
         RINGWAY_E_CONNECTIONS => c"the endpoint takes no further connection, or has this one",
+        RINGWAY_E_INTERFACE => c"the network interface cannot be used",
         _ => c"unknown error code",
     };
     text.as_ptr()
@@ -95,9 +98,9 @@ mod tests {
     fn every_code_has_a_text_of_its_own() {
         // SAFETY: the texts are constant.
         let text = |code| unsafe { CStr::from_ptr(ringway_strerror(code)) }.to_str().unwrap();
-        let texts: std::collections::BTreeSet<_> = (-14..=0).map(text).collect();
-        assert_eq!(texts.len(), 15, "{texts:?}");
-        assert_eq!(text(-14), text(i32::MIN));
+        let texts: std::collections::BTreeSet<_> = (-15..=0).map(text).collect();
+        assert_eq!(texts.len(), 16, "{texts:?}");
+        assert_eq!(text(-15), text(i32::MIN));
     }
 
     #[test]

@@ -42,18 +42,12 @@ impl Default for AnyOptions {
     }
 }
 
-/// A link of any kind.
+/// A link of any kind. A process port costs no more than by itself, the others a call for each method.
 pub enum AnyLink {
     /// At a process port.
     Process(Box<ProcessLink>),
-    /// At an interface of the host, by a packet socket.
-    Packet(Box<PacketLink>),
-    /// At a queue of an interface of the host, by AF_XDP.
-    Xdp(Box<XdpLink>),
-    /// At a virtio-net device that this program drives.
-    Virtio(Box<VirtioLink>),
-    /// At an e1000 or e1000e that this program drives.
-    E1000(Box<E1000Link>),
+    /// Of another kind.
+    Other(Box<dyn Link + Send>),
 }
 
 /// Calls a method of the link.
@@ -61,51 +55,89 @@ macro_rules! each {
     ($self:ident, $link:ident => $call:expr) => {
         match $self {
             AnyLink::Process($link) => $call,
-            AnyLink::Packet($link) => $call,
-            AnyLink::Xdp($link) => $call,
-            AnyLink::Virtio($link) => $call,
-            AnyLink::E1000($link) => $call,
+            AnyLink::Other($link) => $call,
         }
     };
 }
 
-impl AnyLink {
-    /// Opens the link that `spec` names, in the network namespace of the calling thread.
-    ///
-    /// | `spec` | link |
-    /// |---|---|
-    /// | `lan0:probe` | the process port `probe` of the switch `lan0`, through the daemon's socket `socket` |
-    /// | `dev:eth0` | the interface `eth0`, by a packet socket |
-    /// | `xdp:eth0`, `xdp:eth0/1` | the interface's queue 0 or 1, by AF_XDP |
-    /// | `pci:0000:00:04.0` | the NIC at this PCI address of this machine: virtio-net, e1000, e1000e |
+/// What the name of a link names.
+///
+/// | name | link |
+/// |---|---|
+/// | `lan0:probe` | the process port `probe` of the switch `lan0` |
+/// | `dev:eth0` | the interface `eth0`, by a packet socket |
+/// | `xdp:eth0`, `xdp:eth0/1` | the interface's queue 0 or 1, by AF_XDP |
+/// | `pci:0000:00:04.0` | the NIC at this PCI address of this machine: virtio-net, e1000, e1000e |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkName<'a> {
+    /// A process port: the whole name.
+    Process(&'a str),
+    /// An interface.
+    Packet(&'a str),
+    /// An interface and the number of a queue.
+    Xdp(&'a str, u32),
+    /// A PCI address.
+    Pci(&'a str),
+}
+
+impl<'a> LinkName<'a> {
+    /// Reads a name.
     ///
     /// # Errors
-    /// `spec` names nothing (`InvalidInput`), or what it names cannot be opened. The error says what would be right.
-    pub fn open(spec: &str, socket: &Path, options: &AnyOptions) -> io::Result<Self> {
-        let AnyOptions { slots, buffer, buffers, offload, address, mac } = *options;
-        match spec.split_once(':') {
-            Some(("dev", interface)) if !interface.is_empty() => {
-                let options = PacketOptions { slots, buffer, buffers, address };
-                Ok(AnyLink::Packet(Box::new(PacketLink::open(interface, &options)?)))
-            }
+    /// It names nothing (`InvalidInput`). The error says what would be right.
+    pub fn parse(name: &'a str) -> io::Result<Self> {
+        match name.split_once(':') {
+            Some(("dev", interface)) if !interface.is_empty() => Ok(Self::Packet(interface)),
             Some(("xdp", place)) if !place.is_empty() => {
                 let (interface, queue) = place.split_once('/').unwrap_or((place, "0"));
                 let wrong = |_| {
                     invalid(format!(
-                        "\"{spec}\": \"{queue}\" is not a queue: write xdp:{interface}/0 for the first one"
+                        "\"{name}\": \"{queue}\" is not a queue: write xdp:{interface}/0 for the first one"
                     ))
                 };
-                let queue = queue.parse().map_err(wrong)?;
-                let options = XdpOptions { slots, buffer, buffers, address, mode: Mode::Auto };
-                Ok(AnyLink::Xdp(Box::new(XdpLink::open(interface, queue, &options)?)))
+                Ok(Self::Xdp(interface, queue.parse().map_err(wrong)?))
             }
-            Some(("pci", address)) if !address.is_empty() => Self::drive(address, options),
-            Some((switch, port)) if !switch.is_empty() && !port.is_empty() => {
+            Some(("pci", address)) if !address.is_empty() => Ok(Self::Pci(address)),
+            Some((switch, port)) if !switch.is_empty() && !port.is_empty() => Ok(Self::Process(name)),
+            _ => Err(invalid(format!("\"{name}\" names no link: write {GRAMMAR}"))),
+        }
+    }
+
+    /// Returns how a link of this kind is opened by a program for messages that fit into a frame.
+    #[must_use]
+    pub fn usual(self) -> AnyOptions {
+        match self {
+            // An odd multiple of a cache line spreads the buffers over the sets of the caches.
+            Self::Process(_) => AnyOptions { slots: 1024, buffer: 2112, buffers: 4096, ..AnyOptions::default() },
+            Self::Packet(_) | Self::Xdp(..) | Self::Pci(_) => AnyOptions::default(),
+        }
+    }
+}
+
+impl AnyLink {
+    /// Opens the link with this name ([`LinkName`]), in the network namespace of the calling thread; a process port through the daemon's
+    /// socket `socket`.
+    ///
+    /// # Errors
+    /// `name` names nothing (`InvalidInput`), or what it names cannot be opened. The error says what would be right. That of a process
+    /// port has the [`AttachError`] as its source.
+    pub fn open(name: &str, socket: &Path, options: &AnyOptions) -> io::Result<Self> {
+        let AnyOptions { slots, buffer, buffers, offload, address, mac } = *options;
+        match LinkName::parse(name)? {
+            LinkName::Packet(interface) => {
+                let options = PacketOptions { slots, buffer, buffers, address };
+                Ok(AnyLink::Other(Box::new(PacketLink::open(interface, &options)?)))
+            }
+            LinkName::Xdp(interface, queue) => {
+                let options = XdpOptions { slots, buffer, buffers, address, mode: Mode::Auto };
+                Ok(AnyLink::Other(Box::new(XdpLink::open(interface, queue, &options)?)))
+            }
+            LinkName::Pci(address) => Self::drive(address, options),
+            LinkName::Process(port) => {
                 let options = ProcessOptions { slots, buffer, buffers, offload, mac };
-                let link = ProcessLink::attach(socket, spec, &options).map_err(|error| attach_error(spec, error))?;
+                let link = ProcessLink::attach(socket, port, &options).map_err(|error| attach_error(port, error))?;
                 Ok(AnyLink::Process(Box::new(link)))
             }
-            _ => Err(invalid(format!("\"{spec}\" names no link: write {GRAMMAR}"))),
         }
     }
 }
@@ -121,12 +153,12 @@ impl AnyLink {
         let device = PciDevice::open(address).map_err(failed)?;
         if E1000Link::drives(device.id()) {
             let options = E1000Options { slots, buffer, buffers, offload, ..E1000Options::default() };
-            return Ok(AnyLink::E1000(Box::new(E1000Link::start(device, &options).map_err(failed)?)));
+            return Ok(AnyLink::Other(Box::new(E1000Link::start(device, &options).map_err(failed)?)));
         }
         let ring = u16::try_from(slots).map_err(|_| invalid("a ring of a NIC has up to 32768 places".to_owned()))?;
         let options =
             VirtioOptions { ring, buffer, buffers, offload, unsegmented: offload, ..VirtioOptions::default() };
-        Ok(AnyLink::Virtio(Box::new(VirtioLink::start(device, &options).map_err(failed)?)))
+        Ok(AnyLink::Other(Box::new(VirtioLink::start(device, &options).map_err(failed)?)))
     }
 }
 
@@ -137,15 +169,22 @@ fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Says which port could not be attached.
-fn attach_error(spec: &str, error: AttachError) -> io::Error {
-    let kind = match &error {
+/// A port that could not be attached.
+#[derive(Debug, thiserror::Error)]
+#[error("port \"{port}\": {source}")]
+struct PortError {
+    port: String,
+    source: AttachError,
+}
+
+fn attach_error(port: &str, source: AttachError) -> io::Error {
+    let kind = match &source {
         AttachError::Name(_) => io::ErrorKind::InvalidInput,
         AttachError::Unreachable { source, .. } => source.kind(),
         AttachError::Refused(_) => io::ErrorKind::ConnectionRefused,
         _ => io::ErrorKind::Other,
     };
-    io::Error::new(kind, format!("port \"{spec}\": {error}"))
+    io::Error::new(kind, PortError { port: port.to_owned(), source })
 }
 
 impl Link for AnyLink {
@@ -163,7 +202,7 @@ impl Link for AnyLink {
         each!(self, link => link.room())
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, buffer: &mut Buffer, len: usize, offload: Option<&Offload>) -> bool {
         each!(self, link => link.send(buffer, len, offload))
     }
@@ -178,12 +217,12 @@ impl Link for AnyLink {
         each!(self, link => link.sent())
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&mut self) -> Option<Received<'_>> {
         each!(self, link => link.peek())
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self) {
         each!(self, link => link.release());
     }

@@ -27,7 +27,7 @@ mod process;
 pub mod virtio;
 mod xdp;
 
-pub use any::{AnyLink, AnyOptions};
+pub use any::{AnyLink, AnyOptions, LinkName};
 pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
 pub use packet::{PacketLink, PacketOptions};
 pub use process::{ProcessLink, ProcessOptions};

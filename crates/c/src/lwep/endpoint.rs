@@ -1,22 +1,25 @@
 //! An LWEP endpoint: attaching, services, connections, what was counted.
 
 use std::ffi::{c_char, c_int};
+use std::io;
 use std::net::Ipv4Addr;
 use std::ptr;
 
-use ringway_link::{ProcessLink, ProcessOptions};
+use ringway_client::AttachError;
+use ringway_link::{AnyLink, AnyOptions, LinkName};
 use ringway_lwep::{ConnectError, Connection, Endpoint, Options, SendError};
 
 use super::handles::Handles;
 use super::held::Held;
 use crate::error::{
-    RINGWAY_E_ARGUMENT, RINGWAY_E_CONNECTIONS, RINGWAY_E_LENGTH, RINGWAY_E_OVER, RINGWAY_E_SHAPE, code,
+    RINGWAY_E_ARGUMENT, RINGWAY_E_CONNECTIONS, RINGWAY_E_INTERFACE, RINGWAY_E_LENGTH, RINGWAY_E_NAME, RINGWAY_E_OVER,
+    RINGWAY_E_SHAPE, code,
 };
 use crate::port::{Failure, read_names, read_sized, store};
 
-/// An LWEP endpoint at a process port. ringway_lwep_attach() makes it, ringway_lwep_free() ends it.
+/// An LWEP endpoint at a link: a process port, or a network interface. ringway_lwep_attach() makes it, ringway_lwep_free() ends it.
 pub struct Lwep {
-    pub(crate) endpoint: Endpoint<ProcessLink>,
+    pub(crate) endpoint: Endpoint<AnyLink>,
     /// The message that the last ringway_lwep_poll() returned.
     pub(crate) last: (*const u8, usize),
     /// Buffers that the program has.
@@ -29,13 +32,15 @@ pub struct Lwep {
 pub struct LwepOptions {
     /// sizeof(struct ringway_lwep_options), set by RINGWAY_LWEP_OPTIONS_INIT. Later versions of the library may append members.
     pub size: usize,
-    /// Slots of the transmit ring and of the receive ring: 4 to 32768 (1024).
+    /// Slots of the transmit ring and of the receive ring: 4 to 32768 (1024 of a process port, 512 of other links).
     pub slots: u32,
-    /// Bytes of a buffer: 128 to 65472, a multiple of 64 (2112). Header and checksum take 52 bytes of it, and an offload header 66.
+    /// Bytes of a buffer: 128 to 65472, a multiple of 64 (2112 of a process port, 2048 of other links). Header and checksum take 52 bytes
+    /// of it, and an offload header 66. A dev: link with an address needs 65549 or more, an xdp: link 2048 or 4096.
     pub buffer_size: u32,
-    /// Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096).
+    /// Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 1024 of other links).
     pub buffers: u32,
-    /// 1: the port takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many().
+    /// 1: a process port or a NIC of pci: takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many(). A dev:
+    /// link does so with an address, an xdp: link never.
     pub offload: u32,
     /// Most connections: up to 1048576 (1024).
     pub connections: u32,
@@ -53,7 +58,7 @@ pub struct LwepOptions {
     pub half_open: u32,
     /// The endpoint's own IPv4 address, which no kernel has, for segmented buffers; 0.0.0.0: no such frames are taken.
     pub address: [u8; 4],
-    /// The address to use if none is bound to the port.
+    /// The address to use at a process port, if none is bound to it. Other links have the interface's.
     pub mac: [u8; 6],
     /// 0.
     pub reserved: [u8; 2],
@@ -66,7 +71,8 @@ pub struct LwepOptions {
 }
 
 impl LwepOptions {
-    fn read(&self) -> Result<(ProcessOptions, Options), Failure> {
+    /// Returns the options of the link with this name, and of the endpoint.
+    fn read(&self, name: LinkName<'_>) -> Result<(AnyOptions, Options), Failure> {
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
         let within = |what: &str, asked: u32, least: u32, most: u32| {
             let message = || (RINGWAY_E_SHAPE, format!("{what} {asked} is not possible: {least} to {most}"));
@@ -77,12 +83,14 @@ impl LwepOptions {
             return Err((RINGWAY_E_SHAPE, "reserved members of the options are not 0".to_owned()));
         }
         let time = |asked: u64, default: u64| if asked == 0 { default } else { asked };
-        let (port, default) = (ProcessOptions::default(), Options::default());
-        let port = ProcessOptions {
-            slots: or(self.slots, port.slots),
-            buffer: or(self.buffer_size, port.buffer),
-            buffers: within("buffers", or(self.buffers, port.buffers), 16, 65_536)?,
+        let (usual, default) = (name.usual(), Options::default());
+        let address = (self.address != [0; 4]).then_some(Ipv4Addr::from(self.address));
+        let link = AnyOptions {
+            slots: or(self.slots, usual.slots),
+            buffer: or(self.buffer_size, usual.buffer),
+            buffers: within("buffers", or(self.buffers, usual.buffers), 16, 65_536)?,
             offload: flag("offload", self.offload)?,
+            address,
             mac: (self.mac != [0; 6]).then_some(self.mac),
         };
         let options = Options {
@@ -91,7 +99,7 @@ impl LwepOptions {
             queue: or(within("queue", self.queue, 1, 1 << 20)?, default.queue as u32) as usize,
             checksums: flag("checksums", self.checksums)?,
             long: self.long_message,
-            address: (self.address != [0; 4]).then_some(Ipv4Addr::from(self.address)),
+            address,
             segment: or(within("segment", self.segment, 1, 65_535)?, default.segment.into()) as u16,
             acknowledge_within: time(self.acknowledge_within_ns, default.acknowledge_within),
             keep_alive: (self.keep_alive_ns != 0).then_some(self.keep_alive_ns),
@@ -99,12 +107,14 @@ impl LwepOptions {
             half_open: or(within("half_open", self.half_open, 1, 1 << 16)?, default.half_open as u32) as usize,
             ..default
         };
-        Ok((port, options))
+        Ok((link, options))
     }
 }
 
-/// Attaches as `name` (SWITCH:PORT) through the socket of the switch, makes an endpoint of the port, and stores it in `*lwep`. `socket`
-/// and `options` may be NULL; `socket`, `text` and the result are as with ringway_attach().
+/// Opens the link `name`, makes an endpoint of it, and stores it in `*lwep`. `name` is SWITCH:PORT for a process port, through the socket
+/// of the switch; dev:INTERFACE for a network interface that the host goes on using; xdp:INTERFACE or xdp:INTERFACE/QUEUE for one of its
+/// queues by AF_XDP; pci:ADDRESS for a NIC that this program drives. `socket` and `options` may be NULL; `socket`, `text` and the result
+/// are as with ringway_attach(), and RINGWAY_E_INTERFACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_lwep_attach(
     socket: *const c_char,
@@ -129,7 +139,7 @@ pub unsafe extern "C" fn ringway_lwep_free(lwep: *mut Lwep) {
 }
 
 impl Lwep {
-    /// Attaches a port with an endpoint.
+    /// Opens a link with an endpoint.
     ///
     /// # Safety
     /// `socket` and `name` are NULL or strings that end with NUL; `options` is as for [`read_sized`].
@@ -142,8 +152,10 @@ impl Lwep {
         let ((socket, name), options) = unsafe {
             (read_names(socket, name)?, read_sized(options, "options structure", "RINGWAY_LWEP_OPTIONS_INIT")?)
         };
-        let (port, options) = options.read()?;
-        let link = ProcessLink::attach(&socket, name, &port).map_err(|error| (code(&error), error.to_string()))?;
+        let parsed = LinkName::parse(name).map_err(|error| (RINGWAY_E_NAME, error.to_string()))?;
+        let (link, options) = options.read(parsed)?;
+        let link = AnyLink::open(name, socket.as_ref(), &link);
+        let link = link.map_err(|error| (open_code(&error), error.to_string()))?;
         let endpoint = Endpoint::new(link, options);
         Ok(Box::new(Lwep { endpoint, last: (ptr::null(), 0), held: Handles::default() }))
     }
@@ -169,6 +181,16 @@ impl Lwep {
     }
 }
 
+/// Returns the code of an error in opening a link.
+fn open_code(error: &io::Error) -> c_int {
+    let attach = error.get_ref().and_then(|error| error.source()).and_then(|error| error.downcast_ref::<AttachError>());
+    match error.kind() {
+        _ if attach.is_some() => attach.map_or(RINGWAY_E_INTERFACE, code),
+        io::ErrorKind::InvalidInput => RINGWAY_E_SHAPE,
+        _ => RINGWAY_E_INTERFACE,
+    }
+}
+
 /// Returns the code for a message that is not taken: 0 if there will be room.
 #[cold]
 pub(crate) fn send_code(error: SendError) -> c_int {
@@ -176,6 +198,7 @@ pub(crate) fn send_code(error: SendError) -> c_int {
         SendError::Full => 0,
         SendError::TooLong => RINGWAY_E_LENGTH,
         SendError::Over => RINGWAY_E_OVER,
+        SendError::OtherEndpoint => RINGWAY_E_ARGUMENT,
     }
 }
 
@@ -264,7 +287,7 @@ unsafe fn begin(
     lwep: *mut Lwep,
     mac: *const u8,
     connection: *mut u32,
-    begin: impl FnOnce(&mut Endpoint<ProcessLink>, [u8; 6]) -> Result<Connection, ConnectError>,
+    begin: impl FnOnce(&mut Endpoint<AnyLink>, [u8; 6]) -> Result<Connection, ConnectError>,
 ) -> c_int {
     // SAFETY: the caller's.
     let Some(lwep) = (unsafe { Lwep::of(lwep) }).filter(|_| !mac.is_null() && !connection.is_null()) else {

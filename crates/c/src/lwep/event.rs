@@ -153,7 +153,7 @@ pub unsafe extern "C" fn ringway_lwep_drain(
 }
 
 /// Keeps the message of the last ringway_lwep_poll() beyond the next one: stores it in `*buffer`. It is not copied, unless it is a long
-/// message, shares its buffer with others, or no other buffer is free. Returns 1, or 0 if the last event was no message or it is kept
+/// message, shares its buffer with others, no other buffer is free, or a dev: link has received it. Returns 1, or 0 if the last event was no message or it is kept
 /// already. ringway_lwep_give_back() frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_lwep_keep(lwep: *mut Lwep, buffer: *mut LwepBuffer) -> c_int {

@@ -1,23 +1,31 @@
 //! Things of the library that C names by a number.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The first generation of the next table.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
 /// A table of things. The number of one that was retired is not valid again before its place was used 2^32 times.
 pub struct Handles<T> {
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
+    /// Of a new place. That of another table is far from it, so that the one does not take the other's numbers.
+    first: u32,
 }
 
 impl<T> Default for Handles<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        // The golden ratio spreads them evenly, however many there are.
+        Self { places: Vec::new(), free: Vec::new(), first: NEXT.fetch_add(0x9e37_79b9, Ordering::Relaxed).max(1) }
     }
 }
 
 impl<T> Handles<T> {
     /// Adds a thing. Returns its number, which is not 0.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, thing: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push((1, None));
+            self.places.push((self.first, None));
             self.places.len() as u32 - 1
         });
         let Some((generation, place)) = self.places.get_mut(index as usize) else { return 0 };
@@ -26,7 +34,7 @@ impl<T> Handles<T> {
     }
 
     /// Lifts the thing with this number out of its place, to be put back or retired.
-    #[inline]
+    #[inline(always)]
     pub fn lift(&mut self, number: u64) -> Option<T> {
         self.place(number)?.take()
     }
@@ -40,7 +48,7 @@ impl<T> Handles<T> {
     }
 
     /// Makes the number of a thing that was lifted invalid.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, number: u64) {
         let index = number as u32;
         if let Some((generation, _)) = self.places.get_mut(index as usize) {
@@ -72,5 +80,13 @@ mod tests {
         let c = handles.add('c');
         assert_eq!((handles.lift(a), handles.lift(b), handles.lift(c)), (None, Some('b'), Some('c')));
         assert_eq!((handles.lift(0), handles.lift(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn a_table_does_not_take_the_number_of_another_ones_thing() {
+        let (mut one, mut other) = (Handles::default(), Handles::default());
+        let (a, b) = (one.add('a'), other.add('b'));
+        assert_eq!((one.lift(b), other.lift(a)), (None, None));
+        assert_eq!((one.lift(a), other.lift(b)), (Some('a'), Some('b')));
     }
 }

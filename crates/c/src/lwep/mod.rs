@@ -1,4 +1,4 @@
-//! LWEP for C: [`ringway_lwep`] at a process port.
+//! LWEP for C: [`ringway_lwep`] at a link of any kind.
 //!
 //! | module | has |
 //! |---|---|

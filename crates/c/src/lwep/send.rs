@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use ringway_link::ProcessLink;
-use ringway_lwep::{Connection, Endpoint, Outgoing, Refused};
+use ringway_link::AnyLink;
+use ringway_lwep::{Endpoint, Outgoing};
 
 use super::endpoint::{Lwep, send_code};
 use super::held::Held;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn ringway_lwep_reserve_many(lwep: *mut Lwep, buffer: *mut
 unsafe fn reserve(
     lwep: *mut Lwep,
     buffer: *mut LwepBuffer,
-    reserve: impl FnOnce(&mut Endpoint<ProcessLink>) -> Option<Outgoing>,
+    reserve: impl FnOnce(&mut Endpoint<AnyLink>) -> Option<Outgoing>,
 ) -> c_int {
     // SAFETY: the caller's endpoint.
     let (Some(lwep), false) = (unsafe { Lwep::of(lwep) }, buffer.is_null()) else { return RINGWAY_E_ARGUMENT };
@@ -160,9 +160,8 @@ pub unsafe extern "C" fn ringway_lwep_commit(
     length: usize,
     now: u64,
 ) -> c_int {
-    let commit = |endpoint: &mut Endpoint<_>, connection, outgoing| endpoint.commit(connection, outgoing, length, now);
     // SAFETY: the caller's endpoint.
-    unsafe { commit_with(lwep, connection, handle, length, commit) }
+    unsafe { commit(lwep, connection, handle, (length, length), now) }
 }
 
 /// Sends the first `length` bytes of a buffer of ringway_lwep_reserve_many() as messages of `part` bytes each, the last one shorter if
@@ -180,25 +179,15 @@ pub unsafe extern "C" fn ringway_lwep_commit_many(
     if part == 0 || length == 0 {
         return RINGWAY_E_ARGUMENT;
     }
-    let commit = |endpoint: &mut Endpoint<_>, connection, outgoing| {
-        endpoint.commit_many(connection, outgoing, length, part.min(length), now)
-    };
     // SAFETY: the caller's endpoint.
-    unsafe { commit_with(lwep, connection, handle, length, commit) }
+    unsafe { commit(lwep, connection, handle, (length, part.min(length)), now) }
 }
 
-/// Commits the buffer with this handle.
+/// Commits the first `length` bytes of the buffer with this handle as messages of `part` bytes.
 ///
 /// # Safety
 /// `lwep` is as for [`Lwep::of`].
-#[inline]
-unsafe fn commit_with(
-    lwep: *mut Lwep,
-    connection: u32,
-    handle: u64,
-    length: usize,
-    commit: impl FnOnce(&mut Endpoint<ProcessLink>, Connection, Outgoing) -> Result<(), Refused>,
-) -> c_int {
+unsafe fn commit(lwep: *mut Lwep, connection: u32, handle: u64, (length, part): (usize, usize), now: u64) -> c_int {
     // SAFETY: the caller's endpoint.
     let Some(lwep) = (unsafe { Lwep::of(lwep) }) else { return RINGWAY_E_ARGUMENT };
     let outgoing = match lwep.held.lift(handle) {
@@ -213,7 +202,8 @@ unsafe fn commit_with(
         lwep.held.put_back(handle, Held::Outgoing(outgoing));
         return RINGWAY_E_LENGTH;
     }
-    match commit(&mut lwep.endpoint, Lwep::connection(connection), outgoing) {
+    // One message is `commit_many` of one part.
+    match lwep.endpoint.commit_many(Lwep::connection(connection), outgoing, length, part, now) {
         Ok(()) => {
             lwep.held.retire(handle);
             1

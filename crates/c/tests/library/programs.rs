@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ringway_scenes::Daemon;
+use ringway_scenes::namespace::Namespace;
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::file::directory;
-use ringway_testing::skip::is_installed;
+use ringway_testing::skip::{is_installed, is_root};
 use ringway_testing::{PATIENCE, skip};
 use rustix::process::Signal;
 
@@ -52,7 +53,7 @@ impl Program {
         Self { dir, name, way }
     }
 
-    fn command(&self, daemon: &Daemon, scene: &str) -> Command {
+    fn command(&self, socket: &Path, scene: &str) -> Command {
         let program = self.dir.path().join(self.name);
         let mut command = match self.way {
             Way::Valgrind => {
@@ -63,15 +64,18 @@ impl Program {
             _ => Command::new(program),
         };
         command.env("LD_LIBRARY_PATH", library()).env("RINGWAY_ATTACH_SOCKET", "/from/the/environment");
-        command.arg(daemon.socket("attach.sock")).arg(scene);
+        command.arg(socket).arg(scene);
         command
     }
 
     fn run(&self, daemon: &Daemon, scene: &str) {
-        let child = self.command(daemon, scene).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let output = Ended(child).output();
-        assert!(output.status.success(), "{scene}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        succeeds(self.command(&daemon.socket("attach.sock"), scene));
     }
+}
+
+fn succeeds(mut command: Command) {
+    let output = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()).output();
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
 /// The programs with all their scenes but "ended".
@@ -94,11 +98,14 @@ fn all_scenes(way: Way) {
 
 /// Starts the scene "ended", lets `end` act when the program waits, and returns the reason that it got.
 fn reason(program: &Program, daemon: &mut Daemon, end: impl FnOnce(&mut Daemon)) -> String {
-    let mut command = program.command(daemon, "ended");
+    reason_of(program.command(&daemon.socket("attach.sock"), "ended"), || end(daemon))
+}
+
+fn reason_of(mut command: Command, end: impl FnOnce()) -> String {
     let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
     let lines = lines(child.stdout.take().unwrap());
     assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), "waiting");
-    end(daemon);
+    end();
     let reason = lines.recv_timeout(PATIENCE).expect("the program should learn of the end");
     assert!(child.end().success());
     reason
@@ -116,6 +123,39 @@ fn ended_while_waiting(program: &Program) {
         daemon.ok(&["port", "del", "a"]);
     });
     assert_eq!(reason, "the port was deleted");
+}
+
+/// A namespace with both ends of a veth pair.
+fn veth() -> Namespace {
+    let space = Namespace::new();
+    space.ok("ip", &["link", "add", "x0", "address", "02:00:00:00:00:01", "type", "veth", "peer", "name", "w0"]);
+    space.ok("ip", &["link", "set", "w0", "address", "02:00:00:00:00:02", "up"]);
+    space.ok("ip", &["link", "set", "x0", "up"]);
+    space
+}
+
+#[test]
+fn lwep_in_c_runs_at_interfaces_of_the_host() {
+    if !is_root() {
+        skip!("needs root");
+    }
+    let space = veth();
+    for way in [Way::Plain, Way::Asan] {
+        let program = Program::compile("lwep", way);
+        let command = |scene: &str, [near, far]: [&str; 2]| {
+            let mut command = program.command(Path::new("/nonexistent"), scene);
+            command.args([near, far]);
+            command
+        };
+        for scene in ["names", "echo", "pipeline", "kept", "long", "event-loop"] {
+            space.within(|| succeeds(command(scene, ["dev:x0", "dev:w0"])));
+        }
+        space.within(|| succeeds(command("echo", ["xdp:x0", "xdp:w0/0"])));
+        let down = || drop(space.ok("ip", &["link", "set", "x0", "down"]));
+        let reason = space.within(|| reason_of(command("ended", ["dev:x0", "dev:w0"]), down));
+        assert_eq!(reason, "network interface \"x0\": it is down: bring it up (ip link set x0 up) and open it again");
+        space.ok("ip", &["link", "set", "x0", "up"]);
+    }
 }
 
 #[test]
@@ -231,10 +271,7 @@ fn the_lwep_example_answers_requests() {
              [port.client]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:02\"\n",
         ),
     );
-    let program = dir.path().join("lwep-rpc");
-    let mut cc = Command::new("cc");
-    cc.args(STRICT).arg("-O2").arg("-o").arg(&program).arg(root().join("crates/c/examples/lwep-rpc.c"));
-    output(cc.arg("-I").arg(root().join("crates/c/include")).arg("-L").arg(library()).arg("-lringway"));
+    let program = compile(dir.path(), &root().join("crates/c/examples/lwep-rpc.c"));
     let command = |arguments: &[&str]| {
         let mut command = Command::new(&program);
         command.env("LD_LIBRARY_PATH", library()).arg(daemon.socket("attach.sock")).args(arguments);
@@ -249,16 +286,47 @@ fn the_lwep_example_answers_requests() {
     assert_eq!(server.end().code(), Some(1));
 }
 
+/// Compiles a program into a folder.
+fn compile(into: &Path, source: &Path) -> PathBuf {
+    let program = into.join(source.file_stem().unwrap());
+    let mut cc = Command::new("cc");
+    cc.args(STRICT).arg("-O2").arg("-o").arg(&program).arg(source).arg("-I").arg(root().join("crates/c/include"));
+    output(cc.arg("-L").arg(library()).arg("-lringway"));
+    program
+}
+
+/// Compiles the program in C of a page.
+fn compile_page(into: &Path, page: &str) -> PathBuf {
+    let guide = std::fs::read_to_string(root().join(page)).unwrap();
+    let (_, rest) = guide.split_once("```c\n").expect("a program in C");
+    let source = into.join("page.c");
+    std::fs::write(&source, rest.split_once("```").unwrap().0).unwrap();
+    compile(into, &source)
+}
+
+#[test]
+fn the_guides_lwep_program_gets_an_answer_at_an_interface() {
+    if !is_root() {
+        skip!("needs root");
+    }
+    let (dir, space) = (directory(), veth());
+    space.ok("ip", &["link", "set", "w0", "address", "02:00:00:00:00:08"]);
+    let command = |program: PathBuf, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", library()).args(arguments);
+        command
+    };
+    let mut server =
+        command(compile(dir.path(), &root().join("crates/c/examples/lwep-rpc.c")), &["/nonexistent", "dev:w0"]);
+    let mut client = command(compile_page(dir.path(), "docs/guide/lwep.md"), &["dev:x0"]);
+    let _server = space.within(|| Ended(server.spawn().unwrap()));
+    assert_eq!(space.within(|| output(&mut client)), "hello\n");
+}
+
 #[test]
 fn the_guides_program_sends_and_receives() {
-    let guide = std::fs::read_to_string(root().join("docs/guide/programs.md")).unwrap();
-    let (_, rest) = guide.split_once("```c\n").expect("a program in C");
     let dir = directory();
-    let (source, program) = (dir.path().join("probe.c"), dir.path().join("probe"));
-    std::fs::write(&source, rest.split_once("```").unwrap().0).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(STRICT).arg("-o").arg(&program).arg(&source).arg("-I").arg(root().join("crates/c/include"));
-    output(cc.arg("-L").arg(library()).arg("-lringway"));
+    let program = compile_page(dir.path(), "docs/guide/programs.md");
 
     let daemon = Daemon::start("[switch.lan0]\n");
     let mut port = daemon.attach("lan0:other").unwrap();

@@ -6,6 +6,7 @@ use ringway_link::Link;
 
 use super::counters::Counters;
 use super::event::Reason;
+use super::lingering::Lingering;
 use super::options::Options;
 use super::peer::{Connection, Peer, State};
 use super::pool::Pool;
@@ -161,6 +162,7 @@ pub struct Core {
     /// Connections that a peer has asked for and not confirmed, the oldest first.
     pub half_open: VecDeque<u32>,
     pub answers: VecDeque<Answer>,
+    pub lingering: Lingering,
     /// For RESET and UNKNOWN; for ACCEPT, which such answers must not hinder.
     credit: Credit,
     pub accept_credit: Credit,
@@ -173,6 +175,16 @@ pub struct Core {
 impl Core {
     pub fn answer(&mut self, answer: Answer) {
         if self.answers.len() < MOST_ANSWERS as usize && self.credit.take(self.now) {
+            self.answers.push_back(answer);
+        } else {
+            self.counters.unanswered += 1;
+        }
+    }
+
+    /// Answers a station that repeats something of a connection that is over. Its secret was right: no rate limits that.
+    pub fn answer_late(&mut self, answer: Answer) {
+        self.counters.duplicates += 1;
+        if self.answers.len() < MOST_ANSWERS as usize {
             self.answers.push_back(answer);
         } else {
             self.counters.unanswered += 1;
@@ -192,7 +204,7 @@ impl Core {
     #[cold]
     pub fn end(&mut self, id: u32, reason: Reason) {
         let Some(peer) = self.table.get(id) else { return };
-        let was_known = !matches!(peer.state, State::Accepting(_) | State::Lingering(_));
+        let was_known = !matches!(peer.state, State::Accepting(_));
         let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
         let pool = &mut self.pool;
         peer.sender.clear(|part| pool.release(part.slot));
@@ -318,6 +330,7 @@ impl<L: Link> Endpoint<L> {
             services: Vec::new(),
             half_open: VecDeque::with_capacity(options.half_open),
             answers: VecDeque::with_capacity(2 * MOST_ANSWERS as usize),
+            lingering: Lingering::default(),
             credit: Credit::new(MILLISECOND),
             accept_credit: Credit::new(MILLISECOND / 64),
             unknown_from: 0,

@@ -29,7 +29,7 @@ impl<L: Link> Endpoint<L> {
     /// Ends a connection at once. What is not acknowledged may have arrived or not: [`crate::Event::Ended`] tells what is acknowledged.
     pub fn abort(&mut self, connection: Connection, now: Nanos) {
         self.advance(now);
-        if self.core.table.get(connection.0).is_some_and(|peer| !matches!(peer.state, State::Lingering(_))) {
+        if self.core.table.get(connection.0).is_some() {
             self.core.reset(connection.0, Reason::Aborted);
             self.answer_strangers();
             self.flush();

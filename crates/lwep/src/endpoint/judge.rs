@@ -224,8 +224,12 @@ impl Core {
 
     #[cold]
     fn stranger(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
+        let asks = matches!(header.kind, Kind::Data | Kind::End | Kind::Probe);
+        if let Some(answer) = self.lingering.answer((header.connection, header.token), ethernet.from, self.now) {
+            return if asks { self.answer_late(answer) } else { self.counters.duplicates += 1 };
+        }
         self.counters.no_connection += 1;
-        if matches!(header.kind, Kind::Data | Kind::End | Kind::Probe) {
+        if asks {
             self.answer(Answer {
                 to: ethernet.from,
                 kind: Kind::Unknown,
@@ -286,11 +290,6 @@ impl Core {
                 true
             }
             (State::Accepting(_), Kind::Reset) => true,
-            (State::Lingering(_), Kind::Data | Kind::End | Kind::Probe) => {
-                peer.receiver.hurry();
-                self.lists.owe(peer, self.now);
-                false
-            }
             _ => false,
         }
     }
@@ -328,7 +327,7 @@ impl Core {
         }
         self.lists.owe(peer, self.now.saturating_add(self.options.acknowledge_within));
         self.lists.arm(peer, self.options.keep_alive);
-        if peer.is_finished && peer.sender.is_ended() && peer.sender.queued() == 0 {
+        if peer.is_open() && peer.is_finished && peer.sender.is_ended() && peer.sender.queued() == 0 {
             self.finish_both(id);
         }
     }
@@ -412,12 +411,22 @@ impl Core {
     /// Both ENDs have arrived.
     pub fn finish_both(&mut self, id: u32) {
         let Some(peer) = self.table.get(id) else { return };
-        if matches!(peer.state, State::Open) {
-            peer.state = State::Lingering(self.now.saturating_add(100 * MILLISECOND));
-            let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
-            self.lists.arm(peer, None);
-            self.lists.events.push_back(Pending::Ended { id, reason: Reason::Closed, acknowledged, received });
+        let answer = Answer {
+            to: peer.far.mac,
+            kind: Kind::Ack,
+            connection: peer.far.connection,
+            token: peer.far.token,
+            number: peer.sender.next(),
+            acknowledgement: peer.receiver.next(),
+            reason: None,
+        };
+        if peer.receiver.owes() {
+            self.answers.push_back(answer);
         }
+        let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
+        self.lists.events.push_back(Pending::Ended { id, reason: Reason::Closed, acknowledged, received });
+        self.lingering.add((peer.wire_id, peer.token), answer, self.now);
+        self.table.remove(id);
     }
 
     #[inline]

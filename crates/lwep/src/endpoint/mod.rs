@@ -19,6 +19,7 @@ mod end;
 mod event;
 mod free;
 mod judge;
+mod lingering;
 mod open;
 mod options;
 mod peer;

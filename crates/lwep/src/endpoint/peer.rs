@@ -36,8 +36,6 @@ pub enum State {
     Accepting(Nanos),
     /// Messages flow.
     Open,
-    /// It is over for the program. Repetitions are acknowledged until this time.
-    Lingering(Nanos),
 }
 
 /// The other end, as it has described itself.
@@ -185,7 +183,6 @@ impl Peer {
             State::Asking(end) | State::Accepting(end) => {
                 Some(self.probed.saturating_add(self.sender.trip().timeout()).min(end))
             }
-            State::Lingering(end) => Some(end),
             State::Open => {
                 let idle = keep_alive.map(|after| self.sender.heard().max(self.probed).saturating_add(after));
                 self.sender.deadline().into_iter().chain(idle).min()

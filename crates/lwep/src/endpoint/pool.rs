@@ -1,6 +1,7 @@
 //! The buffers of an endpoint.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_link::Buffer;
 
@@ -8,6 +9,9 @@ use super::free::Free;
 
 /// So many unread buffers are looked at together: each look takes a cache line from the device.
 const MANY: usize = 32;
+
+/// The number of the next pool.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A buffer and who uses it.
 #[derive(Debug, Default)]
@@ -28,6 +32,8 @@ pub struct Slot {
 /// All buffers, by number.
 #[derive(Debug)]
 pub struct Pool {
+    /// Other pools have other numbers: a buffer that the program gives back must be this one's.
+    pub number: u32,
     slots: Vec<Slot>,
     free: Free,
     /// Buffers that are free when the device has read them.
@@ -45,6 +51,7 @@ impl Pool {
         let count = buffers.len();
         let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
         Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             slots: buffers.into_iter().map(slot).collect(),
             free: Free::new(count, places),
             unread: VecDeque::with_capacity(count),

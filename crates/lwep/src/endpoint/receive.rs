@@ -20,11 +20,12 @@ const MOST_USELESS: u32 = 1024;
 const MOST_BUSY: u32 = 64;
 
 /// A message that the program has taken out of the endpoint with its buffer. It counts against no window. [`Endpoint::give_back`]
-/// takes it back; without that its buffer is lost to the endpoint.
+/// takes it back; without that its buffer is lost to the endpoint. No other endpoint takes it.
 #[derive(Debug)]
 #[must_use = "the endpoint lacks its buffer until `give_back`"]
 pub struct Kept {
     slot: u32,
+    pool: u32,
     buffer: Buffer,
     from: usize,
     len: usize,
@@ -401,11 +402,14 @@ impl<L: Link> Endpoint<L> {
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         self.current = Current::Nothing;
-        Some(Kept { slot, buffer, from, len })
+        Some(Kept { slot, pool: self.core.pool.number, buffer, from, len })
     }
 
-    /// Gives a message back that was kept.
+    /// Gives a message back that was kept. One of another endpoint is lost to that one.
     pub fn give_back(&mut self, kept: Kept) {
+        if kept.pool != self.core.pool.number {
+            return;
+        }
         self.core.pool.slot(kept.slot).buffer = Some(kept.buffer);
         self.core.pool.give_back(kept.slot);
     }

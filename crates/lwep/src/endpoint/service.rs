@@ -108,7 +108,6 @@ impl<L: Link> Endpoint<L> {
                 peer.probed = now;
                 self.core.lists.accepting.push_back(id);
             }
-            State::Lingering(_) => drop(self.core.table.remove(id)),
             State::Open => match peer.sender.deadline() {
                 Some(at) if at <= now => match peer.sender.time_out(now) {
                     TimedOut::GiveUp => self.core.reset(id, Reason::NoAnswer),

@@ -17,11 +17,12 @@ const LEAST_FRAME: usize = 60;
 const TURN: usize = 32;
 
 /// A buffer for a message, or for many: its bytes are written in place. [`Endpoint::commit`] sends it. A buffer that is neither
-/// committed nor discarded is lost to the endpoint.
+/// committed nor discarded is lost to the endpoint. No other endpoint takes it.
 #[derive(Debug)]
 #[must_use = "the endpoint lacks its buffer until `commit` or `discard`"]
 pub struct Outgoing {
     slot: u32,
+    pool: u32,
     buffer: Buffer,
     start: usize,
     end: usize,
@@ -56,6 +57,9 @@ pub enum SendError {
     /// There is no such connection, or its end was announced.
     #[error("the connection is over")]
     Over,
+    /// The buffer was reserved from another endpoint.
+    #[error("the buffer is another endpoint's: commit it to the one that it was reserved from")]
+    OtherEndpoint,
 }
 
 /// A message that was not taken, with its buffer.
@@ -181,11 +185,14 @@ impl<L: Link> Endpoint<L> {
             }
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
-        Some(Outgoing { slot, buffer, start, end })
+        Some(Outgoing { slot, pool: self.core.pool.number, buffer, start, end })
     }
 
-    /// Gives back a buffer that is not needed.
+    /// Gives back a buffer that is not needed. One of another endpoint is lost to that one.
     pub fn discard(&mut self, outgoing: Outgoing) {
+        if outgoing.pool != self.core.pool.number {
+            return;
+        }
         self.core.pool.slot(outgoing.slot).buffer = Some(outgoing.buffer);
         self.core.pool.give_back(outgoing.slot);
     }
@@ -255,6 +262,7 @@ impl<L: Link> Endpoint<L> {
             && len <= peer.far.frame.min(core.data)
             && len <= outgoing.len()
             && outgoing.start == core.front + PLAIN_BYTES
+            && outgoing.pool == core.pool.number
             && peer.may_send_at_once(core.options.queue);
         if !is_usual {
             return Some(outgoing);
@@ -299,6 +307,9 @@ impl<L: Link> Endpoint<L> {
         len: usize,
         part: usize,
     ) -> Result<(), Refused> {
+        if outgoing.pool != self.core.pool.number {
+            return Err(Refused { outgoing, error: SendError::OtherEndpoint });
+        }
         let count = if len > part { len.div_ceil(part.max(1)) } else { 1 };
         if let Err(error) = self.check_message(connection, part, count).and_then(|()| {
             let fits = len <= outgoing.len() && (part > 0 || len == 0);
@@ -391,7 +402,7 @@ impl<L: Link> Endpoint<L> {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    #[inline(always)]
     pub fn send_with(
         &mut self,
         connection: Connection,
@@ -447,7 +458,7 @@ impl<L: Link> Endpoint<L> {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }

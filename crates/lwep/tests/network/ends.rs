@@ -1,5 +1,6 @@
 //! How connections begin and end.
 
+use ringway_link::memory::MemoryOptions;
 use ringway_lwep::{Event, Options, Reason, SendError};
 
 use crate::scene::{MICROSECOND, SECOND, Scene, Weather, messages, wrapping};
@@ -140,4 +141,85 @@ fn connections_are_refused_when_the_table_is_full() {
         event = scene.client.endpoint.poll(scene.now).map(|event| matches!(event, Event::Ended { .. }));
         event == Some(true)
     });
+}
+
+#[test]
+fn a_buffer_of_another_endpoint_is_refused_and_changes_nothing() {
+    // The client's link has more buffers than the server's: their numbers mean nothing there.
+    let (many, few) = (MemoryOptions::default(), MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    let mut scene = Scene::new(Weather::default(), 1, &options());
+    let mut other = Scene::with(Weather::default(), 1, &options(), &options(), &few);
+    assert!(many.buffers > few.buffers);
+    let (connection, theirs) = (scene.connect(), other.connect());
+    let free = |scene: &mut Scene| scene.client.endpoint.audit().unwrap().free;
+    let (before, before_there) = (free(&mut scene), free(&mut other));
+    let taken: Vec<_> = std::iter::from_fn(|| scene.client.endpoint.reserve()).collect();
+    let mut lost = 0;
+    for (number, outgoing) in taken.into_iter().enumerate() {
+        let refused = other.client.endpoint.commit(theirs, outgoing, 4, other.now).unwrap_err();
+        assert_eq!(refused.error, SendError::OtherEndpoint);
+        if number % 2 == 0 {
+            scene.client.endpoint.discard(refused.outgoing);
+        } else {
+            other.client.endpoint.discard(refused.outgoing);
+            lost += 1;
+        }
+    }
+    assert_eq!((free(&mut scene), free(&mut other)), (before - lost, before_there));
+    // A message that was kept.
+    scene.client.endpoint.send(connection, b"kept", scene.now).unwrap();
+    scene.client.endpoint.flush();
+    while !matches!(scene.server.endpoint.poll(scene.now), Some(Event::Message { .. })) {}
+    let kept = scene.server.endpoint.keep().unwrap();
+    other.client.endpoint.give_back(kept);
+    assert_eq!(free(&mut other), before_there);
+    assert_eq!(other.client.endpoint.audit().map(drop), Ok(()));
+    scene.server.endpoint.audit().unwrap();
+    scene.send_all(connection, &messages(100, 50, 1));
+    other.send_all(theirs, &messages(100, 50, 1));
+}
+
+#[test]
+fn a_last_acknowledgement_that_is_lost_comes_again_however_long_the_peer_waits_for_it() {
+    for lost in 1..=3 {
+        let mut scene = Scene::new(Weather::default(), 1, &options());
+        let connection = scene.connect();
+        let accepted = scene.server.connections[0];
+        // The server measures long round trips: its timeout is the longest.
+        for _ in 0..8 {
+            scene.server.endpoint.send(accepted, b"slow", scene.now).unwrap();
+            (0..4).for_each(|_| scene.step(400_000 * MICROSECOND));
+        }
+        scene.client.endpoint.close(connection, scene.now).unwrap();
+        scene.until("the server hears of it", |scene| !scene.server.finished.is_empty());
+        scene.until("the server has acknowledged it", |scene| {
+            scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
+        });
+        scene.server.endpoint.close(accepted, scene.now).unwrap();
+        scene.server.poll(scene.now);
+        let mut ended = 0;
+        for _ in 0..lost {
+            // What the client answers is lost.
+            scene.is_cut.set(true);
+            scene.client.poll(scene.now);
+            scene.is_cut.set(false);
+            ended = scene.now;
+            assert!(scene.server.ended.is_empty());
+            let sent = scene.server.endpoint.counters().frames_sent;
+            scene.until("the server asks again", |scene| {
+                scene.now += 1_000 * MICROSECOND;
+                scene.server.poll(scene.now);
+                scene.server.endpoint.counters().frames_sent > sent
+            });
+        }
+        assert_eq!(scene.client.ended, [(connection, Reason::Closed, 1, 9)]);
+        assert_eq!(scene.client.endpoint.connections(), 0);
+        scene.until("the server knows", |scene| !scene.server.ended.is_empty());
+        assert_eq!(
+            scene.server.ended,
+            [(accepted, Reason::Closed, 9, 1)],
+            "{lost} answers lost, {}",
+            scene.now - ended
+        );
+    }
 }

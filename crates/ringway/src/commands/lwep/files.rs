@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, open, openat, renameat_with, unlinkat};
 
@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 200;
 /// A directory for files.
 #[derive(Debug, Clone)]
 pub struct Store {
-    directory: Rc<OwnedFd>,
+    directory: Arc<OwnedFd>,
     overwrite: bool,
 }
 
@@ -46,7 +46,7 @@ impl Store {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = open(directory, flags, Mode::empty());
         let directory = opened.map_err(|error| format!("{}: {error}", directory.display()))?;
-        Ok(Self { directory: Rc::new(directory), overwrite })
+        Ok(Self { directory: Arc::new(directory), overwrite })
     }
 
     /// Begins a file of `size` bytes. `number` tells it from others that are on their way.
@@ -88,6 +88,15 @@ impl Incoming {
             rustix::io::Errno::EXIST => Store::exists(name),
             error => format!("{name}: {error}"),
         })
+    }
+}
+
+#[cfg(test)]
+impl Incoming {
+    /// Writes to another file instead.
+    pub fn into_file(mut self, file: File) -> Self {
+        self.file = file;
+        self
     }
 }
 

@@ -10,6 +10,7 @@ mod send;
 mod serve;
 mod services;
 mod station;
+mod writer;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! The interface of a run: the only place that opens one.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 
 use ringway_control::runtime_dir::ATTACH_SOCKET;
-use ringway_link::{AnyLink, AnyOptions, Link};
+use ringway_link::{AnyLink, AnyOptions, Link, LinkName};
 use ringway_lwep::{Endpoint, Options};
 use ringway_traffic::Mac;
 
@@ -18,16 +18,13 @@ const LARGE: u32 = 256;
 
 /// Returns how a link of this name is opened by default. With an address, a buffer holds many messages, where the kind of link can have
 /// such buffers: as many bytes as a process port's can have, or as the kernel joins frames to.
-fn usual(name: &str, address: Option<Ipv4Addr>) -> AnyOptions {
-    let usual = AnyOptions { offload: address.is_some(), address, ..AnyOptions::default() };
+fn usual(name: LinkName<'_>, address: Option<Ipv4Addr>) -> AnyOptions {
+    let usual = AnyOptions { offload: address.is_some(), address, ..name.usual() };
     let large = |buffer| AnyOptions { slots: LARGE, buffer, buffers: LARGE, ..usual };
-    match name.split_once(':') {
-        Some(("xdp" | "pci", _)) => usual,
-        Some(("dev", _)) if address.is_none() => usual,
-        Some(("dev", _)) => large(65_600),
-        _ if address.is_some() => large(65_472),
-        // An odd multiple of a cache line spreads the buffers over the sets of the caches.
-        _ => AnyOptions { slots: 1024, buffer: 2112, buffers: 4096, ..usual },
+    match name {
+        LinkName::Packet(_) if address.is_some() => large(65_600),
+        LinkName::Process(_) if address.is_some() => large(65_472),
+        _ => usual,
     }
 }
 
@@ -74,7 +71,11 @@ impl PortArgs {
         change: impl FnOnce(&mut Options),
     ) -> Result<Station<'s, AnyLink>, GenError> {
         self.core.map_or(Ok(()), stay_on)?;
-        let usual = usual(name, self.address);
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::InvalidInput | ErrorKind::ConnectionRefused => GenError::Usage(error.to_string()),
+            _ => GenError::Failed(error.to_string()),
+        };
+        let usual = usual(LinkName::parse(name).map_err(failed)?, self.address);
         let slots = self.slots.unwrap_or(usual.slots);
         let mut options = Options {
             window: self.window.unwrap_or(if slots >= 1024 { 1024 } else { 256 }),
@@ -90,11 +91,7 @@ impl PortArgs {
             mac: Some(self.src.unwrap_or_else(|| address_of(name, context)).0),
             ..usual
         };
-        let link = AnyLink::open(name, &context.runtime_dir.join(ATTACH_SOCKET), &links);
-        let link = link.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput | ErrorKind::ConnectionRefused => GenError::Usage(error.to_string()),
-            _ => GenError::Failed(error.to_string()),
-        })?;
+        let link = AnyLink::open(name, &context.runtime_dir.join(ATTACH_SOCKET), &links).map_err(failed)?;
         if let Some(src) = self.src.filter(|src| src.0 != link.interface().mac) {
             let own = Mac(link.interface().mac);
             return Err(GenError::Usage(format!("--src {src}: {name} has an address of its own, {own}")));

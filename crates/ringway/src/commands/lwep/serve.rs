@@ -10,11 +10,12 @@ use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError};
 use ringway_traffic::Mac;
 use serde::Serialize;
 
-use super::files::{Incoming, Store};
+use super::files::{Store, check_name};
 use super::port::PortArgs;
 use super::report::{Counted, report};
 use super::services::{self, ECHO, FILE, SINK, Tally, Verdict};
 use super::station::Station;
+use super::writer::{Done, Job, Writer};
 use crate::commands::r#gen::{GenError, Stop};
 use crate::context::Context;
 
@@ -22,6 +23,12 @@ use crate::context::Context;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Most files on their way at once.
 const MOST_FILES: usize = 64;
+/// Bytes of a file that are written together.
+const CHUNK: usize = 64 << 10;
+/// With so many bytes of a file that are not written, its sender waits.
+const MOST_AHEAD: usize = 1 << 20;
+/// Events that are taken before other things get a turn.
+const MOST_EVENTS: usize = 1024;
 
 /// Serve "lwep ping", "lwep bandwidth" and "lwep send" until Ctrl-C
 #[derive(Debug, clap::Args)]
@@ -49,7 +56,19 @@ pub struct Args {
 enum Service {
     Echo,
     Sink { tally: Tally, first: Nanos },
-    File(Option<Incoming>),
+    File(Option<Upload>),
+}
+
+/// A file on its way to the writer.
+struct Upload {
+    /// The writer's name for it.
+    key: u64,
+    /// Bytes that the writer has not got yet.
+    pending: Vec<u8>,
+    /// Bytes that the writer has not written yet.
+    ahead: usize,
+    /// The sender waits for the writer.
+    is_held: bool,
 }
 
 /// A connection.
@@ -70,6 +89,9 @@ struct Served {
     echoed: u64,
     sunk: Sunk,
     files: u64,
+    /// Files that were offered: the key of the last one.
+    #[serde(skip)]
+    offered: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -88,7 +110,7 @@ struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Served { connections, echoed, sunk: Sunk { messages, bytes }, files } = &self.served;
+        let Served { connections, echoed, sunk: Sunk { messages, bytes }, files, .. } = &self.served;
         writeln!(
             f,
             "{connections} connections, {echoed} messages sent back, {messages} messages of {bytes} bytes counted, {files} files"
@@ -101,7 +123,7 @@ impl fmt::Display for Report {
 struct Server<'s, L> {
     station: Station<'s, L>,
     peers: BTreeMap<Connection, Peer>,
-    store: Option<Store>,
+    writer: Option<Writer>,
     served: Served,
     /// A message on its way from the endpoint to a service.
     message: Vec<u8>,
@@ -111,6 +133,8 @@ struct Server<'s, L> {
 pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let store = args.save.as_deref().map(|directory| Store::open(directory, args.overwrite)).transpose();
     let store = store.map_err(|why| GenError::Usage(format!("--save {why}")))?;
+    let writer = store.map(|store| Writer::start(move |name, size, key| store.begin(name, size, key))).transpose();
+    let writer = writer.map_err(|error| GenError::Failed(format!("a thread that writes files: {error}")))?;
     let mut station = args.common.open(&args.port, context, stop, |options| {
         options.connections = args.connections;
         options.keep_alive = Some(KEEP_ALIVE.as_nanos() as Nanos);
@@ -119,7 +143,7 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
     // A client that asks the daemon finds the address of a port. That of another interface has to be told.
     eprintln!("ringway lwep serve: at {}, address {}", args.port, Mac(station.endpoint.mac()));
     let message = Vec::new();
-    let mut server = Server { station, peers: BTreeMap::new(), store, served: Served::default(), message };
+    let mut server = Server { station, peers: BTreeMap::new(), writer, served: Served::default(), message };
     server.serve()?;
     let counted = Counted::of(&mut server.station.endpoint);
     report(&Report { served: server.served, counted }, args.common.json);
@@ -130,36 +154,12 @@ impl<L: Link> Server<'_, L> {
     fn serve(&mut self) -> Result<(), GenError> {
         while !self.station.is_stopped() {
             let now = self.station.now();
-            while let Some(event) = self.station.endpoint.poll(now) {
-                match event {
-                    Event::Accepted { connection, service } => self.accept(connection, service),
-                    Event::Message { connection, data } => {
-                        if let Some(Peer { service: Service::Sink { tally, first }, .. }) =
-                            self.peers.get_mut(&connection)
-                        {
-                            *first = (*first).min(now);
-                            tally.messages += 1;
-                            tally.bytes += data.len() as u64;
-                            tally.time = now - *first;
-                        } else {
-                            self.message.clear();
-                            self.message.extend_from_slice(data);
-                            self.take(connection, now);
-                        }
-                    }
-                    Event::Room { connection } => self.send_waiting(connection, now),
-                    Event::Finished { connection } => self.finish(connection, now),
-                    Event::Ended { connection, .. } => {
-                        if let Some(Peer { service: Service::Sink { tally, .. }, .. }) = self.peers.remove(&connection)
-                        {
-                            self.served.sunk.messages += tally.messages;
-                            self.served.sunk.bytes += tally.bytes;
-                        }
-                    }
-                    Event::Connected { .. } => {}
+            if self.turn(now) {
+                match &self.writer {
+                    Some(writer) => self.station.pause_with(writer.wakes())?,
+                    None => self.station.pause(Duration::MAX)?,
                 }
             }
-            self.station.pause(Duration::MAX)?;
             let (peers, served) = (self.peers.len(), &self.served);
             self.station.tell(now, || {
                 format!("{peers} connections, {} messages sent back, {} files", served.echoed, served.files)
@@ -174,6 +174,51 @@ impl<L: Link> Server<'_, L> {
         Ok(())
     }
 
+    /// Handles what has happened. Returns true if nothing more is there for now.
+    fn turn(&mut self, now: Nanos) -> bool {
+        if let Some(writer) = &self.writer {
+            writer.awake();
+        }
+        while let Some((key, done)) = self.writer.as_ref().and_then(Writer::done) {
+            self.wrote(key, done, now);
+        }
+        for _ in 0..MOST_EVENTS {
+            let Some(event) = self.station.endpoint.poll(now) else { return true };
+            match event {
+                Event::Accepted { connection, service } => self.accept(connection, service),
+                Event::Message { connection, data } => {
+                    if let Some(Peer { service: Service::Sink { tally, first }, .. }) = self.peers.get_mut(&connection)
+                    {
+                        *first = (*first).min(now);
+                        tally.messages += 1;
+                        tally.bytes += data.len() as u64;
+                        tally.time = now - *first;
+                    } else {
+                        self.message.clear();
+                        self.message.extend_from_slice(data);
+                        self.take(connection, now);
+                    }
+                }
+                Event::Room { connection } => self.send_waiting(connection, now),
+                Event::Finished { connection } => self.finish(connection, now),
+                Event::Ended { connection, .. } => self.ended(connection),
+                Event::Connected { .. } => {}
+            }
+        }
+        false
+    }
+
+    fn ended(&mut self, connection: Connection) {
+        match self.peers.remove(&connection).map(|peer| peer.service) {
+            Some(Service::Sink { tally, .. }) => {
+                self.served.sunk.messages += tally.messages;
+                self.served.sunk.bytes += tally.bytes;
+            }
+            Some(Service::File(Some(Upload { key, .. }))) => give(self.writer.as_ref(), key, Job::Drop),
+            _ => {}
+        }
+    }
+
     fn accept(&mut self, connection: Connection, service: u32) {
         self.served.connections += 1;
         let service = match service {
@@ -185,7 +230,7 @@ impl<L: Link> Server<'_, L> {
         self.peers.insert(connection, peer);
     }
 
-    /// Handles `self.message`. Writes to files go to the page cache, a message at a time.
+    /// Handles `self.message`.
     fn take(&mut self, connection: Connection, now: Nanos) {
         let files = self.peers.values().filter(|peer| matches!(peer.service, Service::File(Some(_)))).count();
         let Some(peer) = self.peers.get_mut(&connection).filter(|peer| !peer.is_over) else { return };
@@ -196,20 +241,55 @@ impl<L: Link> Server<'_, L> {
                 let message = std::mem::take(&mut self.message);
                 self.message = self.send(connection, message, now);
             }
-            Service::File(Some(file)) => {
-                if let Err(why) = file.add(&self.message) {
-                    self.judge(connection, Err(why), now);
+            Service::File(Some(upload)) => {
+                upload.pending.extend_from_slice(&self.message);
+                if upload.pending.len() >= CHUNK {
+                    upload.hand_over(self.writer.as_ref());
+                }
+                if upload.ahead >= MOST_AHEAD && !upload.is_held {
+                    upload.is_held = true;
+                    self.station.endpoint.pause(connection);
                 }
             }
             Service::File(place) => {
-                let begun = match (&self.store, services::offered(&self.message)) {
-                    (None, _) => Err("takes no files: \"lwep serve --save DIR\" does".to_owned()),
-                    (_, None) => Err("this is no file: the client is of another version".to_owned()),
-                    _ if files >= MOST_FILES => Err(format!("{MOST_FILES} files are on their way: try again later")),
-                    (Some(store), Some((size, name))) => store.begin(name, size, self.served.connections),
+                let refused = match (&self.writer, services::offered(&self.message)) {
+                    (None, _) => "takes no files: \"lwep serve --save DIR\" does".to_owned(),
+                    (_, None) => "this is no file: the client is of another version".to_owned(),
+                    _ if files >= MOST_FILES => format!("{MOST_FILES} files are on their way: try again later"),
+                    (Some(writer), _) if writer.is_full() => "the disk is behind: try again later".to_owned(),
+                    (_, Some((_, name))) if check_name(name).is_err() => check_name(name).err().unwrap_or_default(),
+                    (Some(writer), Some((size, name))) => {
+                        self.served.offered += 1;
+                        let key = self.served.offered;
+                        *place = Some(Upload { key, pending: Vec::new(), ahead: 0, is_held: false });
+                        return writer.give(key, Job::Begin(name.to_owned(), size));
+                    }
                 };
-                let verdict = begun.map(|file| *place = Some(file));
+                self.judge(connection, Err(refused), now);
+            }
+        }
+    }
+
+    /// The writer has done something for a file.
+    fn wrote(&mut self, key: u64, done: Done, now: Nanos) {
+        let is_it = |peer: &Peer| matches!(&peer.service, Service::File(Some(upload)) if upload.key == key);
+        // The connection may have ended meanwhile.
+        let Some((connection, peer)) = self.peers.iter_mut().find(|(_, peer)| is_it(peer)) else { return };
+        let connection = *connection;
+        match done {
+            Done::Begun(verdict) => self.judge(connection, verdict, now),
+            Done::Finished(verdict) => {
+                self.served.files += u64::from(verdict.is_ok());
                 self.judge(connection, verdict, now);
+                self.close(connection, now);
+            }
+            Done::Written(bytes) => {
+                let Service::File(Some(upload)) = &mut peer.service else { return };
+                upload.ahead = upload.ahead.saturating_sub(bytes);
+                if upload.is_held && upload.ahead <= MOST_AHEAD / 2 {
+                    upload.is_held = false;
+                    self.go_on(connection);
+                }
             }
         }
     }
@@ -232,11 +312,12 @@ impl<L: Link> Server<'_, L> {
                 let message = tally.encode().to_vec();
                 self.send(connection, message, now);
             }
-            Service::File(file) if !peer.is_over => {
-                let verdict = file.take().map_or_else(|| Err("no file came".to_owned()), Incoming::finish);
-                self.served.files += u64::from(verdict.is_ok());
-                self.judge(connection, verdict, now);
+            Service::File(Some(upload)) if !peer.is_over => {
+                upload.hand_over(self.writer.as_ref());
+                // The writer tells when the file is there.
+                return give(self.writer.as_ref(), upload.key, Job::Finish);
             }
+            Service::File(None) if !peer.is_over => self.judge(connection, Err("no file came".to_owned()), now),
             Service::File(_) => {}
         }
         self.close(connection, now);
@@ -245,14 +326,17 @@ impl<L: Link> Server<'_, L> {
     /// Sends no more than what waits already.
     fn close(&mut self, connection: Connection, now: Nanos) {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
-        if let Service::File(file) = &mut peer.service {
-            *file = None;
+        let upload = if let Service::File(file) = &mut peer.service { file.take() } else { None };
+        if let Some(Upload { key, .. }) = upload {
+            give(self.writer.as_ref(), key, Job::Drop);
         }
         let was_over = std::mem::replace(&mut peer.is_over, true);
         if peer.waiting.is_empty() && !was_over {
             // Refused only if the connection has ended, which an event tells.
             let _ = self.station.endpoint.close(connection, now);
         }
+        // What still comes of a file that is not taken is dropped.
+        self.go_on(connection);
     }
 
     /// Sends a message, or keeps it until there is room. Returns a vector to use again.
@@ -275,10 +359,36 @@ impl<L: Link> Server<'_, L> {
             }
             peer.waiting.pop_front();
         }
-        self.station.endpoint.resume(connection);
-        if peer.is_over {
+        let is_over = peer.is_over;
+        self.go_on(connection);
+        if is_over {
             let _ = self.station.endpoint.close(connection, now);
         }
+    }
+
+    /// Takes messages of a connection again, if nothing waits for room or for the writer.
+    fn go_on(&mut self, connection: Connection) {
+        let Some(peer) = self.peers.get(&connection) else { return };
+        let is_held = matches!(&peer.service, Service::File(Some(upload)) if upload.is_held);
+        if peer.waiting.is_empty() && !is_held {
+            self.station.endpoint.resume(connection);
+        }
+    }
+}
+
+impl Upload {
+    /// Hands the bytes that came to the writer.
+    fn hand_over(&mut self, writer: Option<&Writer>) {
+        if !self.pending.is_empty() {
+            self.ahead += self.pending.len();
+            give(writer, self.key, Job::Add(std::mem::take(&mut self.pending)));
+        }
+    }
+}
+
+fn give(writer: Option<&Writer>, key: u64, job: Job) {
+    if let Some(writer) = writer {
+        writer.give(key, job);
     }
 }
 
@@ -287,9 +397,164 @@ fn is_full<L: Link>(endpoint: &mut Endpoint<L>, connection: Connection, message:
     match endpoint.send_long(connection, message, now) {
         Ok(()) | Err(SendError::Over) => false,
         Err(SendError::Full) => true,
-        Err(SendError::TooLong) => {
+        Err(SendError::TooLong | SendError::OtherEndpoint) => {
             endpoint.abort(connection, now);
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use ringway_link::memory::{MemoryLink, MemoryOptions, pair};
+    use ringway_lwep::Options;
+    use rustix::pipe::pipe;
+
+    use super::super::services::LONG;
+    use super::super::station::Wait;
+    use super::*;
+
+    /// A client at a server whose files are what `files` returns.
+    struct Scene<'s> {
+        server: Server<'s, MemoryLink>,
+        client: Endpoint<MemoryLink>,
+        /// What came on each connection.
+        heard: BTreeMap<Connection, Vec<Vec<u8>>>,
+        /// Passes by itself: a round is a microsecond.
+        now: Nanos,
+    }
+
+    impl<'s> Scene<'s> {
+        fn new(stop: &'s Stop, writer: Writer) -> Self {
+            let (near, far) = pair(&MemoryOptions::default()).unwrap();
+            let mut endpoint = Endpoint::new(far, Options { long: LONG, ..Options::default() });
+            [ECHO, SINK, FILE].into_iter().for_each(|service| endpoint.listen(service));
+            let station = Station::new("memory", endpoint, Wait::Sleep, stop);
+            let (peers, served) = (BTreeMap::new(), Served::default());
+            let server = Server { station, peers, writer: Some(writer), served, message: Vec::new() };
+            // A connection whose peer does not take its messages leaves buffers for others.
+            let client = Endpoint::new(near, Options { queue: 256, ..Options::default() });
+            Self { server, client, heard: BTreeMap::new(), now: 0 }
+        }
+
+        fn round(&mut self) {
+            self.now += 1_000;
+            while let Some(event) = self.client.poll(self.now) {
+                if let Event::Message { connection, data } = event {
+                    self.heard.entry(connection).or_default().push(data.to_vec());
+                }
+            }
+            self.server.turn(self.now);
+        }
+
+        fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+            ringway_testing::until(what, || {
+                (0..64).any(|_| {
+                    self.round();
+                    is_so(self)
+                })
+            });
+        }
+
+        fn connect(&mut self, service: u32) -> Connection {
+            let mac = self.server.station.endpoint.mac();
+            self.client.connect(mac, service, self.now).unwrap()
+        }
+
+        /// Sends as many of `bytes` as there is room for. Returns the number.
+        fn send(&mut self, connection: Connection, bytes: &[u8]) -> usize {
+            let mut sent = 0;
+            for message in bytes.chunks(1000) {
+                if self.client.send(connection, message, self.now).is_err() {
+                    break;
+                }
+                sent += message.len();
+            }
+            sent
+        }
+
+        fn heard(&self, connection: Connection) -> &[Vec<u8>] {
+            self.heard.get(&connection).map_or(&[], Vec::as_slice)
+        }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_holds_up_its_file_and_no_other_client() {
+        const SIZE: usize = 5 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let (reader, sink) = pipe().unwrap();
+        let (store, mut sink) = (Store::open(directory.path(), false).unwrap(), Some(File::from(sink)));
+        // Nobody reads what the first file writes.
+        let writer = Writer::start(move |name, size, key| {
+            let file = store.begin(name, size, key)?;
+            Ok(match sink.take() {
+                Some(sink) => file.into_file(sink),
+                None => file,
+            })
+        });
+        let stop = Stop::default();
+        let mut scene = Scene::new(&stop, writer.unwrap());
+        let contents: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+        let (file, ping) = (scene.connect(FILE), scene.connect(ECHO));
+        let offer = services::offer(SIZE as u64, "slow");
+        assert!(scene.client.send(file, &offer, scene.now).is_ok());
+        scene.until("the file is taken", |scene| scene.heard(file) == [[0]]);
+        let mut sent = 0;
+        // The sender is stopped by the server, which has taken no more than it may.
+        scene.until("the sender waits", |scene| {
+            sent += scene.send(file, &contents[sent..]);
+            assert!(sent < SIZE, "the server takes everything");
+            let held = |peer: &Peer| matches!(&peer.service, Service::File(Some(upload)) if upload.is_held);
+            scene.server.peers.values().any(held)
+        });
+        for number in 1..=100 {
+            assert!(scene.client.send(ping, b"ping", scene.now).is_ok());
+            scene.until("an answer", |scene| scene.heard(ping).len() == number);
+        }
+        // The disk is there again.
+        let reading = std::thread::spawn(move || {
+            let mut bytes = vec![0; SIZE];
+            File::from(reader).read_exact(&mut bytes).map(|()| bytes)
+        });
+        scene.until("everything is sent", |scene| {
+            sent += scene.send(file, &contents[sent..]);
+            sent == SIZE
+        });
+        scene.client.close(file, scene.now).unwrap();
+        scene.until("the file is there", |scene| scene.heard(file) == [[0], [0]]);
+        assert!(reading.join().unwrap().unwrap() == contents);
+        assert_eq!(scene.server.served.files, 1);
+        // Ended before it was complete.
+        let file = scene.connect(FILE);
+        assert!(scene.client.send(file, &services::offer(10, "cut"), scene.now).is_ok());
+        scene.until("the next file is taken", |scene| scene.heard(file) == [[0]]);
+        scene.client.abort(file, scene.now);
+        let names = || std::fs::read_dir(directory.path()).unwrap().count();
+        scene.until("its part is gone", |_| names() == 1);
+    }
+
+    #[test]
+    fn a_file_that_the_disk_refuses_ends_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), false).unwrap();
+        let writer = Writer::start(move |name, size, key| {
+            Ok(store.begin(name, size, key)?.into_file(File::options().write(true).open("/dev/full").unwrap()))
+        });
+        let stop = Stop::default();
+        let mut scene = Scene::new(&stop, writer.unwrap());
+        let (file, contents) = (scene.connect(FILE), vec![0; 3 << 20]);
+        assert!(scene.client.send(file, &services::offer(3 << 20, "full"), scene.now).is_ok());
+        let mut sent = 0;
+        scene.until("the reason", |scene| {
+            sent += scene.send(file, &contents[sent..]);
+            scene.heard(file).len() == 2
+        });
+        let said = services::decode(&scene.heard(file)[1]);
+        assert!(said.as_ref().is_err_and(|why| why.contains("No space left")), "{said:?}");
+        scene.client.close(file, scene.now).unwrap();
+        scene.until("the connection is over", |scene| scene.client.connections() == 0 && scene.server.peers.is_empty());
     }
 }

@@ -1,11 +1,13 @@
 //! An endpoint with a clock, and ways to wait and to stop.
 
 use std::io::{self, IsTerminal};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringway_link::Link;
 use ringway_lwep::{Endpoint, Nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::commands::r#gen::{GenError, Stop};
 
@@ -71,6 +73,30 @@ impl<'s, L: Link> Station<'s, L> {
                 self.check(now)
             }
         }
+    }
+
+    /// Waits like [`Station::pause`], also until `other` is readable.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub fn pause_with(&mut self, other: BorrowedFd<'_>) -> Result<(), GenError> {
+        if self.wait == Wait::Spin {
+            return self.pause(NAP);
+        }
+        let now = self.now();
+        let until = self.endpoint.next_deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)));
+        let is_quiet = self.endpoint.prepare_sleep(now);
+        let link = self.endpoint.link();
+        if is_quiet {
+            let wanted = [link.descriptor(), other];
+            let mut descriptors = wanted.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+            // A signal ends it, too.
+            let _ = poll(&mut descriptors, Timespec::try_from(until.min(NAP)).ok().as_ref());
+        }
+        link.awake();
+        // The end of the link wakes, too. A system call finds it.
+        let checked = if link.peek().is_none() { link.check() } else { Ok(()) };
+        checked.map_err(|error| self.failed(&error))
     }
 
     /// Finds out from time to time whether the link has ended, in a loop that does not pause.
