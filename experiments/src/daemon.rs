@@ -14,7 +14,7 @@ use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
 use crate::child::Program;
-use crate::machine::ContextSwitches;
+use crate::machine::{self, ContextSwitches};
 use crate::network::{Network, wait_for_fd};
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
@@ -246,6 +246,14 @@ impl Daemon {
         let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let sum = |key: &str| pollers.iter().filter_map(|poller| poller[key].as_f64()).sum::<f64>();
         Ok((sum("busy"), sum("busy") + sum("free")))
+    }
+
+    /// Returns the CPU time that it has used. It is stopped.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn cpu_time(&mut self) -> io::Result<Duration> {
+        machine::cpu_time_of(self.program.child().id())
     }
 
     /// Returns a counter of how often its poller loses its core and gets one.

@@ -346,14 +346,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-latency",
         source: "VPE, figure 6",
         about: "round trip of a message of LWEP against its size, beside bare frames, TCP, UDP and Unix sockets",
-        reading: "One message is under way at a time; both ends are in one thread that does not sleep. The row of Ringway has bare frames as long as LWEP's. The sockets' kernel work is on the generator's core; LWEP's switch has the other core.",
+        reading: "The row of Ringway is LWEP between two process ports. One message is under way at a time; both ends are in one thread that does not sleep. \"bare frames\" is what `ringway gen ping` measures, with frames as long as LWEP's. Beside sockets LWEP's receivers copy each message, as sockets do. The sockets' kernel work is on the generator's core; LWEP's switch has the other core. Targets: at most 1.4 times bare frames, and half a round trip between near cores below 350 ns; a fifth of TCP by the bridge; no longer than seqpacket.",
         run: lwep::latency,
     },
     Experiment {
         name: "lwep-bandwidth",
         source: "VPE, figure 7",
         about: "rate of LWEP's messages against their size, beside bare frames, TCP, UDP and Unix sockets",
-        reading: "Every message is written by its sender. Sockets copy each to its receiver; LWEP's receiver copies it in the row \"lwep, copied\" only. TCP has its messages in writes of up to 256 KiB. Of UDP, messages count that have arrived.",
+        reading: "Every message is written by its sender. \"bare frames\" is what `ringway gen loop` does when it writes every frame, as long as LWEP's; as there, the receiver reads the first byte of a message only, but for the row \"ringway, copied\". Beside sockets LWEP's receiver copies each message, as sockets do. Sockets have a write for each message; TCP also, in rows of their own, as many messages in a write as fit into 64 KiB. TCP's receiver reads up to 256 KiB at once. Of UDP, messages count that have arrived. Targets: 0.6 of bare frames with long messages; three times TCP by the bridge at 1,400 bytes; no less than seqpacket.",
         run: lwep::bandwidth,
     },
 ];
