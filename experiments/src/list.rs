@@ -7,8 +7,9 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
-    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
+    isolation, lwep, lwep_connections, lwep_guard, lwep_segmentation, policy, programs, shaping, shares,
+    vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user,
+    vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -355,6 +356,27 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate of LWEP's messages against their size, beside bare frames, TCP, UDP and Unix sockets",
         reading: "Every message is written by its sender. \"bare frames\" is what `ringway gen loop` does when it writes every frame, as long as LWEP's; as there, the receiver reads the first byte of a message only, but for the row \"ringway, copied\". Beside sockets LWEP's receiver copies each message, as sockets do. Sockets have a write for each message; TCP also, in rows of their own, as many messages in a write as fit into 64 KiB. TCP's receiver reads up to 256 KiB at once. Of UDP, messages count that have arrived. Targets: 0.6 of bare frames with long messages; three times TCP by the bridge at 1,400 bytes; no less than seqpacket.",
         run: lwep::bandwidth,
+    },
+    Experiment {
+        name: "lwep-segmentation",
+        source: "VPE, figures 9 and 10",
+        about: "data in LWEP's messages with and without the segmentation layout, beside bare frames of 65,000 bytes and TCP",
+        reading: "With the segmentation layout, the row of Ringway, 64,800 bytes of messages travel in a buffer, which the receiver takes whole or which the switch cuts. \"frames of 65,000 bytes\" are frames of TCP that are to be segmented, each of them written and taken whole; \"bare frames\" are written by `ringway gen loop`, as long as LWEP's. Nothing is copied by receivers but TCP's. The poller's time is what its switch counts as busy while as many messages flow as can. Targets: 0.8 of frames of 65,000 bytes; with a frame for each message, 0.6 of bare frames.",
+        run: lwep_segmentation::run,
+    },
+    Experiment {
+        name: "lwep-connections",
+        source: "VPE, section 4.7",
+        about: "rate of LWEP's messages on 1,000 connections by turns, and on one beside 999 that are idle, against one connection",
+        reading: "The row of Ringway has 1,000 connections. All are between the same two process ports.",
+        run: lwep_connections::run,
+    },
+    Experiment {
+        name: "lwep-guard",
+        source: "fairness paper, section 4",
+        about: "rate and round trip of LWEP's messages with and without a source guard that refuses none",
+        reading: "The row of Ringway has `guard = \"all\"` and bound addresses at both ports. Target: within 10 % of no guard.",
+        run: lwep_guard::run,
     },
 ];
 

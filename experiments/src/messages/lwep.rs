@@ -30,6 +30,8 @@ pub struct Way {
     pub sleeps: bool,
     /// Messages travel in buffers of the segmentation layout.
     pub segmented: bool,
+    /// The receiver has its messages cut by the switch.
+    pub is_cut: bool,
     /// Connections that are open.
     pub connections: usize,
     /// Connections that carry messages, by turns.
@@ -38,7 +40,8 @@ pub struct Way {
 
 impl Way {
     /// One connection, whose messages are read in place; no end sleeps.
-    pub const PLAIN: Way = Way { copies: false, sleeps: false, segmented: false, connections: 1, active: 1 };
+    pub const PLAIN: Way =
+        Way { copies: false, sleeps: false, segmented: false, is_cut: false, connections: 1, active: 1 };
     /// The receiver copies each message, as sockets do.
     pub const COPIED: Way = Way { copies: true, ..Way::PLAIN };
 }
@@ -54,13 +57,17 @@ pub trait LinkNetwork: Network {
     /// The network refuses it.
     fn link(&mut self, number: usize, way: &Way) -> io::Result<Self::Link>;
 
-    /// Returns the CPU time that the network's programs have used.
+    /// See [`Messenger::cpu_time_of_others`].
     ///
     /// # Errors
-    /// One has ended.
-    fn cpu_time(&mut self) -> io::Result<Duration> {
-        Ok(Duration::ZERO)
-    }
+    /// A program has ended.
+    fn cpu_time_of_programs(&mut self) -> io::Result<Duration>;
+
+    /// See [`Messenger::busy_time`].
+    ///
+    /// # Errors
+    /// A switch does not answer.
+    fn busy_time(&mut self) -> io::Result<f64>;
 }
 
 /// Ethernet and IPv4 address of interface `number`.
@@ -74,11 +81,16 @@ impl LinkNetwork for Daemon {
     fn link(&mut self, number: usize, way: &Way) -> io::Result<ProcessLink> {
         let options = ProcessOptions { mac: Some(address(number).0.0), ..ProcessOptions::default() };
         let whole = ProcessOptions { slots: 64, buffer: 65_472, buffers: 128, offload: true, ..options };
-        self.attach_link(&Daemon::port_name(number), if way.segmented { &whole } else { &options })
+        let takes_whole = way.segmented && !(way.is_cut && number == 1);
+        self.attach_link(&Daemon::port_name(number), if takes_whole { &whole } else { &options })
     }
 
-    fn cpu_time(&mut self) -> io::Result<Duration> {
-        Daemon::cpu_time(self)
+    fn cpu_time_of_programs(&mut self) -> io::Result<Duration> {
+        self.cpu_time()
+    }
+
+    fn busy_time(&mut self) -> io::Result<f64> {
+        Ok(self.times()?.0)
     }
 }
 
@@ -267,7 +279,11 @@ impl<N: LinkNetwork> Messenger for Lwep<N> {
     }
 
     fn cpu_time_of_others(&mut self) -> io::Result<Duration> {
-        self.network.cpu_time()
+        self.network.cpu_time_of_programs()
+    }
+
+    fn busy_time(&mut self) -> io::Result<f64> {
+        self.network.busy_time()
     }
 
     fn resume(&mut self) -> io::Result<()> {

@@ -45,6 +45,14 @@ pub trait Messenger {
         Ok(Duration::ZERO)
     }
 
+    /// Returns the seconds that pollers have been busy so far. They run.
+    ///
+    /// # Errors
+    /// A switch does not answer.
+    fn busy_time(&mut self) -> io::Result<f64> {
+        Ok(0.0)
+    }
+
     /// Lets the switch run, if there is one.
     ///
     /// # Errors

@@ -1,10 +1,12 @@
 //! Messages between two ends in one thread: LWEP and what programs use without it.
 
+mod long_frames;
 mod lwep;
 mod messenger;
 mod sockets;
 
-pub use lwep::{LinkNetwork, Lwep, Way};
+pub use long_frames::{LONG, LongFrames};
+pub use lwep::{LinkNetwork, Lwep, Way, address};
 pub use messenger::Messenger;
 pub use sockets::{Route, Sockets};
 
@@ -34,6 +36,8 @@ pub enum Measure {
     CpuOfRoundTrip,
     /// CPU time of everybody for a message in one direction, in nanoseconds.
     CpuOfMessage,
+    /// Time that the pollers are busy for a message in one direction, in nanoseconds.
+    PollerOfMessage,
 }
 
 /// A messenger as a contestant.
@@ -130,6 +134,11 @@ impl<M: Messenger> Messages<M> {
             Measure::CpuOfRoundTrip => {
                 self.cpu_time(|messages| messages.round_trips(span).map(|trips| trips.len() as u64))
             }
+            Measure::PollerOfMessage => {
+                let before = self.messenger.busy_time()?;
+                let (messages, _) = self.messages(span)?;
+                Ok((self.messenger.busy_time()? - before) * 1e9 / messages as f64)
+            }
             Measure::CpuOfMessage => self.cpu_time(|messages| messages.messages(span).map(|(messages, _)| messages)),
         }
     }
@@ -161,7 +170,7 @@ impl<M: Messenger> Contestant for Messages<M> {
         }
         match self.measure {
             Measure::RoundTrip | Measure::CpuOfRoundTrip => drop(self.round_trips(span / 8)?),
-            Measure::Rate | Measure::CpuOfMessage => drop(self.messages(span / 8)?),
+            Measure::Rate | Measure::CpuOfMessage | Measure::PollerOfMessage => drop(self.messages(span / 8)?),
         }
         let value = self.measure(span)?;
         unpin(self.cores)?;
