@@ -7,9 +7,9 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, lwep_connections, lwep_guard, lwep_segmentation, policy, programs, shaping, shares,
-    vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user,
-    vm_intervals, vm_pacing, vm_tcp, wire,
+    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_hosts, lwep_segmentation,
+    lwep_utilisation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
+    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -365,11 +365,39 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: lwep_segmentation::run,
     },
     Experiment {
+        name: "lwep-utilisation",
+        source: "VPE, figure 8",
+        about: "CPU time of LWEP's messages, sleeping and spinning, beside TCP, UDP and Unix sockets",
+        reading: "CPU time is that of the thread with both ends and of the switch, with the kernel's for them. The row of Ringway sleeps: the poller until it is called (`idle = \"sleep\"`), the ends while neither has anything to do. \"ringway, spinning\" uses both cores all the time. Sockets sleep, too. All receivers copy.",
+        run: lwep_utilisation::run,
+    },
+    Experiment {
+        name: "lwep-binding",
+        source: "VPE, figure 12",
+        about: "round trip and rate of LWEP's messages with the poller and the ends bound to cores, and not",
+        reading: "In the row of Ringway the ends spin on one core and the poller on the other, near or far. \"not bound\": the scheduler places both. In the rows that sleep the ends sleep while neither has anything to do, and the poller until it is called, on the other core or on the same one.",
+        run: lwep_binding::run,
+    },
+    Experiment {
+        name: "lwep-hosts",
+        source: "VPE, figures 6 and 7",
+        about: "round trip and rate of LWEP's messages between two hosts, by XDP, by packet sockets and by a switch on each host, beside bare frames, TCP and UDP",
+        reading: "The hosts are network namespaces, joined by a veth pair without segmentation offload. In the row of Ringway LWEP has the interface by XDP (`xdp:wire`), copying; in \"packet sockets\" beside the host's own traffic (`dev:wire`); in \"two switches\" each host has a switch with the interface as its uplink, by XDP, and a process port. Bare frames are by XDP, too. All frames of LWEP have checksums but those of \"without checksums\". Both ends are in one thread that does not sleep, with the kernel's work for them; the two switches' pollers share the other core and sleep when they have nothing to do.",
+        run: lwep_hosts::run,
+    },
+    Experiment {
         name: "lwep-connections",
         source: "VPE, section 4.7",
         about: "rate of LWEP's messages on 1,000 connections by turns, and on one beside 999 that are idle, against one connection",
         reading: "The row of Ringway has 1,000 connections. All are between the same two process ports.",
         run: lwep_connections::run,
+    },
+    Experiment {
+        name: "lwep-fairness",
+        source: "fairness paper, figures 6 and 7",
+        about: "data of LWEP and of TCP flows that share a limited port, against the number of flows",
+        reading: "A host has a TAP device at a switch, whose uplink to another host takes 500 Mbit/s. TCP flows go from the TAP device to the other host, messages of 1,400 bytes from a process port (\"ringway\"), or from the TAP device itself by a packet socket (\"ringway, same device\"), to the same interface of the other host. \"alone\": without the others. Everybody sleeps. Target: neither starves.",
+        run: lwep_fairness::run,
     },
     Experiment {
         name: "lwep-guard",

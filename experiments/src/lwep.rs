@@ -128,6 +128,13 @@ pub fn sockets(lineup: &mut Lineup, peers: &[(&str, Connect)], what: (usize, Mea
     }
 }
 
+/// Adds sockets whose ends sleep.
+pub fn sleeping_sockets(lineup: &mut Lineup, peers: &[(&str, Connect)], what: (usize, Measure)) {
+    for (series, connect) in peers {
+        messenger(lineup, series, what, || connect().map(Sockets::sleeping));
+    }
+}
+
 /// Adds what carries messages of this size and is measured so, both ends on the generator's core.
 pub fn messenger<M: Messenger + 'static>(
     lineup: &mut Lineup,

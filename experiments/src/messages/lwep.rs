@@ -19,6 +19,9 @@ use crate::network::{Network, SENDER};
 const SERVICE: u32 = 1;
 /// Messages that are sent at once.
 const BATCH: usize = 128;
+/// Most messages that are taken at once: of the segmentation layout, those of many buffers.
+const TAKEN: usize = 2 * BATCH;
+const TAKEN_OF_TRAINS: usize = 1024;
 /// Bytes of a buffer of the segmentation layout: 45 messages of the longest kind.
 const TRAIN: usize = 64_800;
 /// How LWEP is used.
@@ -32,6 +35,8 @@ pub struct Way {
     pub segmented: bool,
     /// The receiver has its messages cut by the switch.
     pub is_cut: bool,
+    /// Frames have checksums.
+    pub checksums: bool,
     /// Connections that are open.
     pub connections: usize,
     /// Connections that carry messages, by turns.
@@ -40,14 +45,21 @@ pub struct Way {
 
 impl Way {
     /// One connection, whose messages are read in place; no end sleeps.
-    pub const PLAIN: Way =
-        Way { copies: false, sleeps: false, segmented: false, is_cut: false, connections: 1, active: 1 };
+    pub const PLAIN: Way = Way {
+        copies: false,
+        sleeps: false,
+        segmented: false,
+        is_cut: false,
+        checksums: false,
+        connections: 1,
+        active: 1,
+    };
     /// The receiver copies each message, as sockets do.
     pub const COPIED: Way = Way { copies: true, ..Way::PLAIN };
 }
 
 /// A network with interfaces for LWEP.
-pub trait LinkNetwork: Network {
+pub trait LinkNetwork {
     /// The interfaces.
     type Link: Link;
 
@@ -61,13 +73,33 @@ pub trait LinkNetwork: Network {
     ///
     /// # Errors
     /// A program has ended.
-    fn cpu_time_of_programs(&mut self) -> io::Result<Duration>;
+    fn cpu_time_of_programs(&mut self) -> io::Result<Duration> {
+        Ok(Duration::ZERO)
+    }
 
     /// See [`Messenger::busy_time`].
     ///
     /// # Errors
     /// A switch does not answer.
-    fn busy_time(&mut self) -> io::Result<f64>;
+    fn busy_time(&mut self) -> io::Result<f64> {
+        Ok(0.0)
+    }
+
+    /// Stops the network's programs.
+    ///
+    /// # Errors
+    /// One has ended.
+    fn hold(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Lets the network's programs go on.
+    ///
+    /// # Errors
+    /// One has ended.
+    fn resume(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Ethernet and IPv4 address of interface `number`.
@@ -91,6 +123,14 @@ impl LinkNetwork for Daemon {
 
     fn busy_time(&mut self) -> io::Result<f64> {
         Ok(self.times()?.0)
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        Network::hold(self)
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        Network::resume(self)
     }
 }
 
@@ -119,7 +159,8 @@ impl<N: LinkNetwork> Lwep<N> {
         let mut end = |number: usize| {
             let link = network.link(number, &way)?;
             let address = way.segmented.then(|| address(number).1);
-            let options = Options { connections: 1 + way.connections as u32, address, ..Options::default() };
+            let (connections, checksums) = (1 + way.connections as u32, way.checksums);
+            let options = Options { connections, address, checksums, ..Options::default() };
             Ok::<_, io::Error>(Endpoint::new(link, options))
         };
         let (mut near, mut far) = (end(0)?, end(1)?);
@@ -267,7 +308,8 @@ impl<N: LinkNetwork> Messenger for Lwep<N> {
         let now = nanos(self.began, now);
         let has_room = if self.way.segmented { self.send_trains(size, now) } else { self.send_each(size, now) }?;
         self.near.drain(now, BATCH, |_| ());
-        let messages = take(&mut self.far, now, 2 * BATCH, self.way.copies.then_some(&mut self.copy));
+        let most = if self.way.segmented { TAKEN_OF_TRAINS } else { TAKEN };
+        let messages = take(&mut self.far, now, most, self.way.copies.then_some(&mut self.copy));
         if messages == 0 && !has_room && self.way.sleeps {
             self.sleep(now)?;
         }

@@ -1,10 +1,12 @@
 //! Messages between two ends in one thread: LWEP and what programs use without it.
 
+mod bare;
 mod long_frames;
 mod lwep;
 mod messenger;
 mod sockets;
 
+pub use bare::Bare;
 pub use long_frames::{LONG, LongFrames};
 pub use lwep::{LinkNetwork, Lwep, Way, address};
 pub use messenger::Messenger;
@@ -97,7 +99,7 @@ impl<M: Messenger> Messages<M> {
     }
 
     /// Returns the messages and the time that they took.
-    fn messages(&mut self, span: Duration) -> io::Result<(u64, Duration)> {
+    pub(crate) fn messages(&mut self, span: Duration) -> io::Result<(u64, Duration)> {
         let began = Instant::now();
         let (mut now, mut messages) = (began, 0);
         // A short window may end before the kernel has delivered anything.
