@@ -368,7 +368,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-utilisation",
         source: "VPE, figure 8",
         about: "CPU time of LWEP's messages, sleeping and spinning, beside TCP, UDP and Unix sockets",
-        reading: "CPU time is that of the thread with both ends and of the switch, with the kernel's for them. The row of Ringway sleeps: the poller until it is called (`idle = \"sleep\"`), the ends while neither has anything to do. \"ringway, spinning\" uses both cores all the time. Sockets sleep, too. All receivers copy.",
+        reading: "CPU time is that of the thread with both ends and of the switch, with the kernel's for them. The row of Ringway sleeps: the poller until it is called (`idle = \"sleep\"`), the ends while neither has anything to do. \"ringway, spinning\" uses both cores all the time. Sockets would sleep, too, but the kernel has delivered a message when the call that sends it returns. All receivers copy.",
         run: lwep_utilisation::run,
     },
     Experiment {
@@ -396,7 +396,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-fairness",
         source: "fairness paper, figures 6 and 7",
         about: "data of LWEP and of TCP flows that share a limited port, against the number of flows",
-        reading: "A host has a TAP device at a switch, whose uplink to another host takes 500 Mbit/s. TCP flows go from the TAP device to the other host, messages of 1,400 bytes from a process port (\"ringway\"), or from the TAP device itself by a packet socket (\"ringway, same device\"), to the same interface of the other host. \"alone\": without the others. Everybody sleeps. Target: neither starves.",
+        reading: "A host has a TAP device at a switch, whose uplink to another host takes 500 Mbit/s, or what it can. TCP flows go from the TAP device to the other host, messages of 1,400 bytes from a process port (\"ringway\"), or from the TAP device itself by a packet socket (\"ringway, same device\"), to the same interface of the other host. \"alone\": without the others. Everybody sleeps. A limit drops what is too much of a TAP device, and lets process ports wait; TCP alone does not use all of it either. Target: neither starves.",
         run: lwep_fairness::run,
     },
     Experiment {

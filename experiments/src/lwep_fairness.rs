@@ -16,13 +16,13 @@ use crate::peers::netns;
 use crate::placement::{Cores, unpin};
 use crate::report::{Axis, Figure, Heading};
 use crate::series::RINGWAY;
-use crate::session::{Lineup, Session};
+use crate::session::Session;
 use crate::trial::Contestant;
 
 const FLOWS: [usize; 3] = [1, 4, 16];
 /// Bytes of a message.
 const SIZE: usize = 1400;
-/// Keys of the port that is shared.
+/// Keys of a port that is shared and limited.
 const LIMIT: &str = "egress = { rate = \"500Mbit\" }";
 /// Addresses of the two hosts.
 const HOSTS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
@@ -40,7 +40,7 @@ struct SharedPort {
 }
 
 impl SharedPort {
-    fn start(cores: Cores, settings: &Settings, same_device: bool) -> io::Result<SharedPort> {
+    fn start(session: &Session, limit: &str, same_device: bool) -> io::Result<SharedPort> {
         let cable = Cable::start()?;
         let source = netns::inside_new(|| {
             // A kernel without IPv6 needs nothing.
@@ -49,9 +49,10 @@ impl SharedPort {
         })?;
         let [near, far] = cable.hosts();
         let in_host = |host| format!("netns = \"{}\"", netns::path(host).display());
-        let uplink = format!("kind = \"xdp\"\ndevice = \"{WIRE}\"\n{}\n{LIMIT}", in_host(near));
-        let settings = Settings { uplink: Some(uplink), tap: Some(in_host(&source)), ..settings.clone() };
-        let daemon = Daemon::start(cores, &settings)?;
+        let uplink = format!("kind = \"xdp\"\ndevice = \"{WIRE}\"\n{}\n{limit}", in_host(near));
+        let (uplink, tap) = (Some(uplink), Some(in_host(&source)));
+        let settings = Settings { core: None, idle: "sleep", uplink, tap, ..session.settings() };
+        let daemon = Daemon::start(session.cores, &settings)?;
         for (host, device, address) in [(&source, TAP, HOSTS[0]), (far, WIRE, HOSTS[1])] {
             netns::inside(host, || {
                 netns::run("ip", &format!("address add {address}/24 dev {device}"))?;
@@ -104,6 +105,14 @@ struct Beside {
 }
 
 impl Beside {
+    /// `traffic`: whether there are messages, and the number of flows.
+    fn start(port: SharedPort, cores: Cores, traffic: (bool, usize), counted: Counted) -> io::Result<Beside> {
+        let hosts = [port.source.try_clone()?, port.cable.hosts()[1].try_clone()?];
+        let messenger = Lwep::start(port, Way { sleeps: true, ..Way::COPIED })?;
+        let messages = Messages { messenger, size: SIZE, measure: Measure::Rate, cores, is_bound: false };
+        Ok(Beside { messages, hosts, has_messages: traffic.0, flows: traffic.1, counted })
+    }
+
     /// Returns the bytes that messages and flows have brought within `span`.
     fn run(&mut self, span: Duration) -> io::Result<[f64; 2]> {
         let listener = netns::inside(&self.hosts[1], || TcpListener::bind((HOSTS[1], PORT)))?;
@@ -175,17 +184,26 @@ impl Contestant for Beside {
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let figures = [
-        ("", "Data in LWEP's messages beside TCP flows", Counted::Messages),
-        ("-tcp", "Data of TCP flows beside LWEP's messages", Counted::Flows),
+        ("", "Data in LWEP's messages beside TCP flows, at a port of 500 Mbit/s", Counted::Messages, LIMIT),
+        ("-tcp", "Data of TCP flows beside LWEP's messages, at a port of 500 Mbit/s", Counted::Flows, LIMIT),
+        ("-open", "Data in LWEP's messages beside TCP flows, at a port without a limit", Counted::Messages, ""),
+        ("-open-tcp", "Data of TCP flows beside LWEP's messages, at a port without a limit", Counted::Flows, ""),
     ];
     let mut done = Vec::new();
-    for (name, title, counted) in figures {
+    for (name, title, counted, limit) in figures {
         let mut lineup = session.lineup();
         for flows in session.places(&FLOWS) {
             let alone = if counted == Counted::Messages { (true, 0) } else { (false, flows) };
-            contestant(&mut lineup, session, (RINGWAY, flows), (true, flows), (counted, false));
-            contestant(&mut lineup, session, ("ringway, same device", flows), (true, flows), (counted, true));
-            contestant(&mut lineup, session, ("alone", flows), alone, (counted, false));
+            for (series, traffic, same_device) in [
+                (RINGWAY, (true, flows), false),
+                ("ringway, same device", (true, flows), true),
+                ("alone", alone, false),
+            ] {
+                lineup.add_with(series, flows as f64, || {
+                    let port = SharedPort::start(session, limit, same_device)?;
+                    Beside::start(port, session.cores, traffic, counted)
+                });
+            }
         }
         let x = Axis { label: "flows", unit: "flows", logarithmic: true };
         let y = Axis { label: "data", unit: "Mbit/s", logarithmic: false };
@@ -194,22 +212,4 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         done.push(session.measure("lwep-fairness", heading, lineup)?);
     }
     Ok(done)
-}
-
-fn contestant(
-    lineup: &mut Lineup,
-    session: &Session,
-    (series, x): (&str, usize),
-    (has_messages, flows): (bool, usize),
-    (counted, same_device): (Counted, bool),
-) {
-    let cores = session.cores;
-    lineup.add_with(series, x as f64, || {
-        let settings = Settings { core: None, idle: "sleep", ..session.settings() };
-        let port = SharedPort::start(cores, &settings, same_device)?;
-        let hosts = [port.source.try_clone()?, port.cable.hosts()[1].try_clone()?];
-        let messenger = Lwep::start(port, Way { sleeps: true, ..Way::COPIED })?;
-        let messages = Messages { messenger, size: SIZE, measure: Measure::Rate, cores, is_bound: false };
-        Ok(Beside { messages, hosts, has_messages, flows, counted })
-    });
 }

@@ -42,7 +42,7 @@ pub enum Measure {
     PollerOfMessage,
 }
 
-/// A messenger as a contestant.
+/// A messenger as a contestant: it has messages of one size and is measured in one way.
 pub struct Messages<M> {
     /// The two ends.
     pub messenger: M,
@@ -177,5 +177,76 @@ impl<M: Messenger> Contestant for Messages<M> {
         let value = self.measure(span)?;
         unpin(self.cores)?;
         Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ringway_link::memory::{MemoryLink, MemoryOptions, pair};
+
+    use super::*;
+
+    const SPAN: Duration = Duration::from_millis(8);
+    const MEASURES: [Measure; 4] = [Measure::RoundTrip, Measure::Rate, Measure::CpuOfRoundTrip, Measure::CpuOfMessage];
+
+    /// Two links without a switch.
+    struct Memory([Option<MemoryLink>; 2]);
+
+    impl Memory {
+        fn new() -> Memory {
+            let (near, far) = pair(&MemoryOptions::default()).unwrap();
+            Memory([Some(near), Some(far)])
+        }
+    }
+
+    impl LinkNetwork for Memory {
+        type Link = MemoryLink;
+
+        fn link(&mut self, number: usize, _: &Way) -> io::Result<MemoryLink> {
+            self.0[number].take().ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+    }
+
+    /// Every measure of messages of every size has a value.
+    fn all_measures<M: Messenger>(cores: Cores, make: impl Fn() -> io::Result<M>) {
+        for measure in MEASURES {
+            for size in [8, 1400] {
+                let mut messages = Messages { messenger: make().unwrap(), size, measure, cores, is_bound: true };
+                let value = messages.window(SPAN).unwrap();
+                assert!(value > 0.0, "{measure:?} of {size} bytes: {value}");
+            }
+        }
+    }
+
+    /// Runs on a thread of its own, which is pinned to a core.
+    fn on_cores(test: fn(Cores)) {
+        let Ok(cores) = Cores::choose() else { ringway_testing::skip!("needs two processors") };
+        thread::spawn(move || test(cores)).join().unwrap();
+    }
+
+    #[test]
+    fn lwep_has_every_measure_in_every_way() {
+        on_cores(|cores| {
+            let many = Way { connections: 100, active: 100, ..Way::PLAIN };
+            for way in [Way::PLAIN, Way::COPIED, Way { checksums: true, ..Way::PLAIN }, many] {
+                all_measures(cores, || Lwep::start(Memory::new(), way));
+            }
+        });
+    }
+
+    #[test]
+    fn bare_frames_have_every_measure() {
+        on_cores(|cores| all_measures(cores, || Bare::start(Memory::new())));
+    }
+
+    #[test]
+    fn sockets_have_every_measure() {
+        on_cores(|cores| {
+            all_measures(cores, Sockets::unix);
+            all_measures(cores, || Sockets::unix().map(Sockets::sleeping));
+            all_measures(cores, Sockets::loopback);
+        });
     }
 }

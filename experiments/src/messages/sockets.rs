@@ -158,7 +158,7 @@ impl Sockets {
         Ok(is_whole)
     }
 
-    /// Writes messages into the stream, and takes what has arrived.
+    /// Writes messages into a stream, and takes what has arrived.
     fn stream(&mut self, size: usize) -> io::Result<u64> {
         let write = (self.write / size).max(1) * size;
         let [outgoing, _] = &mut self.buffers;
@@ -171,6 +171,11 @@ impl Sockets {
             let Some(len) = ready(send(&self.near, &outgoing[..end], SendFlags::NOSIGNAL))? else { break };
             self.unsent = (end - len) % size;
         }
+        self.take_of_stream(size)
+    }
+
+    /// Takes what has arrived of a stream. Returns the messages that are whole with it.
+    fn take_of_stream(&mut self, size: usize) -> io::Result<u64> {
         let Some(len) = self.receive(true, CHUNK)? else { return Ok(0) };
         let begun = self.begun[1] + len;
         self.begun[1] = begun % size;
@@ -280,5 +285,26 @@ impl Messenger for Sockets {
 
     fn sleeps(&self) -> bool {
         self.sleeps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::messenger::is_patient;
+
+    #[test]
+    fn messages_of_a_stream_are_counted_whatever_is_written_at_once() {
+        const SIZE: usize = 1400;
+        for (write, sent) in [(0, BATCH), (4096, BATCH / 2 * 2), (64 << 10, (64 << 10) / SIZE * 2)] {
+            let mut sockets = Sockets::loopback().unwrap().writing(write);
+            let (began, mut messages) = (Instant::now(), sockets.pass(SIZE, Instant::now()).unwrap());
+            while messages < sent as u64 {
+                is_patient(began).unwrap();
+                messages += sockets.take_of_stream(SIZE).unwrap();
+            }
+            let rest = sockets.take_of_stream(SIZE).unwrap();
+            assert_eq!((messages, rest, sockets.begun), (sent as u64, 0, [0; 2]), "writes of {write} bytes");
+        }
     }
 }
