@@ -27,7 +27,8 @@ DENY := $(DENY_ROOT)/bin/cargo-deny
 # The workspaces whose dependencies users get.
 DENIED := Cargo.toml python/Cargo.toml
 # Experiments that end within seconds with --quick.
-SMOKE := headline lwep-latency lwep-bandwidth destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
+SMOKE := headline lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
+  destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
   shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \

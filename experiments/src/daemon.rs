@@ -14,7 +14,7 @@ use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
 use crate::child::Program;
-use crate::machine::ContextSwitches;
+use crate::machine::{self, ContextSwitches};
 use crate::network::{Network, wait_for_fd};
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SWITCH: &str = "bench";
 /// Names of the e1000 ports.
 const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
+/// Name of the TAP port and its device.
+pub const TAP: &str = "tap";
 /// Ring and buffer sizes of the ports that carry traffic.
 pub const BUSY: Shape = Shape {
     tx_rings: 1,
@@ -68,6 +70,8 @@ pub struct Settings {
     pub e1000: Option<&'static str>,
     /// Keys of an uplink port; `None`: there is none.
     pub uplink: Option<String>,
+    /// Keys of a TAP port; `None`: there is none. Its device is called [`TAP`].
+    pub tap: Option<String>,
     /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
 }
@@ -78,7 +82,7 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (vhost_user, keys, e1000, uplink, bucket) = (0, Vec::new(), None, None, None);
+        let (vhost_user, keys, e1000, uplink, tap, bucket) = (0, Vec::new(), None, None, None, None);
         let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
         Settings {
             program,
@@ -93,6 +97,7 @@ impl Settings {
             keys,
             e1000,
             uplink,
+            tap,
             bucket,
         }
     }
@@ -129,6 +134,9 @@ impl Settings {
         }
         if let Some(keys) = &self.uplink {
             let _ = write!(text, "\n[port.uplink]\nswitch = \"{SWITCH}\"\nuplink = true\n{keys}\n");
+        }
+        if let Some(keys) = &self.tap {
+            let _ = write!(text, "\n[port.{TAP}]\nswitch = \"{SWITCH}\"\nkind = \"tap\"\n{keys}\n");
         }
         text
     }
@@ -246,6 +254,14 @@ impl Daemon {
         let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let sum = |key: &str| pollers.iter().filter_map(|poller| poller[key].as_f64()).sum::<f64>();
         Ok((sum("busy"), sum("busy") + sum("free")))
+    }
+
+    /// Returns the CPU time that it has used. It is stopped.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn cpu_time(&mut self) -> io::Result<Duration> {
+        machine::cpu_time_of(self.program.child().id())
     }
 
     /// Returns a counter of how often its poller loses its core and gets one.

@@ -7,7 +7,8 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
+    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_hosts, lwep_segmentation,
+    lwep_utilisation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
     vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
@@ -346,15 +347,64 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-latency",
         source: "VPE, figure 6",
         about: "round trip of a message of LWEP against its size, beside bare frames, TCP, UDP and Unix sockets",
-        reading: "One message is under way at a time; both ends are in one thread that does not sleep. The row of Ringway has bare frames as long as LWEP's. The sockets' kernel work is on the generator's core; LWEP's switch has the other core.",
+        reading: "The row of Ringway is LWEP between two process ports. One message is under way at a time; both ends are in one thread that does not sleep. \"bare frames\" is what `ringway gen ping` measures, with frames as long as LWEP's. Beside sockets LWEP's receivers copy each message, as sockets do. The sockets' kernel work is on the generator's core; LWEP's switch has the other core. Targets: at most 1.4 times bare frames, and half a round trip between near cores below 350 ns; a fifth of TCP by the bridge; no longer than seqpacket.",
         run: lwep::latency,
     },
     Experiment {
         name: "lwep-bandwidth",
         source: "VPE, figure 7",
         about: "rate of LWEP's messages against their size, beside bare frames, TCP, UDP and Unix sockets",
-        reading: "Every message is written by its sender. Sockets copy each to its receiver; LWEP's receiver copies it in the row \"lwep, copied\" only. TCP has its messages in writes of up to 256 KiB. Of UDP, messages count that have arrived.",
+        reading: "Every message is written by its sender. \"bare frames\" is what `ringway gen loop` does when it writes every frame, as long as LWEP's; as there, the receiver reads the first byte of a message only, but for the row \"ringway, copied\". Beside sockets LWEP's receiver copies each message, as sockets do. Sockets have a write for each message; TCP also, in rows of their own, as many messages in a write as fit into 64 KiB. TCP's receiver reads up to 256 KiB at once. Of UDP, messages count that have arrived. Targets: 0.6 of bare frames with long messages; three times TCP by the bridge at 1,400 bytes; no less than seqpacket.",
         run: lwep::bandwidth,
+    },
+    Experiment {
+        name: "lwep-segmentation",
+        source: "VPE, figures 9 and 10",
+        about: "data in LWEP's messages with and without the segmentation layout, beside bare frames of 65,000 bytes and TCP",
+        reading: "With the segmentation layout, the row of Ringway, 64,800 bytes of messages travel in a buffer, which the receiver takes whole or which the switch cuts. \"frames of 65,000 bytes\" are frames of TCP that are to be segmented, each of them written and taken whole; \"bare frames\" are written by `ringway gen loop`, as long as LWEP's. Nothing is copied by receivers but TCP's. The poller's time is what its switch counts as busy while as many messages flow as can. Targets: 0.8 of frames of 65,000 bytes; with a frame for each message, 0.6 of bare frames.",
+        run: lwep_segmentation::run,
+    },
+    Experiment {
+        name: "lwep-utilisation",
+        source: "VPE, figure 8",
+        about: "CPU time of LWEP's messages, sleeping and spinning, beside TCP, UDP and Unix sockets",
+        reading: "CPU time is that of the thread with both ends and of the switch, with the kernel's for them. The row of Ringway sleeps: the poller until it is called (`idle = \"sleep\"`), the ends while neither has anything to do. \"ringway, spinning\" uses both cores all the time. Sockets would sleep, too, but the kernel has delivered a message when the call that sends it returns. All receivers copy.",
+        run: lwep_utilisation::run,
+    },
+    Experiment {
+        name: "lwep-binding",
+        source: "VPE, figure 12",
+        about: "round trip and rate of LWEP's messages with the poller and the ends bound to cores, and not",
+        reading: "In the row of Ringway the ends spin on one core and the poller on the other, near or far. \"not bound\": the scheduler places both. In the rows that sleep the ends sleep while neither has anything to do, and the poller until it is called, on the other core or on the same one.",
+        run: lwep_binding::run,
+    },
+    Experiment {
+        name: "lwep-hosts",
+        source: "VPE, figures 6 and 7",
+        about: "round trip and rate of LWEP's messages between two hosts, by XDP, by packet sockets and by a switch on each host, beside bare frames, TCP and UDP",
+        reading: "The hosts are network namespaces, joined by a veth pair without segmentation offload. In the row of Ringway LWEP has the interface by XDP (`xdp:wire`), copying; in \"packet sockets\" beside the host's own traffic (`dev:wire`); in \"two switches\" each host has a switch with the interface as its uplink, by XDP, and a process port. Bare frames are by XDP, too. All frames of LWEP have checksums but those of \"without checksums\". Both ends are in one thread that does not sleep, with the kernel's work for them; the two switches' pollers share the other core and sleep when they have nothing to do.",
+        run: lwep_hosts::run,
+    },
+    Experiment {
+        name: "lwep-connections",
+        source: "VPE, section 4.7",
+        about: "rate of LWEP's messages on 1,000 connections by turns, and on one beside 999 that are idle, against one connection",
+        reading: "The row of Ringway has 1,000 connections. All are between the same two process ports.",
+        run: lwep_connections::run,
+    },
+    Experiment {
+        name: "lwep-fairness",
+        source: "fairness paper, figures 6 and 7",
+        about: "data of LWEP and of TCP flows that share a limited port, against the number of flows",
+        reading: "A host has a TAP device at a switch, whose uplink to another host takes 500 Mbit/s, or what it can. TCP flows go from the TAP device to the other host, messages of 1,400 bytes from a process port (\"ringway\"), or from the TAP device itself by a packet socket (\"ringway, same device\"), to the same interface of the other host. \"alone\": without the others. Everybody sleeps. A limit drops what is too much of a TAP device, and lets process ports wait; TCP alone does not use all of it either. Target: neither starves.",
+        run: lwep_fairness::run,
+    },
+    Experiment {
+        name: "lwep-guard",
+        source: "fairness paper, section 4",
+        about: "rate and round trip of LWEP's messages with and without a source guard that refuses none",
+        reading: "The row of Ringway has `guard = \"all\"` and bound addresses at both ports. Target: within 10 % of no guard.",
+        run: lwep_guard::run,
     },
 ];
 

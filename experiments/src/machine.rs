@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,21 @@ fn times_preempted_by(status: &str) -> u64 {
     let status = fs::read_to_string(status).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Returns the CPU time that a process has used. Threads that run now have used more.
+///
+/// # Errors
+/// There is no such process, or the kernel does not tell.
+pub fn cpu_time_of(process: u32) -> io::Result<Duration> {
+    let mut time = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread may have ended meanwhile. The first number is the time in nanoseconds.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
+        time += Duration::from_nanos(nanoseconds.ok_or(io::ErrorKind::Unsupported)?);
+    }
+    Ok(time)
 }
 
 /// Counter of how often a thread lost its core and got one. While the count does not change, the thread runs all the time, or not at

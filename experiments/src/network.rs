@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{
     Checker, Endpoint, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, PingOptions, PongOptions, Pump,
-    PumpOptions, Station, WaitMode, Watch, ping, pong,
+    PumpOptions, Station, WaitMode, Watch, ping, ping_pair, pong,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -216,6 +216,8 @@ pub struct RoundTrip<N: Network> {
     network: N,
     spec: FrameSpec,
     waiting: Waiting,
+    /// Spinning ports time each round trip.
+    times_each: bool,
     cores: Cores,
 }
 
@@ -233,7 +235,14 @@ impl<N: Network> RoundTrip<N> {
         };
         let (source, destinations) = (Mac::local(SENDER), vec![Mac::local(SENDER + 1)]);
         let spec = FrameSpec { size: frame_len, source, destinations, ..FrameSpec::default() };
-        Ok(RoundTrip { near, far, network, spec, waiting, cores })
+        Ok(RoundTrip { near, far, network, spec, waiting, times_each: false, cores })
+    }
+
+    /// Times each round trip, and checks each frame, as `ringway gen ping` does: the figure is the median.
+    #[must_use]
+    pub fn timing_each(mut self) -> Self {
+        self.times_each = true;
+        self
     }
 }
 
@@ -261,6 +270,12 @@ impl<N: Network> Contestant for RoundTrip<N> {
         // On a busy machine a short window may be over before the first answer.
         while start.elapsed() < PATIENCE {
             let report = match self.waiting {
+                Waiting::Spinning if self.times_each => {
+                    pin(self.cores.generator)?;
+                    let mut ping =
+                        |span| ping_pair(near, far, spec, &options(span, WaitMode::Spin), &mut Watch::none());
+                    ping(span / 8).and_then(|_| ping(span))?
+                }
                 Waiting::Spinning => {
                     pin(self.cores.generator)?;
                     bounce(near, far, spec.size, span / 8)?;

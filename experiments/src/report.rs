@@ -153,7 +153,9 @@ impl Figure {
         scaled
     }
 
-    fn otherwise(&self, heading: Heading, value: impl Fn(&Sample) -> f64) -> Figure {
+    /// Returns a figure of the same windows with another value of each.
+    #[must_use]
+    pub fn otherwise(&self, heading: Heading, value: impl Fn(&Sample) -> f64) -> Figure {
         let mut samples = self.samples.clone();
         samples.iter_mut().for_each(|sample| sample.value = value(sample));
         Figure {

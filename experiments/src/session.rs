@@ -143,6 +143,12 @@ pub struct Lineup {
 }
 
 impl Lineup {
+    /// The two cores.
+    #[must_use]
+    pub fn cores(&self) -> Cores {
+        self.cores
+    }
+
     /// Adds the bare ring at the whole number `x`.
     pub fn anchor(&mut self, x: usize, frame_len: usize) {
         self.anchor_at(x as f64, frame_len);

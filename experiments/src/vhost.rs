@@ -87,7 +87,7 @@ impl<P: Endpoint> Driver<P> {
 }
 
 /// Replaces a UDP frame's headers by those of TCP. The payload stays.
-fn make_tcp(frame: &mut [u8]) {
+pub fn make_tcp(frame: &mut [u8]) {
     const PROTOCOL: usize = 23;
     const TCP: std::ops::Range<usize> = 34..54;
     // Ports stay; numbers, window and checksum 0, a header of five words, ACK.

@@ -73,7 +73,7 @@ impl KeyedSwitch for Daemon {
     }
 }
 
-/// A daemon with a guest at each end of a cable, which it has by an XDP port.
+/// A daemon with a guest or a program at each end of a cable, which it has by an XDP port.
 pub struct TwoHosts {
     daemons: [Daemon; 2],
     /// Dropped after the daemons, which open the namespaces by their descriptors.
@@ -81,7 +81,7 @@ pub struct TwoHosts {
 }
 
 impl TwoHosts {
-    /// Starts a daemon for one guest in each namespace of a new cable. Each has its poller on the CPU that `bound` has for it.
+    /// Starts a daemon for one guest, or program, in each namespace of a new cable. Each has its poller on the CPU that `bound` has for it.
     ///
     /// # Errors
     /// Not root, or a daemon does not start. The message has what it wrote to its standard error.
@@ -98,6 +98,11 @@ impl TwoHosts {
 }
 
 impl TwoHosts {
+    /// The daemon of host `number`.
+    pub fn daemon(&mut self, number: usize) -> &mut Daemon {
+        &mut self.daemons[number]
+    }
+
     /// Returns the times of the poller of host `number`, as `Daemon::times` does.
     ///
     /// # Errors
