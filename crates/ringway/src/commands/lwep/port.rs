@@ -17,14 +17,15 @@ use crate::context::Context;
 const LARGE: u32 = 256;
 
 /// Returns how a link of this name is opened by default. With an address, a buffer holds many messages, where the kind of link can have
-/// such buffers: as many bytes as a process port's can have, or as the kernel joins frames to.
+/// such buffers: as many bytes as a process port's or a NIC's can have, or as the kernel joins frames to.
 fn usual(name: &str, address: Option<Ipv4Addr>) -> AnyOptions {
     let usual = AnyOptions { offload: address.is_some(), address, ..AnyOptions::default() };
     let large = |buffer| AnyOptions { slots: LARGE, buffer, buffers: LARGE, ..usual };
     match name.split_once(':') {
-        Some(("xdp" | "pci", _)) => usual,
-        Some(("dev", _)) if address.is_none() => usual,
+        Some(("xdp", _)) => usual,
+        Some(("dev" | "pci", _)) if address.is_none() => usual,
         Some(("dev", _)) => large(65_600),
+        Some(("pci", _)) => large(65_536),
         _ if address.is_some() => large(65_472),
         // An odd multiple of a cache line spreads the buffers over the sets of the caches.
         _ => AnyOptions { slots: 1024, buffer: 2112, buffers: 4096, ..usual },
