@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
+    isolation, lwep, lwep_guests, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
     vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
@@ -355,6 +355,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate of LWEP's messages against their size, beside bare frames, TCP, UDP and Unix sockets",
         reading: "Every message is written by its sender. Sockets copy each to its receiver; LWEP's receiver copies it in the row \"lwep, copied\" only. TCP has its messages in writes of up to 256 KiB. Of UDP, messages count that have arrived.",
         run: lwep::bandwidth,
+    },
+    Experiment {
+        name: "lwep-guests",
+        source: "VPE, figures 6 and 7",
+        about: "round trip of a message between a program that drives its guest's NIC and one on the host, or in another guest, beside TCP and UDP of the guest's kernel",
+        reading: "Emulated guests with a NIC of their kernel and NICs that programs drive (`pci:`): virtio-net, and an e1000 with the communication status block. The rows of Ringway have LWEP's messages, by virtio-net or by the e1000. Frames of all pass the same switch; those of the host's sockets have a TAP port of it. The program on the host spins, that in the guest spins or sleeps. Guests, QEMU, the switch and the programs share two cores, so all programs sleep in the second figure.",
+        run: lwep_guests::latency,
+    },
+    Experiment {
+        name: "lwep-guests-bandwidth",
+        source: "VPE, figures 6 and 7",
+        about: "rate of messages between a program that drives its guest's NIC and one on the host, beside TCP and UDP of the guest's kernel, with register accesses and interrupts",
+        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
+        run: lwep_guests::bandwidth,
     },
 ];
 
