@@ -360,14 +360,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-guests",
         source: "VPE, figures 6 and 7",
         about: "round trip of a message between a program that drives its guest's NIC and one on the host, or in another guest, beside TCP and UDP of the guest's kernel",
-        reading: "Emulated guests with a NIC of their kernel and NICs that programs drive (`pci:`): virtio-net, and an e1000 with the communication status block. The rows of Ringway have LWEP's messages, by virtio-net or by the e1000. Frames of all pass the same switch; those of the host's sockets have a TAP port of it. The program on the host spins, that in the guest spins or sleeps. Guests, QEMU, the switch and the programs share two cores, so all programs sleep in the second figure.",
+        reading: "Emulated guests with a NIC of their kernel and NICs that programs drive (`pci:`): virtio-net, and an e1000 with the communication status block. The rows of Ringway have LWEP's messages, by virtio-net or by the e1000. Frames of all pass the same switch; those of the host's sockets have a TAP port of it. The program on the host spins and that in the guest sleeps, unless a row says otherwise. Guests, QEMU, the switch and the programs share two cores: when both programs spin the switch waits for one of them to lose its core, and in the second figure all sleep.",
         run: lwep_guests::latency,
     },
     Experiment {
         name: "lwep-guests-bandwidth",
         source: "VPE, figures 6 and 7",
         about: "rate of messages between a program that drives its guest's NIC and one on the host, beside TCP and UDP of the guest's kernel, with register accesses and interrupts",
-        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
+        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep; that on the host sleeps. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
         run: lwep_guests::bandwidth,
     },
 ];

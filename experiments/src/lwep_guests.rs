@@ -58,22 +58,35 @@ enum Card {
 /// How messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// LWEP by this NIC; the program in the guest spins, or sleeps.
-    Lwep(Card, Wait),
-    /// LWEP with many messages in one buffer.
-    Segmented(Card, Wait),
-    /// TCP of the guest's kernel; the program in the guest spins, or sleeps.
-    Tcp(Wait),
-    /// UDP of the guest's kernel.
-    Udp(Wait),
+    /// LWEP by this NIC.
+    Lwep(Card),
+    /// LWEP by this NIC with many messages in one buffer.
+    Segmented(Card),
+    /// The sockets of the guest's kernel: `tcp` or `udp`.
+    Sockets(&'static str),
 }
 
-/// What the program in a guest does while there is nothing to do.
+/// Who tries again at once while there is nothing to do, instead of sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    Spins,
-    Sleeps,
+enum Spinning {
+    Host,
+    Guest,
+    Both,
+    None,
 }
+
+impl Spinning {
+    fn host(self) -> bool {
+        matches!(self, Host | Both)
+    }
+
+    fn guest(self) -> bool {
+        matches!(self, Guest | Both)
+    }
+}
+
+/// A curve: its name, how its messages travel, and who spins.
+type Curve = (&'static str, Way, Spinning);
 
 /// What a window measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,35 +103,35 @@ enum Measure {
 
 use Card::{E1000, Virtio};
 use Measure::{GuestTrip, HostTrip, Receives, Sends};
-use Wait::{Sleeps, Spins};
-use Way::{Lwep, Segmented, Tcp, Udp};
+use Spinning::{Both, Guest, Host};
+use Way::{Lwep, Segmented, Sockets};
 
-/// Curves of round trips from the host, and between guests. All of one spins, or all sleep: another mixture of three programs on two cores
-/// measures the scheduler.
-const HOST_TRIPS: [(&str, Way); 7] = [
-    (RINGWAY, Lwep(Virtio, Spins)),
-    ("ringway, guest asleep", Lwep(Virtio, Sleeps)),
-    ("ringway e1000", Lwep(E1000, Spins)),
-    ("ringway e1000, guest asleep", Lwep(E1000, Sleeps)),
-    ("tcp", Tcp(Spins)),
-    ("tcp, guest asleep", Tcp(Sleeps)),
-    ("udp, guest asleep", Udp(Sleeps)),
+/// Curves of round trips from the host, and between guests.
+const HOST_TRIPS: [Curve; 8] = [
+    (RINGWAY, Lwep(Virtio), Host),
+    ("ringway, guest spins", Lwep(Virtio), Guest),
+    ("ringway, both spin", Lwep(Virtio), Both),
+    ("ringway e1000", Lwep(E1000), Host),
+    ("ringway e1000, guest spins", Lwep(E1000), Guest),
+    ("tcp", Sockets("tcp"), Host),
+    ("tcp, guest spins", Sockets("tcp"), Guest),
+    ("udp", Sockets("udp"), Host),
 ];
-const GUEST_TRIPS: [(&str, Way); 4] = [
-    (RINGWAY, Lwep(Virtio, Sleeps)),
-    ("ringway e1000", Lwep(E1000, Sleeps)),
-    ("tcp", Tcp(Sleeps)),
-    ("udp", Udp(Sleeps)),
+const GUEST_TRIPS: [Curve; 4] = [
+    (RINGWAY, Lwep(Virtio), Spinning::None),
+    ("ringway e1000", Lwep(E1000), Spinning::None),
+    ("tcp", Sockets("tcp"), Spinning::None),
+    ("udp", Sockets("udp"), Spinning::None),
 ];
-const RATES: [(&str, Way); 8] = [
-    (RINGWAY, Lwep(Virtio, Spins)),
-    ("ringway, guest asleep", Lwep(Virtio, Sleeps)),
-    ("ringway, segmented", Segmented(Virtio, Spins)),
-    ("ringway e1000", Lwep(E1000, Spins)),
-    ("ringway e1000, guest asleep", Lwep(E1000, Sleeps)),
-    ("ringway e1000, segmented", Segmented(E1000, Spins)),
-    ("tcp", Tcp(Sleeps)),
-    ("udp", Udp(Sleeps)),
+const RATES: [Curve; 8] = [
+    (RINGWAY, Lwep(Virtio), Guest),
+    ("ringway, asleep", Lwep(Virtio), Spinning::None),
+    ("ringway, segmented", Segmented(Virtio), Guest),
+    ("ringway e1000", Lwep(E1000), Guest),
+    ("ringway e1000, asleep", Lwep(E1000), Spinning::None),
+    ("ringway e1000, segmented", Segmented(E1000), Guest),
+    ("tcp", Sockets("tcp"), Spinning::None),
+    ("udp", Sockets("udp"), Spinning::None),
 ];
 
 /// Counts beside the rates: short name, and what is counted for a hundred messages.
@@ -189,15 +202,15 @@ fn figure(
     session: &mut Session,
     experiment: &str,
     scene: &io::Result<Shared>,
-    (measure, curves): (Measure, &[(&'static str, Way)]),
+    (measure, curves): (Measure, &[Curve]),
     heading: Heading,
     counts: &ExtraCounts,
 ) -> io::Result<Figure> {
     let mut lineup = session.lineup();
     for size in session.places(&SIZES) {
-        for &(series, way) in curves {
+        for &(series, way, spinning) in curves {
             let counts = counts.clone();
-            let run = with_any(scene, |scene| Run { scene, series, way, measure, size, counts });
+            let run = with_any(scene, |scene| Run { scene, series, way, spinning, measure, size, counts });
             lineup.add(series, size, run);
         }
     }
@@ -320,6 +333,7 @@ struct Run {
     scene: Shared,
     series: &'static str,
     way: Way,
+    spinning: Spinning,
     measure: Measure,
     size: usize,
     counts: ExtraCounts,
@@ -343,27 +357,28 @@ impl Contestant for Run {
         let scene = scene.borrow();
         let span = span * STRETCH;
         match self.way {
-            Lwep(card, wait) | Segmented(card, wait) => self.lwep(&scene, card, wait, span),
-            Tcp(wait) => self.sockets(&scene, "tcp", wait, span),
-            Udp(wait) => self.sockets(&scene, "udp", wait, span),
+            Lwep(card) | Segmented(card) => self.lwep(&scene, card, span),
+            Sockets(protocol) => self.sockets(&scene, protocol, span),
         }
     }
 }
 
 impl Run {
-    fn lwep(&self, scene: &Scene, card: Card, wait: Wait, span: Duration) -> io::Result<f64> {
+    fn lwep(&self, scene: &Scene, card: Card, span: Duration) -> io::Result<f64> {
         let (size, millis, [near, far]) = (self.size, span.as_millis(), &scene.machines);
-        let wait = if wait == Spins { "spin" } else { "sleep" };
+        let wait = |spins| if spins { "spin" } else { "sleep" };
+        let (host, guest) = (wait(self.spinning.host()), wait(self.spinning.guest()));
         let segmented = matches!(self.way, Segmented(..));
         let address = |end: usize| if segmented { format!("--address {}", OWN[end]) } else { String::new() };
-        let inside =
-            |machine: &Machine| format!("pci:{} --wait {wait} --json {}", machine.cards[card as usize].pci, address(0));
+        let inside = |machine: &Machine| {
+            format!("pci:{} --wait {guest} --json {}", machine.cards[card as usize].pci, address(0))
+        };
         let load = format!("--size {size} --duration {millis}ms {}", if segmented { "--segmented" } else { "" });
         let server = if self.measure == GuestTrip { far } else { near };
         let to = &server.cards[card as usize].mac;
         let before = scene.counted(card)?;
         if self.measure == Sends {
-            let mut server = scene.lwep(&format!("serve {PROBE} --wait spin {}", address(1)));
+            let mut server = scene.lwep(&format!("serve {PROBE} --wait {host} {}", address(1)));
             let mut server = Program::start(server.stdout(Stdio::null()).stderr(Stdio::piped()))?;
             // Its first line says that it serves.
             let said = server.child().stderr.as_mut().map(|said| BufReader::new(said).read_line(&mut String::new()));
@@ -374,14 +389,14 @@ impl Run {
             return Ok(rate / 1e3);
         }
         let job = server.start(&format!("ringway lwep serve {}", inside(server)))?;
-        let ping = format!("ping {PROBE} --to {to} --json --wait spin {}", address(1));
+        let ping = format!("ping {PROBE} --to {to} --json --wait {host} {}", address(1));
         let measured =
             until(|| run(scene.lwep(&format!("{ping} --count 1 --timeout 300ms")))).and_then(|_| match self.measure {
                 HostTrip => parse(&run(scene.lwep(&format!("{ping} --size {size} --duration {millis}ms")))?),
                 GuestTrip => near
                     .json(&format!("ringway lwep ping {} --to {to} --size {size} --duration {millis}ms", inside(near))),
                 _ => parse(&run(
-                    scene.lwep(&format!("bandwidth {PROBE} --to {to} --json --wait spin {load} {}", address(1)))
+                    scene.lwep(&format!("bandwidth {PROBE} --to {to} --json --wait {host} {load} {}", address(1)))
                 )?),
             });
         let served = parse(&server.end(&job, "ringway")?);
@@ -406,14 +421,15 @@ impl Run {
         Ok(())
     }
 
-    fn sockets(&self, scene: &Scene, protocol: &str, wait: Wait, span: Duration) -> io::Result<f64> {
+    fn sockets(&self, scene: &Scene, protocol: &str, span: Duration) -> io::Result<f64> {
         let (size, millis, [near, far]) = (self.size, span.as_millis(), &scene.machines);
-        let guest = if wait == Spins { "spin" } else { "wait" };
+        let wait = |spins| if spins { "spin" } else { "wait" };
+        let (host, guest) = (wait(self.spinning.host()), wait(self.spinning.guest()));
         let (what, ways) = match self.measure {
-            HostTrip => ("ask", format!("spin {guest}")),
+            HostTrip => ("ask", format!("{host} {guest}")),
             GuestTrip => ("ask", format!("{guest} {guest}")),
-            Sends => ("send", format!("{guest} wait")),
-            Receives => ("send", format!("wait {guest}")),
+            Sends => ("send", format!("{guest} {host}")),
+            Receives => ("send", format!("{host} {guest}")),
         };
         let client = |address: &str| format!("{protocol} {what} {address} {PORT} {size} {millis} {ways}");
         let inside = |machine: &Machine, address: &str| {
