@@ -367,7 +367,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lwep-guests-bandwidth",
         source: "VPE, figures 6 and 7",
         about: "rate of messages between a program that drives its guest's NIC and one on the host, beside TCP and UDP of the guest's kernel, with register accesses and interrupts",
-        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep; that on the host sleeps. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
+        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep; that on the host sleeps. The poller never sleeps, so that nobody has to wake it. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
         run: lwep_guests::bandwidth,
     },
 ];

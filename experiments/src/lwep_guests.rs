@@ -147,7 +147,7 @@ const COUNTS: [(&str, &str); 4] = [
 /// # Errors
 /// The cores cannot be used.
 pub fn latency(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let scene = Scene::start(session);
+    let scene = Scene::start(session, "adaptive");
     let size = Axis { label: "message size", unit: "bytes", logarithmic: true };
     let mut done = Vec::new();
     let figures: [(_, _, _, &[_]); 2] = [
@@ -175,7 +175,7 @@ pub fn latency(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// # Errors
 /// The cores cannot be used.
 pub fn bandwidth(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let scene = Scene::start(session);
+    let scene = Scene::start(session, "spin");
     let size = Axis { label: "message size", unit: "bytes", logarithmic: true };
     let mut done = Vec::new();
     for (name, what, measure) in [
@@ -232,7 +232,7 @@ type Shared = Rc<RefCell<Scene>>;
 
 impl Scene {
     /// Boots the guests. They are stopped when this returns.
-    fn start(session: &Session) -> io::Result<Shared> {
+    fn start(session: &Session, idle: &'static str) -> io::Result<Shared> {
         let cores = session.cores;
         unpin(cores)?;
         let sockets = Compiled::of(&SOCKETS);
@@ -240,7 +240,7 @@ impl Scene {
         let tap = format!("kind = \"tap\"\nnetns = \"{}\"", netns::path(&namespace).display());
         let settings = Settings {
             core: None,
-            idle: "adaptive",
+            idle,
             vhost_user: 4,
             e1000: Some("csb = true"),
             uplink: Some(tap),

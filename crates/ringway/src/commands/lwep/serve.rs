@@ -20,6 +20,8 @@ use crate::context::Context;
 
 /// A client that is silent for so long is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Events that are handled between two readings of the clock.
+const EVENTS_PER_LOOK: u32 = 64;
 /// Most files on their way at once.
 const MOST_FILES: usize = 64;
 
@@ -129,8 +131,10 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
 impl<L: Link> Server<'_, L> {
     fn serve(&mut self) -> Result<(), GenError> {
         while !self.station.is_stopped() {
-            let now = self.station.now();
+            let mut events = 0;
+            let mut now = self.station.now();
             while let Some(event) = self.station.endpoint.poll(now) {
+                events += 1;
                 match event {
                     Event::Accepted { connection, service } => self.accept(connection, service),
                     Event::Message { connection, data } => {
@@ -157,6 +161,13 @@ impl<L: Link> Server<'_, L> {
                         }
                     }
                     Event::Connected { .. } => {}
+                }
+                // Clients that send without a pause must not stop the clock, nor signals.
+                if events % EVENTS_PER_LOOK == 0 {
+                    if self.station.is_stopped() {
+                        break;
+                    }
+                    now = self.station.now();
                 }
             }
             self.station.pause(Duration::MAX)?;
