@@ -51,6 +51,7 @@ mod shares;
 pub mod stats;
 mod table;
 pub mod trial;
+mod vale_table_1;
 pub mod vhost;
 mod vhost_forwarding;
 mod vhost_latency;

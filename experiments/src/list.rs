@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, lwep_guests, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
-    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
+    isolation, lwep, lwep_guests, policy, programs, shaping, shares, vale_table_1, vhost_forwarding, vhost_latency,
+    vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -201,6 +201,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TCP between two virtual machines against QEMU's TAP devices on a Linux bridge, and the poller when they are silent",
         reading: "Two emulated guests with virtio-net. The peer is QEMU's `-netdev tap` with the offload header on a Linux bridge, without vhost-net.",
         run: vm_tcp::run,
+    },
+    Experiment {
+        name: "vale-table-1",
+        source: "VALE, table 1",
+        about: "rate of a source and a sink in a guest that drive the guest's NIC themselves, as pkt-gen does, on a Linux bridge and on Ringway",
+        reading: "An emulated guest, in which `gen tx` or `gen rx` drives the NIC (`--pci`) without a pause: virtio-net or e1000, of Ringway (the e1000 with the communication status block) or of QEMU on a TAP device and a Linux bridge. Sent frames count when they arrive at the other port; received ones are those that the guest takes of a flood. The rows without a guest have the generator of [headline](#headline) and a switch's core.",
+        run: vale_table_1::run,
     },
     Experiment {
         name: "hosts",
