@@ -304,3 +304,68 @@ fn is_full<L: Link>(endpoint: &mut Endpoint<L>, connection: Connection, message:
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::atomic::Ordering;
+
+    use ringway_link::memory::{MemoryLink, MemoryOptions, pair};
+    use ringway_lwep::Options;
+
+    use super::*;
+    use crate::commands::lwep::station::Wait;
+
+    /// Takes all events.
+    fn take(server: &mut Server<'_, MemoryLink>) {
+        loop {
+            let asked = match server.station.endpoint.poll(0) {
+                Some(Event::Accepted { connection, service }) => Some((connection, service)),
+                Some(_) => None,
+                None => break,
+            };
+            if let Some((connection, service)) = asked {
+                server.accept(connection, service);
+            }
+        }
+    }
+
+    #[test]
+    fn clients_that_send_without_a_pause_do_not_keep_a_server_from_its_end() {
+        let options = MemoryOptions { capacity: 8192, buffers: 4096, ..MemoryOptions::default() };
+        let (near, mut far) = pair(&options).unwrap();
+        let (stop, is_flooded) = (Stop::default(), Rc::new(Cell::new(false)));
+        let (signal, flooded) = (stop.clone(), Rc::clone(&is_flooded));
+        // The signal comes with the first acknowledgement of the flood, which gets lost.
+        far.set_network(move |frame, queue| match flooded.get() {
+            true => signal.store(true, Ordering::Relaxed),
+            false => queue.push_back(frame),
+        });
+        let (mut client, endpoint) = (Endpoint::new(near, Options::default()), Endpoint::new(far, Options::default()));
+        let mac = endpoint.mac();
+        let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
+        station.endpoint.listen(SINK);
+        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
+        let mut server = Server { station, peers, store: None, served, message };
+        let connection = client.connect(mac, SINK, 0).unwrap();
+        // The client's congestion window grows.
+        for _ in 0..20 {
+            while client.send(connection, b"message", 0).is_ok() {}
+            while client.poll(0).is_some() {}
+            take(&mut server);
+        }
+        while client.poll(0).is_some() {}
+        let before = client.counters().messages_sent;
+        while client.send(connection, b"message", 0).is_ok() {}
+        client.flush();
+        let waiting = client.counters().messages_sent - before;
+        assert!(waiting > 500, "{waiting}");
+        is_flooded.set(true);
+        server.serve().unwrap();
+        let Some(Peer { service: Service::Sink { tally, .. }, .. }) = server.peers.values().next() else {
+            panic!("no connection")
+        };
+        assert!(tally.messages > 0 && tally.messages < 300, "{} of {waiting}", tally.messages);
+    }
+}
