@@ -195,6 +195,14 @@ impl Daemon {
         command
     }
 
+    /// Returns `ringway` as a command for this daemon.
+    #[must_use]
+    pub fn ringway(&self) -> Command {
+        let mut command = Command::new(&self.command);
+        command.arg("--runtime-dir").arg(self.scratch.path("run"));
+        command
+    }
+
     /// Returns true if there are e1000 ports.
     #[must_use]
     pub fn has_nics(&self) -> bool {

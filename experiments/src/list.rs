@@ -7,9 +7,10 @@ use crate::session::Session;
 use crate::{
     drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
     fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_hosts, lwep_segmentation,
-    lwep_utilisation, policy, programs, shaping, shares, vhost_forwarding, vhost_latency, vhost_neighbours,
-    vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
+    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests, lwep_hosts,
+    lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
+    vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals,
+    vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -202,6 +203,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TCP between two virtual machines against QEMU's TAP devices on a Linux bridge, and the poller when they are silent",
         reading: "Two emulated guests with virtio-net. The peer is QEMU's `-netdev tap` with the offload header on a Linux bridge, without vhost-net.",
         run: vm_tcp::run,
+    },
+    Experiment {
+        name: "vale-table-1",
+        source: "VALE, table 1",
+        about: "rate of a source and a sink in a guest that drive the guest's NIC themselves, as pkt-gen does, on a Linux bridge and on Ringway",
+        reading: "An emulated guest, in which `gen tx` or `gen rx` drives the NIC (`--pci`) without a pause: virtio-net or e1000, of Ringway (the e1000 with the communication status block) or of QEMU on a TAP device and a Linux bridge. Sent frames count when they arrive at the other port; received ones are those that the guest takes of a flood. The rows without a guest have the generator of [headline](#headline) and a switch's core.",
+        run: vale_table_1::run,
     },
     Experiment {
         name: "hosts",
@@ -405,6 +413,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate and round trip of LWEP's messages with and without a source guard that refuses none",
         reading: "The row of Ringway has `guard = \"all\"` and bound addresses at both ports. Target: within 10 % of no guard.",
         run: lwep_guard::run,
+    },
+    Experiment {
+        name: "lwep-guests",
+        source: "VPE, figures 6 and 7",
+        about: "round trip of a message between a program that drives its guest's NIC and one on the host, or in another guest, beside TCP and UDP of the guest's kernel",
+        reading: "Emulated guests with a NIC of their kernel and NICs that programs drive (`pci:`): virtio-net, and an e1000 with the communication status block. The rows of Ringway have LWEP's messages, by virtio-net or by the e1000. Frames of all pass the same switch; those of the host's sockets have a TAP port of it. The program on the host spins and that in the guest sleeps, unless a row says otherwise. Guests, QEMU, the switch and the programs share two cores: when both programs spin the switch waits for one of them to lose its core, and in the second figure all sleep.",
+        run: lwep_guests::latency,
+    },
+    Experiment {
+        name: "lwep-guests-bandwidth",
+        source: "VPE, figures 6 and 7",
+        about: "rate of messages between a program that drives its guest's NIC and one on the host, beside TCP and UDP of the guest's kernel, with register accesses and interrupts",
+        reading: "Guests as in [lwep-guests](#lwep-guests). The program in the guest spins, unless its row says that it is asleep; that on the host sleeps. The poller never sleeps, so that nobody has to wake it. In the rows \"segmented\" the NIC, or the switch, cuts buffers of many messages. Of UDP, messages count that have arrived; TCP and UDP have one message in each write.",
+        run: lwep_guests::bandwidth,
     },
 ];
 

@@ -19,6 +19,11 @@ use crate::process::{ProcessLink, ProcessOptions};
 use crate::virtio::{VirtioLink, VirtioOptions};
 use crate::xdp::{XdpLink, XdpOptions};
 
+/// Bytes of a NIC's buffer that holds whatever was joined or never cut: the most that a NIC's buffers have.
+const WHOLE: u32 = 65_536;
+/// Most bytes of a frame without its Ethernet header at a NIC that does not say how many its network takes.
+const MTU: u16 = 1500;
+
 /// How a link of any kind is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnyOptions {
@@ -28,7 +33,9 @@ pub struct AnyOptions {
     pub buffer: u32,
     /// Buffers that the program gets.
     pub buffers: u32,
-    /// A process port takes and gives frames that are still to be segmented or lack a checksum. Other kinds do so by their nature, or not.
+    /// A process port takes and gives frames that are still to be segmented or lack a checksum. A NIC that this program drives segments
+    /// and computes checksums; a virtio NIC gives frames that lack a checksum, and with buffers of 65,536 bytes such that are still to be
+    /// segmented. Other kinds do so by their nature, or not.
     pub offload: bool,
     /// The link's own IPv4 address at an interface of the host ([`PacketOptions::address`]).
     pub address: Option<Ipv4Addr>,
@@ -152,12 +159,13 @@ impl AnyLink {
         };
         let device = PciDevice::open(address).map_err(failed)?;
         if E1000Link::drives(device.id()) {
-            let options = E1000Options { slots, buffer, buffers, offload, ..E1000Options::default() };
+            let mtu = Some(MTU);
+            let options = E1000Options { slots, buffer, buffers, mtu, offload, ..E1000Options::default() };
             return Ok(AnyLink::Other(Box::new(E1000Link::start(device, &options).map_err(failed)?)));
         }
         let ring = u16::try_from(slots).map_err(|_| invalid("a ring of a NIC has up to 32768 places".to_owned()))?;
-        let options =
-            VirtioOptions { ring, buffer, buffers, offload, unsegmented: offload, ..VirtioOptions::default() };
+        let unsegmented = buffer >= WHOLE;
+        let options = VirtioOptions { ring, buffer, buffers, offload, unsegmented, ..VirtioOptions::default() };
         Ok(AnyLink::Other(Box::new(VirtioLink::start(device, &options).map_err(failed)?)))
     }
 }

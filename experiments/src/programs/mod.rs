@@ -23,7 +23,8 @@ use crate::session::Session;
 use driven::Driven;
 use instructions::Counted;
 use pair::{LARGE, Pairs, Shared, load};
-use source::{BRIDGE, Compiled, FORWARDER, PAIR, STARTS};
+use source::{BRIDGE, FORWARDER, PAIR, STARTS};
+pub(crate) use source::{Compiled, SOCKETS};
 use starts::Starts;
 
 /// Curves of the same load by the Rust client library.

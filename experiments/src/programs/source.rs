@@ -18,7 +18,7 @@ const HEADERS: [(&str, &str); 6] = [
 ];
 
 /// A program in C.
-pub(super) struct Source {
+pub(crate) struct Source {
     name: &'static str,
     text: &'static str,
     /// Libraries that it is linked with, as arguments of the compiler.
@@ -28,32 +28,40 @@ pub(super) struct Source {
 }
 
 /// A sender and a receiver.
-pub(super) const PAIR: Source =
+pub(crate) const PAIR: Source =
     Source { name: "pair", text: include_str!("../../programs/pair.c"), libraries: &[], packages: "gcc libc6-dev" };
 /// A forwarder between two netmap ports.
-pub(super) const FORWARDER: Source = Source {
+pub(crate) const FORWARDER: Source = Source {
     name: "forwarder",
     text: include_str!("../../programs/forwarder.c"),
     libraries: &[],
     packages: "gcc libc6-dev",
 };
 /// A program that starts programs.
-pub(super) const STARTS: Source =
+pub(crate) const STARTS: Source =
     Source { name: "starts", text: include_str!("../../programs/starts.c"), libraries: &[], packages: "gcc libc6-dev" };
 /// A bridge of two devices of libpcap.
-pub(super) const BRIDGE: Source = Source {
+pub(crate) const BRIDGE: Source = Source {
     name: "bridge",
     text: include_str!("../../programs/bridge.c"),
     libraries: &["-lpcap"],
     packages: "gcc libc6-dev libpcap0.8-dev",
 };
 
+/// Messages by the kernel's sockets.
+pub(crate) const SOCKETS: Source = Source {
+    name: "sockets",
+    text: include_str!("../../programs/sockets.c"),
+    libraries: &[],
+    packages: "gcc libc6-dev",
+};
+
 /// A compiled program, or why there is none. Dropping it removes the file.
-pub(super) struct Compiled(Result<(Scratch, PathBuf), (io::ErrorKind, String)>);
+pub(crate) struct Compiled(Result<(Scratch, PathBuf), (io::ErrorKind, String)>);
 
 impl Compiled {
     /// Compiles a program with `cc`.
-    pub(super) fn of(source: &Source) -> Compiled {
+    pub(crate) fn of(source: &Source) -> Compiled {
         Compiled(compile(source).map_err(|error| (error.kind(), error.to_string())))
     }
 
@@ -61,7 +69,7 @@ impl Compiled {
     ///
     /// # Errors
     /// `Unsupported`: there is no compiler, header or library; or the compiler reports another error.
-    pub(super) fn path(&self) -> io::Result<&Path> {
+    pub(crate) fn path(&self) -> io::Result<&Path> {
         self.0.as_ref().map(|(_, path)| path.as_path()).map_err(|(kind, why)| io::Error::new(*kind, why.as_str()))
     }
 }

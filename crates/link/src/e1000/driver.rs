@@ -15,11 +15,20 @@ use super::offload::Request;
 use super::options::E1000Options;
 use super::receive::Receive;
 use super::transmit::Transmit;
-use crate::link::{Counts, Interface, Received};
+use crate::link::{Counts, HEADER, Interface, Received};
 use crate::pci::Dma;
 
 /// A part of the receive ring: so many buffers are given back to the device at a time.
 const GIVE_BACK: u32 = 8;
+
+/// What a card has beyond its model, if it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Card {
+    /// A status block.
+    pub csb: bool,
+    /// Segmentation that can be relied on.
+    pub segments: bool,
+}
 
 /// A NIC with its rings.
 #[derive(Debug)]
@@ -47,11 +56,12 @@ impl Driver {
         buffers + Transmit::memory(options.slots, options.offload) + options.slots as usize * 16 + 3 * csb::BYTES
     }
 
-    /// Sets up a NIC that was reset, in `dma`, which has enough memory. `csb`: the device offers a status block.
+    /// Sets up a NIC that was reset, in `dma`, which has enough memory.
     ///
     /// # Errors
     /// There is too little memory.
-    pub fn new(mut nic: Nic, mut dma: Dma, mac: [u8; 6], options: &E1000Options, csb: bool) -> io::Result<Driver> {
+    pub fn new(mut nic: Nic, mut dma: Dma, mac: [u8; 6], options: &E1000Options, card: Card) -> io::Result<Driver> {
+        let Card { csb, segments } = card;
         let model = nic.model();
         let block = if csb { Some(dma.allocate(csb::BYTES, csb::BYTES)?) } else { None };
         // With a status block, the device reports its progress there.
@@ -59,12 +69,12 @@ impl Driver {
         let inside = dma.buffers(options.slots, options.buffer)?;
         let rx = Receive::new(&mut dma, model.format(), inside, model.receives(options.buffer) as usize)?;
         let buffers = dma.buffers(options.buffers, options.buffer)?;
-        let buffer = options.buffer as usize;
+        let (buffer, held) = (options.buffer as usize, model.longest(options.buffer) as usize);
         let interface = Interface {
             name: nic.name().to_owned(),
             mac,
-            longest: model.longest(options.buffer) as usize,
-            segmented: if options.offload { buffer } else { 0 },
+            longest: options.mtu.map_or(held, |mtu| held.min(usize::from(mtu) + HEADER)),
+            segmented: if segments { buffer } else { 0 },
             checksums: options.offload,
             front: 0,
             buffer,

@@ -8,7 +8,7 @@ use ringway_abi::Offload;
 use ringway_memory::Buffer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::driver::Driver;
+use super::driver::{Card, Driver};
 use super::nic::{Model, Nic, RECEIVED, SENT};
 use super::options::E1000Options;
 use crate::link::{Counts, Interface, Link, Received};
@@ -16,6 +16,8 @@ use crate::pci::{PciDevice, PciError, PciId};
 
 /// Subsystem of a NIC that offers a communication status block.
 const PARAVIRTUAL: u16 = 0x1101;
+/// Subsystem vendor of QEMU's own NICs.
+const QEMU: u16 = 0x1af4;
 
 /// A link by an 82540EM (e1000) or an 82574L (e1000e) that this program drives.
 ///
@@ -57,7 +59,10 @@ impl E1000Link {
         let mac = nic.address()?;
         let dma = device.dma(Driver::memory(options))?;
         let csb = options.csb && model == Model::Pro1000 && id.subsystem == PARAVIRTUAL;
-        let mut driver = Driver::new(nic, dma, mac, options, csb).map_err(PciError::of(name))?;
+        // QEMU's sends a segment without data after those of a frame whose data are a multiple of the segment size (up to QEMU 11, at least).
+        let segments = options.offload && !(model == Model::Pro1000 && id.subsystem_vendor == QEMU);
+        let card = Card { csb, segments };
+        let mut driver = Driver::new(nic, dma, mac, options, card).map_err(PciError::of(name))?;
         driver.nic.await_link()?;
         *driver.nic.counts() = Counts::default();
         device.mask().map_err(PciError::of(driver.interface().name.clone()))?;

@@ -11,7 +11,9 @@ pub struct E1000Options {
     pub buffer: u32,
     /// Buffers that the program gets.
     pub buffers: u32,
-    /// The device computes checksums and segments frames. Then [`crate::Link::room`] counts only as many frames as there is room for if each
+    /// Most bytes of a frame without its Ethernet header, if it is not segmented. Default: what a buffer holds.
+    pub mtu: Option<u16>,
+    /// The device computes checksums and segments frames (not the 82540EM of QEMU: it adds segments without data). Then [`crate::Link::room`] counts only as many frames as there is room for if each
     /// takes as many descriptors as it can.
     pub offload: bool,
     /// Use the communication status block of a NIC that offers one.
@@ -20,7 +22,7 @@ pub struct E1000Options {
 
 impl Default for E1000Options {
     fn default() -> Self {
-        Self { slots: 1024, buffer: 2112, buffers: 1024, offload: false, csb: true }
+        Self { slots: 1024, buffer: 2112, buffers: 1024, mtu: None, offload: false, csb: true }
     }
 }
 

@@ -7,14 +7,15 @@ use ringway_abi::e1000::register as reg;
 use ringway_abi::e1000::transmit::{DATA, DEXT, DONE, EOP, RS};
 use ringway_memory::{Buffer, Mapping};
 
-use super::driver::Driver;
+use super::driver::{Card, Driver};
 use super::nic::{Model, Nic};
 use super::offload::tests::tcp_frame;
 use super::options::E1000Options;
 use crate::pci::{Dma, HUGE_PAGE, Registers};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
-const OPTIONS: E1000Options = E1000Options { slots: 16, buffer: 2112, buffers: 32, offload: false, csb: true };
+const OPTIONS: E1000Options =
+    E1000Options { slots: 16, buffer: 2112, buffers: 32, mtu: None, offload: false, csb: true };
 
 /// The device: it sees its registers, and the driver's memory at the addresses of this process.
 struct Device {
@@ -38,7 +39,8 @@ fn scene(model: Model, options: E1000Options) -> (Driver, Device) {
     let memory = Arc::clone(dma.mapping());
     let mut nic = Nic::new(registers.clone(), model, "0000:00:04.0".to_owned());
     assert_eq!(nic.address().unwrap(), MAC);
-    let driver = Driver::new(nic, dma, MAC, &options, options.csb).unwrap();
+    let card = Card { csb: options.csb, segments: options.offload };
+    let driver = Driver::new(nic, dma, MAC, &options, card).unwrap();
     (driver, Device { registers, memory, model, csb: options.csb, contexts: Vec::new(), sent: Vec::new(), ended: true })
 }
 
@@ -313,10 +315,11 @@ fn a_foreign_buffer_gets_a_copy_of_a_received_frame() {
 
 #[test]
 fn a_large_frame_is_segmented_by_the_device_and_its_buffer_stays_as_it_is() {
-    let options = E1000Options { csb: false, offload: true, buffer: 65_536, slots: 64, buffers: 4 };
+    let options = E1000Options { csb: false, mtu: Some(1500), offload: true, buffer: 65_536, slots: 64, buffers: 4 };
     for model in [Model::Pro1000, Model::Express] {
         let (mut driver, mut device) = scene(model, options);
         assert_eq!((driver.interface().segmented, driver.interface().checksums), (65_536, true));
+        assert_eq!(driver.interface().longest, 1514, "the network decides, not the buffer");
         let mut buffers = driver.take_buffers();
         // 18 descriptors at most: so many frames fit, whatever they ask.
         assert_eq!(driver.room(), 3);

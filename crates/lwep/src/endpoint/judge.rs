@@ -94,7 +94,14 @@ impl Core {
                     (peer.unanswered, peer.is_doubted) = (0, false);
                 }
                 _ => {
-                    let ack = Header { flags: header.flags, connection, token, acknowledgement: next, window, ..Header::new(Kind::Ack) };
+                    let ack = Header {
+                        flags: header.flags,
+                        connection,
+                        token,
+                        acknowledgement: next,
+                        window,
+                        ..Header::new(Kind::Ack)
+                    };
                     self.judge_one(ethernet, &ack, &[]);
                 }
             }

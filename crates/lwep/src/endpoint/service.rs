@@ -206,7 +206,9 @@ impl<L: Link> Endpoint<L> {
         {
             frame_most = frame_most.min(peer.far.frame);
             let at = PLAIN_BYTES + length;
-            let Some(place) = frame.get_mut(at..at + acks::BYTES).filter(|_| length + acks::BYTES <= frame_most) else { break };
+            let Some(place) = frame.get_mut(at..at + acks::BYTES).filter(|_| length + acks::BYTES <= frame_most) else {
+                break;
+            };
             if peer.receiver.owes() {
                 let (acknowledgement, window, _) = peer.receiver.tell();
                 let (connection, token) = (peer.far.connection, peer.far.token);

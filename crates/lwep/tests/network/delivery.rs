@@ -14,7 +14,8 @@ fn checked() -> Options {
 fn connections(scene: &mut Scene, count: usize) -> Vec<Connection> {
     let mac = scene.server.endpoint.mac();
     let all = (0..count).map(|_| scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room")).collect();
-    scene.until("connected", |scene| scene.client.connections.len() == count && scene.server.connections.len() == count);
+    scene
+        .until("connected", |scene| scene.client.connections.len() == count && scene.server.connections.len() == count);
     all
 }
 

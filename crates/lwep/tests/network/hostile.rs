@@ -347,9 +347,8 @@ fn forged_entries_of_an_acknowledgement_of_many_change_nothing() {
     victim.endpoint.send(victim.connection, b"two", victim.now).expect("room");
     victim.poll(MICROSECOND);
     let (connection, token) = ((AGREED >> 32) as u32, AGREED as u32);
-    let entry = |connection, token, acknowledgement| {
-        AcksEntry { connection, token, acknowledgement, window: 100 }.encode()
-    };
+    let entry =
+        |connection, token, acknowledgement| AcksEntry { connection, token, acknowledgement, window: 100 }.encode();
     let acks = Header { connection: 0, token: 0, window: 0, ..header(Kind::Acks, 0) };
     let right = entry(connection, token, 1);
     let strangers = [entry(connection, token + 1, 1), entry(7, token, 1), entry(0, 0, 0)].concat();

@@ -4,7 +4,7 @@ use ringway_guests::{Guest, Nic, Qemu};
 use ringway_scenes::{Daemon, binary};
 use ringway_testing::skip;
 
-use crate::own_nic::{Scene, gen_in, modules, number};
+use crate::own_nic::{Scene, assert_unaltered, gen_in, modules, number};
 use crate::scene::{mac, turn};
 use crate::streams;
 
@@ -97,6 +97,17 @@ fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
         }
         assert_eq!(scene.answers(nic, "--spin").0, 0, "{what}: nothing wakes a program that polls");
     }
+    // Between two models, and long frames.
+    for (pair, size, buffers) in [([0, 2], 1514, 2048), ([1, 3], 9014, 16_384), ([0, 1], 16_110, 16_384)] {
+        let [near, far] = pair.map(|nic| &scene.nics[nic]);
+        let more = format!("--size {size} --buffer-size {buffers} --both --check full --duration 500ms");
+        let looped = gen_in(&scene.guest, &format!("loop --pci {near} --pci {far} {more}"));
+        println!("{looped}");
+        for station in looped["stations"].as_array().unwrap() {
+            assert!(number(station, "/received") > 0, "{looped}");
+            assert_unaltered(station);
+        }
+    }
 }
 
 #[test]
@@ -105,6 +116,7 @@ fn a_program_in_a_guest_sleeps_until_qemus_nic_wakes_it() {
     let scene = with_qemus();
     for (nic, what) in OF_QEMU.iter().enumerate() {
         wakes(&scene, nic, what);
+        scene.messages(nic, *what != "e1000");
     }
 }
 
@@ -114,12 +126,15 @@ fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
     let Some(scene) = with_ringways("adaptive") else { return };
     for (nic, what) in OF_RINGWAY.iter().enumerate() {
         wakes(&scene, nic, what);
+        let [sent, _] = scene.messages(nic, true);
+        assert!(sent < 1000, "{what}: the NIC segments whole buffers: {sent} frames for 5,000 messages");
     }
 }
 
 fn wakes(scene: &Scene, nic: usize, what: &str) {
     scene.sends(nic, "");
     scene.receives(nic, "");
+    assert!(scene.pings(nic, "") > 20, "{what} wakes the program");
     // Every wake-up needs the interrupt line open again.
     assert!(scene.answers(nic, "").0 > 20, "{what} wakes the program");
     // The kernel finds a cause in the device for its interrupts. A few can come late.

@@ -1,7 +1,12 @@
-//! A program in a guest drives the guest's NIC itself: `ringway gen --pci`.
+//! A program in a guest drives the guest's NIC itself: `ringway gen --pci`, `ringway lwep` with `pci:ADDRESS`.
 
-use ringway_guests::{Builder, Guest, Nic};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use ringway_guests::{Builder, Guest, Job, Nic, Output};
 use ringway_scenes::{Daemon, PATIENCE, Said, binary, ringway, until};
+use ringway_testing::child::Ended;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::scene::{mac, nic, port, turn};
@@ -130,11 +135,87 @@ impl Scene {
         let pings = json(&self.daemon.ok(&[&ping[..], &["200"]].concat()));
         assert_eq!(number(&pings, "/received"), 200, "{pings}");
         let calls = number(&self.daemon.port(&format!("vm{nic}")), "/calls") - number(&port, "/calls");
-        self.guest.ok("kill -INT $(pidof ringway)").unwrap();
-        let returned = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
-        println!("answered by NIC {nic} {more}: {returned}");
+        let returned = self.interrupt(&job, &format!("answered by NIC {nic} {more}"));
         (number(&returned, "/driver/calls"), calls, port)
     }
+
+    /// Sends frames from a NIC to a program outside that sends each back. Returns how often the program in the guest was woken.
+    pub fn pings(&self, nic: usize, more: &str) -> u64 {
+        let pong = self.outside(&["gen", "pong", "lan0:out"]);
+        self.daemon.until_state("out", "up");
+        let pings = gen_in(&self.guest, &format!("ping --pci {} --dst lan0:out --count 200 {more}", self.nics[nic]));
+        println!("pings of NIC {nic} {more}: {pings}");
+        assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        ends(pong);
+        number(&pings, "/driver/calls")
+    }
+
+    /// Exchanges messages between a program in the guest and one outside, each being the server by turns. Returns how many frames the
+    /// switch had from the guest for 5,000 messages in the segmentation layout, if the NIC segments, and how many it gave to it for as
+    /// many.
+    pub fn messages(&self, nic: usize, segments: bool) -> [u64; 2] {
+        let (address, mac, port) = (&self.nics[nic], mac(0, nic), format!("vm{nic}"));
+        let count = |path| number(&self.daemon.port(&port), path);
+        let guest = format!("pci:{address} --address 10.99.0.1");
+        let job = self.guest.start(&format!("ringway lwep serve {guest} --json")).unwrap();
+        let outside = |what, args: &[&str]| {
+            let head = ["lwep", what, "lan0:out", "--to", &mac, "--address", "10.99.0.2", "--json"];
+            let report = json(&self.daemon.ok(&[&head[..], args].concat()));
+            println!("to NIC {nic}: {report}");
+            report
+        };
+        let first = ["lwep", "ping", "lan0:out", "--to", &mac, "--count", "1"];
+        until("the guest serves", || self.daemon.ringway(&first).code == Some(0));
+        outside("ping", &["--size", "1000", "--count", "100"]);
+        outside("bandwidth", &["--size", "1400", "--count", "3000"]);
+        let before = count("/out/frames");
+        outside("bandwidth", &["--count", "5000", "--segmented"]);
+        let received = count("/out/frames") - before;
+        self.interrupt(&job, "served");
+
+        let mut server = self.outside(&["lwep", "serve", "lan0:out", "--address", "10.99.0.2", "--json"]);
+        let mut line = String::new();
+        BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let inside = |args: &str| {
+            let said = self.guest.run_within(&format!("ringway lwep {args} {guest} --to lan0:out --json"), PATIENCE);
+            let Output { status, text } = said.unwrap();
+            println!("from NIC {nic}: {text}");
+            (status, text)
+        };
+        assert_eq!(inside("ping --size 1000 --count 100").0, 0);
+        assert_eq!(inside("bandwidth --size 1400 --count 3000").0, 0);
+        let before = count("/in/frames");
+        let (status, said) = inside("bandwidth --count 5000 --segmented");
+        assert_eq!(status == 0, segments, "{said}");
+        assert!(segments || said.contains("segments no frames"), "{said}");
+        let sent = count("/in/frames") - before;
+        ends(server);
+        [sent, received]
+    }
+
+    /// Starts a command against the daemon.
+    fn outside(&self, args: &[&str]) -> Ended {
+        let mut command = ringway();
+        command.arg("--runtime-dir").arg(self.daemon.runtime_dir()).args(args);
+        Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Ends the program in the guest. Returns its report.
+    fn interrupt(&self, job: &Job, what: &str) -> Value {
+        self.guest.ok("kill -INT $(pidof ringway)").unwrap();
+        let said = self.guest.wait(job, PATIENCE).unwrap();
+        assert_eq!(said.status, 0, "{}", said.text);
+        println!("{what}: {}", said.text);
+        // A server's first line is no JSON.
+        json(&said.text[said.text.find('{').unwrap()..])
+    }
+}
+
+/// Ends a program with SIGTERM, which must succeed.
+fn ends(program: Ended) {
+    program.signal(Signal::TERM);
+    let said: Said = program.output().into();
+    assert_eq!(said.code, Some(0), "{}", said.err);
 }
 
 #[test]
@@ -152,21 +233,14 @@ fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
 #[test]
 fn messages_go_between_a_program_in_a_guest_and_one_outside() {
     let Some(_turn) = turn() else { return };
-    let scene = scene(&["packed=off", "packed=on"], |builder| builder);
-    for (nic, address) in scene.nics.iter().enumerate() {
-        let to = mac(0, nic);
-        let job = scene.guest.start(&format!("ringway lwep serve pci:{address} --json")).unwrap();
-        let ping = |count| ["lwep", "ping", "lan0:out", "--to", &to, "--size", "1000", "--json", "--count", count];
-        until("the guest serves", || scene.daemon.ringway(&ping("1")).code == Some(0));
-        let pings = json(&scene.daemon.ok(&ping("200")));
-        println!("messages to NIC {nic}: {pings}");
-        assert!(number(&pings, "/round_trip_ns/p50") > 0, "{pings}");
-        let bulk = ["lwep", "bandwidth", "lan0:out", "--to", &to, "--size", "1400", "--duration", "1s", "--json"];
-        let bulk = json(&scene.daemon.ok(&bulk));
-        println!("bandwidth to NIC {nic}: {bulk}");
-        assert!(number(&bulk, "/received/messages") > 1000, "{bulk}");
-        scene.guest.ok("kill -INT $(pidof ringway)").unwrap();
-        println!("served: {}", scene.guest.wait(&job, PATIENCE).unwrap().text);
+    let scene = scene(&RINGS[..2], |builder| builder);
+    for (nic, option) in RINGS[..2].iter().enumerate() {
+        let [sent, received] = scene.messages(nic, true);
+        assert!(
+            sent < 1000 && received < 1000,
+            "{option}: the switch takes and gives whole buffers: {sent}, {received}"
+        );
+        scene.pings(nic, "--spin");
     }
 }
 
@@ -215,8 +289,10 @@ fn what_a_guest_lacks_for_a_program_that_wants_its_nic_is_named() {
     let guest = Guest::builder("vm").program(binary()).nic(nic(&daemon, "vm0").mac(&mac(0, 0))).start().unwrap();
     let address = address_of(&guest, 0);
     let says = |address: &str, wanted: &str| {
-        let said = guest.run(&format!("ringway gen tx --pci {address} --count 1")).unwrap();
-        assert!(said.status != 0 && said.text.contains(wanted), "{wanted}: {said:?}");
+        for command in ["gen tx --count 1 --pci ", "lwep serve pci:"] {
+            let said = guest.run(&format!("ringway {command}{address}")).unwrap();
+            assert!(said.status != 0 && said.text.contains(wanted), "{command}{address}: {wanted}: {said:?}");
+        }
     };
     says("eth0", "is not the address of a PCI device");
     says("00:1e.0", &format!("no PCI device 0000:00:1e.0 is here; network devices: {address}"));
@@ -229,6 +305,15 @@ fn what_a_guest_lacks_for_a_program_that_wants_its_nic_is_named() {
     let other = guest.ok("cd /sys/bus/pci/devices; grep -l 0x1003 */device | cut -d/ -f1").unwrap();
     says(other.trim(), "belongs to the driver virtio-pci");
     says("00:00.0", "is no virtio network device but 8086:");
+    // Those who have no privilege, but may read all that is there to be read.
+    guest.ok("mkdir -p /etc; echo nobody:x:65534:65534::/:/bin/sh >/etc/passwd").unwrap();
+    for command in ["gen tx --count 1 --pci ", "lwep serve pci:"] {
+        let said = guest.run(&format!("su nobody -c 'ringway {command}{address}'")).unwrap();
+        assert!(
+            said.status == 1 && said.text.contains("may not use ") && said.text.contains(": run as root"),
+            "{said:?}"
+        );
+    }
     // The short form of the address.
     let sent = gen_in(&guest, &format!("tx --pci {} --count 5", address.trim_start_matches("0000:")));
     assert_eq!(number(&sent, "/sent/frames"), 5);

@@ -90,6 +90,10 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
 /// Refuses what the connection cannot carry.
 fn check<L: Link>(client: &mut Client<'_, L>, args: &Args) -> Result<(), GenError> {
     let Some(status) = client.station.endpoint.status(client.connection) else { return Ok(()) };
+    if args.segmented && client.station.endpoint.link().interface().segmented == 0 {
+        let what = format!("--segmented: {} segments no frames: leave it out", args.port);
+        return Err(GenError::Usage(what));
+    }
     if args.segmented && !status.is_segmented {
         let what = "--segmented: the server takes no such messages: start \"lwep serve\" with --address";
         return Err(GenError::Usage(what.to_owned()));

@@ -17,12 +17,13 @@ use crate::context::Context;
 const LARGE: u32 = 256;
 
 /// Returns how a link of this name is opened by default. With an address, a buffer holds many messages, where the kind of link can have
-/// such buffers: as many bytes as a process port's can have, or as the kernel joins frames to.
+/// such buffers: as many bytes as a process port's or a NIC's can have, or as the kernel joins frames to.
 fn usual(name: LinkName<'_>, address: Option<Ipv4Addr>) -> AnyOptions {
     let usual = AnyOptions { offload: address.is_some(), address, ..name.usual() };
     let large = |buffer| AnyOptions { slots: LARGE, buffer, buffers: LARGE, ..usual };
     match name {
         LinkName::Packet(_) if address.is_some() => large(65_600),
+        LinkName::Pci(_) if address.is_some() => large(65_536),
         LinkName::Process(_) if address.is_some() => large(65_472),
         _ => usual,
     }

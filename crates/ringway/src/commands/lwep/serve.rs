@@ -27,8 +27,8 @@ const MOST_FILES: usize = 64;
 const CHUNK: usize = 64 << 10;
 /// With so many bytes of a file that are not written, its sender waits.
 const MOST_AHEAD: usize = 1 << 20;
-/// Events that are taken before other things get a turn.
-const MOST_EVENTS: usize = 1024;
+/// Events that are taken before other things get a turn: signals, files, the clock.
+const MOST_EVENTS: usize = 64;
 
 /// Serve "lwep ping", "lwep bandwidth" and "lwep send" until Ctrl-C
 #[derive(Debug, clap::Args)]
@@ -406,8 +406,11 @@ fn is_full<L: Link>(endpoint: &mut Endpoint<L>, connection: Connection, message:
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs::File;
     use std::io::Read;
+    use std::rc::Rc;
+    use std::sync::atomic::Ordering;
 
     use ringway_link::memory::{MemoryLink, MemoryOptions, pair};
     use ringway_lwep::Options;
@@ -556,5 +559,43 @@ mod tests {
         assert!(said.as_ref().is_err_and(|why| why.contains("No space left")), "{said:?}");
         scene.client.close(file, scene.now).unwrap();
         scene.until("the connection is over", |scene| scene.client.connections() == 0 && scene.server.peers.is_empty());
+    }
+
+    #[test]
+    fn clients_that_send_without_a_pause_do_not_keep_a_server_from_its_end() {
+        let options = MemoryOptions { capacity: 8192, buffers: 4096, ..MemoryOptions::default() };
+        let (near, mut far) = pair(&options).unwrap();
+        let (stop, is_flooded) = (Stop::default(), Rc::new(Cell::new(false)));
+        let (signal, flooded) = (stop.clone(), Rc::clone(&is_flooded));
+        // The signal comes with the first acknowledgement of the flood, which gets lost.
+        far.set_network(move |frame, queue| match flooded.get() {
+            true => signal.store(true, Ordering::Relaxed),
+            false => queue.push_back(frame),
+        });
+        let (mut client, endpoint) = (Endpoint::new(near, Options::default()), Endpoint::new(far, Options::default()));
+        let mac = endpoint.mac();
+        let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
+        station.endpoint.listen(SINK);
+        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
+        let mut server = Server { station, peers, writer: None, served, message };
+        let connection = client.connect(mac, SINK, 0).unwrap();
+        // The client's congestion window grows.
+        for _ in 0..20 {
+            while client.send(connection, b"message", 0).is_ok() {}
+            while client.poll(0).is_some() {}
+            while !server.turn(0) {}
+        }
+        while client.poll(0).is_some() {}
+        let before = client.counters().messages_sent;
+        while client.send(connection, b"message", 0).is_ok() {}
+        client.flush();
+        let waiting = client.counters().messages_sent - before;
+        assert!(waiting > 500, "{waiting}");
+        is_flooded.set(true);
+        server.serve().unwrap();
+        let Some(Peer { service: Service::Sink { tally, .. }, .. }) = server.peers.values().next() else {
+            panic!("no connection")
+        };
+        assert!(tally.messages > 0 && tally.messages < 300, "{} of {waiting}", tally.messages);
     }
 }
