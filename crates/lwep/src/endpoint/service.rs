@@ -13,6 +13,8 @@ use crate::connection::{Nanos, TimedOut};
 use crate::wire::header::{CHECKSUM, VERSION};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, acks};
 
+/// Turns of connections that send, at most, before other things are done.
+const MOST_TURNS: usize = 64;
 /// PROBEs without an answer that end a connection with keep-alive.
 const MOST_PROBES: u32 = 8;
 
@@ -42,17 +44,24 @@ impl<L: Link> Endpoint<L> {
         }
         self.acknowledge_due(self.core.now);
         self.answer_strangers();
-        let turns = self.core.lists.sending.len();
-        for _ in 0..turns {
-            let Some(id) = self.core.lists.sending.pop_front() else { break };
+        self.send_in_turn();
+        self.offer_buffers();
+    }
+
+    /// Sends what connections have queued, some frames of each in turn, until the link is full.
+    fn send_in_turn(&mut self) {
+        for _ in 0..self.core.lists.sending.len().max(MOST_TURNS) {
+            let Some(id) = self.core.lists.sending.pop_front() else { return };
             let is_done = self.pump(id);
             let Some(peer) = self.core.table.get(id) else { continue };
             peer.is_in_sending = !is_done;
             if !is_done {
                 self.core.lists.sending.push_back(id);
+                if self.link.room() == 0 {
+                    return;
+                }
             }
         }
-        self.offer_buffers();
     }
 
     /// Tells connections that lacked buffers that there are some.
