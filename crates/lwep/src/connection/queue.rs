@@ -3,21 +3,22 @@
 /// A queue.
 #[derive(Debug)]
 pub struct Queue<T> {
-    places: Vec<T>,
-    head: usize,
-    len: usize,
+    places: Box<[T]>,
+    // Few bytes: what connections look at for every message lies together.
+    head: u32,
+    len: u32,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), head: 0, len: 0 }
+        Self { places: Box::default(), head: 0, len: 0 }
     }
 }
 
 impl<T: Copy> Queue<T> {
     #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline]
@@ -27,15 +28,15 @@ impl<T: Copy> Queue<T> {
 
     #[inline]
     fn place(&self, index: usize) -> usize {
-        self.head.wrapping_add(index) & self.places.len().wrapping_sub(1)
+        (self.head as usize).wrapping_add(index) & self.places.len().wrapping_sub(1)
     }
 
     #[inline]
     pub fn push_back(&mut self, item: T) {
-        if self.len == self.places.len() {
+        if self.len() == self.places.len() {
             self.grow(item);
         }
-        let place = self.place(self.len);
+        let place = self.place(self.len());
         if let Some(to) = self.places.get_mut(place) {
             *to = item;
             self.len += 1;
@@ -44,44 +45,47 @@ impl<T: Copy> Queue<T> {
 
     /// Adds `count` items, made by their positions among them.
     pub fn extend(&mut self, count: usize, item: impl Fn(usize) -> T) {
-        while self.len + count > self.places.len() {
+        while self.len() + count > self.places.len() {
             self.grow(item(0));
         }
-        let first = self.place(self.len);
+        let first = self.place(self.len());
         let (second, places) = self.places.split_at_mut(first);
         places.iter_mut().chain(second).take(count).enumerate().for_each(|(index, to)| *to = item(index));
-        self.len += count;
+        self.len += count as u32;
     }
 
     /// Doubles the places; `item` fills the new ones.
     #[cold]
     fn grow(&mut self, item: T) {
-        self.places.rotate_left(self.head);
-        self.head = 0;
-        self.places.resize((2 * self.places.len()).max(16), item);
+        let mut places = Vec::with_capacity((2 * self.places.len()).max(4));
+        let (end, start) = self.places.split_at(self.head as usize);
+        places.extend_from_slice(start);
+        places.extend_from_slice(end);
+        places.resize(places.capacity(), item);
+        (self.places, self.head) = (places.into_boxed_slice(), 0);
     }
 
     #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         let item = *self.get(0)?;
-        self.head = self.place(1);
+        self.head = self.place(1) as u32;
         self.len -= 1;
         Some(item)
     }
 
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        if index < self.len { self.places.get(self.place(index)) } else { None }
+        if index < self.len() { self.places.get(self.place(index)) } else { None }
     }
 
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         let place = self.place(index);
-        if index < self.len { self.places.get_mut(place) } else { None }
+        if index < self.len() { self.places.get_mut(place) } else { None }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        (0..self.len).filter_map(|index| self.get(index))
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 

@@ -26,24 +26,25 @@ pub enum Taken {
     Outside,
 }
 
-/// One end's receiving side.
+/// One end's receiving side: one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Receiver {
+    /// From `base` on.
+    waiting: VecDeque<Option<Arrival>>,
+    /// Messages that the program has had.
+    had: u64,
     /// The next number for the program.
     base: u32,
     /// Numbers before `base + arrived` have arrived without a gap.
     arrived: u32,
-    /// From `base` on.
-    waiting: VecDeque<Option<Arrival>>,
-    capacity: u16,
     /// Where the window ends that the other end was told.
     announced: u32,
+    capacity: u16,
     /// Messages since the last acknowledgement.
     owed: u16,
     /// An acknowledgement is due at once.
     urgent: bool,
-    /// Messages that the program has had.
-    had: u64,
 }
 
 impl Receiver {

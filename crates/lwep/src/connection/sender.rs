@@ -85,13 +85,14 @@ pub enum TimedOut {
     GiveUp,
 }
 
-/// One end's sending side.
+/// One end's sending side. What every message needs comes first, in two cache lines.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Sender {
-    /// The oldest number that is not acknowledged.
-    oldest: u32,
     /// From `oldest` on.
     entries: Queue<Entry>,
+    /// The oldest number that is not acknowledged.
+    oldest: u32,
     /// How many of the entries, from the front, were sent at least once.
     transmitted: u32,
     in_flight: u32,
@@ -104,27 +105,29 @@ pub struct Sender {
     most: u32,
     threshold: u32,
     growth: u32,
+    /// Probes since the window was last open.
+    probes: u16,
+    ended: bool,
+    /// Transmissions, and the last one that has arrived.
+    order: u64,
+    arrived_order: u64,
+    /// When the timer began.
+    since: Nanos,
+    /// When something came from the other end.
+    heard: Nanos,
+    /// Messages that were acknowledged without a gap.
+    acknowledged: u64,
+    trip: RoundTrip,
     /// Before the last timeout: the window, its threshold, and the last transmission. An acknowledgement of one of those transmissions
     /// tells that nothing was lost.
     before_timeout: Option<(u32, u32, u64)>,
     /// Losses before this number have halved the window.
     halved_until: u32,
-    /// Transmissions, and the last one that has arrived.
-    order: u64,
-    arrived_order: u64,
-    trip: RoundTrip,
-    /// Probes since the window was last open.
-    probes: u32,
-    /// When the timer began.
-    since: Nanos,
-    /// When something came from the other end.
-    heard: Nanos,
     /// How long timeouts have passed without an answer.
     silence: Nanos,
-    ended: bool,
-    /// Messages that were acknowledged without a gap.
-    acknowledged: u64,
 }
+
+const _: () = assert!(std::mem::offset_of!(Sender, order) == 64 && std::mem::offset_of!(Sender, before_timeout) == 128);
 
 impl Sender {
     /// A side whose first message will have number `first`, and whose other end takes `window` messages.
@@ -573,7 +576,7 @@ impl Sender {
         self.trip.back_off();
         self.since = now;
         if self.in_flight == 0 && self.lost == 0 {
-            self.probes += 1;
+            self.probes = self.probes.saturating_add(1);
             return TimedOut::Probe;
         }
         // A second timeout in a row leaves no doubt.

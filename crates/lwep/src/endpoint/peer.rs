@@ -40,12 +40,13 @@ pub enum State {
 
 /// The other end, as it has described itself.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Far {
-    pub mac: Mac,
-    pub connection: u32,
-    pub token: u32,
     /// Most bytes of data in a frame.
     pub frame: usize,
+    pub connection: u32,
+    pub token: u32,
+    pub mac: Mac,
     pub long: u32,
     /// Frames that wait for it at once without loss; 0: not known.
     pub holds: u16,
@@ -78,54 +79,58 @@ impl Trains {
     }
 }
 
-/// A connection.
+/// A connection. With many of them, what counts is how many cache lines a message touches: those of every message come first.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Peer {
+    pub state: State,
     pub id: u32,
     /// Own identifier and secret on the wire.
     pub wire_id: u32,
     pub token: u32,
-    pub state: State,
-    pub far: Far,
-    pub service: u32,
-    /// The headers of a DATA frame to the peer, but for number, length and what was received.
-    pub template: [u8; PLAIN_BYTES],
     /// How the usual DATA frame of the peer begins, up to its flags.
     pub expected: [u8; EXPECTED],
     /// Acknowledgement and window of the last usual frame.
     pub told: [u8; 6],
-    pub addresses: Option<Addresses>,
-    pub trains: Trains,
-    pub checksums: bool,
-    pub sender: Sender,
-    pub receiver: Receiver,
-    /// The first number that was sent.
-    pub first_sent: u32,
-    /// Fragments of a long message, and how many are missing.
-    pub assembly: Vec<u8>,
+    /// How many fragments of a long message are missing.
     pub fragments_left: Option<u16>,
     pub is_paused: bool,
-    /// The program was refused a message, and hears when there is room.
-    pub wants_room: bool,
-    /// The program was refused a message for lack of so many buffers, and hears when they are free; 0: no.
-    pub wants_buffers: usize,
-    /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
-    pub is_other_version: bool,
     /// The peer sends no further messages.
     pub is_finished: bool,
-    /// An answer was asked for and did not come: PROBEs of an idle connection.
-    pub unanswered: u32,
     /// The peer has answered by UNKNOWN, and nothing else came since.
     pub is_doubted: bool,
-    pub probed: Nanos,
-    /// The earliest deadline in the endpoint's timers; `Nanos::MAX`: none.
-    pub timer: Nanos,
+    /// An answer was asked for and did not come: PROBEs of an idle connection.
+    pub unanswered: u8,
+    pub checksums: bool,
+    /// The program was refused a message, and hears when there is room.
+    pub wants_room: bool,
     /// The lists of the endpoint that have it.
     pub is_in_owed: bool,
     pub is_in_urgent: bool,
     pub is_in_sending: bool,
     pub is_in_ready: bool,
+    pub receiver: Receiver,
+    /// The headers of a DATA frame to the peer, but for number, length and what was received.
+    pub template: [u8; PLAIN_BYTES],
+    /// The earliest deadline in the endpoint's timers; `Nanos::MAX`: none.
+    pub timer: Nanos,
+    pub far: Far,
+    pub sender: Sender,
+    pub service: u32,
+    pub addresses: Option<Addresses>,
+    pub trains: Trains,
+    /// The first number that was sent.
+    pub first_sent: u32,
+    /// Fragments of a long message.
+    pub assembly: Vec<u8>,
+    /// The program was refused a message for lack of so many buffers, and hears when they are free; 0: no.
+    pub wants_buffers: usize,
+    /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
+    pub is_other_version: bool,
+    pub probed: Nanos,
 }
+
+const _: () = assert!(std::mem::offset_of!(Peer, receiver) == 64 && std::mem::offset_of!(Peer, template) == 128);
 
 impl Peer {
     /// Writes the templates, by what is known of the peer.

@@ -16,7 +16,7 @@ use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, ac
 /// Turns of connections that send, at most, before other things are done.
 const MOST_TURNS: usize = 64;
 /// PROBEs without an answer that end a connection with keep-alive.
-const MOST_PROBES: u32 = 8;
+const MOST_PROBES: u8 = 8;
 
 impl<L: Link> Endpoint<L> {
     /// Does everything that is due; what only time has made due only with `timers`.
