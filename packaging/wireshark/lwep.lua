@@ -42,6 +42,7 @@ local f = {
     checksums = ProtoField.uint16("lwep.description.checksums", "Wants checksums"),
     long = ProtoField.uint32("lwep.description.long", "Most bytes of a long message"),
     address = ProtoField.ipv4("lwep.description.address", "IPv4 address"),
+    holds = ProtoField.uint16("lwep.description.holds", "Frames that wait without loss"),
 }
 lwep.fields = f
 
@@ -70,6 +71,7 @@ local function description(tree, data)
     node:add(f.checksums, data(14, 2))
     node:add(f.long, data(16, 4))
     node:add(f.address, data(20, 4))
+    if data:len() >= 26 then node:add(f.holds, data(24, 2)) end
     return string.format(" service=0x%x", data(8, 4):uint())
 end
 

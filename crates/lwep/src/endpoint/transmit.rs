@@ -626,7 +626,8 @@ impl<L: Link> Endpoint<L> {
         let slot = core.pool.slot(part.slot);
         let (bytes, size) = (slot.bytes as usize, slot.part as usize);
         let segmented = if peer.addresses.is_some() { self.link.interface().segmented } else { 0 };
-        let most = segmented.saturating_sub(segmented::HEADERS) / size;
+        let longest = segmented.saturating_sub(segmented::HEADERS);
+        let most = if bytes <= longest { bytes.div_ceil(size) } else { longest / size };
         let mut run = peer.sender.run(number).min(most).max(1);
         if (peer.sender.room(number) as usize) < run {
             // Acknowledgements make room for all, unless the peer's window is too small for them.
@@ -637,7 +638,7 @@ impl<L: Link> Endpoint<L> {
                 run = run.min(peer.sender.window() as usize).max(1);
             }
         }
-        let (is_new, places) = (peer.sender.is_new(number), peer.places(size * run, run));
+        let (is_new, places) = (peer.sender.is_new(number), peer.places(bytes.min(size * run), run));
         if is_new && run > 1 && !peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds) {
             return Sent::Waits;
         }
@@ -652,7 +653,6 @@ impl<L: Link> Endpoint<L> {
             let sent = self.link.sent();
             core.pool.sent(sent);
         }
-        let core = &mut self.core;
         if !core.pool.is_read(part.slot) {
             // As with a single message: the last transmission is still to come.
             let Some(peer) = core.table.get(id) else { return Sent::NoRoom };

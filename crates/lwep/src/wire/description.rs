@@ -63,3 +63,26 @@ impl Description {
         (description.frame > 0).then_some(description)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_comes_back_as_it_was_written_and_one_without_its_last_field_is_taken() {
+        let description = Description {
+            connection: 1,
+            token: 2,
+            service: 3,
+            frame: 4,
+            checksums: true,
+            long: 5,
+            address: Ipv4Addr::new(10, 0, 0, 1),
+            holds: 6,
+        };
+        let bytes = description.encode();
+        assert_eq!(Description::decode(&bytes), Some(description));
+        assert_eq!(Description::decode(&bytes[..24]), Some(Description { holds: 0, ..description }));
+        assert_eq!(Description::decode(&bytes[..23]), None);
+    }
+}
