@@ -3,9 +3,13 @@
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use ringway_netdevice::requests;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+
+use crate::link::Link;
 
 /// What an interface is.
 pub(crate) struct Found {
@@ -36,6 +40,19 @@ pub(crate) fn why_ended(index: u32, socket: BorrowedFd<'_>) -> Option<&'static s
         Ok(false) => Some("it is down: bring it up (ip link set NAME up) and open it again"),
         Err(_) => Some("it is gone, or in another network namespace: open it again when it is back"),
     }
+}
+
+/// Sleeps as [`Link::wait`] says. Looks for the end of the link only if no frame is there: that takes system calls.
+pub(crate) fn wait(link: &mut impl Link, room: bool, timeout: Duration) -> io::Result<()> {
+    if !link.want(room) {
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(link.descriptor(), PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        link.awake();
+    }
+    if link.peek().is_some() { Ok(()) } else { link.check() }
 }
 
 /// The error of a link that has ended.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use ringway_link::AnyLink;
-use ringway_lwep::{Endpoint, Outgoing};
+use ringway_lwep::{Endpoint, Outgoing, SendError};
 
 use super::endpoint::{Lwep, send_code};
 use super::held::Held;
@@ -43,6 +43,27 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], c_in
     Ok(unsafe { slice::from_raw_parts(data.cast(), length) })
 }
 
+/// Sends a copy of a message by `send`.
+///
+/// # Safety
+/// `lwep` is as for [`Lwep::of`], the message as for [`bytes`].
+#[inline(always)]
+unsafe fn send_by(
+    lwep: *mut Lwep,
+    (message, length): (*const c_void, usize),
+    send: impl FnOnce(&mut Endpoint<AnyLink>, &[u8]) -> Result<(), SendError>,
+) -> c_int {
+    // SAFETY: the caller's endpoint, and `length` bytes of the caller.
+    let (Some(lwep), message) = (unsafe { (Lwep::of(lwep), bytes(message, length)) }) else {
+        return RINGWAY_E_ARGUMENT;
+    };
+    match message.map(|message| send(&mut lwep.endpoint, message)) {
+        Ok(Ok(())) => 1,
+        Ok(Err(error)) => send_code(error),
+        Err(code) => code,
+    }
+}
+
 /// Sends a copy of a message. Returns 1, or 0 if there is no room: RINGWAY_LWEP_ROOM tells when there is. Returns RINGWAY_E_LENGTH if it
 /// is longer than a frame or than the peer takes, RINGWAY_E_OVER if there is no such connection or its end was announced. It goes out
 /// at once if the windows allow; ringway_lwep_flush(), and ringway_lwep_poll() when nothing more has arrived, hand it to the switch.
@@ -55,13 +76,8 @@ pub unsafe extern "C" fn ringway_lwep_send(
     now: u64,
 ) -> c_int {
     // SAFETY: the caller's endpoint, and `length` bytes of the caller.
-    let (Some(lwep), message) = (unsafe { (Lwep::of(lwep), bytes(message, length)) }) else {
-        return RINGWAY_E_ARGUMENT;
-    };
-    match message.map(|message| lwep.endpoint.send(Lwep::connection(connection), message, now)) {
-        Ok(Ok(())) => 1,
-        Ok(Err(error)) => send_code(error),
-        Err(code) => code,
+    unsafe {
+        send_by(lwep, (message, length), |endpoint, message| endpoint.send(Lwep::connection(connection), message, now))
     }
 }
 
@@ -104,13 +120,10 @@ pub unsafe extern "C" fn ringway_lwep_send_long(
     now: u64,
 ) -> c_int {
     // SAFETY: the caller's endpoint, and `length` bytes of the caller.
-    let (Some(lwep), message) = (unsafe { (Lwep::of(lwep), bytes(message, length)) }) else {
-        return RINGWAY_E_ARGUMENT;
-    };
-    match message.map(|message| lwep.endpoint.send_long(Lwep::connection(connection), message, now)) {
-        Ok(Ok(())) => 1,
-        Ok(Err(error)) => send_code(error),
-        Err(code) => code,
+    unsafe {
+        send_by(lwep, (message, length), |endpoint, message| {
+            endpoint.send_long(Lwep::connection(connection), message, now)
+        })
     }
 }
 

@@ -8,7 +8,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `nic.rs` | registers, counted; from a reset to rings that work |
-//! | `transmit.rs`, `offload.rs` | the transmit ring; checksums and segmentation by context descriptors |
+//! | `transmit.rs`, `positions.rs`, `offload.rs` | the transmit ring, how far it is; checksums and segmentation by context descriptors |
 //! | `options.rs` | [`E1000Options`] |
 //! | `receive.rs` | the receive ring |
 //! | `driver.rs` | both rings and how their tails are published, without interrupts |
@@ -20,6 +20,7 @@ mod misuse;
 mod nic;
 mod offload;
 mod options;
+mod positions;
 mod receive;
 #[cfg(test)]
 mod tests;
@@ -27,3 +28,4 @@ mod transmit;
 
 pub use e1000_link::E1000Link;
 pub use options::E1000Options;
+pub use positions::Positions;

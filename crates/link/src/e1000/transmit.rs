@@ -9,6 +9,7 @@ use ringway_memory::Kept;
 
 use super::misuse::Misuse;
 use super::offload::{HEADERS, Headers, Request};
+use super::positions::Positions;
 use crate::pci::{Dma, Piece};
 
 /// Most bytes of a data descriptor of a frame in several. Linux's e1000 uses the same: more are trouble with some of the real NICs.
@@ -16,13 +17,13 @@ const PIECE: usize = 4096;
 /// Bytes between the headers of two descriptors.
 const HEADERS_STRIDE: usize = HEADERS.next_multiple_of(64);
 
-/// The transmit ring. Positions count descriptors over all laps, and wrap.
+/// The transmit ring.
 #[derive(Debug)]
 pub struct Transmit {
     /// Two words for each descriptor.
     words: Kept<[AtomicU64]>,
     bus: u64,
-    size: u32,
+    positions: Positions,
     /// Memory for headers of frames to be segmented, for each descriptor.
     headers: Option<Piece>,
     /// Bits of a frame's last descriptor.
@@ -31,12 +32,6 @@ pub struct Transmit {
     spans: Box<[u32]>,
     /// The contexts that the device has at the end of the ring: for checksums, and for segmentation.
     contexts: [Option<[u64; 2]>; 2],
-    /// The next position to fill.
-    head: u32,
-    /// The first position that is not published.
-    published: u32,
-    /// The first position that the device has not completed: the first one of a frame.
-    done: u32,
     /// Completed frames.
     sent: u64,
 }
@@ -60,27 +55,24 @@ impl Transmit {
         Ok(Transmit {
             words: words(&ring, size)?,
             bus: ring.bus(),
-            size,
+            positions: Positions::new(size),
             headers,
             last,
             spans: vec![0; size as usize].into(),
             contexts: [None; 2],
-            head: 0,
-            published: 0,
-            done: 0,
             sent: 0,
         })
     }
 
     /// Returns the address of the ring as the device sees it, and the number of descriptors.
     pub fn place(&self) -> (u64, u32) {
-        (self.bus, self.size)
+        (self.bus, self.positions.size())
     }
 
     /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
     #[inline]
     pub fn free(&self) -> u32 {
-        self.size - 1 - self.head.wrapping_sub(self.done)
+        self.positions.free()
     }
 
     /// Queues the `len` bytes at the device's address `bus`. Returns false if there is no room.
@@ -126,7 +118,7 @@ impl Transmit {
     /// Copies headers to the place that the next descriptor has for them, as a frame's own may not change while it is sent again.
     fn copy(&self, headers: &Headers) -> Option<u64> {
         let (piece, bytes) = (self.headers.as_ref()?, headers.bytes());
-        let at = (self.head & (self.size - 1)) as usize * HEADERS_STRIDE;
+        let at = self.index(self.positions.head()) * HEADERS_STRIDE;
         let is_copied = piece.view()?.sub(at, bytes.len())?.write(bytes);
         is_copied.then(|| piece.bus() + at as u64)
     }
@@ -134,28 +126,33 @@ impl Transmit {
     /// Fills the descriptor that is `ahead` after the next one.
     #[inline]
     fn put(&self, ahead: u32, first: u64, second: u64) {
-        let at = (self.head.wrapping_add(ahead) & (self.size - 1)) as usize * 2;
+        let at = self.index(self.positions.head().wrapping_add(ahead)) * 2;
         self.words[at].store(first.to_le(), Ordering::Relaxed);
         self.words[at + 1].store(second.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
     fn queued(&mut self, descriptors: u32) {
-        self.spans[(self.head & (self.size - 1)) as usize] = descriptors;
-        self.head = self.head.wrapping_add(descriptors);
+        self.spans[self.index(self.positions.head())] = descriptors;
+        self.positions.filled(descriptors);
+    }
+
+    /// Returns the descriptor at a position.
+    #[inline]
+    fn index(&self, position: u32) -> usize {
+        (position & (self.positions.size() - 1)) as usize
     }
 
     /// Returns true if there are frames that are not published.
     #[inline]
     pub fn has_unpublished(&self) -> bool {
-        self.published != self.head
+        self.positions.has_unpublished()
     }
 
     /// Returns the tail. The caller publishes the tail to the device.
     #[inline]
     pub fn publish(&mut self) -> u32 {
-        self.published = self.head;
-        self.head & (self.size - 1)
+        self.positions.publish()
     }
 
     /// Returns the number of frames that the device was seen to have completed.
@@ -167,9 +164,9 @@ impl Transmit {
     /// Takes back the frames whose last descriptor the device has marked as completed.
     #[inline]
     pub fn take_reported(&mut self) {
-        while self.done != self.published {
-            let last = self.done.wrapping_add(self.span() - 1) & (self.size - 1);
-            if u64::from_le(self.words[last as usize * 2 + 1].load(Ordering::Acquire)) & DONE == 0 {
+        while self.positions.is_with_device() {
+            let last = self.index(self.positions.done().wrapping_add(self.span() - 1));
+            if u64::from_le(self.words[last * 2 + 1].load(Ordering::Acquire)) & DONE == 0 {
                 break;
             }
             self.take_frame();
@@ -182,11 +179,8 @@ impl Transmit {
     /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
-        let mut passed = head.wrapping_sub(self.done) & (self.size - 1);
-        if head >= self.size || passed > self.published.wrapping_sub(self.done) {
-            return Err(Misuse::Head(head));
-        }
-        while self.done != self.published && passed >= self.span() {
+        let mut passed = self.positions.passed(head).ok_or(Misuse::Head(head))?;
+        while self.positions.is_with_device() && passed >= self.span() {
             passed -= self.span();
             self.take_frame();
         }
@@ -196,18 +190,18 @@ impl Transmit {
     /// Returns the descriptors of the first frame that the device has.
     #[inline]
     fn span(&self) -> u32 {
-        self.spans[(self.done & (self.size - 1)) as usize]
+        self.spans[self.index(self.positions.done())]
     }
 
     #[inline]
     fn take_frame(&mut self) {
-        self.done = self.done.wrapping_add(self.span());
+        self.positions.completed(self.span());
         self.sent += 1;
     }
 
     /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are completed.
     pub fn middle(&self) -> u32 {
-        self.done.wrapping_add(self.published.wrapping_sub(self.done) / 2) & (self.size - 1)
+        self.positions.middle()
     }
 }
 

@@ -19,11 +19,10 @@ use ringway_abi::offload::Gso;
 use ringway_memory::{Buffer, Mapping};
 use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::host::{Found, check_address, ended, find, why_ended};
+use crate::host::{self, Found, check_address, ended, find, why_ended};
 use crate::link::{Counts, HEADER, Interface, Link, Received};
 use messages::Messages;
 use ring::Ring;
@@ -284,18 +283,7 @@ impl Link for PacketLink {
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
-        if !self.want(room) {
-            let timeout = Timespec::try_from(timeout).ok();
-            match poll(&mut [PollFd::new(&self.ready, PollFlags::IN)], timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            self.awake();
-            if self.find().is_none() {
-                self.look();
-            }
-        }
-        self.ended.map_or(Ok(()), |why| Err(ended(&self.interface.name, why)))
+        host::wait(self, room, timeout)
     }
 
     fn check(&mut self) -> io::Result<()> {

@@ -22,11 +22,10 @@ use ringway_memory::{Buffer, Mapping};
 use ringway_netdevice::xdp::{Entry, Mode, Transfer, help};
 use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt};
 
-use crate::host::{Found, check_address, ended, find, why_ended};
+use crate::host::{self, Found, check_address, ended, find, why_ended};
 use crate::link::{Counts, ETHERTYPE, HEADER, Interface, Link, Received};
 use checksum::checksum_left;
 use socket::{Request, Socket};
@@ -360,18 +359,7 @@ impl Link for XdpLink {
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
-        if !self.want(room) {
-            let timeout = Timespec::try_from(timeout).ok();
-            match poll(&mut [PollFd::new(&self.ready, PollFlags::IN)], timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            self.awake();
-            if self.find().is_none() {
-                self.look();
-            }
-        }
-        self.ended.map_or(Ok(()), |why| Err(ended(&self.interface.name, why)))
+        host::wait(self, room, timeout)
     }
 
     fn check(&mut self) -> io::Result<()> {

@@ -8,7 +8,7 @@
 //! | `open` | how connections begin |
 //! | `transmit` | from the program to the link |
 //! | `service` | timers, acknowledgements and answers that are due |
-//! | `end` | how connections end |
+//! | `end`, `lingering` | how connections end; answers to what comes after it |
 //! | `audit` | checks for tests |
 //! | `table`, `timers`, `pool`, `free` | connections by identifier; deadlines; buffers |
 

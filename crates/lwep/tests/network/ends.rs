@@ -197,13 +197,11 @@ fn a_last_acknowledgement_that_is_lost_comes_again_however_long_the_peer_waits_f
         });
         scene.server.endpoint.close(accepted, scene.now).unwrap();
         scene.server.poll(scene.now);
-        let mut ended = 0;
         for _ in 0..lost {
             // What the client answers is lost.
             scene.is_cut.set(true);
             scene.client.poll(scene.now);
             scene.is_cut.set(false);
-            ended = scene.now;
             assert!(scene.server.ended.is_empty());
             let sent = scene.server.endpoint.counters().frames_sent;
             scene.until("the server asks again", |scene| {
@@ -215,11 +213,6 @@ fn a_last_acknowledgement_that_is_lost_comes_again_however_long_the_peer_waits_f
         assert_eq!(scene.client.ended, [(connection, Reason::Closed, 1, 9)]);
         assert_eq!(scene.client.endpoint.connections(), 0);
         scene.until("the server knows", |scene| !scene.server.ended.is_empty());
-        assert_eq!(
-            scene.server.ended,
-            [(accepted, Reason::Closed, 9, 1)],
-            "{lost} answers lost, {}",
-            scene.now - ended
-        );
+        assert_eq!(scene.server.ended, [(accepted, Reason::Closed, 9, 1)], "{lost} answers lost");
     }
 }

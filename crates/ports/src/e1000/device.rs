@@ -281,10 +281,16 @@ impl Device {
             *scheduled = later;
         }
         *raised += u64::from(raise.vectors.count_ones());
-        drop(interrupting);
         let called = raise.vectors != 0;
-        if called {
+        if called && lists && causes.signalling == Signalling::Single {
+            // The pin has a level: it is down once the guest has read the causes. A read on the port's thread, which would clear
+            // them, waits for the lock, so that no interrupt comes after its cause was cleared.
             self.trigger(raise.vectors);
+            interrupting.causes.raised(raise.vectors, nanoseconds());
+        } else if called {
+            drop(interrupting);
+            self.trigger(raise.vectors);
+            self.interrupting.lock().causes.raised(raise.vectors, nanoseconds());
         }
         match later {
             Some(due) => CallResult::Later { due, called },
@@ -293,13 +299,12 @@ impl Device {
         }
     }
 
+    /// Signals these interrupts. The caller reports the time after it, so that two interrupts are never closer than the interval.
     #[cold]
     fn trigger(&self, vectors: u8) {
         (0..u8::BITS as usize).filter(|vector| vectors >> vector & 1 != 0).for_each(|vector| {
             self.interrupts.trigger(vector);
         });
-        // The time is taken after the calls, so that two interrupts are never closer than the interval.
-        self.interrupting.lock().causes.raised(vectors, nanoseconds());
     }
 
     /// Called when the front end has unmasked the pin.

@@ -1,5 +1,6 @@
 //! The device through its registers, as a front end accesses them for a guest, with rings in memory.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use super::device::Device;
 use super::input::E1000Input;
 use super::offsets::*;
 use super::{Model, Settings};
-use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Observer};
+use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Mode, Observer};
 use crate::virtqueue::testing::Guest;
+use rustix::event::{EventfdFlags, eventfd};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
 const PORTS: usize = 2;
@@ -187,6 +189,45 @@ fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
     bell.moderate(Moderation::default());
     assert_eq!(bell.ring_due(CallReason::Room, due), CallResult::Called);
     assert_eq!(bell.ring_due(CallReason::Room, due), CallResult::Unwanted);
+}
+
+#[test]
+fn no_interrupt_of_the_pin_comes_after_the_guest_has_cleared_its_cause() {
+    let nic = Nic::new(Model::E1000);
+    nic.write(IMS, TXDW);
+    let pin = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    nic.device.interrupts().set(Mode::Intx, 1, 0, std::iter::once(Some(pin.try_clone().unwrap())));
+    let take = || rustix::io::read(&pin, &mut [0; 8]).is_ok();
+    let (rounds, rung) = (AtomicU32::new(0), AtomicU32::new(0));
+    const ROUNDS: u32 = 20_000;
+    std::thread::scope(|scope| {
+        // A poller.
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                while rounds.load(Ordering::Acquire) < round {
+                    std::thread::yield_now();
+                }
+                nic.device.interrupting().causes.set(TXDW);
+                nic.device.ring(None, true);
+                rung.store(round, Ordering::Release);
+            }
+        });
+        // The guest, which reads the causes by itself.
+        let mut late = 0;
+        for round in 1..=ROUNDS {
+            nic.device.interrupts().mask(false);
+            rounds.store(round, Ordering::Release);
+            while nic.read(ICR) & TXDW == 0 {
+                std::thread::yield_now();
+            }
+            take();
+            while rung.load(Ordering::Acquire) < round {
+                std::thread::yield_now();
+            }
+            late += u32::from(take());
+        }
+        assert_eq!(late, 0, "interrupts after their causes were cleared");
+    });
 }
 
 /// The register test of drivers: writes patterns, and checks which bits the mask keeps.

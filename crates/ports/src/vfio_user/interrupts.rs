@@ -152,7 +152,7 @@ impl Interrupts {
     }
 
     /// Masks or unmasks the pin.
-    pub(super) fn mask(&self, masked: bool) {
+    pub(crate) fn mask(&self, masked: bool) {
         self.inner.lock().masked = masked;
     }
 

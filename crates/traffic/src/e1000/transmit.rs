@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
+use ringway_link::e1000::Positions;
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;
@@ -51,20 +52,14 @@ impl RingLayout {
     }
 }
 
-/// The transmit ring and its buffers. Positions count descriptors over all laps, and wrap.
+/// The transmit ring and its buffers.
 #[derive(Debug)]
 pub struct Transmit {
     /// Two words for each descriptor: the address; length, command and status.
     words: Words<AtomicU64>,
     buffers: Buffers,
-    size: u32,
+    positions: Positions,
     command: u64,
-    /// The next position to fill.
-    head: u32,
-    /// The first position that is not published.
-    published: u32,
-    /// The first position that the device has not completed.
-    done: u32,
 }
 
 impl Transmit {
@@ -72,22 +67,22 @@ impl Transmit {
     pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<Transmit> {
         let (words, buffers) = place.memory(mapping)?;
         let command = EOP | IFCS | if report { RS } else { 0 };
-        Ok(Transmit { words, buffers, size: place.size, command, head: 0, published: 0, done: 0 })
+        Ok(Transmit { words, buffers, positions: Positions::new(place.size), command })
     }
 
     /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
     #[inline]
     pub fn room(&self) -> u32 {
-        self.size - 1 - self.head.wrapping_sub(self.done)
+        self.positions.free()
     }
 
     /// Returns the `len` bytes of the next frame, to fill, or `None` when a buffer has fewer. There must be room.
     #[inline]
     pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.room() > PREFETCH_AHEAD {
-            self.buffers.prefetch_mut(self.head.wrapping_add(PREFETCH_AHEAD) as u16);
+            self.buffers.prefetch_mut(self.positions.head().wrapping_add(PREFETCH_AHEAD) as u16);
         }
-        self.buffers.frame_mut(self.head as u16, len)
+        self.buffers.frame_mut(self.positions.head() as u16, len)
     }
 
     /// Queues the next buffer with a frame of `len` bytes. Returns false when a buffer has fewer. There must be room.
@@ -96,33 +91,32 @@ impl Transmit {
         if len > self.buffers.capacity() {
             return false;
         }
-        let word = self.words.at(self.head.wrapping_mul(2).wrapping_add(1));
+        let word = self.words.at(self.positions.head().wrapping_mul(2).wrapping_add(1));
         let wanted = len as u64 | self.command;
         // If the device does not mark descriptors, the word is often the same as a lap before.
         if word.load(Ordering::Relaxed) != wanted {
             word.store(wanted, Ordering::Relaxed);
         }
-        self.head = self.head.wrapping_add(1);
+        self.positions.filled(1);
         true
     }
 
     /// Returns true if there are frames that are not published.
     #[inline]
     pub fn has_unpublished(&self) -> bool {
-        self.published != self.head
+        self.positions.has_unpublished()
     }
 
     /// Returns the tail. The caller publishes the tail to the device.
     #[inline]
     pub fn publish(&mut self) -> u32 {
-        self.published = self.head;
-        self.head & (self.size - 1)
+        self.positions.publish()
     }
 
     /// Returns true if the device has marked its first descriptor as completed.
     #[inline]
     pub fn has_done(&self) -> bool {
-        self.done != self.published && self.is_done(self.done)
+        self.positions.is_with_device() && self.is_done(self.positions.done())
     }
 
     #[inline]
@@ -133,8 +127,8 @@ impl Transmit {
     /// Takes back all descriptors marked as completed.
     #[inline]
     pub fn take_reported(&mut self) {
-        while self.done != self.published && self.is_done(self.done) {
-            self.done = self.done.wrapping_add(1);
+        while self.has_done() {
+            self.positions.completed(1);
         }
     }
 
@@ -144,18 +138,15 @@ impl Transmit {
     /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
-        let taken = head.wrapping_sub(self.done) & (self.size - 1);
-        if head >= self.size || taken > self.published.wrapping_sub(self.done) {
-            return Err(Misuse::Head(head));
-        }
-        self.done = self.done.wrapping_add(taken);
+        let taken = self.positions.passed(head).ok_or(Misuse::Head(head))?;
+        self.positions.completed(taken);
         Ok(())
     }
 
     /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are
     /// completed.
     pub fn middle(&self) -> u32 {
-        self.done.wrapping_add(self.published.wrapping_sub(self.done) / 2) & (self.size - 1)
+        self.positions.middle()
     }
 }
 
