@@ -39,6 +39,16 @@ pub struct LongFrames<N: LinkNetwork> {
     cores: Cores,
 }
 
+/// Returns the headers of a frame from one of the ends to the other.
+fn headers(from: usize, to: usize) -> io::Result<Vec<u8>> {
+    let (source, destinations) = (address(from).0, vec![address(to).0]);
+    let spec = FrameSpec { size: LONG, source, destinations, ..FrameSpec::default() };
+    let mut frame = Frames::new(&spec).map_err(io::Error::other)?.next_frame();
+    make_tcp(&mut frame);
+    frame.truncate(HEADERS);
+    Ok(frame)
+}
+
 impl<N: LinkNetwork> LongFrames<N> {
     /// Makes both links, and lets the network learn their addresses. It is stopped when this returns.
     ///
@@ -49,18 +59,13 @@ impl<N: LinkNetwork> LongFrames<N> {
         let (mut near, mut far) = (network.link(0, &way)?, network.link(1, &way)?);
         let mut buffers = near.take_buffers();
         buffers.truncate(near.room());
-        let [mut there, back] = [(0, 1), (1, 0)].map(|(from, to)| {
-            let (source, destinations) = (address(from).0, vec![address(to).0]);
-            let spec = FrameSpec { size: LONG, source, destinations, ..FrameSpec::default() };
-            Frames::new(&spec).map(|mut frames| frames.next_frame()).map_err(io::Error::other)
-        });
+        // The switch learns the receiver's address by a short frame of its own.
+        let back = headers(1, 0)?;
         let (mut spare, front) = (far.take_buffers(), far.interface().front);
-        if let (Some(buffer), Ok(back)) = (spare.first_mut(), &back) {
-            // The switch learns the receiver's address by a short frame of its own.
-            buffer[front..front + HEADERS].copy_from_slice(&back[..HEADERS]);
-            far.send(buffer, HEADERS, None);
-            far.flush();
-        }
+        let buffer = spare.first_mut().ok_or(io::ErrorKind::OutOfMemory)?;
+        buffer[front..front + HEADERS].copy_from_slice(&back);
+        far.send(buffer, HEADERS, None);
+        far.flush();
         let began = Instant::now();
         while near.peek().is_none() {
             if began.elapsed() > PATIENCE {
@@ -68,12 +73,8 @@ impl<N: LinkNetwork> LongFrames<N> {
             }
         }
         near.release();
-        if let Ok(frame) = &mut there {
-            make_tcp(frame);
-            frame.truncate(HEADERS);
-        }
         network.hold()?;
-        Ok(LongFrames { near, far, buffers, queued: 0, headers: there?, network, cores })
+        Ok(LongFrames { near, far, buffers, queued: 0, headers: headers(0, 1)?, network, cores })
     }
 
     /// Sends what there is room for, and takes what has arrived. Returns the frames that it took.

@@ -161,7 +161,8 @@ impl<M: Messenger> Contestant for Messages<M> {
     }
 
     fn needs_its_core(&self) -> bool {
-        self.is_bound && !self.messenger.sleeps()
+        // A switch that is asked for its pollers' times answers on this core, too.
+        self.is_bound && !self.messenger.sleeps() && self.measure != Measure::PollerOfMessage
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
