@@ -6,8 +6,9 @@ use ringway_lwep::{Connection, Options, SendError};
 
 use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather, messages, wrapping};
 
+/// Networks may lose most frames of a handshake: it goes on until both ends know of the connection.
 fn checked() -> Options {
-    Options { checksums: true, window: 256, random: wrapping, ..Options::default() }
+    Options { checksums: true, window: 256, random: wrapping, connect_within: 300 * SECOND, ..Options::default() }
 }
 
 /// Connects as often as `count` says.

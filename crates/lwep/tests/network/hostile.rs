@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ringway_link::Link;
 use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
+use ringway_link::{Gso, Link, Offload};
 use ringway_lwep::wire::header::{self, CHECKSUM};
 use ringway_lwep::wire::{AcksEntry, Description, ETHER_TYPE, Ethernet, Header, Kind, Mac, checksum};
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, Options, Reason, SendError};
@@ -369,6 +369,40 @@ fn forged_entries_of_an_acknowledgement_of_many_change_nothing() {
     victim.gets(&acks, &[right, entry(7, 7, 7), entry(connection, token, 2), right].concat());
     victim.poll(MICROSECOND);
     assert_eq!(acknowledged(&mut victim), Some((2, 0)));
+}
+
+#[test]
+fn an_empty_segment_that_a_device_cuts_off_the_end_is_no_message() {
+    let options = |last| Options { address: Some([10, 0, 0, last].into()), ..options() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, ..MemoryOptions::default() };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    // Behind each buffer comes its header again, with the number behind the last message.
+    scene.client.endpoint.link().set_network(|frame, queue| {
+        let is_train = frame.offload.is_some_and(|offload| offload.gso_size > 0);
+        let mut empty = frame.clone();
+        queue.push_back(frame);
+        if is_train {
+            let count = (empty.bytes.len() - 74).div_ceil(1_000) as u16;
+            empty.bytes.truncate(74);
+            empty.bytes[16..18].copy_from_slice(&60_u16.to_be_bytes());
+            let number = u16::from_be_bytes([empty.bytes[18], empty.bytes[19]]);
+            empty.bytes[18..20].copy_from_slice(&number.wrapping_add(count).to_be_bytes());
+            empty.offload = empty.offload.map(|offload| Offload { gso: Gso::None, gso_size: 0, ..offload });
+            queue.push_back(empty);
+        }
+    });
+    for number in 0..10 {
+        let mut outgoing = scene.client.endpoint.reserve_many().expect("a buffer");
+        outgoing[..20_000].fill(number);
+        scene.client.endpoint.commit_many(connection, outgoing, 20_000, 1_000, scene.now).expect("room");
+    }
+    scene.until("all arrived", |scene| scene.server.heard.len() >= 200);
+    let expected: Vec<Vec<u8>> = (0..10).flat_map(|number| vec![vec![number; 1_000]; 20]).collect();
+    assert!(scene.server.heard == expected);
+    scene.until("acknowledged", |scene| {
+        scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
+    });
 }
 
 #[test]
