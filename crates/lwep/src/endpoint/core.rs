@@ -243,6 +243,8 @@ pub struct Endpoint<L> {
     /// Frames queued at the link.
     pub(super) queued: u64,
     pub(super) current: Current,
+    /// Messages of a buffer of the segmentation layout, of which the link shows the frame, that the program has yet to get.
+    pub(super) riding: Option<Ride>,
     /// Frames up to this one were handed over to the device.
     pub(super) flushed: u64,
     /// Frames since things that are due were last looked after.
@@ -274,8 +276,6 @@ pub enum Current {
     },
     /// A connection's long message.
     Assembled(u32),
-    /// Messages of a buffer of the segmentation layout.
-    Riding(Ride),
 }
 
 /// The messages of a buffer, of which the link shows the frame.
@@ -339,7 +339,7 @@ impl<L: Link> Endpoint<L> {
             options,
         };
         let queued = link.sent();
-        Self { link, core, queued, flushed: queued, current: Current::Nothing, judged: 0, busy: 0 }
+        Self { link, core, queued, flushed: queued, current: Current::Nothing, riding: None, judged: 0, busy: 0 }
     }
 
     /// Returns the interface's address.

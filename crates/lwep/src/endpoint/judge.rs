@@ -272,7 +272,10 @@ impl Core {
         // The addresses of a frame are in no checksum. A damaged frame may have been answered: the peer is asked once more.
         if !peer.is_doubted {
             peer.is_doubted = true;
-            self.lists.doubted.push_back(id);
+            // It may be there since the last doubt.
+            if !self.lists.doubted.contains(&id) {
+                self.lists.doubted.push_back(id);
+            }
             return;
         }
         self.end(id, Reason::Unknown);
@@ -483,6 +486,7 @@ impl Core {
             && peer.fragments_left.is_none()
             && ride.len <= self.options.long as usize
             && !peer.is_paused
+            && !peer.is_finished
             && peer.receiver.is_next(ride.number);
         if is_whole {
             (0..ride.count).for_each(|_| peer.receiver.passed());

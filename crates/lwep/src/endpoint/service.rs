@@ -31,7 +31,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn serve(&mut self, timers: bool) {
-        if self.core.pool.waits_for_device() {
+        if self.core.pool.waits_for_device() || !self.core.lists.without_buffers.is_empty() {
             let sent = self.link.sent();
             self.core.pool.sent(sent);
         }
@@ -44,6 +44,7 @@ impl<L: Link> Endpoint<L> {
         }
         self.acknowledge_due(self.core.now);
         self.answer_strangers();
+        self.ask_doubted();
         self.send_in_turn();
         self.offer_buffers();
     }
@@ -124,7 +125,9 @@ impl<L: Link> Endpoint<L> {
                         self.core.counters.timeouts += 1;
                         self.core.lists.send(peer);
                     }
-                    TimedOut::Probe => self.probe(id),
+                    TimedOut::Probe => {
+                        self.probe(id);
+                    }
                 },
                 _ if peer.unanswered >= MOST_PROBES => self.core.reset(id, Reason::NoAnswer),
                 _ => {
@@ -135,12 +138,24 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    fn probe(&mut self, id: u32) {
+    /// Asks peers that have answered by UNKNOWN once more.
+    fn ask_doubted(&mut self) {
+        while let Some(id) = self.core.lists.doubted.front().copied() {
+            let is_doubted = self.core.table.get(id).is_some_and(|peer| peer.is_doubted);
+            if is_doubted && !self.probe(id) {
+                return;
+            }
+            self.core.lists.doubted.pop_front();
+        }
+    }
+
+    /// Sends PROBE. Returns false if there is no room for it.
+    fn probe(&mut self, id: u32) -> bool {
         let now = self.core.now;
-        let Some(peer) = self.core.table.get(id) else { return };
+        let Some(peer) = self.core.table.get(id) else { return false };
         peer.probed = now;
         let number = peer.sender.next();
-        self.control(id, Kind::Probe, number);
+        self.control(id, Kind::Probe, number)
     }
 
     /// Sends OPEN.
@@ -298,10 +313,12 @@ impl<L: Link> Endpoint<L> {
         !self.link.want(waits_for_room)
     }
 
-    /// Returns true if something is to be sent that found no room at the link.
+    /// Returns true if something is to be sent that found no room at the link, or if a connection lacks buffers that the device reads.
     fn waits_for_room(&self) -> bool {
-        let core = &self.core;
-        !core.lists.sending.is_empty() || !core.lists.urgent.is_empty() || !core.answers.is_empty()
+        let Core { lists, answers, pool, .. } = &self.core;
+        let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
+        let is_full = !lists.sending.is_empty() || !lists.urgent.is_empty() || !lists.doubted.is_empty();
+        is_full || !answers.is_empty() || lacks_read
     }
 
     /// Sleeps until there is something to do, or `longest` has passed.

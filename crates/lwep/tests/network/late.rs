@@ -105,3 +105,28 @@ fn a_few_buffers_are_enough_for_ever() {
     }
     assert_eq!((heard, sent, two.left.counters().timeouts), (5_000, 5_000, 0));
 }
+
+#[test]
+fn a_program_without_buffers_hears_of_those_that_the_device_reads() {
+    let mut two = Two::new(64);
+    let accepted = two.accepted;
+    for _ in 0..5 {
+        two.right.send(accepted, b"one", two.now).unwrap();
+        two.right.link().tx.borrow_mut().carry();
+        // An acknowledgement, which the device does not read.
+        (0..2).for_each(|_| {
+            two.now += 60 * MICROSECOND;
+            poll(&mut two.left, two.now);
+        });
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| two.left.reserve()).collect();
+    assert_eq!(taken.len(), 64 - 5 - 8);
+    assert!(two.left.send(two.connection, b"no buffer", two.now).is_err());
+    assert!(two.left.poll(two.now).is_none());
+    assert!(!two.left.prepare_sleep(two.now), "the device will read some and not tell");
+    two.left.link().tx.borrow_mut().carry();
+    let event = two.left.poll(two.now);
+    assert!(matches!(event, Some(Event::Room { .. })), "{event:?}");
+    two.left.send(two.connection, b"now", two.now).unwrap();
+    taken.into_iter().for_each(|outgoing| two.left.discard(outgoing));
+}

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use ringway_link::Gso;
 use ringway_link::memory::{InFlight, MemoryOptions};
+use ringway_lwep::wire::{ETHER_TYPE, Header, Kind, header};
 use ringway_lwep::{Connection, Event, Options, SendError};
 use ringway_testing::random::Random;
 
-use crate::scene::{MICROSECOND, Scene, Weather, wrapping};
+use crate::scene::{MICROSECOND, SERVICE, Scene, Weather, wrapping};
 
 /// Bytes of a message, and messages of a buffer.
 const PART: usize = 1_440;
@@ -180,6 +181,102 @@ fn messages_of_a_buffer_wait_while_the_program_takes_none() {
     scene.until("all arrived", |scene| scene.server.heard.len() >= COUNT - 3);
     assert!(scene.server.heard.iter().map(|message| &message[..]).eq(buffer(0).chunks(PART).skip(3)));
     assert_eq!(scene.server.endpoint.audit().map(|audit| audit.free), Ok(128));
+}
+
+#[test]
+fn a_message_that_has_waited_does_not_make_a_buffer_begin_again() {
+    let (mut scene, connection) = scene(1024);
+    let (mac, now) = (scene.server.endpoint.mac(), scene.now);
+    let other = scene.client.endpoint.connect(mac, SERVICE, now).expect("room");
+    scene.until("both", |scene| scene.server.connections.len() == 2 && scene.client.connections.len() == 2);
+    let waits = scene.server.connections[1];
+    scene.server.endpoint.pause(waits);
+    scene.client.endpoint.send(other, b"waits", scene.now).expect("room");
+    (0..100).for_each(|_| scene.step(MICROSECOND));
+    let before = scene.server.endpoint.counters().frames_received;
+    assert!(send(&mut scene, connection, 0));
+    scene.client.poll(scene.now);
+    for _ in 0..3 {
+        let event = scene.server.endpoint.poll(scene.now);
+        assert!(matches!(event, Some(Event::Message { .. })), "{event:?}");
+    }
+    scene.server.endpoint.resume(waits);
+    scene.server.poll(scene.now);
+    let counters = *scene.server.endpoint.counters();
+    assert_eq!((counters.duplicates, counters.frames_received - before), (0, 2), "two frames for the buffer");
+    assert_eq!(scene.server.heard.remove(0), b"waits");
+    assert!(scene.server.heard.iter().map(|message| &message[..]).eq(buffer(0).chunks(PART).skip(3)));
+}
+
+/// Returns a frame in the plain layout for the connection of a frame in the other one, with its number.
+fn plain(train: &InFlight, kind: Kind) -> InFlight {
+    let word = |at: usize| train.bytes[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    let half = |at: usize| train.bytes[at..].first_chunk().map_or(0, |bytes| u32::from(u16::from_be_bytes(*bytes)));
+    let header = Header {
+        connection: word(58),
+        token: word(62),
+        number: half(66) << 16 | half(18),
+        acknowledgement: word(42),
+        window: 100,
+        ..Header::new(kind)
+    };
+    let mut head = [0; header::BYTES];
+    header.encode(&mut head);
+    let addresses = [&train.bytes[..12], &ETHER_TYPE.to_be_bytes()].concat();
+    InFlight { bytes: [&addresses[..], &head].concat(), offload: None }
+}
+
+#[test]
+fn a_long_message_behind_an_end_is_not_delivered() {
+    let options =
+        |last| Options { address: Some([10, 0, 0, last].into()), long: 60_000, random: || 7, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 1024 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    scene.client.endpoint.link().set_network(|mut frame, queue| {
+        if is_train(&frame) {
+            queue.push_back(plain(&frame, Kind::End));
+            // The number, and that of the last fragment.
+            [19, 71].iter().for_each(|at| frame.bytes[*at] += 1);
+            queue.push_back(frame);
+        }
+    });
+    scene.client.endpoint.send_long(connection, &[1; 30_000], scene.now).expect("room");
+    (0..10).for_each(|_| scene.step(MICROSECOND));
+    assert_eq!((scene.server.finished.len(), scene.server.heard.len()), (1, 0));
+    assert!(scene.server.endpoint.counters().outside_window > 0);
+}
+
+#[test]
+fn a_frame_of_65_536_messages_moves_the_numbers_by_as_many() {
+    let options =
+        |last| Options { address: Some([10, 0, 0, last].into()), random: || 0x10_000 << 32, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 1024 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let mac = scene.server.endpoint.mac();
+    let connection = scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+    // No frame but this one confirms the connection: so an event comes before its first message.
+    let opened = Cell::new(false);
+    scene.client.endpoint.link().set_network(move |mut frame, queue| {
+        if !opened.replace(true) {
+            queue.push_back(frame);
+        } else if is_train(&frame) {
+            frame.bytes.resize(HEADERS + 65_536, 1);
+            frame.bytes[16..18].fill(0);
+            frame.offload.iter_mut().for_each(|offload| offload.gso_size = 1);
+            queue.push_back(frame);
+        }
+    });
+    scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+    scene.until("connected", |scene| !scene.client.connections.is_empty());
+    assert!(send(&mut scene, connection, 0));
+    let mut heard = 0;
+    scene
+        .server
+        .endpoint
+        .drain(scene.now, usize::MAX, |event| heard += usize::from(matches!(event, Event::Message { .. })));
+    let accepted = scene.server.endpoint.status(Connection::from_number(0));
+    assert_eq!((heard, accepted.map(|status| status.received)), (65_536, Some(65_536)));
 }
 
 proptest! {
