@@ -366,4 +366,91 @@ proptest! {
             prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(128));
         }
     }
+
+    #[test]
+    fn whatever_a_peer_tells_every_buffer_has_one_owner(seed in 1..u64::MAX / 2, often in 1..30u64, offload: bool) {
+        let options = |last| Options {
+            address: Some([10, 0, 0, last].into()),
+            long: 60_000,
+            window: 200,
+            random: wrapping,
+            ..Options::default()
+        };
+        let links = MemoryOptions { offload, buffer: 16_384, buffers: 64, capacity: 60 };
+        let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+        let mac = scene.server.endpoint.mac();
+        for link in [scene.client.endpoint.link(), scene.server.endpoint.link()] {
+            let mut random = Random::new(seed);
+            link.set_network(move |mut frame, queue| {
+                if random.below(100) < often {
+                    spoil(&mut frame, &mut random);
+                }
+                queue.push_back(frame);
+            });
+        }
+        let mut random = Random::new(seed + 1);
+        for _ in 0..300 {
+            if scene.client.endpoint.connections() < 2 {
+                scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+            }
+            for end in [&mut scene.client, &mut scene.server] {
+                let latest = end.connections.len().saturating_sub(1 + random.below(2) as usize);
+                let connection = end.connections.get(latest).copied().unwrap_or(Connection::from_number(0));
+                let len = random.below(16_000) as usize;
+                match random.below(8) {
+                    0 | 1 => drop(end.endpoint.send_long(connection, &vec![2; len], scene.now)),
+                    2 | 3 => {
+                        let Some(outgoing) = end.endpoint.reserve_many() else { continue };
+                        let part = 1 + random.below(1_440) as usize;
+                        let sent = end.endpoint.commit_many(connection, outgoing, len, part, scene.now);
+                        sent.unwrap_or_else(|refused| end.endpoint.discard(refused.outgoing));
+                    }
+                    4 | 5 => drop(end.endpoint.send(connection, &[3; 100], scene.now)),
+                    6 => end.endpoint.pause(connection),
+                    _ => end.endpoint.resume(connection),
+                }
+                if random.below(2) == 0 {
+                    let connections = &mut end.connections;
+                    end.endpoint.drain(scene.now, random.below(20) as usize, |event| {
+                        if let Event::Connected { connection } | Event::Accepted { connection, .. } = event {
+                            connections.push(connection);
+                        }
+                    });
+                } else {
+                    end.poll(scene.now);
+                }
+                prop_assert!(end.endpoint.audit().is_ok(), "{:?}", end.endpoint.audit());
+            }
+            scene.now += 1 << random.below(24);
+        }
+        for end in [&mut scene.client, &mut scene.server] {
+            end.connections.iter().for_each(|connection| end.endpoint.abort(*connection, scene.now));
+        }
+        (0..10).for_each(|_| scene.step(1_000_000 * MICROSECOND));
+        for end in [&mut scene.client, &mut scene.server] {
+            prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(64));
+        }
+    }
+}
+
+/// Changes some of what a frame tells, but not the connection.
+fn spoil(frame: &mut InFlight, random: &mut Random) {
+    // Flags, length, number, acknowledgement, window, remaining, selective, data.
+    const PLAIN: [usize; 12] = [15, 17, 27, 29, 33, 34, 35, 36, 37, 45, 48, 59];
+    // Lengths, number, acknowledgement, window, upper number, flags, last fragment.
+    const TRAIN: [usize; 11] = [16, 17, 19, 44, 45, 48, 49, 67, 69, 70, 71];
+    let is_train = frame.bytes[12..14] == [8, 0];
+    let places = if is_train { &TRAIN[..] } else { &PLAIN[..] };
+    for _ in 0..=random.below(2) {
+        let at = places[random.below(places.len() as u64) as usize];
+        let byte = match random.below(3) {
+            0 => random.below(256) as u8,
+            1 => random.below(4) as u8,
+            _ => frame.bytes[at].wrapping_add(random.below(8) as u8),
+        };
+        frame.bytes[at] = byte;
+    }
+    if let Some(offload) = frame.offload.as_mut().filter(|_| is_train && random.below(4) == 0) {
+        offload.gso_size = [0, 1, 2, 100, u16::MAX][random.below(5) as usize];
+    }
 }
