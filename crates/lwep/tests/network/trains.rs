@@ -317,6 +317,8 @@ proptest! {
         let (mut sent, mut heard, mut wanted) = (0_u32, Vec::new(), Vec::new());
         let accepted = scene.server.connections[0];
         scene.until("all arrived", |scene| {
+            // Of the step before.
+            heard.append(&mut scene.server.heard);
             while sent < 60 {
                 let bytes = buffer(sent);
                 let (parts, is_sent) = match random.below(3) {
@@ -355,13 +357,14 @@ proptest! {
             }
             scene.client.poll(scene.now);
             scene.now += 10 * MICROSECOND;
-            heard.append(&mut scene.server.heard);
             sent == 60 && heard.len() >= wanted.len()
         });
         prop_assert!(heard == wanted);
         scene.until("all is acknowledged", |scene| {
             scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
         });
+        // What the program was given last goes back.
+        scene.step(MICROSECOND);
         for end in [&mut scene.client, &mut scene.server] {
             prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(128));
         }
