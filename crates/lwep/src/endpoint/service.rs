@@ -328,7 +328,8 @@ impl<L: Link> Endpoint<L> {
     pub fn sleep(&mut self, now: Nanos, longest: Duration) -> io::Result<()> {
         if !self.prepare_sleep(now) {
             self.link.awake();
-            return Ok(());
+            // Something is there, or the link has ended and there is no sleep at it any more.
+            return self.link.wait(false, Duration::ZERO);
         }
         self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));

@@ -130,3 +130,11 @@ fn a_program_without_buffers_hears_of_those_that_the_device_reads() {
     two.left.send(two.connection, b"now", two.now).unwrap();
     taken.into_iter().for_each(|outgoing| two.left.discard(outgoing));
 }
+
+#[test]
+fn a_program_that_sleeps_hears_that_its_link_has_ended() {
+    let mut two = Two::new(64);
+    // It was found when something was sent, say: there is no sleep at such a link.
+    two.left.link().has_ended = true;
+    assert!(two.left.sleep(two.now, Duration::from_secs(1)).is_err());
+}
