@@ -7,7 +7,7 @@ use super::core::{Answer, Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
 use super::table::AGREED;
-use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
+use crate::connection::{Acknowledged, Acknowledgement, Arrival, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
@@ -253,10 +253,9 @@ impl Core {
     #[cold]
     fn unknown(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
         self.counters.no_connection += 1;
-        if self.now < self.unknown_from {
+        if !self.unknown_credit.take(self.now) {
             return;
         }
-        self.unknown_from = self.now.saturating_add(MILLISECOND);
         let is_it = |peer: &&Peer| {
             let far = (peer.far.mac, peer.far.connection, peer.far.token);
             let sent = header.number.wrapping_sub(peer.sender.oldest());

@@ -456,6 +456,19 @@ fn a_peer_that_does_not_know_a_connection_is_asked_once_more() {
     assert_eq!((victim.said().len(), victim.ended.len()), (1, 0), "a PROBE for each doubt");
 }
 
+#[test]
+fn a_peer_that_was_started_again_ends_an_idle_connection_by_two_answers_in_a_row() {
+    let mut victim = Victim::new(options(), &MemoryOptions::default());
+    victim.gets(&header(Kind::Data, 0), b"known");
+    victim.poll(MILLISECOND);
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(MICROSECOND);
+    // The answer to the PROBE, after a short round trip.
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(10 * MICROSECOND);
+    assert_eq!(victim.ended, [Reason::Unknown]);
+}
+
 /// Another station has a connection to the victim, too, and sends a message. Returns true if it is acknowledged.
 fn another_is_acknowledged(victim: &mut Victim) -> bool {
     let other = [2, 0, 0, 0, 0, 9];
