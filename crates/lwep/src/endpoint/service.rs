@@ -9,7 +9,7 @@ use super::core::{Answer, Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::State;
 use super::transmit::write_plain;
-use crate::connection::{Nanos, TimedOut};
+use crate::connection::{MILLISECOND, Nanos, TimedOut};
 use crate::wire::header::{CHECKSUM, VERSION};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, acks};
 
@@ -294,7 +294,11 @@ impl<L: Link> Endpoint<L> {
 
     /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.core.lists.timers.next()
+        let Core { lists, pool, now, .. } = &self.core;
+        // Nothing tells that the device has read a buffer.
+        let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
+        let read = lacks_read.then(|| now.saturating_add(MILLISECOND));
+        lists.timers.next().into_iter().chain(read).min()
     }
 
     /// Prepares for a sleep until the link's descriptor ([`Link::descriptor`]) is readable or [`Endpoint::next_deadline`] has come: sends
@@ -313,12 +317,10 @@ impl<L: Link> Endpoint<L> {
         !self.link.want(waits_for_room)
     }
 
-    /// Returns true if something is to be sent that found no room at the link, or if a connection lacks buffers that the device reads.
+    /// Returns true if something is to be sent that found no room at the link.
     fn waits_for_room(&self) -> bool {
-        let Core { lists, answers, pool, .. } = &self.core;
-        let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
-        let is_full = !lists.sending.is_empty() || !lists.urgent.is_empty() || !lists.doubted.is_empty();
-        is_full || !answers.is_empty() || lacks_read
+        let Core { lists, answers, .. } = &self.core;
+        !lists.sending.is_empty() || !lists.urgent.is_empty() || !lists.doubted.is_empty() || !answers.is_empty()
     }
 
     /// Sleeps until there is something to do, or `longest` has passed.

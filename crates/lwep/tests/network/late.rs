@@ -123,7 +123,9 @@ fn a_program_without_buffers_hears_of_those_that_the_device_reads() {
     assert_eq!(taken.len(), 64 - 5 - 8);
     assert!(two.left.send(two.connection, b"no buffer", two.now).is_err());
     assert!(two.left.poll(two.now).is_none());
-    assert!(!two.left.prepare_sleep(two.now), "the device will read some and not tell");
+    assert!(two.left.prepare_sleep(two.now));
+    let soon = two.now + 1_000 * MICROSECOND;
+    assert!(two.left.next_deadline().is_some_and(|at| at <= soon), "the device will read some and not tell");
     two.left.link().tx.borrow_mut().carry();
     let event = two.left.poll(two.now);
     assert!(matches!(event, Some(Event::Room { .. })), "{event:?}");
