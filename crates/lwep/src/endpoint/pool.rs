@@ -89,9 +89,14 @@ impl Pool {
         self.free.take()
     }
 
+    /// Returns true if [`Pool::take_for_messages`] returns a buffer.
+    pub fn has_for_messages(&self) -> bool {
+        self.free.len() > self.reserve / 2
+    }
+
     /// Returns a free buffer for messages of a buffer that are sent alone.
     pub fn take_for_messages(&mut self) -> Option<u32> {
-        if self.free.len() > self.reserve / 2 { self.take() } else { None }
+        if self.has_for_messages() { self.take() } else { None }
     }
 
     /// Returns a free buffer for a message that has arrived and has to wait.

@@ -295,10 +295,11 @@ impl<L: Link> Endpoint<L> {
     /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let Core { lists, pool, now, .. } = &self.core;
-        // Nothing tells that the device has read a buffer.
+        // Nothing tells that the device has read a buffer, or which connection gives one back.
         let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
-        let read = lacks_read.then(|| now.saturating_add(MILLISECOND));
-        lists.timers.next().into_iter().chain(read).min()
+        let lacks_buffers = lacks_read || !lists.sending.is_empty() && !pool.has_for_messages();
+        let look = lacks_buffers.then(|| now.saturating_add(MILLISECOND));
+        lists.timers.next().into_iter().chain(look).min()
     }
 
     /// Prepares for a sleep until the link's descriptor ([`Link::descriptor`]) is readable or [`Endpoint::next_deadline`] has come: sends
@@ -318,9 +319,11 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Returns true if something is to be sent that found no room at the link.
-    fn waits_for_room(&self) -> bool {
-        let Core { lists, answers, .. } = &self.core;
-        !lists.sending.is_empty() || !lists.urgent.is_empty() || !lists.doubted.is_empty() || !answers.is_empty()
+    fn waits_for_room(&mut self) -> bool {
+        let Core { lists, answers, pool, .. } = &self.core;
+        // What lacks a buffer while the link has room waits for that.
+        let sends = !lists.sending.is_empty() && (pool.has_for_messages() || self.link.room() == 0);
+        sends || !lists.urgent.is_empty() || !lists.doubted.is_empty() || !answers.is_empty()
     }
 
     /// Sleeps until there is something to do, or `longest` has passed.

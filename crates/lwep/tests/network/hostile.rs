@@ -514,3 +514,21 @@ fn messages_that_are_taken_out_of_buffers_leave_some_for_acknowledgements() {
     let counters = *victim.endpoint.counters();
     assert_eq!((counters.messages_sent, counters.repeated, counters.timeouts, victim.free()), (95, 0, 0, 64));
 }
+
+#[test]
+fn a_connection_without_buffers_for_messages_of_a_buffer_lets_the_program_sleep() {
+    let mut victim = Victim::new(options(), &MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    let other = victim.endpoint.agree([2, 0, 0, 0, 0, 9], AGREED + (1 << 32), victim.now).expect("room");
+    let outgoing = victim.endpoint.reserve_many().expect("a buffer");
+    while victim.endpoint.send(victim.connection, b"never acknowledged", victim.now).is_ok() {}
+    (1..200).for_each(|number| victim.gets(&header(Kind::Data, number), b"early"));
+    victim.poll(MILLISECOND);
+    victim.endpoint.commit_many(other, outgoing, 1_900, 100, victim.now).expect("room");
+    victim.poll(MICROSECOND);
+    assert!(victim.endpoint.prepare_sleep(victim.now), "nothing is to be done until a buffer is free");
+    assert!(victim.endpoint.next_deadline().is_some_and(|at| at <= victim.now + MILLISECOND));
+    victim.gets(&Header { acknowledgement: 8, ..header(Kind::Ack, 0) }, b"");
+    victim.poll(MICROSECOND);
+    assert_eq!(victim.endpoint.status(other).map(|status| status.queued), Some(19));
+    assert!(victim.endpoint.counters().messages_sent > 8, "the other one's go out");
+}
