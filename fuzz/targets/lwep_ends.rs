@@ -1,5 +1,6 @@
-//! Two ends of LWEP, a network and an attacker that the fuzzer drives. Messages arrive once, whole and in order; every buffer has one
-//! owner, and at the end all are free. The attacker does not know the connection's token: what it sends changes nothing.
+//! Two ends of LWEP with two connections, a network and an attacker that the fuzzer drives. Messages arrive once, whole and in order;
+//! every buffer has one owner, and at the end all are free. The attacker does not know the connections' tokens: what it sends changes
+//! nothing.
 #![no_main]
 
 use std::cell::RefCell;
@@ -11,7 +12,8 @@ use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
 use ringway_lwep::wire::{ETHER_TYPE, Ethernet, Header, Kind, checksum};
 use ringway_lwep::{Connection, Endpoint, Event, Options};
 
-const SERVICE: u32 = 7;
+/// The services of the two connections.
+const SERVICES: [u32; 2] = [7, 8];
 const BUFFERS: u32 = 64;
 
 /// The first numbers are about to wrap; the token is not what the attacker guesses.
@@ -19,31 +21,42 @@ fn random() -> u64 {
     0xffff_fff0_5ec2_e700
 }
 
-struct End {
-    endpoint: Endpoint<MemoryLink>,
+/// One connection at one end.
+#[derive(Default)]
+struct One {
     connection: Option<Connection>,
     sent: Vec<Vec<u8>>,
     heard: Vec<Vec<u8>>,
     is_over: bool,
 }
 
+struct End {
+    endpoint: Endpoint<MemoryLink>,
+    both: [One; 2],
+}
+
 impl End {
     fn new(link: MemoryLink, options: &Options) -> Self {
         let mut endpoint = Endpoint::new(link, options.clone());
-        endpoint.listen(SERVICE);
-        Self { endpoint, connection: None, sent: vec![], heard: vec![], is_over: false }
+        SERVICES.iter().for_each(|service| endpoint.listen(*service));
+        Self { endpoint, both: Default::default() }
     }
 
     fn poll(&mut self, now: u64) {
         for _ in 0..10_000 {
             match self.endpoint.poll(now) {
                 Some(Event::Message { connection, data }) => {
-                    assert_eq!(Some(connection), self.connection, "a message of another connection");
-                    self.heard.push(data.to_vec());
+                    let one = self.both.iter_mut().find(|one| one.connection == Some(connection));
+                    one.expect("a message of another connection").heard.push(data.to_vec());
                 }
                 // Only the first one counts: the attacker's requests are never confirmed.
-                Some(Event::Accepted { connection, .. }) => self.connection = self.connection.or(Some(connection)),
-                Some(Event::Ended { connection, .. }) => self.is_over |= Some(connection) == self.connection,
+                Some(Event::Accepted { connection, service }) => {
+                    let one = &mut self.both[usize::from(service == SERVICES[1])];
+                    one.connection = one.connection.or(Some(connection));
+                }
+                Some(Event::Ended { connection, .. }) => {
+                    self.both.iter_mut().for_each(|one| one.is_over |= Some(connection) == one.connection);
+                }
                 Some(_) => {}
                 None => return,
             }
@@ -52,31 +65,51 @@ impl End {
     }
 
     fn is_idle(&mut self) -> bool {
-        self.connection.and_then(|connection| self.endpoint.status(connection)).is_none_or(|status| status.queued == 0)
+        let connections = self.both.iter().filter_map(|one| one.connection);
+        connections.filter_map(|connection| self.endpoint.status(connection)).all(|status| status.queued == 0)
     }
 
-    fn send(&mut self, len: usize, is_long: bool, now: u64) {
-        let Some(connection) = self.connection else { return };
-        let message = vec![self.sent.len() as u8; if is_long { 30 * len } else { len }];
+    fn send(&mut self, which: usize, len: usize, is_long: bool, now: u64) {
+        let one = &mut self.both[which];
+        let Some(connection) = one.connection else { return };
+        let message = vec![one.sent.len() as u8; if is_long { 30 * len } else { len }];
         let sent = if is_long {
             self.endpoint.send_long(connection, &message, now)
         } else {
             self.endpoint.send(connection, &message, now)
         };
         if sent.is_ok() {
-            self.sent.push(message);
+            one.sent.push(message);
+        }
+    }
+
+    /// Sends a buffer of messages.
+    fn send_many(&mut self, which: usize, value: u8, now: u64) {
+        let one = &mut self.both[which];
+        let Some(connection) = one.connection else { return };
+        let Some(mut outgoing) = self.endpoint.reserve_many() else { return };
+        let (len, part) = (usize::from(value) * 7, 100 + 64 * usize::from(value % 16));
+        let bytes: Vec<u8> = (0..len).map(|at| (one.sent.len() + at / part) as u8).collect();
+        outgoing[..len].copy_from_slice(&bytes);
+        match self.endpoint.commit_many(connection, outgoing, len, part, now) {
+            Ok(()) if len == 0 => one.sent.push(vec![]),
+            Ok(()) => one.sent.extend(bytes.chunks(part).map(<[u8]>::to_vec)),
+            Err(refused) => self.endpoint.discard(refused.outgoing),
         }
     }
 }
 
 /// A frame of the attacker, of bytes that the fuzzer chooses.
 fn forged(bytes: &[u8], to: u8) -> Vec<u8> {
-    let Some((&[kind, from, connection, number, acknowledgement, window, len], rest)) = bytes.split_first_chunk::<7>() else {
+    let Some((&[kind, from, connection, number, acknowledgement, window, len], rest)) = bytes.split_first_chunk::<7>()
+    else {
         return bytes.to_vec();
     };
     let kinds = [Kind::Open, Kind::Accept, Kind::Data, Kind::Ack, Kind::Probe, Kind::End, Kind::Reset, Kind::Unknown];
+    // From the highest connection on, an acknowledgement for many.
+    let kind_of_frame = if connection == u8::MAX { Kind::Acks } else { kinds[usize::from(kind % 8)] };
     let header = Header {
-        kind: kinds[usize::from(kind % 8)],
+        kind: kind_of_frame,
         flags: 0,
         length: len.into(),
         connection: connection.into(),
@@ -138,13 +171,15 @@ fuzz_target!(|data: &[u8]| {
     let mut ends = [End::new(left, &options), End::new(right, &options)];
     let mut now = 1_000_000;
     let mac = ends[1].endpoint.mac();
-    ends[0].connection = ends[0].endpoint.connect(mac, SERVICE, now).ok();
+    for (which, service) in SERVICES.into_iter().enumerate() {
+        ends[0].both[which].connection = ends[0].endpoint.connect(mac, service, now).ok();
+    }
     while let Some((&[step, value], rest)) = steps.split_first_chunk::<2>() {
         steps = rest;
-        let end = usize::from(step & 1);
+        let (end, which) = (usize::from(step & 1), usize::from(step >> 4 & 1));
         match step >> 1 & 7 {
-            0 | 1 => (0..=value / 64).for_each(|_| ends[end].send(usize::from(value), false, now)),
-            2 => ends[end].send(usize::from(value), true, now),
+            0 | 1 => (0..=value / 64).for_each(|_| ends[end].send(which, usize::from(value), false, now)),
+            2 => ends[end].send(which, usize::from(value), true, now),
             3 => {
                 let len = usize::from(value % 16).min(steps.len());
                 fates.borrow_mut().extend(&steps[..len]);
@@ -157,7 +192,7 @@ fuzz_target!(|data: &[u8]| {
                 steps = &steps[len..];
             }
             5 => {
-                let Some(connection) = ends[end].connection else { continue };
+                let Some(connection) = ends[end].both[which].connection else { continue };
                 match value % 16 {
                     0..8 => ends[end].endpoint.pause(connection),
                     8..14 => ends[end].endpoint.resume(connection),
@@ -166,7 +201,7 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
             6 => now += 1 << (value % 28),
-            _ => {}
+            _ => ends[end].send_many(which, value, now),
         }
         ends[end].poll(now);
         let audit = ends[end].endpoint.audit().expect("in order");
@@ -174,9 +209,7 @@ fuzz_target!(|data: &[u8]| {
     }
     fates.borrow_mut().clear();
     for end in &mut ends {
-        if let Some(connection) = end.connection {
-            end.endpoint.resume(connection);
-        }
+        end.both.iter().filter_map(|one| one.connection).for_each(|connection| end.endpoint.resume(connection));
     }
     for _ in 0..400 {
         ends.iter_mut().for_each(|end| end.poll(now));
@@ -185,16 +218,16 @@ fuzz_target!(|data: &[u8]| {
         }
         now += 20_000_000;
     }
-    let is_over = ends[0].is_over || ends[1].is_over;
-    for (from, to) in [(0, 1), (1, 0)] {
-        let (sent, heard) = (&ends[from].sent, &ends[to].heard);
-        assert!(sent.starts_with(heard), "{} were sent, others were heard", sent.len());
-        assert!(is_over || ends[1].connection.is_none() || sent.len() == heard.len(), "{} of {}", heard.len(), sent.len());
+    for which in 0..2 {
+        let is_over = ends.iter().any(|end| end.both[which].is_over) || ends[1].both[which].connection.is_none();
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (sent, heard) = (&ends[from].both[which].sent, &ends[to].both[which].heard);
+            assert!(sent.starts_with(heard), "{} were sent, others were heard", sent.len());
+            assert!(is_over || sent.len() == heard.len(), "{} of {}", heard.len(), sent.len());
+        }
     }
     for end in &mut ends {
-        if let Some(connection) = end.connection {
-            end.endpoint.abort(connection, now);
-        }
+        end.both.iter().filter_map(|one| one.connection).for_each(|connection| end.endpoint.abort(connection, now));
     }
     // Requests and ends of connections time out.
     for _ in 0..20 {

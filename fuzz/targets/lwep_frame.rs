@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ringway_lwep::wire::header::{self, CHECKSUM};
 use ringway_lwep::wire::segmented::{self, Train};
-use ringway_lwep::wire::{Description, Ethernet, Header, checksum};
+use ringway_lwep::wire::{AcksEntry, Description, Ethernet, Header, checksum};
 
 fn plain(bytes: &[u8]) {
     let Ok((header, data)) = Header::decode(bytes) else { return };
@@ -14,6 +14,10 @@ fn plain(bytes: &[u8]) {
     let mut again = [&head, data].concat();
     again.extend(checksum::crc(&again));
     assert_eq!(Header::decode(&again), Ok((header, data)));
+    for entry in data.as_chunks().0 {
+        // The last two bytes say nothing.
+        assert_eq!(AcksEntry::decode(entry).encode()[..14], entry[..14]);
+    }
     if let Some(description) = Description::decode(data) {
         assert_eq!(Description::decode(&description.encode()), Some(description));
     }

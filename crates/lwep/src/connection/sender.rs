@@ -192,6 +192,11 @@ impl Sender {
         self.acknowledged
     }
 
+    /// Returns how many messages come before the one with this number, which is not acknowledged.
+    pub fn count_to(&self, number: u32) -> u64 {
+        self.acknowledged + u64::from(distance(self.oldest, number))
+    }
+
     /// The other end has accepted the connection, and takes `window` messages.
     pub fn open(&mut self, window: u16, now: Nanos) {
         self.window_end = self.oldest.wrapping_add(window.into());
@@ -447,6 +452,9 @@ impl Sender {
             if is_before(self.lost_from, self.oldest) {
                 self.lost_from = self.oldest;
             }
+            if is_before(self.halved_until, self.oldest) {
+                self.halved_until = self.oldest;
+            }
             if let Some(at) = sample {
                 self.trip.sample(now.saturating_sub(at));
             }
@@ -630,5 +638,31 @@ impl Sender {
             }
         }
         (self.transmitted, self.in_flight, self.lost) = (0, 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_halves_the_window_however_many_messages_came_before_it() {
+        let mut sender = Sender::new(0, 1_000, 0);
+        // As if so many messages had come and gone.
+        for oldest in [1 << 30, (1 << 31) + 10] {
+            (sender.oldest, sender.window_end) = (oldest, oldest + 1_000);
+            for _ in 0..20 {
+                let number = sender.queue(None, 0);
+                sender.sent(number, 0);
+            }
+            let ack = Acknowledgement { next: oldest + 10, window: 1_000, selective: 0, further: &[] };
+            sender.acknowledge(&ack, 1, |_| {});
+            if oldest > 1 << 30 {
+                let most = sender.most;
+                sender.acknowledge(&Acknowledgement { selective: 0xf0, ..ack }, 1, |_| {});
+                assert!(sender.lost > 0 && sender.most < most, "{} {}", sender.lost, sender.most);
+            }
+            sender.clear(|_| {});
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
 /// Answers to strangers that wait to be sent, and most answers at once.
 const MOST_ANSWERS: u32 = 64;
 
-/// Answers that may be sent to strangers: 64 at once, and one more whenever some time has passed.
+/// What may be done for strangers: 64 times at once, and once more whenever some time has passed.
 #[derive(Debug)]
 pub struct Credit {
     left: u32,
@@ -31,7 +31,7 @@ impl Credit {
         Self { left: MOST_ANSWERS, since: 0, each }
     }
 
-    /// Returns true if an answer may be sent.
+    /// Returns true if it may be done.
     pub fn take(&mut self, now: Nanos) -> bool {
         let more = now.saturating_sub(self.since) / self.each;
         if more > 0 {
@@ -166,8 +166,8 @@ pub struct Core {
     /// For RESET and UNKNOWN; for ACCEPT, which such answers must not hinder.
     credit: Credit,
     pub accept_credit: Credit,
-    /// UNKNOWNs are judged again from this time on: each costs a search.
-    pub unknown_from: Nanos,
+    /// For UNKNOWNs that are judged: each costs a search.
+    pub unknown_credit: Credit,
     pub counters: Counters,
     pub now: Nanos,
 }
@@ -243,6 +243,8 @@ pub struct Endpoint<L> {
     /// Frames queued at the link.
     pub(super) queued: u64,
     pub(super) current: Current,
+    /// Messages of a buffer of the segmentation layout, of which the link shows the frame, that the program has yet to get.
+    pub(super) riding: Option<Ride>,
     /// Frames up to this one were handed over to the device.
     pub(super) flushed: u64,
     /// Frames since things that are due were last looked after.
@@ -274,8 +276,6 @@ pub enum Current {
     },
     /// A connection's long message.
     Assembled(u32),
-    /// Messages of a buffer of the segmentation layout.
-    Riding(Ride),
 }
 
 /// The messages of a buffer, of which the link shows the frame.
@@ -333,13 +333,13 @@ impl<L: Link> Endpoint<L> {
             lingering: Lingering::default(),
             credit: Credit::new(MILLISECOND),
             accept_credit: Credit::new(MILLISECOND / 64),
-            unknown_from: 0,
+            unknown_credit: Credit::new(MILLISECOND),
             counters: Counters::default(),
             now: 0,
             options,
         };
         let queued = link.sent();
-        Self { link, core, queued, flushed: queued, current: Current::Nothing, judged: 0, busy: 0 }
+        Self { link, core, queued, flushed: queued, current: Current::Nothing, riding: None, judged: 0, busy: 0 }
     }
 
     /// Returns the interface's address.

@@ -7,7 +7,7 @@ use super::core::{Answer, Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
 use super::table::AGREED;
-use crate::connection::{Acknowledged, Acknowledgement, Arrival, MILLISECOND, Taken};
+use crate::connection::{Acknowledged, Acknowledgement, Arrival, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
@@ -253,10 +253,11 @@ impl Core {
     #[cold]
     fn unknown(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
         self.counters.no_connection += 1;
-        if self.now < self.unknown_from {
+        // As much credit as it takes time.
+        let searched = 1 + (self.table.len() / 4096).min(63);
+        if !(0..searched).all(|_| self.unknown_credit.take(self.now)) {
             return;
         }
-        self.unknown_from = self.now.saturating_add(MILLISECOND);
         let is_it = |peer: &&Peer| {
             let far = (peer.far.mac, peer.far.connection, peer.far.token);
             let sent = header.number.wrapping_sub(peer.sender.oldest());
@@ -272,7 +273,10 @@ impl Core {
         // The addresses of a frame are in no checksum. A damaged frame may have been answered: the peer is asked once more.
         if !peer.is_doubted {
             peer.is_doubted = true;
-            self.lists.doubted.push_back(id);
+            // It may be there since the last doubt.
+            if !self.lists.doubted.contains(&id) {
+                self.lists.doubted.push_back(id);
+            }
             return;
         }
         self.end(id, Reason::Unknown);
@@ -486,6 +490,7 @@ impl Core {
             && peer.fragments_left.is_none()
             && ride.len <= self.options.long as usize
             && !peer.is_paused
+            && !peer.is_finished
             && peer.receiver.is_next(ride.number);
         if is_whole {
             (0..ride.count).for_each(|_| peer.receiver.passed());

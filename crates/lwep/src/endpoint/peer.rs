@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::connection::{Nanos, Receiver, Sender, is_before};
+use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
 use crate::wire::{ETHER_TYPE, ETHERNET_BYTES, Ethernet, Header, Kind, Mac, PLAIN_BYTES};
 
@@ -55,16 +55,16 @@ pub struct Far {
 /// Buffers of many messages that are not acknowledged.
 #[derive(Debug, Default)]
 pub struct Trains {
-    /// The last number of each, and the places that it takes at the receiver.
-    under_way: VecDeque<(u32, usize)>,
+    /// The last message of each, counted from the connection's first one, and the places that it takes at the receiver.
+    under_way: VecDeque<(u64, usize)>,
     places: usize,
 }
 
 impl Trains {
-    /// Returns true if the receiver has `places` more, when everything before `oldest` is acknowledged. One is always let out.
-    pub fn may_add(&mut self, places: usize, oldest: u32, holds: u16) -> bool {
+    /// Returns true if the receiver has `places` more, when so many messages are acknowledged. One is always let out.
+    pub fn may_add(&mut self, places: usize, acknowledged: u64, holds: u16) -> bool {
         while let Some((last, places)) = self.under_way.front().copied()
-            && is_before(last, oldest)
+            && last < acknowledged
         {
             self.under_way.pop_front();
             self.places -= places;
@@ -73,7 +73,7 @@ impl Trains {
     }
 
     /// One more was sent.
-    pub fn add(&mut self, last: u32, places: usize) {
+    pub fn add(&mut self, last: u64, places: usize) {
         self.under_way.push_back((last, places));
         self.places += places;
     }
@@ -193,5 +193,18 @@ impl Peer {
                 self.sender.deadline().into_iter().chain(idle).min()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_of_long_ago_takes_no_places() {
+        let mut trains = Trains::default();
+        trains.add(10, 45);
+        assert!(!trains.may_add(45, 10, 50));
+        assert!(trains.may_add(45, (1 << 31) + 15, 50));
     }
 }

@@ -40,7 +40,8 @@ pub struct Pool {
     unread: VecDeque<u32>,
     /// All transmissions up to this number are read.
     sent: u64,
-    /// The program gets no buffer of the last so many: they are for acknowledgements and for messages that are early.
+    /// The program gets no buffer of the last so many: they are for messages that are early or taken out of others, and the last half
+    /// of them for frames without messages alone, so that no connection keeps others from being acknowledged.
     reserve: usize,
     /// Buffers with messages that have arrived and wait, or that the program keeps: at most half of all, whatever peers send.
     kept: usize,
@@ -88,12 +89,22 @@ impl Pool {
         self.free.take()
     }
 
+    /// Returns true if [`Pool::take_for_messages`] returns a buffer.
+    pub fn has_for_messages(&self) -> bool {
+        self.free.len() > self.reserve / 2
+    }
+
+    /// Returns a free buffer for messages of a buffer that are sent alone.
+    pub fn take_for_messages(&mut self) -> Option<u32> {
+        if self.has_for_messages() { self.take() } else { None }
+    }
+
     /// Returns a free buffer for a message that has arrived and has to wait.
     pub fn take_to_keep(&mut self) -> Option<u32> {
         if self.kept >= self.slots.len() / 2 {
             return None;
         }
-        let slot = self.take()?;
+        let slot = self.take_for_messages()?;
         self.kept += 1;
         self.slots[slot as usize].is_kept = true;
         Some(slot)
@@ -173,6 +184,11 @@ impl Pool {
     #[inline]
     pub fn waits_for_device(&self) -> bool {
         self.unread.len() > self.free.len().min(MANY - 1)
+    }
+
+    /// Returns true if the device has yet to read buffers that are free then.
+    pub fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
     }
 
     /// Returns true if the device has read the buffer's last transmission, as far as is known.

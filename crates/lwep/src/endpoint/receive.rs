@@ -96,6 +96,8 @@ impl Core {
         let is_usual = ride.remaining == 0
             && peer.takes_usual()
             && peer.receiver.is_next(ride.number.wrapping_add(ride.index as u32));
+        // One less than a buffer may have.
+        let most = most.min(usize::from(u16::MAX));
         let count = if is_usual { most.min(ride.count - ride.index) } else { 0 };
         peer.receiver.passed_many(count as u16);
         self.counters.messages_received += count as u64;
@@ -145,10 +147,10 @@ impl<L: Link> Endpoint<L> {
             self.advance(now);
             self.finish_current();
             let is_usual = self.core.lists.events.is_empty() && self.core.lists.ready.is_empty();
-            if let (true, Current::Riding(ride)) = (is_usual, self.current) {
+            if let (true, Some(ride)) = (is_usual, self.riding) {
                 taken += self.ride_on(ride, most - taken, &mut take);
             }
-            if is_usual && matches!(self.current, Current::Nothing) {
+            if is_usual && self.riding.is_none() && matches!(self.current, Current::Nothing) {
                 while taken < most && self.judged < MOST_JUDGED {
                     let Some(frame) = self.link.peek() else { break };
                     let Some((id, len)) = self.core.take_usual(frame.bytes) else { break };
@@ -173,7 +175,7 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     fn finish_current(&mut self) {
         match self.current {
-            Current::Nothing | Current::Riding(_) | Current::Next { .. } => return,
+            Current::Nothing | Current::Next { .. } => return,
             Current::InPlace { .. } => self.link.release(),
             Current::Kept { slot, .. } => self.core.pool.release(slot),
             Current::Assembled(id) => {
@@ -205,7 +207,7 @@ impl<L: Link> Endpoint<L> {
             {
                 return Some(self.give(found));
             }
-            if let Current::Riding(ride) = self.current {
+            if let Some(ride) = self.riding {
                 match self.ride(ride) {
                     Some(found) => return Some(found),
                     None => continue,
@@ -246,7 +248,7 @@ impl<L: Link> Endpoint<L> {
                 }
                 Verdict::Ride(ride) => {
                     self.judged += ride.count as u32 / 4;
-                    self.current = Current::Riding(ride);
+                    self.riding = Some(ride);
                 }
             }
         }
@@ -284,7 +286,7 @@ impl<L: Link> Endpoint<L> {
     /// Takes the frame that the link shows out of its place: the messages of this buffer that are left have to wait in it.
     #[cold]
     fn keep_rest(&mut self, ride: Ride) {
-        self.current = Current::Nothing;
+        self.riding = None;
         let core = &mut self.core;
         let Some(slot) = core.pool.take_to_keep() else {
             core.without_buffer(ride.id, ride.count - ride.index);
@@ -325,9 +327,9 @@ impl<L: Link> Endpoint<L> {
             take(Event::Message { connection: Connection(ride.id), data });
         }
         let index = ride.index + count;
-        self.current = Current::Riding(Ride { index, ..ride });
+        self.riding = Some(Ride { index, ..ride });
         if index == ride.count {
-            self.current = Current::Nothing;
+            self.riding = None;
             self.link.release();
             self.core.ridden(ride.id);
         }
@@ -344,7 +346,7 @@ impl<L: Link> Endpoint<L> {
         let remaining = ride.remaining.saturating_sub(ride.index as u16);
         let is_last = ride.index + 1 >= ride.count;
         let Some(data) = self.link.peek().and_then(|frame| frame.bytes.get(from..to)) else {
-            self.current = Current::Nothing;
+            self.riding = None;
             return None;
         };
         let verdict = self.core.take(ride.id, number, remaining, data, from);
@@ -352,10 +354,9 @@ impl<L: Link> Endpoint<L> {
             self.keep_rest(ride);
             return None;
         }
-        self.current = Current::Riding(Ride { index: ride.index + 1, ..ride });
+        self.riding = Some(Ride { index: ride.index + 1, ..ride }).filter(|_| !is_last);
         if is_last {
             self.core.ridden(ride.id);
-            self.current = Current::Nothing;
         }
         match verdict {
             Verdict::InPlace { id, from, to } => {
@@ -365,7 +366,6 @@ impl<L: Link> Endpoint<L> {
                 Some(Found::InPlace { id, from, to })
             }
             Verdict::Assembled(id) => {
-                // Fragments of a buffer end with it.
                 if is_last {
                     self.link.release();
                 }
@@ -398,7 +398,7 @@ impl<L: Link> Endpoint<L> {
                 }
                 (slot, start + from, to - from)
             }
-            Current::Nothing | Current::Next { .. } | Current::Assembled(_) | Current::Riding(_) => return None,
+            Current::Nothing | Current::Next { .. } | Current::Assembled(_) => return None,
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         self.current = Current::Nothing;

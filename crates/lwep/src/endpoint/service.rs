@@ -9,7 +9,7 @@ use super::core::{Answer, Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::State;
 use super::transmit::write_plain;
-use crate::connection::{Nanos, TimedOut};
+use crate::connection::{MILLISECOND, Nanos, TimedOut};
 use crate::wire::header::{CHECKSUM, VERSION};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, acks};
 
@@ -31,7 +31,7 @@ impl<L: Link> Endpoint<L> {
     }
 
     fn serve(&mut self, timers: bool) {
-        if self.core.pool.waits_for_device() {
+        if self.core.pool.waits_for_device() || !self.core.lists.without_buffers.is_empty() {
             let sent = self.link.sent();
             self.core.pool.sent(sent);
         }
@@ -44,6 +44,7 @@ impl<L: Link> Endpoint<L> {
         }
         self.acknowledge_due(self.core.now);
         self.answer_strangers();
+        self.ask_doubted();
         self.send_in_turn();
         self.offer_buffers();
     }
@@ -124,7 +125,9 @@ impl<L: Link> Endpoint<L> {
                         self.core.counters.timeouts += 1;
                         self.core.lists.send(peer);
                     }
-                    TimedOut::Probe => self.probe(id),
+                    TimedOut::Probe => {
+                        self.probe(id);
+                    }
                 },
                 _ if peer.unanswered >= MOST_PROBES => self.core.reset(id, Reason::NoAnswer),
                 _ => {
@@ -135,12 +138,24 @@ impl<L: Link> Endpoint<L> {
         }
     }
 
-    fn probe(&mut self, id: u32) {
+    /// Asks peers that have answered by UNKNOWN once more.
+    fn ask_doubted(&mut self) {
+        while let Some(id) = self.core.lists.doubted.front().copied() {
+            let is_doubted = self.core.table.get(id).is_some_and(|peer| peer.is_doubted);
+            if is_doubted && !self.probe(id) {
+                return;
+            }
+            self.core.lists.doubted.pop_front();
+        }
+    }
+
+    /// Sends PROBE. Returns false if there is no room for it.
+    fn probe(&mut self, id: u32) -> bool {
         let now = self.core.now;
-        let Some(peer) = self.core.table.get(id) else { return };
+        let Some(peer) = self.core.table.get(id) else { return false };
         peer.probed = now;
         let number = peer.sender.next();
-        self.control(id, Kind::Probe, number);
+        self.control(id, Kind::Probe, number)
     }
 
     /// Sends OPEN.
@@ -279,7 +294,12 @@ impl<L: Link> Endpoint<L> {
 
     /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.core.lists.timers.next()
+        let Core { lists, pool, now, .. } = &self.core;
+        // Nothing tells that the device has read a buffer, or which connection gives one back.
+        let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
+        let lacks_buffers = lacks_read || !lists.sending.is_empty() && !pool.has_for_messages();
+        let look = lacks_buffers.then(|| now.saturating_add(MILLISECOND));
+        lists.timers.next().into_iter().chain(look).min()
     }
 
     /// Prepares for a sleep until the link's descriptor ([`Link::descriptor`]) is readable or [`Endpoint::next_deadline`] has come: sends
@@ -299,9 +319,11 @@ impl<L: Link> Endpoint<L> {
     }
 
     /// Returns true if something is to be sent that found no room at the link.
-    fn waits_for_room(&self) -> bool {
-        let core = &self.core;
-        !core.lists.sending.is_empty() || !core.lists.urgent.is_empty() || !core.answers.is_empty()
+    fn waits_for_room(&mut self) -> bool {
+        let Core { lists, answers, pool, .. } = &self.core;
+        // What lacks a buffer while the link has room waits for that.
+        let sends = !lists.sending.is_empty() && (pool.has_for_messages() || self.link.room() == 0);
+        sends || !lists.urgent.is_empty() || !lists.doubted.is_empty() || !answers.is_empty()
     }
 
     /// Sleeps until there is something to do, or `longest` has passed.
@@ -311,7 +333,8 @@ impl<L: Link> Endpoint<L> {
     pub fn sleep(&mut self, now: Nanos, longest: Duration) -> io::Result<()> {
         if !self.prepare_sleep(now) {
             self.link.awake();
-            return Ok(());
+            // Something is there, or the link has ended and there is no sleep at it any more.
+            return self.link.wait(false, Duration::ZERO);
         }
         self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));

@@ -345,7 +345,7 @@ impl<L: Link> Endpoint<L> {
         let may = peer.is_open()
             && !peer.is_in_sending
             && peer.sender.may_send_many_at_once(count, queue)
-            && peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds)
+            && peer.trains.may_add(places, peer.sender.acknowledged(), peer.far.holds)
             && (number & 0xffff) as usize + count <= 1 << 16;
         if !may || !self.send_train(id, number, Part { slot, index: 0, remaining: 0 }) {
             return false;
@@ -355,7 +355,8 @@ impl<L: Link> Endpoint<L> {
         core.counters.messages_sent += count as u64;
         if let Some(peer) = core.table.get(id) {
             peer.sender.sent_many_at_once(slot, count as u16, core.now);
-            peer.trains.add(number.wrapping_add(count as u32 - 1), places);
+            let last = peer.sender.count_to(number.wrapping_add(count as u32 - 1));
+            peer.trains.add(last, places);
             core.lists.arm(peer, core.options.keep_alive);
         }
         // The device copies this buffer while the program writes the next one.
@@ -639,12 +640,16 @@ impl<L: Link> Endpoint<L> {
             }
         }
         let (is_new, places) = (peer.sender.is_new(number), peer.places(bytes.min(size * run), run));
-        if is_new && run > 1 && !peer.trains.may_add(places, peer.sender.oldest(), peer.far.holds) {
+        if is_new && run > 1 && !peer.trains.may_add(places, peer.sender.acknowledged(), peer.far.holds) {
             return Sent::Waits;
         }
         let is_whole = part.index == 0 && run == bytes.div_ceil(size);
         let part = if is_whole { Some(part) } else { self.take_out(id, number, part, run) };
-        let Some(part) = part else { return Sent::NoRoom };
+        let Some(part) = part else {
+            // What is under way gives its buffers back.
+            let is_idle = self.core.table.get(id).is_none_or(|peer| peer.sender.is_idle());
+            return if is_idle { Sent::NoRoom } else { Sent::Waits };
+        };
         if run == 1 {
             return self.transmit(id, number);
         }
@@ -664,7 +669,8 @@ impl<L: Link> Endpoint<L> {
             && is_sent
             && is_new
         {
-            peer.trains.add(number.wrapping_add(run as u32 - 1), places);
+            let last = peer.sender.count_to(number.wrapping_add(run as u32 - 1));
+            peer.trains.add(last, places);
         }
         self.mark(id, number, is_sent, run)
     }
@@ -703,7 +709,7 @@ impl<L: Link> Endpoint<L> {
     /// original. Returns where the first one is now.
     fn take_out(&mut self, id: u32, number: u32, part: Part, count: usize) -> Option<Part> {
         let core = &mut self.core;
-        let own = core.pool.take()?;
+        let own = core.pool.take_for_messages()?;
         let slot = core.pool.slot(part.slot);
         let (size, at) = (slot.part as usize, slot.part as usize * usize::from(part.index));
         let len = (size * count).min((slot.bytes as usize).saturating_sub(at));

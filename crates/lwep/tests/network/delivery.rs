@@ -74,7 +74,9 @@ proptest! {
         [lost, repeated, swapped, delayed, corrupted] in prop::array::uniform5(0..=20u64),
     ) {
         let weather = Weather { lost, repeated, swapped, delayed, corrupted };
-        let mut scene = Scene::new(weather, seed, &checked());
+        // One of so many would be given up now and then.
+        let options = Options { connect_within: 100 * SECOND, ..checked() };
+        let mut scene = Scene::new(weather, seed, &options);
         let all = connections(&mut scene, 20);
         let mut sent = vec![0_u32; all.len()];
         scene.until("all arrived", |scene| {

@@ -76,6 +76,8 @@ pub struct Device {
     call: File,
     /// The last sleep waited for room.
     pub waited_for_room: bool,
+    /// Nothing is sent or received any more.
+    pub has_ended: bool,
 }
 
 /// Returns two connected links with so many buffers each, and room for so many frames that the device has not read.
@@ -109,6 +111,7 @@ impl Device {
             queued: 0,
             call: File::open("/dev/null").expect("/dev/null"),
             waited_for_room: false,
+            has_ended: false,
         }
     }
 }
@@ -162,7 +165,7 @@ impl Link for Device {
     }
 
     fn want(&mut self, room: bool) -> bool {
-        self.first.is_some() || !self.rx.borrow().arrived.is_empty() || (room && self.room() > 0)
+        self.has_ended || self.first.is_some() || !self.rx.borrow().arrived.is_empty() || (room && self.room() > 0)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -173,6 +176,6 @@ impl Link for Device {
 
     fn wait(&mut self, room: bool, _timeout: Duration) -> io::Result<()> {
         self.waited_for_room = room;
-        Ok(())
+        if self.has_ended { Err(io::Error::other("the device is gone")) } else { Ok(()) }
     }
 }

@@ -473,3 +473,96 @@ fn a_connection_hears_of_buffers_that_others_gave_back() {
     scene.until("room for both", |scene| scene.client.rooms == 2);
     scene.client.endpoint.send(second, b"now", scene.now).unwrap();
 }
+
+#[test]
+fn a_peer_that_does_not_know_a_connection_is_asked_once_more() {
+    let mut victim = Victim::new(options(), &MemoryOptions::default());
+    victim.gets(&header(Kind::Data, 0), b"known");
+    victim.poll(MILLISECOND);
+    victim.said();
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(2 * MILLISECOND);
+    assert!(victim.said().iter().any(|header| header.kind == Kind::Probe), "no frame but that would tell");
+    victim.gets(&header(Kind::Ack, 1), b"");
+    victim.poll(2 * MILLISECOND);
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(2 * MILLISECOND);
+    assert_eq!((victim.said().len(), victim.ended.len()), (1, 0), "a PROBE for each doubt");
+}
+
+#[test]
+fn a_peer_that_was_started_again_ends_an_idle_connection_by_two_answers_in_a_row() {
+    let mut victim = Victim::new(options(), &MemoryOptions::default());
+    victim.gets(&header(Kind::Data, 0), b"known");
+    victim.poll(MILLISECOND);
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(MICROSECOND);
+    // The answer to the PROBE, after a short round trip.
+    victim.gets(&header(Kind::Unknown, 0), b"");
+    victim.poll(10 * MICROSECOND);
+    assert_eq!(victim.ended, [Reason::Unknown]);
+}
+
+/// Another station has a connection to the victim, too, and sends a message. Returns true if it is acknowledged.
+fn another_is_acknowledged(victim: &mut Victim) -> bool {
+    let other = [2, 0, 0, 0, 0, 9];
+    victim.endpoint.agree(other, AGREED + (1 << 32), victim.now).expect("room");
+    victim.said();
+    let connection = (AGREED >> 32) as u32 + 1;
+    let message = Header { connection, ..header(Kind::Data, 0) };
+    victim.endpoint.link().inject(&frame(other, &message, b"honest"));
+    victim.poll(MILLISECOND);
+    victim.poll(MILLISECOND);
+    victim.said().iter().any(|header| header.connection == connection && header.acknowledgement == 1)
+}
+
+#[test]
+fn a_peer_that_takes_all_buffers_leaves_some_for_acknowledgements_of_others() {
+    let mut victim = Victim::new(options(), &MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    while victim.endpoint.send(victim.connection, b"never acknowledged", victim.now).is_ok() {}
+    (1..200).for_each(|number| victim.gets(&header(Kind::Data, number), b"early"));
+    victim.poll(MICROSECOND);
+    assert!(victim.endpoint.counters().no_buffer > 0);
+    assert!(another_is_acknowledged(&mut victim));
+}
+
+#[test]
+fn messages_that_are_taken_out_of_buffers_leave_some_for_acknowledgements() {
+    let mut victim = Victim::new(options(), &MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    victim.gets(&Header { window: 1_000, ..header(Kind::Ack, 0) }, b"");
+    victim.poll(MICROSECOND);
+    let all: Vec<_> = (0..5).filter_map(|_| victim.endpoint.reserve_many()).collect();
+    for outgoing in all {
+        victim.endpoint.commit_many(victim.connection, outgoing, 1_900, 100, victim.now).expect("room");
+    }
+    victim.poll(MICROSECOND);
+    assert!(victim.endpoint.prepare_sleep(victim.now), "nothing is to be done until messages are acknowledged");
+    assert!(another_is_acknowledged(&mut victim));
+    let mut acknowledged = 0;
+    while acknowledged < 95 {
+        acknowledged += 5;
+        victim.gets(&Header { acknowledgement: acknowledged, window: 1_000, ..header(Kind::Ack, 0) }, b"");
+        victim.poll(MICROSECOND);
+        victim.said();
+    }
+    let counters = *victim.endpoint.counters();
+    assert_eq!((counters.messages_sent, counters.repeated, counters.timeouts, victim.free()), (95, 0, 0, 64));
+}
+
+#[test]
+fn a_connection_without_buffers_for_messages_of_a_buffer_lets_the_program_sleep() {
+    let mut victim = Victim::new(options(), &MemoryOptions { buffers: 64, ..MemoryOptions::default() });
+    let other = victim.endpoint.agree([2, 0, 0, 0, 0, 9], AGREED + (1 << 32), victim.now).expect("room");
+    let outgoing = victim.endpoint.reserve_many().expect("a buffer");
+    while victim.endpoint.send(victim.connection, b"never acknowledged", victim.now).is_ok() {}
+    (1..200).for_each(|number| victim.gets(&header(Kind::Data, number), b"early"));
+    victim.poll(MILLISECOND);
+    victim.endpoint.commit_many(other, outgoing, 1_900, 100, victim.now).expect("room");
+    victim.poll(MICROSECOND);
+    assert!(victim.endpoint.prepare_sleep(victim.now), "nothing is to be done until a buffer is free");
+    assert!(victim.endpoint.next_deadline().is_some_and(|at| at <= victim.now + MILLISECOND));
+    victim.gets(&Header { acknowledgement: 8, ..header(Kind::Ack, 0) }, b"");
+    victim.poll(MICROSECOND);
+    assert_eq!(victim.endpoint.status(other).map(|status| status.queued), Some(19));
+    assert!(victim.endpoint.counters().messages_sent > 8, "the other one's go out");
+}

@@ -105,3 +105,38 @@ fn a_few_buffers_are_enough_for_ever() {
     }
     assert_eq!((heard, sent, two.left.counters().timeouts), (5_000, 5_000, 0));
 }
+
+#[test]
+fn a_program_without_buffers_hears_of_those_that_the_device_reads() {
+    let mut two = Two::new(64);
+    let accepted = two.accepted;
+    for _ in 0..5 {
+        two.right.send(accepted, b"one", two.now).unwrap();
+        two.right.link().tx.borrow_mut().carry();
+        // An acknowledgement, which the device does not read.
+        (0..2).for_each(|_| {
+            two.now += 60 * MICROSECOND;
+            poll(&mut two.left, two.now);
+        });
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| two.left.reserve()).collect();
+    assert_eq!(taken.len(), 64 - 5 - 8);
+    assert!(two.left.send(two.connection, b"no buffer", two.now).is_err());
+    assert!(two.left.poll(two.now).is_none());
+    assert!(two.left.prepare_sleep(two.now));
+    let soon = two.now + 1_000 * MICROSECOND;
+    assert!(two.left.next_deadline().is_some_and(|at| at <= soon), "the device will read some and not tell");
+    two.left.link().tx.borrow_mut().carry();
+    let event = two.left.poll(two.now);
+    assert!(matches!(event, Some(Event::Room { .. })), "{event:?}");
+    two.left.send(two.connection, b"now", two.now).unwrap();
+    taken.into_iter().for_each(|outgoing| two.left.discard(outgoing));
+}
+
+#[test]
+fn a_program_that_sleeps_hears_that_its_link_has_ended() {
+    let mut two = Two::new(64);
+    // It was found when something was sent, say: there is no sleep at such a link.
+    two.left.link().has_ended = true;
+    assert!(two.left.sleep(two.now, Duration::from_secs(1)).is_err());
+}

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use ringway_link::Gso;
 use ringway_link::memory::{InFlight, MemoryOptions};
+use ringway_lwep::wire::{ETHER_TYPE, Header, Kind, header};
 use ringway_lwep::{Connection, Event, Options, SendError};
 use ringway_testing::random::Random;
 
@@ -203,6 +204,102 @@ fn messages_of_a_buffer_wait_while_the_program_takes_none() {
     assert_eq!(scene.server.endpoint.audit().map(|audit| audit.free), Ok(128));
 }
 
+#[test]
+fn a_message_that_has_waited_does_not_make_a_buffer_begin_again() {
+    let (mut scene, connection) = scene(1024);
+    let (mac, now) = (scene.server.endpoint.mac(), scene.now);
+    let other = scene.client.endpoint.connect(mac, SERVICE, now).expect("room");
+    scene.until("both", |scene| scene.server.connections.len() == 2 && scene.client.connections.len() == 2);
+    let waits = scene.server.connections[1];
+    scene.server.endpoint.pause(waits);
+    scene.client.endpoint.send(other, b"waits", scene.now).expect("room");
+    (0..100).for_each(|_| scene.step(MICROSECOND));
+    let before = scene.server.endpoint.counters().frames_received;
+    assert!(send(&mut scene, connection, 0));
+    scene.client.poll(scene.now);
+    for _ in 0..3 {
+        let event = scene.server.endpoint.poll(scene.now);
+        assert!(matches!(event, Some(Event::Message { .. })), "{event:?}");
+    }
+    scene.server.endpoint.resume(waits);
+    scene.server.poll(scene.now);
+    let counters = *scene.server.endpoint.counters();
+    assert_eq!((counters.duplicates, counters.frames_received - before), (0, 2), "two frames for the buffer");
+    assert_eq!(scene.server.heard.remove(0), b"waits");
+    assert!(scene.server.heard.iter().map(|message| &message[..]).eq(buffer(0).chunks(PART).skip(3)));
+}
+
+/// Returns a frame in the plain layout for the connection of a frame in the other one, with its number.
+fn plain(train: &InFlight, kind: Kind) -> InFlight {
+    let word = |at: usize| train.bytes[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    let half = |at: usize| train.bytes[at..].first_chunk().map_or(0, |bytes| u32::from(u16::from_be_bytes(*bytes)));
+    let header = Header {
+        connection: word(58),
+        token: word(62),
+        number: half(66) << 16 | half(18),
+        acknowledgement: word(42),
+        window: 100,
+        ..Header::new(kind)
+    };
+    let mut head = [0; header::BYTES];
+    header.encode(&mut head);
+    let addresses = [&train.bytes[..12], &ETHER_TYPE.to_be_bytes()].concat();
+    InFlight { bytes: [&addresses[..], &head].concat(), offload: None }
+}
+
+#[test]
+fn a_long_message_behind_an_end_is_not_delivered() {
+    let options =
+        |last| Options { address: Some([10, 0, 0, last].into()), long: 60_000, random: || 7, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 1024 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let connection = scene.connect();
+    scene.client.endpoint.link().set_network(|mut frame, queue| {
+        if is_train(&frame) {
+            queue.push_back(plain(&frame, Kind::End));
+            // The number, and that of the last fragment.
+            [19, 71].iter().for_each(|at| frame.bytes[*at] += 1);
+            queue.push_back(frame);
+        }
+    });
+    scene.client.endpoint.send_long(connection, &[1; 30_000], scene.now).expect("room");
+    (0..10).for_each(|_| scene.step(MICROSECOND));
+    assert_eq!((scene.server.finished.len(), scene.server.heard.len()), (1, 0));
+    assert!(scene.server.endpoint.counters().outside_window > 0);
+}
+
+#[test]
+fn a_frame_of_65_536_messages_moves_the_numbers_by_as_many() {
+    let options =
+        |last| Options { address: Some([10, 0, 0, last].into()), random: || 0x10_000 << 32, ..Options::default() };
+    let links = MemoryOptions { offload: true, buffer: 65_472, buffers: 128, capacity: 1024 };
+    let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+    let mac = scene.server.endpoint.mac();
+    let connection = scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+    // No frame but this one confirms the connection: so an event comes before its first message.
+    let opened = Cell::new(false);
+    scene.client.endpoint.link().set_network(move |mut frame, queue| {
+        if !opened.replace(true) {
+            queue.push_back(frame);
+        } else if is_train(&frame) {
+            frame.bytes.resize(HEADERS + 65_536, 1);
+            frame.bytes[16..18].fill(0);
+            frame.offload.iter_mut().for_each(|offload| offload.gso_size = 1);
+            queue.push_back(frame);
+        }
+    });
+    scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+    scene.until("connected", |scene| !scene.client.connections.is_empty());
+    assert!(send(&mut scene, connection, 0));
+    let mut heard = 0;
+    scene
+        .server
+        .endpoint
+        .drain(scene.now, usize::MAX, |event| heard += usize::from(matches!(event, Event::Message { .. })));
+    let accepted = scene.server.endpoint.status(Connection::from_number(0));
+    assert_eq!((heard, accepted.map(|status| status.received)), (65_536, Some(65_536)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -241,6 +338,8 @@ proptest! {
         let (mut sent, mut heard, mut wanted) = (0_u32, Vec::new(), Vec::new());
         let accepted = scene.server.connections[0];
         scene.until("all arrived", |scene| {
+            // Of the step before.
+            heard.append(&mut scene.server.heard);
             while sent < 60 {
                 let bytes = buffer(sent);
                 let (parts, is_sent) = match random.below(3) {
@@ -287,8 +386,97 @@ proptest! {
         scene.until("all is acknowledged", |scene| {
             scene.client.endpoint.status(connection).is_some_and(|status| status.queued == 0)
         });
+        // What the program was given last goes back.
+        scene.step(MICROSECOND);
         for end in [&mut scene.client, &mut scene.server] {
             prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(128));
         }
+    }
+
+    #[test]
+    fn whatever_a_peer_tells_every_buffer_has_one_owner(seed in 1..u64::MAX / 2, often in 1..30u64, offload: bool) {
+        let options = |last| Options {
+            address: Some([10, 0, 0, last].into()),
+            long: 60_000,
+            window: 200,
+            random: wrapping,
+            ..Options::default()
+        };
+        let links = MemoryOptions { offload, buffer: 16_384, buffers: 64, capacity: 60 };
+        let mut scene = Scene::with(Weather::default(), 1, &options(1), &options(2), &links);
+        let mac = scene.server.endpoint.mac();
+        for link in [scene.client.endpoint.link(), scene.server.endpoint.link()] {
+            let mut random = Random::new(seed);
+            link.set_network(move |mut frame, queue| {
+                if random.below(100) < often {
+                    spoil(&mut frame, &mut random);
+                }
+                queue.push_back(frame);
+            });
+        }
+        let mut random = Random::new(seed + 1);
+        for _ in 0..300 {
+            if scene.client.endpoint.connections() < 2 {
+                scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+            }
+            for end in [&mut scene.client, &mut scene.server] {
+                let latest = end.connections.len().saturating_sub(1 + random.below(2) as usize);
+                let connection = end.connections.get(latest).copied().unwrap_or(Connection::from_number(0));
+                let len = random.below(16_000) as usize;
+                match random.below(8) {
+                    0 | 1 => drop(end.endpoint.send_long(connection, &vec![2; len], scene.now)),
+                    2 | 3 => {
+                        let Some(outgoing) = end.endpoint.reserve_many() else { continue };
+                        let part = 1 + random.below(1_440) as usize;
+                        let sent = end.endpoint.commit_many(connection, outgoing, len, part, scene.now);
+                        sent.unwrap_or_else(|refused| end.endpoint.discard(refused.outgoing));
+                    }
+                    4 | 5 => drop(end.endpoint.send(connection, &[3; 100], scene.now)),
+                    6 => end.endpoint.pause(connection),
+                    _ => end.endpoint.resume(connection),
+                }
+                if random.below(2) == 0 {
+                    let connections = &mut end.connections;
+                    end.endpoint.drain(scene.now, random.below(20) as usize, |event| {
+                        if let Event::Connected { connection } | Event::Accepted { connection, .. } = event {
+                            connections.push(connection);
+                        }
+                    });
+                } else {
+                    end.poll(scene.now);
+                }
+                prop_assert!(end.endpoint.audit().is_ok(), "{:?}", end.endpoint.audit());
+            }
+            scene.now += 1 << random.below(24);
+        }
+        for end in [&mut scene.client, &mut scene.server] {
+            end.connections.iter().for_each(|connection| end.endpoint.abort(*connection, scene.now));
+        }
+        (0..10).for_each(|_| scene.step(1_000_000 * MICROSECOND));
+        for end in [&mut scene.client, &mut scene.server] {
+            prop_assert_eq!(end.endpoint.audit().map(|audit| audit.free), Ok(64));
+        }
+    }
+}
+
+/// Changes some of what a frame tells, but not the connection.
+fn spoil(frame: &mut InFlight, random: &mut Random) {
+    // Flags, length, number, acknowledgement, window, remaining, selective, data.
+    const PLAIN: [usize; 12] = [15, 17, 27, 29, 33, 34, 35, 36, 37, 45, 48, 59];
+    // Lengths, number, acknowledgement, window, upper number, flags, last fragment.
+    const TRAIN: [usize; 11] = [16, 17, 19, 44, 45, 48, 49, 67, 69, 70, 71];
+    let is_train = frame.bytes[12..14] == [8, 0];
+    let places = if is_train { &TRAIN[..] } else { &PLAIN[..] };
+    for _ in 0..=random.below(2) {
+        let at = places[random.below(places.len() as u64) as usize];
+        let byte = match random.below(3) {
+            0 => random.below(256) as u8,
+            1 => random.below(4) as u8,
+            _ => frame.bytes[at].wrapping_add(random.below(8) as u8),
+        };
+        frame.bytes[at] = byte;
+    }
+    if let Some(offload) = frame.offload.as_mut().filter(|_| is_train && random.below(4) == 0) {
+        offload.gso_size = [0, 1, 2, 100, u16::MAX][random.below(5) as usize];
     }
 }
