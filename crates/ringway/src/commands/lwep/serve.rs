@@ -707,4 +707,32 @@ mod tests {
         let taken = taken(&server) - before;
         assert!(taken > 0 && taken < 300, "{taken} of {waiting}");
     }
+
+    #[test]
+    fn clients_that_come_at_the_end_do_not_keep_a_server_from_it() {
+        let options = MemoryOptions::default();
+        let (near, far) = pair(&options).unwrap();
+        let stop = Stop::default();
+        let (mut client, endpoint) = (Endpoint::new(near, Options::default()), Endpoint::new(far, Options::default()));
+        let mac = endpoint.mac();
+        let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
+        station.endpoint.listen(SINK);
+        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
+        let mut server = Server { station, peers, writer: None, served, message, looked: 0 };
+        let connections: Vec<_> = (0..20).map(|_| client.connect(mac, SINK, 0).unwrap()).collect();
+        client.flush();
+        while !server.turn(0) {}
+        // They are accepted, but the server has heard nothing of them since.
+        while client.poll(0).is_some() {}
+        for connection in connections {
+            while client.send(connection, b"message", 0).is_ok() {}
+        }
+        client.flush();
+        let waiting = options.capacity - client.link().room();
+        assert!(waiting > 50, "{waiting}");
+        stop.store(true, Ordering::Relaxed);
+        server.serve().unwrap();
+        let left = options.capacity - client.link().room();
+        assert!(left > waiting - 10, "{left} of {waiting}");
+    }
 }
