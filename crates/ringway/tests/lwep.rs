@@ -303,7 +303,7 @@ fn wireshark_shows_both_layouts() {
     // The ping: its handshake, two messages in each direction with their checksums, and the end.
     let kinds = |kind: &'static str| frames.iter().filter(move |frame| frame[0] == "plain" && frame[1] == kind);
     assert!(kinds("1").any(|open| open[4] == "0.0.0.0") && kinds("1").any(|open| open[4] == "10.99.0.1"), "{frames:?}");
-    assert!(kinds("2").all(|accept| accept[2] == "24" && accept[4] == "10.99.0.2"), "{frames:?}");
+    assert!(kinds("2").all(|accept| accept[2] == "26" && accept[4] == "10.99.0.2"), "{frames:?}");
     assert_eq!(kinds("3").filter(|data| data[2] == "77" && data[5].starts_with("0x")).count(), 4, "{frames:?}");
     assert!(kinds("6").count() >= 4, "{frames:?}");
     // The buffers of the bandwidth follow one another in their numbers.
