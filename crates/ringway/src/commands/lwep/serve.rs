@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_link::Link;
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError, Status};
 use ringway_traffic::Mac;
 use serde::Serialize;
+use signal_hook::consts::SIGXFSZ;
 
 use super::files::{Store, check_name};
 use super::port::PortArgs;
@@ -154,6 +156,9 @@ struct Server<'s, L> {
 pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let store = args.save.as_deref().map(|directory| Store::open(directory, args.overwrite)).transpose();
     let store = store.map_err(|why| GenError::Usage(format!("--save {why}")))?;
+    // Taken, the signal does not end the server: the file is refused with the kernel's reason.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| GenError::Failed(format!("a handler of SIGXFSZ: {error}")))?;
     let writer = store.map(|store| Writer::start(move |name, size, key| store.begin(name, size, key))).transpose();
     let writer = writer.map_err(|error| GenError::Failed(format!("a thread that writes files: {error}")))?;
     let mut station = args.common.open(&args.port, context, stop, |options| {
