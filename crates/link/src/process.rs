@@ -128,11 +128,6 @@ impl ProcessLink {
         })
     }
 
-    /// Returns the port.
-    pub fn port(&mut self) -> &mut Port {
-        &mut self.port
-    }
-
     /// Finds the next frames. Returns false if there is none.
     #[cold]
     fn find(&mut self) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringway_scenes::namespace::{Namespace, cpu_time};
 use ringway_scenes::{Daemon, Said, binary, ringway, until};
 use ringway_testing::child::Ended;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
 /// Naps of a process that has nothing to do, in the test of its CPU time.
@@ -274,6 +274,23 @@ fn tshark(file: &Path, args: &[&str]) -> Vec<String> {
     let said: Said = command.output().expect("tshark is not there: make deps installs it").into();
     assert_eq!(said.code, Some(0), "{}", said.err);
     said.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_the_server_is_refused_and_the_server_goes_on() {
+    let daemon = Daemon::start("");
+    let (own, incoming) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = serve(&daemon, &["--save", incoming.path().to_str().unwrap()]);
+    let limit = Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
+    prlimit(Pid::from_raw(server.0.id() as i32), Resource::Fsize, limit).unwrap();
+    let send = |name: &str, bytes: usize| {
+        let file = own.path().join(name);
+        std::fs::write(&file, vec![0; bytes]).unwrap();
+        daemon.ringway(&["lwep", "send", "lan0:a", "--to", "lan0:b", file.to_str().unwrap()])
+    };
+    fails(&send("large", 3 << 20), "large: File too large");
+    assert_eq!(send("small", 1).code, Some(0));
+    assert_eq!(end(server)["files"], 1);
 }
 
 #[test]

@@ -62,11 +62,13 @@ impl E1000Link {
         // QEMU's sends a segment without data after those of a frame whose data are a multiple of the segment size (up to QEMU 11, at least).
         let segments = options.offload && !(model == Model::Pro1000 && id.subsystem_vendor == QEMU);
         let card = Card { csb, segments };
-        let mut driver = Driver::new(nic, dma, mac, options, card).map_err(PciError::of(name))?;
-        driver.nic.await_link()?;
-        *driver.nic.counts() = Counts::default();
-        device.mask().map_err(PciError::of(driver.interface().name.clone()))?;
-        Ok(E1000Link { device, driver, is_line_masked: true, causes: 0 })
+        let driver = Driver::new(nic, dma, mac, options, card).map_err(PciError::of(&name))?;
+        // From here on the device reaches the driver's memory: the link ends that before it frees the memory, also after an error.
+        let mut link = E1000Link { device, driver, is_line_masked: true, causes: 0 };
+        link.driver.nic.await_link()?;
+        *link.driver.nic.counts() = Counts::default();
+        link.device.mask().map_err(PciError::of(name))?;
+        Ok(link)
     }
 
     /// Returns true if a communication status block is used.

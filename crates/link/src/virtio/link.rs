@@ -286,14 +286,14 @@ impl Link for VirtioLink {
     fn exchange(&mut self, spare: &mut Buffer) -> (usize, usize) {
         let is_own = spare.is_of(self.dma.mapping());
         let Ok(Some((buffer, written))) = self.rx.first() else { return (HEADER, 0) };
+        let len = written.min(spare.len());
         if is_own && spare.len() == buffer.len() {
             std::mem::swap(buffer, spare);
         } else {
-            let len = written.min(spare.len());
             spare[..len].copy_from_slice(&buffer[..len]);
         }
         self.release();
-        (HEADER, written - HEADER)
+        (HEADER, len.saturating_sub(HEADER))
     }
 
     fn want(&mut self, room: bool) -> bool {

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_link::Link;
-use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError};
+use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError, Status};
 use ringway_traffic::Mac;
 use serde::Serialize;
+use signal_hook::consts::SIGXFSZ;
 
 use super::files::{Store, check_name};
 use super::port::PortArgs;
@@ -27,6 +29,9 @@ const MOST_FILES: usize = 64;
 const CHUNK: usize = 64 << 10;
 /// With so many bytes of a file that are not written, its sender waits.
 const MOST_AHEAD: usize = 1 << 20;
+/// How often clients are looked at that hold things of the server, and how often one may have done nothing for it since the last time.
+const LOOK: Nanos = 1_000_000_000;
+const MOST_IDLE: u32 = 10;
 /// Events that are taken before other things get a turn: signals, files, the clock.
 const MOST_EVENTS: usize = 64;
 
@@ -67,6 +72,8 @@ struct Upload {
     pending: Vec<u8>,
     /// Bytes that the writer has not written yet.
     ahead: usize,
+    /// The sender has heard that the file is taken.
+    has_begun: bool,
     /// The sender waits for the writer.
     is_held: bool,
 }
@@ -80,6 +87,20 @@ struct Peer {
     is_finished: bool,
     /// Nothing follows what waits.
     is_over: bool,
+    /// How far it was when it was last looked at, and how often that was the same.
+    progress: Option<u64>,
+    idle: u32,
+}
+
+impl Peer {
+    /// Returns how far a client is that holds things of the server until it goes on: buffers of answers, or a file.
+    fn progress(&self, status: &Status) -> Option<u64> {
+        // An answer may also wait for buffers that others hold.
+        let takes = !self.waiting.is_empty() && status.queued > 0;
+        let sends = matches!(&self.service, Service::File(Some(upload)) if upload.has_begun && !upload.is_held);
+        let sends = sends && !self.is_finished;
+        if takes { Some(status.acknowledged) } else { sends.then_some(status.received) }
+    }
 }
 
 /// What a server has done.
@@ -127,12 +148,17 @@ struct Server<'s, L> {
     served: Served,
     /// A message on its way from the endpoint to a service.
     message: Vec<u8>,
+    /// When clients were last looked at.
+    looked: Nanos,
 }
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> {
     let store = args.save.as_deref().map(|directory| Store::open(directory, args.overwrite)).transpose();
     let store = store.map_err(|why| GenError::Usage(format!("--save {why}")))?;
+    // Taken, the signal does not end the server: the file is refused with the kernel's reason.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| GenError::Failed(format!("a handler of SIGXFSZ: {error}")))?;
     let writer = store.map(|store| Writer::start(move |name, size, key| store.begin(name, size, key))).transpose();
     let writer = writer.map_err(|error| GenError::Failed(format!("a thread that writes files: {error}")))?;
     let mut station = args.common.open(&args.port, context, stop, |options| {
@@ -143,7 +169,7 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
     // A client that asks the daemon finds the address of a port. That of another interface has to be told.
     eprintln!("ringway lwep serve: at {}, address {}", args.port, Mac(station.endpoint.mac()));
     let message = Vec::new();
-    let mut server = Server { station, peers: BTreeMap::new(), writer, served: Served::default(), message };
+    let mut server = Server { station, peers: BTreeMap::new(), writer, served: Served::default(), message, looked: 0 };
     server.serve()?;
     let counted = Counted::of(&mut server.station.endpoint);
     report(&Report { served: server.served, counted }, args.common.json);
@@ -169,13 +195,20 @@ impl<L: Link> Server<'_, L> {
         for connection in self.peers.keys() {
             self.station.endpoint.abort(*connection, now);
         }
-        while self.station.endpoint.poll(now).is_some() {}
+        // The ends; others may go on sending.
+        for _ in 0..self.peers.len() {
+            self.station.endpoint.poll(now);
+        }
         self.station.settle();
         Ok(())
     }
 
     /// Handles what has happened. Returns true if nothing more is there for now.
     fn turn(&mut self, now: Nanos) -> bool {
+        if now.saturating_sub(self.looked) >= LOOK {
+            self.looked = now;
+            self.end_idle(now);
+        }
         if let Some(writer) = &self.writer {
             writer.awake();
         }
@@ -208,6 +241,18 @@ impl<L: Link> Server<'_, L> {
         false
     }
 
+    /// Ends connections of clients that hold things of the server for too long: others want them.
+    fn end_idle(&mut self, now: Nanos) {
+        for (connection, peer) in &mut self.peers {
+            let progress = self.station.endpoint.status(*connection).and_then(|status| peer.progress(&status));
+            peer.idle = if progress.is_some() && progress == peer.progress { peer.idle + 1 } else { 0 };
+            peer.progress = progress;
+            if peer.idle >= MOST_IDLE {
+                self.station.endpoint.abort(*connection, now);
+            }
+        }
+    }
+
     fn ended(&mut self, connection: Connection) {
         match self.peers.remove(&connection).map(|peer| peer.service) {
             Some(Service::Sink { tally, .. }) => {
@@ -226,13 +271,20 @@ impl<L: Link> Server<'_, L> {
             SINK => Service::Sink { tally: Tally::default(), first: Nanos::MAX },
             _ => Service::File(None),
         };
-        let peer = Peer { service, waiting: VecDeque::new(), is_finished: false, is_over: false };
+        let waiting = VecDeque::new();
+        let peer = Peer { service, waiting, is_finished: false, is_over: false, progress: None, idle: 0 };
         self.peers.insert(connection, peer);
+    }
+
+    /// Returns the number of files on their way.
+    fn files(&self) -> usize {
+        self.peers.values().filter(|peer| matches!(peer.service, Service::File(Some(_)))).count()
     }
 
     /// Handles `self.message`.
     fn take(&mut self, connection: Connection, now: Nanos) {
-        let files = self.peers.values().filter(|peer| matches!(peer.service, Service::File(Some(_)))).count();
+        let is_offer = self.peers.get(&connection).is_some_and(|peer| matches!(peer.service, Service::File(None)));
+        let files = if is_offer { self.files() } else { 0 };
         let Some(peer) = self.peers.get_mut(&connection).filter(|peer| !peer.is_over) else { return };
         match &mut peer.service {
             Service::Sink { .. } => {}
@@ -261,7 +313,7 @@ impl<L: Link> Server<'_, L> {
                     (Some(writer), Some((size, name))) => {
                         self.served.offered += 1;
                         let key = self.served.offered;
-                        *place = Some(Upload { key, pending: Vec::new(), ahead: 0, is_held: false });
+                        *place = Some(Upload { key, pending: Vec::new(), ahead: 0, has_begun: false, is_held: false });
                         return writer.give(key, Job::Begin(name.to_owned(), size));
                     }
                 };
@@ -277,7 +329,12 @@ impl<L: Link> Server<'_, L> {
         let Some((connection, peer)) = self.peers.iter_mut().find(|(_, peer)| is_it(peer)) else { return };
         let connection = *connection;
         match done {
-            Done::Begun(verdict) => self.judge(connection, verdict, now),
+            Done::Begun(verdict) => {
+                if let Service::File(Some(upload)) = &mut peer.service {
+                    upload.has_begun = true;
+                }
+                self.judge(connection, verdict, now);
+            }
             Done::Finished(verdict) => {
                 self.served.files += u64::from(verdict.is_ok());
                 self.judge(connection, verdict, now);
@@ -437,7 +494,7 @@ mod tests {
             [ECHO, SINK, FILE].into_iter().for_each(|service| endpoint.listen(service));
             let station = Station::new("memory", endpoint, Wait::Sleep, stop);
             let (peers, served) = (BTreeMap::new(), Served::default());
-            let server = Server { station, peers, writer: Some(writer), served, message: Vec::new() };
+            let server = Server { station, peers, writer: Some(writer), served, message: Vec::new(), looked: 0 };
             // A connection whose peer does not take its messages leaves buffers for others.
             let client = Endpoint::new(near, Options { queue: 256, ..Options::default() });
             Self { server, client, heard: BTreeMap::new(), now: 0 }
@@ -451,6 +508,15 @@ mod tests {
                 }
             }
             self.server.turn(self.now);
+        }
+
+        /// As many looks at clients pass as one may be idle.
+        fn wait(&mut self) {
+            for _ in 0..=MOST_IDLE {
+                self.now += LOOK;
+                // Timers of both ends are due, too.
+                (0..64).for_each(|_| self.round());
+            }
         }
 
         fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
@@ -562,6 +628,47 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_takes_no_answers_leaves_buffers_for_others_after_a_while() {
+        let stop = Stop::default();
+        let mut scene = Scene::new(&stop, Writer::start(|_, _, _| Err(String::new())).unwrap());
+        let greedy = scene.connect(ECHO);
+        scene.until("the greedy client is connected", |scene| scene.server.peers.len() == 1);
+        // Its window fills, and then the server's buffers.
+        scene.client.pause(greedy);
+        scene.until("an answer that waits", |scene| {
+            scene.send(greedy, &[0; 20_000]);
+            scene.server.peers.values().any(|peer| !peer.waiting.is_empty())
+        });
+        let ping = scene.connect(ECHO);
+        assert!(scene.client.send(ping, b"ping", scene.now).is_ok());
+        scene.wait();
+        scene.until("an answer", |scene| scene.heard(ping) == [b"ping"]);
+        assert_eq!(scene.server.station.endpoint.connections(), 1, "that of the other client");
+    }
+
+    #[test]
+    fn a_client_that_sends_nothing_of_its_file_leaves_its_place_to_others_after_a_while() {
+        let (stop, directory) = (Stop::default(), tempfile::tempdir().unwrap());
+        let store = Store::open(directory.path(), false).unwrap();
+        let mut scene = Scene::new(&stop, Writer::start(move |name, size, key| store.begin(name, size, key)).unwrap());
+        let offer = |scene: &mut Scene<'_>, name: &str| {
+            let file = scene.connect(FILE);
+            assert!(scene.client.send(file, &services::offer(1, name), scene.now).is_ok());
+            scene.until("an answer", |scene| scene.heard(file).len() == 1);
+            services::decode(&scene.heard(file)[0])
+        };
+        for number in 0..MOST_FILES {
+            assert_eq!(offer(&mut scene, &number.to_string()), Ok(()));
+        }
+        assert!(offer(&mut scene, "last").unwrap_err().contains("try again later"));
+        scene.wait();
+        scene.until("places", |scene| scene.server.files() == 0);
+        assert_eq!(offer(&mut scene, "last"), Ok(()));
+        let names = || std::fs::read_dir(directory.path()).unwrap().count();
+        scene.until("the parts of the others are gone", |_| names() == 1);
+    }
+
+    #[test]
     fn clients_that_send_without_a_pause_do_not_keep_a_server_from_its_end() {
         let options = MemoryOptions { capacity: 8192, buffers: 4096, ..MemoryOptions::default() };
         let (near, mut far) = pair(&options).unwrap();
@@ -577,7 +684,7 @@ mod tests {
         let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
         station.endpoint.listen(SINK);
         let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
-        let mut server = Server { station, peers, writer: None, served, message };
+        let mut server = Server { station, peers, writer: None, served, message, looked: 0 };
         let connection = client.connect(mac, SINK, 0).unwrap();
         // The client's congestion window grows.
         let mut now = 0;
@@ -604,5 +711,33 @@ mod tests {
         server.serve().unwrap();
         let taken = taken(&server) - before;
         assert!(taken > 0 && taken < 300, "{taken} of {waiting}");
+    }
+
+    #[test]
+    fn clients_that_come_at_the_end_do_not_keep_a_server_from_it() {
+        let options = MemoryOptions::default();
+        let (near, far) = pair(&options).unwrap();
+        let stop = Stop::default();
+        let (mut client, endpoint) = (Endpoint::new(near, Options::default()), Endpoint::new(far, Options::default()));
+        let mac = endpoint.mac();
+        let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
+        station.endpoint.listen(SINK);
+        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
+        let mut server = Server { station, peers, writer: None, served, message, looked: 0 };
+        let connections: Vec<_> = (0..20).map(|_| client.connect(mac, SINK, 0).unwrap()).collect();
+        client.flush();
+        while !server.turn(0) {}
+        // They are accepted, but the server has heard nothing of them since.
+        while client.poll(0).is_some() {}
+        for connection in connections {
+            while client.send(connection, b"message", 0).is_ok() {}
+        }
+        client.flush();
+        let waiting = options.capacity - client.link().room();
+        assert!(waiting > 50, "{waiting}");
+        stop.store(true, Ordering::Relaxed);
+        server.serve().unwrap();
+        let left = options.capacity - client.link().room();
+        assert!(left > waiting - 10, "{left} of {waiting}");
     }
 }

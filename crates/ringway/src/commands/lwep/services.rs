@@ -11,6 +11,9 @@ pub const FILE: u32 = 0x5257_0003;
 /// Most bytes of a message that is longer than a frame.
 pub const LONG: u32 = 1 << 20;
 
+/// Most characters of a reason that are shown.
+const LONGEST_REASON: usize = 500;
+
 /// What a sink has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -50,11 +53,12 @@ pub fn encode(verdict: &Verdict) -> Vec<u8> {
     }
 }
 
-/// Reads a verdict.
+/// Reads a verdict. Its reason can be shown on a terminal, whatever the server has sent.
 pub fn decode(message: &[u8]) -> Verdict {
+    let shown = |sign: char| if sign.is_control() { char::REPLACEMENT_CHARACTER } else { sign };
     match message {
         [0] => Ok(()),
-        [1, why @ ..] => Err(String::from_utf8_lossy(why).into_owned()),
+        [1, why @ ..] => Err(String::from_utf8_lossy(why).chars().take(LONGEST_REASON).map(shown).collect()),
         _ => Err("the server answers in another way: it is of another version".to_owned()),
     }
 }
@@ -83,6 +87,9 @@ mod tests {
             assert_eq!(decode(&encode(&verdict)), verdict);
         }
         assert!(decode(&[]).is_err());
+        assert_eq!(decode(b"\x01no\x1b[2J\n").unwrap_err(), "no\u{fffd}[2J\u{fffd}");
+        let long = decode(&[1; 1 << 20]).unwrap_err();
+        assert_eq!(long.chars().count(), LONGEST_REASON);
         assert_eq!(offered(&offer(7, "a")), Some((7, "a")));
         assert_eq!(offered(&offer(7, "a")[..7]), None);
         assert_eq!(offered(&[0, 0, 0, 0, 0, 0, 0, 7, 0xff]), None);
