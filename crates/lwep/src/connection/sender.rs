@@ -305,14 +305,15 @@ impl Sender {
     }
 
     /// Returns how many messages that are sent next can be sent together: from the message with this number on, they are in one buffer
-    /// one after the other, all are new or all are lost, and their numbers have the same upper 16 bits.
+    /// one after the other, all are new or all are lost, and their numbers have the same upper 16 bits. What was repeated and is lost
+    /// again goes alone: some devices cut buffers into what no receiver takes.
     pub fn run(&self, number: u32) -> usize {
         let at = distance(self.oldest, number) as usize;
-        let Some(Entry { part: Some(first), state, .. }) = self.entries.get(at) else { return 1 };
+        let Some(Entry { part: Some(first), state, is_repeated: false, .. }) = self.entries.get(at) else { return 1 };
         let follows = |index: &usize| {
             let entry = self.entries.get(at + index);
-            let part = entry.filter(|entry| entry.state == *state).and_then(|entry| entry.part);
-            part.is_some_and(|part| {
+            let entry = entry.filter(|entry| entry.state == *state && !entry.is_repeated);
+            entry.and_then(|entry| entry.part).is_some_and(|part| {
                 part.slot == first.slot && usize::from(part.index) == usize::from(first.index) + index
             })
         };

@@ -107,6 +107,18 @@ fn a_lost_buffer_is_sent_again_whole() {
 }
 
 #[test]
+fn messages_arrive_although_no_buffer_of_many_does() {
+    let (mut scene, connection) = scene(1024);
+    scene.client.endpoint.link().set_network(|frame, queue| {
+        if !is_train(&frame) {
+            queue.push_back(frame);
+        }
+    });
+    send_all(&mut scene, connection, 10);
+    assert!(has_heard(&scene, 10));
+}
+
+#[test]
 fn buffers_that_are_early_wait_in_one_buffer_each() {
     let (mut scene, connection) = scene(1024);
     let (trains, is_lost) = (Cell::new(0), Rc::new(Cell::new(true)));
