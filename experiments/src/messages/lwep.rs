@@ -10,8 +10,7 @@ use ringway_traffic::Mac;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::NAP;
-use super::messenger::{Messenger, is_patient};
+use super::messenger::{Messenger, NAP, is_patient};
 use crate::daemon::{Daemon, RingwayNetwork as _};
 use crate::network::{Network, SENDER};
 

@@ -3,8 +3,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
+
 /// Time without a message after which the two ends count as cut off from each other.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest sleep of an end, after which it looks whether its message is lost.
+pub const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Two ends of a connection. `now` is a time that the caller has read anyway, so that a message costs no reading of the clock more.
 pub trait Messenger {

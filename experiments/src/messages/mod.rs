@@ -15,7 +15,6 @@ pub use sockets::{Route, Sockets};
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::messenger::{PATIENCE, is_patient};
@@ -24,8 +23,6 @@ use crate::trial::Contestant;
 
 /// Looks for an answer between two readings of the clock.
 const LOOKS: usize = 64;
-/// Longest sleep of an end, after which it looks whether its message is lost.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
 
-use super::messenger::Messenger;
+use super::messenger::{Messenger, NAP};
 use crate::peers::cable::{Cable, WIRE};
 use crate::peers::netns;
 
@@ -200,7 +200,7 @@ impl Sockets {
     /// Sleeps until either end can receive.
     fn sleep(&self) -> io::Result<()> {
         let mut ends = [&self.near, &self.far].map(|end| PollFd::new(end, PollFlags::IN));
-        poll(&mut ends, Some(&super::NAP))?;
+        poll(&mut ends, Some(&NAP))?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ringway_link::Link;
 
+use super::answer::Answer;
 use super::counters::Counters;
 use super::event::Reason;
 use super::lingering::Lingering;
@@ -52,18 +53,6 @@ pub enum Pending {
     Room(u32),
     Finished(u32),
     Ended { id: u32, reason: Reason, acknowledged: u64, received: u64 },
-}
-
-/// A frame that belongs to no connection of this end.
-#[derive(Clone, Copy, Debug)]
-pub struct Answer {
-    pub to: Mac,
-    pub kind: Kind,
-    pub connection: u32,
-    pub token: u32,
-    pub number: u32,
-    pub acknowledgement: u32,
-    pub reason: Option<Reason>,
 }
 
 /// Connections with something to do.

@@ -3,7 +3,8 @@
 
 use ringway_link::Received;
 
-use super::core::{Answer, Core, Pending, Ride};
+use super::answer::Answer;
+use super::core::{Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
 use super::table::AGREED;

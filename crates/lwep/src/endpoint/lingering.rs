@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::core::Answer;
+use super::answer::Answer;
 use crate::connection::{Nanos, SECOND};
 
 /// Repetitions are answered for so long: several of the longest retransmission timeouts of a peer.

@@ -7,11 +7,12 @@
 //! | `receive` | [`Endpoint::poll`]: from the link to the program |
 //! | `open` | how connections begin |
 //! | `transmit` | from the program to the link |
-//! | `service` | timers, acknowledgements and answers that are due |
+//! | `service`, `answer` | timers, acknowledgements and answers that are due |
 //! | `end`, `lingering` | how connections end; answers to what comes after it |
 //! | `audit` | checks for tests |
 //! | `table`, `timers`, `pool`, `free` | connections by identifier; deadlines; buffers |
 
+mod answer;
 mod audit;
 mod core;
 mod counters;

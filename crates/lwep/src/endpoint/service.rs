@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ringway_link::Link;
 
-use super::core::{Answer, Core, Endpoint, Pending};
+use super::answer::Answer;
+use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::State;
 use super::transmit::write_plain;
