@@ -137,9 +137,12 @@ fn wakes(scene: &Scene, nic: usize, what: &str) {
     assert!(scene.pings(nic, "") > 20, "{what} wakes the program");
     // Every wake-up needs the interrupt line open again.
     assert!(scene.answers(nic, "").0 > 20, "{what} wakes the program");
-    // The kernel finds a cause in the device for its interrupts. A few can come late.
+    // An interrupt comes late if the program has looked meanwhile. The kernel gives a line up if it finds no cause for 99.9 % of its
+    // interrupts, which it counts from the first one without a cause.
     let path = format!("/proc/irq/$(cat /sys/bus/pci/devices/{}/irq)/spurious", scene.nics[nic]);
     let spurious = scene.guest.ok(&format!("cat {path}")).unwrap();
-    let unhandled = spurious.lines().find_map(|line| line.strip_prefix("unhandled ")?.parse::<u64>().ok());
-    assert!(unhandled.unwrap() < 100, "{what}: {spurious}");
+    println!("interrupts of NIC {nic}: {spurious}");
+    let counted = |name: &str| spurious.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let (count, unhandled) = (counted("count ").unwrap(), counted("unhandled ").unwrap());
+    assert!(unhandled < 1000 || unhandled < count / 10 * 9, "{what}: {spurious}");
 }
