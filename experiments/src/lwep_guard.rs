@@ -1,4 +1,4 @@
-//! The cost of a source guard for LWEP's messages, of which it refuses none.
+//! The cost of a source guard that refuses none of LWEP's messages.
 
 use std::io;
 

@@ -47,7 +47,7 @@ pub struct Sockets {
     buffers: [Vec<u8>; 2],
     /// Bytes of an incomplete message at the near end, and at the far end.
     begun: [usize; 2],
-    /// Bytes of a message of which the beginning is sent.
+    /// Bytes that are left of a message whose beginning is sent.
     unsent: usize,
     /// The namespaces that frames pass.
     _namespaces: Vec<File>,

@@ -232,7 +232,7 @@ pub struct Endpoint<L> {
     /// Frames queued at the link.
     pub(super) queued: u64,
     pub(super) current: Current,
-    /// Messages of a buffer of the segmentation layout, of which the link shows the frame, that the program has yet to get.
+    /// The link shows a frame of the segmentation layout; the program has yet to get these messages of it.
     pub(super) riding: Option<Ride>,
     /// Frames up to this one were handed over to the device.
     pub(super) flushed: u64,

@@ -19,7 +19,7 @@ pub struct Free {
 }
 
 impl Free {
-    /// All of `count` buffers, of which the first `first` are to be used again and again; 0: all.
+    /// A set with all of `count` buffers, which uses the first `first` again and again; 0: all.
     pub fn new(count: usize, first: usize) -> Self {
         let mut words = vec![u64::MAX; count.div_ceil(WORD)];
         if let (Some(last), 1..) = (words.last_mut(), count % WORD) {

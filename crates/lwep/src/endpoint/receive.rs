@@ -89,7 +89,7 @@ impl Core {
         self.tell_again(id);
     }
 
-    /// The next messages of a buffer, up to `most`, go to the program, if nothing else is to be done for them. Returns their number.
+    /// Takes up to `most` messages of a buffer, if they are the next ones and the program can have them as they are. Returns their number.
     #[inline]
     fn take_riding(&mut self, ride: &Ride, most: usize) -> usize {
         let Some(peer) = self.table.get(ride.id) else { return 0 };
@@ -317,7 +317,7 @@ impl<L: Link> Endpoint<L> {
         core.ridden(ride.id);
     }
 
-    /// Calls `take` with the next messages of a buffer, as far as nothing else is to be done for them. Returns their number.
+    /// Calls `take` with the messages of a buffer that [`Core::take_riding`] takes. Returns their number.
     #[inline]
     fn ride_on(&mut self, ride: Ride, most: usize, take: &mut impl FnMut(Event<'_>)) -> usize {
         let count = self.core.take_riding(&ride, most);

@@ -319,7 +319,7 @@ impl<L: Link> Endpoint<L> {
         !self.link.want(waits_for_room)
     }
 
-    /// Returns true if something is to be sent that found no room at the link.
+    /// Returns true if the endpoint has something to send that found no room at the link.
     fn waits_for_room(&mut self) -> bool {
         let Core { lists, answers, pool, .. } = &self.core;
         // What lacks a buffer while the link has room waits for that.

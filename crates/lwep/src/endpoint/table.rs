@@ -78,7 +78,7 @@ impl Table {
         self.places.get_mut((id % PLACES) as usize)?.as_deref_mut().filter(|peer| peer.id == id)
     }
 
-    /// Returns the peer's address of a connection of which an acknowledgement of a few bytes says everything.
+    /// Returns the peer's address, if an acknowledgement of a few bytes says everything of this connection.
     #[inline]
     pub fn get_brief(&mut self, id: u32) -> Option<Mac> {
         self.get(id).filter(|peer| peer.is_told_briefly()).map(|peer| peer.far.mac)

@@ -675,7 +675,7 @@ impl<L: Link> Endpoint<L> {
         self.mark(id, number, is_sent, run)
     }
 
-    /// Writes the headers of a buffer of messages, of which the first one has this number, and queues it at the link. Returns false if
+    /// Writes the headers of a buffer of messages, which begin with this number, and queues it at the link. Returns false if
     /// the link does not take it.
     fn send_train(&mut self, id: u32, number: u32, part: Part) -> bool {
         let core = &mut self.core;
