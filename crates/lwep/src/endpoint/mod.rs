@@ -7,6 +7,7 @@
 //! | `receive` | [`Endpoint::poll`]: from the link to the program |
 //! | `open` | how connections begin |
 //! | `transmit` | from the program to the link |
+//! | `trains` | the same for buffers of many messages |
 //! | `service`, `answer` | timers, acknowledgements and answers that are due |
 //! | `end`, `lingering` | how connections end; answers to what comes after it |
 //! | `audit` | checks for tests |
@@ -29,6 +30,7 @@ mod receive;
 mod service;
 mod table;
 mod timers;
+mod trains;
 mod transmit;
 
 pub use audit::Audit;
