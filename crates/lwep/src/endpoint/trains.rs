@@ -23,7 +23,7 @@ impl<L: Link> Endpoint<L> {
     /// goes out at once it is handed over to the device at once, too.
     ///
     /// # Errors
-    /// The buffer comes back: see [`SendError`].
+    /// The buffer comes back: see [`crate::SendError`].
     pub fn commit_many(
         &mut self,
         connection: Connection,
