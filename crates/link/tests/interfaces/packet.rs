@@ -1,5 +1,6 @@
 //! Packet links.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -114,14 +115,21 @@ fn a_frame_to_be_segmented_arrives_whole_with_its_offload_or_in_segments() {
     assert_eq!((got, left), (large.clone(), Some(Offload { hdr_len: 0, ..offload })));
     // The kernel cuts it where the device cannot, and writes checksums.
     scene.a.ok("ethtool", &["-K", "x0", "tso", "off", "gso", "off", "tx", "off"]);
-    a.send(&large, Some(&offload));
-    let mut joined: Vec<u8> = Vec::new();
-    while joined.len() < bytes.len() {
-        let (got, left) = b.receive();
-        assert!(got.len() <= 1514 && left.is_none(), "{} bytes, {left:?}", got.len());
-        joined.extend(payload(&got));
-    }
-    assert!(joined == bytes);
+    // It drops some of them when the queue of a processor is full (`net.core.netdev_max_backlog`), which other programs share.
+    let bytes = &bytes[..14_600];
+    let large = tcp(macs, A, B, bytes).0;
+    let mut segments = BTreeMap::new();
+    until("all segments have come", || {
+        a.send(&large, Some(&offload));
+        b.link.wait(false, Duration::from_secs(1)).unwrap();
+        while b.link.peek().is_some() {
+            let (got, left) = b.receive();
+            assert!(got.len() <= 1514 && left.is_none(), "{} bytes, {left:?}", got.len());
+            segments.insert(u32::from_be_bytes(got[38..42].try_into().unwrap()), payload(&got).to_vec());
+        }
+        segments.values().map(Vec::len).sum::<usize>() >= bytes.len()
+    });
+    assert!(segments.into_values().flatten().eq(bytes.iter().copied()));
     // Other kinds are not offered, nor too many bytes.
     assert!(!a.queue(0, &large, Some(&Offload { gso: Gso::UdpL4, ..offload })));
     assert!(!a.queue(0, &large, None));
