@@ -35,6 +35,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   tshark prometheus python3-prometheus-client curl jq passt \
   gcc g++ binutils pkg-config valgrind man-db \
   python3 python3-venv \
+  linux-source perl \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 
 .PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean

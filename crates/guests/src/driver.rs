@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 
 use crate::error::{Error, at};
 use crate::fetch;
@@ -47,18 +48,8 @@ impl Kernel {
     }
 
     fn build(&self, to: &Path) -> Result<(), Error> {
-        let headers = self.dir().join(format!("headers-{EDITION}"));
-        if !headers.exists() {
-            let needs = [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("unshare", "util-linux"), ("chroot", "coreutils")];
-            let needs = needs.map(|(name, of)| Program::new(name, of));
-            let args = [self.release().suite(), &headers.to_string_lossy(), &self.version()];
-            fetch::run(FETCH, &needs, &args, Error::Driver)?;
-        }
-        let dir = tempfile::Builder::new().prefix("ringway-driver-").tempdir().map_err(at(std::env::temp_dir()))?;
-        for (name, content) in SOURCES {
-            let path = dir.path().join(name);
-            std::fs::write(&path, content).map_err(at(&path))?;
-        }
+        let headers = self.headers()?;
+        let dir = unpack()?;
         let args = [headers.to_string_lossy(), dir.path().to_string_lossy()];
         fetch::run(BUILD, &[], &args.each_ref().map(|arg| &**arg), Error::Driver)?;
         // A whole file or none, even if this process is killed.
@@ -67,6 +58,28 @@ impl Kernel {
         std::fs::copy(&from, &part).map_err(at(&part))?;
         std::fs::rename(&part, to).map_err(at(to))
     }
+
+    /// Returns the folder of what builds modules for this kernel. Fetches it if it is missing.
+    fn headers(&self) -> Result<PathBuf, Error> {
+        let headers = self.dir().join(format!("headers-{EDITION}"));
+        if !headers.exists() {
+            let needs = [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("unshare", "util-linux"), ("chroot", "coreutils")];
+            let needs = needs.map(|(name, of)| Program::new(name, of));
+            let args = [self.release().suite(), &headers.to_string_lossy(), &self.version()];
+            fetch::run(FETCH, &needs, &args, Error::Driver)?;
+        }
+        Ok(headers)
+    }
+}
+
+/// Writes the sources into a folder of their own.
+fn unpack() -> Result<TempDir, Error> {
+    let dir = tempfile::Builder::new().prefix("ringway-driver-").tempdir().map_err(at(std::env::temp_dir()))?;
+    for (name, content) in SOURCES {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).map_err(at(&path))?;
+    }
+    Ok(dir)
 }
 
 /// Returns the same number for the same sources and way to build.
@@ -74,4 +87,59 @@ fn hash() -> u64 {
     let mut hasher = DefaultHasher::new();
     (SOURCES, BUILD, EDITION).hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use ringway_testing::skip;
+
+    use super::*;
+    use crate::kernel::Release;
+
+    const RELEASES: [Release; 4] = [Release::Bookworm, Release::Backports, Release::Trixie, Release::TrixieBackports];
+    /// The headers of Linux 7 come without a script that sparse needs.
+    const WITH_SPARSE: [Release; 3] = [Release::Bookworm, Release::Backports, Release::Trixie];
+
+    /// Builds the module as a developer does. Returns what the compiler and sparse say.
+    fn build(release: Release, dir: &Path) -> (bool, String) {
+        let kernel = Kernel::get(release).unwrap();
+        kernel.own_driver().unwrap();
+        let mut make = Command::new(kernel.headers().unwrap().join("make"));
+        make.arg(dir).args(["-s", "KCFLAGS=-Werror"]);
+        if WITH_SPARSE.contains(&release) {
+            make.arg("C=1");
+        }
+        let said = make.output().unwrap();
+        let text = [said.stdout, said.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (said.status.success(), text.lines().filter(|line| !line.starts_with("Skipping BTF")).collect())
+    }
+
+    #[test]
+    fn compilers_and_sparse_have_nothing_to_say_of_the_driver() {
+        if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
+            skip!("guests are left out, as RINGWAY_NO_QEMU is set");
+        }
+        thread::scope(|scope| {
+            for release in RELEASES {
+                scope.spawn(move || {
+                    assert_eq!(build(release, unpack().unwrap().path()), (true, String::new()), "{release:?}");
+                });
+            }
+        });
+        // Both are asked.
+        let dir = unpack().unwrap();
+        let add = |line: &str| {
+            let path = dir.path().join("main.c");
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(path, format!("{text}\n{line}\n")).unwrap();
+            build(Release::Bookworm, dir.path())
+        };
+        let (passed, said) = add("static __be16 rw_wrong = 1;\nvoid *rw_used = &rw_wrong;");
+        assert!(passed && said.contains("incorrect type in initializer"), "{said}");
+        let (passed, said) = add("static int rw_unused;");
+        assert!(!passed && said.contains("defined but not used"), "{said}");
+    }
 }

@@ -24,6 +24,8 @@ pub enum Release {
     Bookworm,
     /// Debian 12 backports: Linux 6.12.
     Backports,
+    /// Debian 13: Linux 6.12.
+    Trixie,
     /// Debian 13 backports: Linux 7.3, or a newer one.
     TrixieBackports,
 }
@@ -33,6 +35,7 @@ impl Release {
         match self {
             Release::Bookworm => "bookworm",
             Release::Backports => "bookworm-backports",
+            Release::Trixie => "trixie",
             Release::TrixieBackports => "trixie-backports",
         }
     }
