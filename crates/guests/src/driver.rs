@@ -35,32 +35,18 @@ impl Kernel {
     /// Returns the driver of Linux guests for this kernel. Builds it if its sources have changed since it was built. What builds it is
     /// fetched if it is missing (100 MB) and kept with the kernel.
     pub fn own_driver(&self) -> Result<Vec<u8>, Error> {
-        // Other processes wait while one fetches or builds. Closing the file unlocks it.
-        let path = self.dir().join("driver.lock");
-        let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
-
+        let headers = self.headers()?;
+        let _lock = self.lock()?;
         let built = self.dir().join("drivers").join(format!("{NAME}-{:016x}.ko", hash()));
         if !built.exists() {
-            self.build(&built)?;
+            build(&headers, &built)?;
         }
         std::fs::read(&built).map_err(at(&built))
     }
 
-    fn build(&self, to: &Path) -> Result<(), Error> {
-        let headers = self.headers()?;
-        let dir = unpack()?;
-        let args = [headers.to_string_lossy(), dir.path().to_string_lossy()];
-        fetch::run(BUILD, &[], &args.each_ref().map(|arg| &**arg), Error::Driver)?;
-        // A whole file or none, even if this process is killed.
-        let (from, part) = (dir.path().join(NAME).with_extension("ko"), to.with_extension("part"));
-        std::fs::create_dir_all(to.parent().unwrap_or(to)).map_err(at(to))?;
-        std::fs::copy(&from, &part).map_err(at(&part))?;
-        std::fs::rename(&part, to).map_err(at(to))
-    }
-
     /// Returns the folder of what builds modules for this kernel. Fetches it if it is missing.
     fn headers(&self) -> Result<PathBuf, Error> {
+        let _lock = self.lock()?;
         let headers = self.dir().join(format!("headers-{EDITION}"));
         if !headers.exists() {
             let needs = [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("unshare", "util-linux"), ("chroot", "coreutils")];
@@ -70,6 +56,25 @@ impl Kernel {
         }
         Ok(headers)
     }
+
+    /// Waits until no other process fetches or builds for this kernel. Closing the file unlocks it.
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.dir().join("driver.lock");
+        let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
+        Ok(lock)
+    }
+}
+
+fn build(headers: &Path, to: &Path) -> Result<(), Error> {
+    let dir = unpack()?;
+    let args = [headers.to_string_lossy(), dir.path().to_string_lossy()];
+    fetch::run(BUILD, &[], &args.each_ref().map(|arg| &**arg), Error::Driver)?;
+    // A whole file or none, even if this process is killed.
+    let (from, part) = (dir.path().join(NAME).with_extension("ko"), to.with_extension("part"));
+    std::fs::create_dir_all(to.parent().unwrap_or(to)).map_err(at(to))?;
+    std::fs::copy(&from, &part).map_err(at(&part))?;
+    std::fs::rename(&part, to).map_err(at(to))
 }
 
 /// Writes the sources into a folder of their own.
@@ -104,10 +109,9 @@ mod tests {
     const WITH_SPARSE: [Release; 3] = [Release::Bookworm, Release::Backports, Release::Trixie];
 
     /// Builds the module as a developer does. Returns what the compiler and sparse say.
-    fn build(release: Release, dir: &Path) -> (bool, String) {
-        let kernel = Kernel::get(release).unwrap();
-        kernel.own_driver().unwrap();
-        let mut make = Command::new(kernel.headers().unwrap().join("make"));
+    fn make(release: Release, dir: &Path) -> (bool, String) {
+        let headers = Kernel::get(release).and_then(|kernel| kernel.headers()).unwrap();
+        let mut make = Command::new(headers.join("make"));
         make.arg(dir).args(["-s", "KCFLAGS=-Werror"]);
         if WITH_SPARSE.contains(&release) {
             make.arg("C=1");
@@ -125,21 +129,23 @@ mod tests {
         thread::scope(|scope| {
             for release in RELEASES {
                 scope.spawn(move || {
-                    assert_eq!(build(release, unpack().unwrap().path()), (true, String::new()), "{release:?}");
+                    assert_eq!(make(release, unpack().unwrap().path()), (true, String::new()), "{release:?}");
                 });
             }
         });
         // Both are asked.
-        let dir = unpack().unwrap();
-        let add = |line: &str| {
-            let path = dir.path().join("main.c");
-            let text = std::fs::read_to_string(&path).unwrap();
-            std::fs::write(path, format!("{text}\n{line}\n")).unwrap();
-            build(Release::Bookworm, dir.path())
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("Kbuild"), "obj-m := wrong.o").unwrap();
+        let says = |wrong: &str, what: &str| {
+            let text = format!("#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\n{wrong}\n");
+            std::fs::write(dir.path().join("wrong.c"), text).unwrap();
+            let (_, said) = make(Release::Bookworm, dir.path());
+            assert!(said.contains(what), "{said}");
         };
-        let (passed, said) = add("static __be16 rw_wrong = 1;\nvoid *rw_used = &rw_wrong;");
-        assert!(passed && said.contains("incorrect type in initializer"), "{said}");
-        let (passed, said) = add("static int rw_unused;");
-        assert!(!passed && said.contains("defined but not used"), "{said}");
+        says(
+            "static __be16 wrong = 1; void *user(void); void *user(void) { return &wrong; }",
+            "incorrect type in initializer",
+        );
+        says("static int wrong;", "defined but not used");
     }
 }

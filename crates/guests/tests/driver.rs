@@ -22,7 +22,8 @@ fn the_own_driver_takes_other_nics_only_if_it_is_told_to() {
     assert_eq!(guest.ok(OF_EVERY_NIC).unwrap(), "e1000\n(null)\n");
     guest.ok("test -e /sys/module/ringway_e1000").unwrap();
     let guest = builder("all").own_driver_for_all("combine=off csb=off").start().unwrap();
-    assert!(guest.ok(OF_EVERY_NIC).unwrap().ends_with("\nringway_e1000\n"));
+    assert_eq!(guest.ok(OF_EVERY_NIC).unwrap(), "ringway_e1000\nringway_e1000\n");
+    assert_eq!(guest.ok("cd /sys/module/ringway_e1000/parameters && cat combine csb").unwrap(), "off\noff\n");
 }
 
 /// Returns the kernel's checkpatch.pl, from Debian's source of the kernel. It is unpacked once.
@@ -44,12 +45,24 @@ fn checkpatch() -> Option<PathBuf> {
     Some(scripts.join("checkpatch.pl"))
 }
 
+/// This driver is not part of one kernel's source, and without that source checkpatch.pl does not know the kernel's own names.
+const NOT_FOR_US: &str = "LINUX_VERSION_CODE,CONSTANT_COMPARISON,CAMELCASE";
+
 #[test]
 fn checkpatch_has_nothing_to_say_of_the_driver() {
     let Some(checkpatch) = checkpatch() else { skip!("needs the Debian package linux-source") };
     let check = |files: &[PathBuf]| {
         let mut perl = Command::new("perl");
-        perl.arg(&checkpatch).args(["--no-tree", "--strict", "--quiet", "--show-types", "--file"]).args(files);
+        perl.arg(&checkpatch).args([
+            "--no-tree",
+            "--strict",
+            "--quiet",
+            "--show-types",
+            "--ignore",
+            NOT_FOR_US,
+            "--file",
+        ]);
+        perl.args(files);
         let said = perl.output().unwrap();
         (said.status.success(), String::from_utf8_lossy(&said.stdout).into_owned())
     };
