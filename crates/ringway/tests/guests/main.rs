@@ -5,6 +5,7 @@
 //! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
 mod coalescing;
+mod driver_package;
 mod e1000;
 mod events;
 mod features;
@@ -16,5 +17,4 @@ mod restarts;
 mod rings;
 mod scene;
 mod streams;
-mod tryit;
 mod vlans;
