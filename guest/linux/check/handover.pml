@@ -46,6 +46,9 @@ bool unmasked = true;	/* register */
 bool scheduled, missed, disabled, listed, timer;
 /* Processors that have still to end a poll, or to unmask after it. */
 byte ending, unmasking;
+#ifdef WRONG_LOCK
+byte late;		/* a tail to write */
+#endif
 
 /* The network stack and the driver. */
 bool promised;		/* another frame comes at once */
@@ -84,6 +87,10 @@ c_code {
 		happened[LEFT_MORE] += !told && haste == HANDOVER_MORE;
 		happened[LEFT_DUE] += !told && haste == HANDOVER_SOON && due;
 		happened[LEFT_POLLED] += !told && haste == HANDOVER_SOON && !due && polled;
+#ifdef WRONG_LOCK
+		now.late = told ? now.h.written : 0;
+		told = false;
+#endif
 		tell(told);
 		/* The stack keeps no promise to a queue that has stopped. */
 		now.promised = more && !now.stopped;
@@ -92,9 +99,12 @@ c_code {
 	/* The driver drops a frame. */
 	static void drop(bool more)
 	{
-		bool told = !more && handover_announce(&now.h);
+		bool told = false;
 
+#ifndef WRONG_DROP
+		told = !more && handover_announce(&now.h);
 		happened[TOLD_BY_DROP] += told;
+#endif
 		tell(told);
 		now.promised = more;
 	}
@@ -107,11 +117,14 @@ c_code {
 		tell(told);
 	}
 
-	static void poll_ends(bool received)
+	static void poll_ends(void)
 	{
-		bool told = handover_polled(&now.h, received);
+		bool told = false;
 
+#ifndef WRONG_END
+		told = handover_polled(&now.h, now.h.answering);
 		happened[TOLD_BY_POLLED] += told;
+#endif
 		tell(told);
 	}
 
@@ -120,14 +133,16 @@ c_code {
 		now.h.filled -= now.head;
 		now.h.written -= now.head;
 		now.tail -= now.head;
-#ifdef LIVENESS
-		now.mark -= now.marked ? now.head : now.mark;
+#ifdef WRONG_LOCK
+		now.late -= now.late > now.head ? now.head : now.late;
 #endif
 		now.head = 0;
+#ifndef WRONG_WAKE
 		if (now.stopped && ROOM - now.h.filled >= FRAME) {
 			now.stopped = false;
 			happened[WOKEN]++;
 		}
+#endif
 	}
 
 	/* The queue is stopped, the device reset, the ring empty. */
@@ -139,10 +154,11 @@ c_code {
 #ifndef WRONG_RESET
 		now.stopped = true;
 #endif
-#ifdef LIVENESS
-		now.marked = false;
-#endif
+#ifdef WRONG_BEGIN
+		now.h.filled = now.h.written = 0;
+#else
 		handover_begin(&now.h, 0);
+#endif
 	}
 
 	static void __attribute__((destructor)) report(void)
@@ -163,9 +179,12 @@ c_code {
 }
 
 #ifdef LIVENESS
-bool marked;		/* a frame that is filled and not sent */
-byte mark;		/* its last descriptor */
-ltl everything_moves { ([]<> !marked) && ([]<> !stopped) }
+/*
+ * If a frame were never sent, the stack would stop in the end, or the full ring
+ * would stop it.
+ */
+#define ALL_SENT	c_expr { now.head == now.h.filled }
+ltl everything_moves { ([]<> (!stack@over || ALL_SENT)) && ([]<> !stopped) }
 #endif
 
 /* The judgement of the rate of frames is anything, at any time. */
@@ -190,26 +209,36 @@ active proctype stack()
 		:: c_code { start_xmit(2, false); }
 		:: c_code { start_xmit(2, true); }
 		:: c_code { drop(false); }
-		:: c_code { drop(true); }
+		/* Nothing changes if the frame before it promised one, too: bursts end. */
+		:: !promised -> c_code { drop(true); }
 		fi }
+#ifdef WRONG_LOCK
+		d_step {
+			if
+			:: late -> c_code {
+				if (now.late < now.tail)
+					uerror("the tail moves back");
+				now.tail = now.late;
+				now.late = 0;
+			}
+			:: else
+			fi }
+#endif
 	:: !promised
 #ifdef LIVENESS
-	:: d_step { c_expr { !now.marked && now.h.filled != now.head } ->
-		c_code { now.marked = true; now.mark = now.h.filled - 1; } }
+	:: !promised -> break
 #endif
 	od
+#ifdef LIVENESS
+over:	false
+#endif
 }
 
 /* Reports what it has done late, and much at once. */
 active proctype device()
 {
 	do
-	:: d_step { head != tail ->
-#ifdef LIVENESS
-		marked = marked && mark != head;
-#endif
-		head++;
-		unreported = true }
+	:: d_step { head != tail -> head++; unreported = true }
 	:: d_step { unreported -> unreported = false; cause = true }
 	od
 }
@@ -268,15 +297,6 @@ inline napi_complete_done(todo)
 	fi
 }
 
-inline end_poll()
-{
-	judge();
-	if
-	:: c_code { poll_ends(false); }
-	:: c_code { poll_ends(true); }
-	fi
-}
-
 active proctype poll()
 {
 idle:	do
@@ -295,7 +315,7 @@ idle:	do
 			:: else -> scheduled = false
 			fi }
 		/* The driver may do these in either order. */
-		:: atomic { end_poll() }
+		:: atomic { judge(); c_code { poll_ends(); } }
 			napi_complete_done(unmasking)
 		:: napi_complete_done(ending)
 		fi
@@ -306,7 +326,7 @@ idle:	do
 active proctype after_poll()
 {
 	do
-	:: atomic { ending -> ending--; unmasking++; end_poll() }
+	:: atomic { ending -> ending--; unmasking++; judge(); c_code { poll_ends(); } }
 	:: d_step { unmasking -> unmasking--; unmasked = true }
 	od
 }
