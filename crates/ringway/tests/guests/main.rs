@@ -16,4 +16,5 @@ mod restarts;
 mod rings;
 mod scene;
 mod streams;
+mod tryit;
 mod vlans;
