@@ -12,7 +12,11 @@
  */
 #define ROOM	3		/* descriptors of a ring of 4 */
 #define FRAME	2		/* descriptors of a frame, at most */
-#define PROCESSORS	2
+#ifdef LIVENESS
+#define OTHERS	1		/* processors that may still end a poll while the next one runs */
+#else
+#define OTHERS	2
+#endif
 
 c_decl {
 	\#include <stdbool.h>
@@ -24,7 +28,11 @@ c_decl {
 	/* What has to happen somewhere in a search: otherwise it proves nothing. */
 	enum situation {
 		LEFT_MORE, LEFT_DUE, LEFT_POLLED, TOLD_BY_POLL, TOLD_BY_POLLED, TOLD_BY_DROP,
-		STOPPED, WOKEN, MISSED, DEFERRED, CUT_OFF, RESET, REST, SITUATIONS
+		STOPPED, WOKEN, MISSED, DEFERRED, CUT_OFF, RESET,
+#ifndef LIVENESS
+		REST,
+#endif
+		SITUATIONS
 	};
 	static unsigned long happened[SITUATIONS];
 	extern void (*uerror)(char *);
@@ -96,13 +104,13 @@ c_code {
 		now.promised = more && !now.stopped;
 	}
 
-	/* The driver drops a frame. */
+	/* The driver drops a frame that may have been promised. */
 	static void drop(bool more)
 	{
 		bool told = false;
 
 #ifndef WRONG_DROP
-		told = !more && handover_announce(&now.h);
+		told = handover_fill(&now.h, now.h.filled, more ? HANDOVER_MORE : HANDOVER_SOON);
 		happened[TOLD_BY_DROP] += told;
 #endif
 		tell(told);
@@ -243,20 +251,6 @@ active proctype device()
 	od
 }
 
-/* napi_schedule_prep() and __napi_schedule(). */
-inline napi_schedule()
-{
-	if
-	:: disabled
-	:: !disabled && scheduled ->
-#ifndef WRONG_MISSED
-		missed = true;
-		c_code { happened[MISSED]++; }
-#endif
-	:: else -> scheduled = true; listed = true
-	fi
-}
-
 /* The interrupt's handler. While the interrupt is masked, it may run for another device on the same line. */
 active proctype interrupt()
 {
@@ -266,8 +260,20 @@ idle:	do
 		cause = false
 #endif
 		}
-		unmasked = false;
-		d_step { napi_schedule() }
+		/* napi_schedule_prep() */
+		if
+		:: d_step { disabled || scheduled ->
+#ifndef WRONG_MISSED
+			if
+			:: !disabled -> missed = true; c_code { happened[MISSED]++; }
+			:: else
+			fi
+#endif
+			}
+		:: d_step { !disabled && !scheduled -> scheduled = true }
+			unmasked = false;
+			listed = true
+		fi
 	:: cause && !unmasked
 	od
 }
@@ -283,20 +289,6 @@ active proctype timer_of_poll()
 	od
 }
 
-/* napi_complete_done(). Counts in @todo what comes after it if it returns true. */
-inline napi_complete_done(todo)
-{
-	if
-	/* A busy poll or netpoll goes on. */
-	:: listed = true
-	/* An interrupt has come meanwhile. */
-	:: d_step { missed -> missed = false; listed = true }
-	/* The user defers interrupts (napi_defer_hard_irqs). */
-	:: d_step { !missed -> scheduled = false; timer = true; c_code { happened[DEFERRED]++; } }
-	:: d_step { !missed && ending + unmasking < PROCESSORS -> scheduled = false; todo++ }
-	fi
-}
-
 active proctype poll()
 {
 idle:	do
@@ -306,18 +298,26 @@ idle:	do
 #endif
 		d_step { c_code { reclaim(); } }
 		if
-		/* The budget is used up: it goes on, or napi_disable() ends it. */
-		:: d_step { !disabled -> listed = true }
-		:: d_step { disabled ->
-			c_code { happened[CUT_OFF]++; }
-			if
-			:: missed -> missed = false; listed = true
-			:: else -> scheduled = false
-			fi }
-		/* The driver may do these in either order. */
+		/* The budget is used up, or a busy poll goes on. */
 		:: atomic { judge(); c_code { poll_ends(); } }
-			napi_complete_done(unmasking)
-		:: napi_complete_done(ending)
+			if
+			:: d_step { !disabled -> listed = true }
+			/* napi_disable() ends it. */
+			:: d_step { disabled ->
+				c_code { happened[CUT_OFF]++; }
+				if
+				:: missed -> missed = false; listed = true
+				:: else -> scheduled = false
+				fi }
+			fi
+		/* napi_complete_done(): an interrupt has come meanwhile, */
+		:: d_step { missed -> missed = false; listed = true }
+			atomic { judge(); c_code { poll_ends(); } }
+		/* or the user defers interrupts (napi_defer_hard_irqs), */
+		:: d_step { !missed -> scheduled = false; timer = true; c_code { happened[DEFERRED]++; } }
+			atomic { judge(); c_code { poll_ends(); } }
+		/* or the poll has ended. */
+		:: d_step { !missed && ending + unmasking < OTHERS -> scheduled = false; ending++ }
 		fi
 	od
 }
