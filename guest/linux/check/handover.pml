@@ -159,8 +159,9 @@ c_code {
 		happened[RESET] += handover_is_pending(&now.h);
 		now.head = now.tail = 0;
 		now.unreported = now.cause = now.unmasked = now.promised = false;
-#ifndef WRONG_RESET
 		now.stopped = true;
+#ifdef WRONG_RESET
+		now.stopped = false;
 #endif
 #ifdef WRONG_BEGIN
 		now.h.filled = now.h.written = 0;
@@ -342,7 +343,11 @@ idle:	do
 		d_step { !scheduled -> scheduled = true; disabled = false; timer = false;
 			c_code { reset(); } }
 		/* napi_enable() and netif_wake_queue() */
-		d_step { scheduled = false; stopped = false }
+		d_step { scheduled = false;
+#ifndef WRONG_RESET
+			stopped = false
+#endif
+			}
 		unmasked = true
 	od
 }
