@@ -102,7 +102,7 @@ struct rw_tx {
 	u32 waited;		/* end of the last frame that somebody waits for */
 	bool has_waiter;
 	bool stopped;		/* the ring was full */
-	bool open;		/* frames of XDP may come */
+	bool open;		/* frames may come, also those of XDP */
 	/* The last context for checksums. */
 	u64 context[2];
 	dma_addr_t dma;
@@ -168,6 +168,7 @@ struct rw_moderation {
 };
 
 enum rw_flag {
+	RW_STARTED,		/* the device runs */
 	RW_TOLD,		/* the device's misuse has been reported */
 };
 
@@ -229,7 +230,6 @@ static inline bool rw_is_gone(const struct rw_nic *nic)
 /* Parameter combine: enum handover_mode. */
 extern u32 rw_combine;
 int rw_exchange(struct rw_nic *nic, const struct rw_setup *setup);
-int rw_restart(struct rw_nic *nic);
 __printf(2, 3) void rw_misuse(struct rw_nic *nic, const char *format, ...);
 
 /* hardware.c */
@@ -250,6 +250,7 @@ int rw_phy(struct rw_nic *nic, u32 command, u32 reg, u16 *value);
 struct rw_tx *rw_tx_make(struct rw_nic *nic, u32 count);
 void rw_tx_free(struct rw_nic *nic, struct rw_tx *tx);
 void rw_tx_begin(struct rw_nic *nic);
+void rw_tx_open(struct rw_nic *nic, bool open);
 void rw_tx_drop(struct rw_nic *nic);
 netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev);
 int rw_xdp_xmit(struct net_device *dev, int n, struct xdp_frame **frames, u32 flags);
@@ -272,6 +273,7 @@ bool rw_rx_is_ready(const struct rw_nic *nic);
 /* poll.c */
 irqreturn_t rw_interrupt(int irq, void *data);
 int rw_poll(struct napi_struct *napi, int budget);
+void rw_poll_now(struct rw_nic *nic);
 void rw_reap(struct timer_list *timer);
 void rw_moderate(struct rw_nic *nic);
 u32 rw_moderation_register(const struct rw_moderation *moderation);
