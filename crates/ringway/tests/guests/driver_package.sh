@@ -12,7 +12,7 @@ within() { chroot "$root" "$@"; }
 initramfs=$(cd "$1" && echo boot/initrd.img-*)
 release=${initramfs#boot/initrd.img-}
 
-[[ -z $(within lintian --allow-root --info --tag-display-limit 0 /tmp/driver.deb) ]]
+[[ -z $(within lintian --allow-root --display-info --tag-display-limit 0 /tmp/driver.deb) ]]
 within dpkg -i /tmp/driver.deb
 within dkms status | grep -F "$release" | grep ': installed$'
 within modinfo -k "$release" -F filename ringway_e1000 | grep /updates/dkms/
