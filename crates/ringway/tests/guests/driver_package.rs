@@ -17,7 +17,7 @@ use crate::scene::turn;
 /// The first QEMU with vfio-user.
 const QEMU: (u32, u32) = (10, 1);
 /// Longest time until an emulated Debian waits in its initramfs.
-const BOOT: Duration = Duration::from_secs(240);
+const BOOT: Duration = Duration::from_secs(480);
 /// Prompt of the shell in an initramfs.
 const PROMPT: &str = "(initramfs) ";
 
