@@ -7,7 +7,6 @@ use std::time::Duration;
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
 use ringway_memory::{Buffer, prefetch_read};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::entry::{HEADER, Misuse, Shape};
 use super::feature;
@@ -16,7 +15,7 @@ use super::ring::Ring;
 use super::transmit::Transmit;
 use super::transport::Transport;
 use crate::link::{Counts, Interface, Link, Received};
-use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers};
+use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
 const VENDOR: u16 = 0x1af4;
 /// A modern network device, and one that is also a legacy one (virtio 1.3, 4.1.2).
@@ -64,6 +63,7 @@ pub struct VirtioLink {
     doorbells: [Registers; 2],
     dma: Dma,
     buffers: Vec<Buffer>,
+    sleep: Sleep,
     /// Why the link has ended, if it has.
     ended: Option<String>,
     counts: Counts,
@@ -147,6 +147,7 @@ impl VirtioLink {
             doorbells,
             dma,
             buffers,
+            sleep: Sleep::new().map_err(PciError::of("a timer"))?,
             ended: None,
             counts: Counts::default(),
         };
@@ -334,11 +335,7 @@ impl Link for VirtioLink {
             return self.check();
         }
         if !self.want(room) {
-            let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
-            match poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.sleep.until_readable(self.device.interrupt(), timeout)?;
         }
         self.awake();
         match &self.ended {
