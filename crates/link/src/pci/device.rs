@@ -232,3 +232,40 @@ impl Drop for PciDevice {
         let _ = self.write_command(self.command & !COMMAND_MASTER | COMMAND_INTX_OFF);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn the_interrupt_line_opens_and_closes_without_a_look_at_the_register() {
+        let config = File::from(memfd_create("config", MemfdFlags::CLOEXEC).unwrap());
+        let register = |value: Option<u16>| {
+            let mut bytes = value.unwrap_or(0).to_le_bytes();
+            let done =
+                if value.is_some() { config.write_all_at(&bytes, 4) } else { config.read_exact_at(&mut bytes, 4) };
+            done.map(|()| u16::from_le_bytes(bytes)).unwrap()
+        };
+        let parity = 1 << 6;
+        register(Some(parity | COMMAND_INTX_OFF));
+        let (address, id) = (String::new(), PciId { vendor: 0, device: 0, subsystem_vendor: 0, subsystem: 0 });
+        let access = Access::Uio(Uio::local(config.try_clone().unwrap()).unwrap());
+        let mut device = PciDevice { address, id, access, command: 0 };
+        device.start().unwrap();
+        let on = parity | COMMAND_MEMORY | COMMAND_MASTER;
+        assert_eq!(register(None), on | COMMAND_INTX_OFF, "the line stays as it was");
+        // A look would find nothing.
+        register(Some(0));
+        device.unmask().unwrap();
+        assert_eq!(register(None), on);
+        device.mask().unwrap();
+        assert_eq!(register(None), on | COMMAND_INTX_OFF);
+        drop(device);
+        assert_eq!(register(None) & COMMAND_MASTER, 0);
+    }
+}
