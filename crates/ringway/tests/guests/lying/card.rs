@@ -232,6 +232,7 @@ impl State {
                 self.told += 1;
             }
         }
+        self.chip.raise(self.lie.causes);
         self.settle(interrupts);
     }
 

@@ -29,6 +29,8 @@ pub struct Lie {
     pub is_deaf: bool,
     /// Frames that arrive at each pass.
     pub flood: usize,
+    /// Interrupt causes that are raised at each pass.
+    pub causes: u32,
 }
 
 impl Lie {
@@ -51,11 +53,18 @@ impl Lie {
         Lie { interrupting: how, ..Lie::default() }
     }
 
+    /// Sends nothing, either.
     pub fn and_deaf(self) -> Lie {
         Lie { is_deaf: true, ..self }
     }
 
+    /// Frames arrive, too.
     pub fn and_flood(self) -> Lie {
         Lie { flood: 4, ..self }
+    }
+
+    /// Raises these interrupt causes again and again, too.
+    pub fn and_causes(self, causes: u32) -> Lie {
+        Lie { causes, ..self }
     }
 }

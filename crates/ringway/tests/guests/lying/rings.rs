@@ -49,6 +49,8 @@ pub struct Shared<'m> {
     pub transmit: &'m [AtomicU32],
     pub receive: &'m [AtomicU32],
     pub block: &'m [AtomicU32],
+    /// Index of the first receive descriptor that the guest has not given.
+    pub receive_tail: usize,
 }
 
 impl<'m> Shared<'m> {
@@ -57,11 +59,14 @@ impl<'m> Shared<'m> {
         let words = |address, len: u32| words(&memory.writable, address, len).unwrap_or_default();
         let ring = |base: u32, control| if chip.get(control) & ENABLED != 0 { chip.get(base + 8) } else { 0 };
         let block = chip.address(CSBAL);
-        Shared {
+        let mut shared = Shared {
             transmit: words(chip.address(TDBAL), ring(TDBAL, TCTL)),
             receive: words(chip.address(RDBAL), ring(RDBAL, RCTL)),
             block: words(block, if block == 0 { 0 } else { csb::BYTES as u32 }),
-        }
+            receive_tail: 0,
+        };
+        shared.receive_tail = shared.csb().map_or(chip.get(RDT), Csb::receive_tail) as usize;
+        shared
     }
 
     /// Returns the status block while the driver uses it.
@@ -133,7 +138,7 @@ pub fn transmit(chip: &mut Chip, memory: &Dma, frames: &mut Frames) {
 pub fn receive(chip: &mut Chip, memory: &Dma, frames: &mut Frames, mut complete: Option<&mut Complete>) {
     let shared = Shared::of(chip, memory);
     let (csb, count) = (shared.csb(), shared.receive.len() / WORDS);
-    let tail = csb.map_or(chip.get(RDT), Csb::receive_tail) as usize;
+    let tail = shared.receive_tail;
     if tail >= count {
         return;
     }

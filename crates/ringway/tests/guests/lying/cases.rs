@@ -1,0 +1,252 @@
+//! The lies that a driver is told, one after the other.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringway_testing::random::Random;
+
+use super::chip::*;
+use super::lie::{Interrupting, Lie};
+use super::rings::{DD, RX_EOP, Shared, WORDS};
+
+/// Words of the status block that the device writes.
+const HOST_TDH: usize = 16;
+const HOST_NEED_TXKICK: usize = 17;
+const HOST_RDH: usize = 20;
+const HOST_NEED_RXKICK: usize = 21;
+const HOST_RXKICK_AT: usize = 23;
+/// In the high word of an address: such an address is in no guest's memory, so that the card itself destroys nothing.
+const NOWHERE: u32 = 1 << 31;
+/// VLAN tag present, in the status of a receive descriptor.
+const VP: u32 = 1 << 3;
+
+/// What the guest does while it is lied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum While {
+    /// Sends and receives.
+    Up,
+    /// Closes and opens the device.
+    Reopened,
+    /// Takes the driver off the device and puts it back.
+    Bound,
+}
+
+/// What makes the NIC usable again when the lies are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mended {
+    /// Nothing, or what the driver does by itself.
+    Itself,
+    /// The user closes and opens the device.
+    Reopened,
+    /// The user binds the driver to the device again.
+    Bound,
+}
+
+/// One lie.
+pub struct Case {
+    pub name: &'static str,
+    pub lie: fn() -> Lie,
+    pub during: While,
+    pub mended: Mended,
+}
+
+const fn up(name: &'static str, lie: fn() -> Lie) -> Case {
+    Case { name, lie, during: While::Up, mended: Mended::Itself }
+}
+
+impl Case {
+    const fn reopened(self) -> Case {
+        Case { during: While::Reopened, ..self }
+    }
+
+    const fn bound(self) -> Case {
+        Case { during: While::Bound, mended: Mended::Bound, ..self }
+    }
+
+    const fn mended(self, mended: Mended) -> Case {
+        Case { mended, ..self }
+    }
+}
+
+/// The cases for every change.
+pub const CASES: &[Case] = &[
+    // Transmission.
+    up("all descriptors are sent, and some again and again", || Lie::scribble(all_sent)),
+    up("descriptors are sent that were not", || Lie::scribble(all_sent).and_deaf().and_causes(TXDW)),
+    up("the transmit head is out of range", || Lie::read(|at, value| if at == TDH { 0xffff } else { value })),
+    up("the block's transmit head is out of range", || word(HOST_TDH, |_, _| u32::MAX)),
+    up("the block's transmit head is one out of range", || word(HOST_TDH, |shared, _| places(shared.transmit))),
+    up("the block's transmit head goes back", || {
+        word(HOST_TDH, |shared, number| (places(shared.transmit) - 1).saturating_sub(number % places(shared.transmit)))
+    }),
+    up("the block's transmit head is ahead of the tail", || {
+        word(HOST_TDH, |shared, number| {
+            (shared.block[0].load(Relaxed) + 1 + number % 8) % places(shared.transmit).max(1)
+        })
+    }),
+    up("the block's transmit head jumps", || random(&[HOST_TDH])),
+    up("the block's request for kicks changes", || random(&[HOST_NEED_TXKICK])),
+    // Reception.
+    up("a frame of no bytes", || length(0)),
+    up("a frame of one byte", || length(1)),
+    up("a frame shorter than its header", || length(13)),
+    up("a frame one byte longer than the buffer", || length(2049)),
+    up("a frame of 65,535 bytes", || length(0xffff)),
+    up("a frame that never ends", || Lie::complete(|words| words[3] &= !RX_EOP)),
+    up("a frame that ends before it is there", || Lie::complete(|words| words[3] &= !DD)).mended(Mended::Reopened),
+    up("every error at once", || Lie::complete(|words| words[3] |= 0xff00)),
+    up("tags and checksums at random", || {
+        let mut random = Random::new(1);
+        Lie::complete(move |words| {
+            let bits = random.bits();
+            words[2] |= (bits as u32) << 16;
+            words[3] = words[3] & 0xff03 | bits as u32 & 0xffff_00f4 | VP * (bits >> 40 & 1) as u32;
+        })
+    }),
+    up("addresses of buffers change", || Lie::complete(|words| (words[0], words[1]) = (0x5a5a_5a5a, NOWHERE))),
+    up("all addresses of buffers change", || {
+        Lie::scribble(|shared| {
+            shared.receive.chunks(WORDS).for_each(|words| drop(words[1].fetch_or(NOWHERE, Relaxed)));
+        })
+        .and_flood()
+    }),
+    up("frames in descriptors that were not given", || Lie::scribble(not_given)).mended(Mended::Reopened),
+    up("frames in all descriptors, again and again", || Lie::scribble(all_received).and_causes(RXT0))
+        .mended(Mended::Reopened),
+    up("the block's receive head is out of range", || word(HOST_RDH, |_, _| u32::MAX)),
+    up("the block's receive head jumps", || random(&[HOST_RDH]).and_flood()),
+    up("the block's request for buffers changes", || random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
+    // Interrupts.
+    up("all interrupt causes", || Lie::read(|at, value| if at == ICR { u32::MAX } else { value }).and_causes(TXDW)),
+    up("interrupts without a cause", || Lie::interrupting(Interrupting::Storm(20_000))),
+    up("all causes all the time", || Lie::default().and_causes(0x1_ffff)),
+    up("the link goes and comes at every look", || {
+        let mut random = Random::new(2);
+        Lie::read(move |at, value| if at == STATUS { value ^ STATUS_LU * (random.bits() & 1) as u32 } else { value })
+            .and_causes(LSC)
+    }),
+    up("no interrupt", || Lie::interrupting(Interrupting::Never)),
+    // Registers.
+    up("the device is gone", || Lie::read(|_, _| u32::MAX)),
+    up("the device is gone when it is opened", || Lie::read(|_, _| u32::MAX)).reopened(),
+    up("the device is gone when it is bound", || Lie::read(|_, _| u32::MAX)).bound(),
+    up("a reset that does not end", || Lie::read(|at, value| if at == CTRL { value | CTRL_RST } else { value }))
+        .reopened(),
+    up("a reset that does not end at first", || {
+        Lie::read(|at, value| if at == CTRL { value | CTRL_RST } else { value })
+    })
+    .bound(),
+    up("no address", || Lie::read(|at, value| if at == RAL || at == RAH { 0 } else { value })).bound(),
+    up("the address of a group", || Lie::read(|at, value| if at == RAL { value | 1 } else { value })).bound(),
+    up("statistics of all ones", || {
+        Lie::read(|at, value| match at {
+            STATISTICS..STATISTICS_END => u32::MAX,
+            _ => value,
+        })
+    }),
+    up("EEPROM and PHY that are never ready", || {
+        Lie::read(|at, value| match at {
+            EERD => value & !EERD_DONE,
+            EECD => 0,
+            MDIC => value & !MDIC_READY,
+            _ => value,
+        })
+    })
+    .bound(),
+    up("registers at random", || {
+        let mut random = Random::new(3);
+        Lie::read(move |_, value| if random.below(2) == 0 { random.bits() as u32 } else { value })
+    }),
+    up("registers at random when it is opened", || {
+        let mut random = Random::new(4);
+        Lie::read(move |_, value| if random.below(8) == 0 { random.bits() as u32 } else { value })
+    })
+    .reopened(),
+    up("everything at random", || scribbler(5)).mended(Mended::Reopened),
+];
+
+/// The device is gone from read number `number` on.
+pub fn gone_after(number: u32) -> Lie {
+    let mut left = number;
+    Lie::read(move |_, value| {
+        left = left.saturating_sub(1);
+        if left == 0 { u32::MAX } else { value }
+    })
+}
+
+/// Random words all over the rings and the status block.
+pub fn scribbler(seed: u64) -> Lie {
+    let mut random = Random::new(seed);
+    let scribble = move |shared: &Shared<'_>| {
+        let word = random.bits() as u32;
+        let mut below = |end: usize| random.below(end.max(1) as u64) as usize;
+        match below(4) {
+            0 => shared.transmit.get(below(shared.transmit.len())).map(|place| place.store(word, Relaxed)),
+            // The words of the device, most of which have a meaning.
+            1 => shared
+                .block
+                .get(HOST_TDH + below(HOST_RXKICK_AT + 1 - HOST_TDH))
+                .map(|place| place.store(word, Relaxed)),
+            _ => {
+                let at = below(shared.receive.len());
+                shared.receive.get(at).map(|place| match at % WORDS {
+                    0 => {}
+                    1 => place.store(word | NOWHERE, Relaxed),
+                    _ => place.store(word, Relaxed),
+                })
+            }
+        };
+    };
+    Lie::scribble(scribble).and_flood().and_causes(TXDW | RXT0)
+}
+
+/// Returns the number of descriptors in a ring.
+fn places(ring: &[std::sync::atomic::AtomicU32]) -> u32 {
+    (ring.len() / WORDS) as u32
+}
+
+fn all_sent(shared: &Shared<'_>) {
+    shared.transmit.chunks(WORDS).for_each(|words| drop(words[3].fetch_or(DD, Relaxed)));
+}
+
+fn all_received(shared: &Shared<'_>) {
+    for words in shared.receive.chunks(WORDS) {
+        words[2].store(60, Relaxed);
+        words[3].store(DD | RX_EOP, Relaxed);
+    }
+}
+
+fn not_given(shared: &Shared<'_>) {
+    if let Some(words) = shared.receive.chunks(WORDS).nth(shared.receive_tail) {
+        words[2].store(60, Relaxed);
+        words[3].store(DD | RX_EOP, Relaxed);
+    }
+}
+
+/// Frames of this length, as they say.
+fn length(len: u32) -> Lie {
+    Lie::complete(move |words| words[2] = words[2] & !0xffff | len)
+}
+
+/// A word of the status block that the driver cannot rely on.
+fn word(at: usize, value: fn(&Shared<'_>, u32) -> u32) -> Lie {
+    let mut number = 0;
+    Lie::scribble(move |shared| {
+        number += 1;
+        if let Some(word) = shared.block.get(at) {
+            word.store(value(shared, number), Relaxed);
+        }
+    })
+    .and_causes(TXDW | RXT0)
+}
+
+/// Words of the status block that change at random: any number, or one that a ring has.
+fn random(places: &'static [usize]) -> Lie {
+    let mut random = Random::new(6);
+    Lie::scribble(move |shared| {
+        for &at in places {
+            let value = if random.below(2) == 0 { random.bits() as u32 } else { random.below(300) as u32 };
+            shared.block.get(at).into_iter().for_each(|word| word.store(value, Relaxed));
+        }
+    })
+    .and_causes(TXDW | RXT0)
+}
