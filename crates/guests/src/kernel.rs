@@ -29,7 +29,7 @@ pub enum Release {
 }
 
 impl Release {
-    fn suite(self) -> &'static str {
+    pub(crate) fn suite(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Backports => "bookworm-backports",
@@ -46,6 +46,7 @@ impl Release {
 /// A kernel and its drivers.
 #[derive(Debug, Clone)]
 pub struct Kernel {
+    release: Release,
     dir: PathBuf,
 }
 
@@ -68,7 +69,16 @@ impl Kernel {
         if !dir.exists() {
             fetch(release.suite(), &dir)?;
         }
-        Ok(Kernel { dir })
+        Ok(Kernel { release, dir })
+    }
+
+    pub(crate) fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Returns the folder of the kernel.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Returns the path of the unpacked kernel. QEMU starts it at once; a compressed kernel would take seconds to

@@ -18,6 +18,7 @@ mod archive;
 mod builder;
 pub mod bulk;
 mod console;
+mod driver;
 mod error;
 mod fetch;
 mod guest;
