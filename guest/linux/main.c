@@ -81,7 +81,7 @@ void rw_misuse(struct rw_nic *nic, const char *format, ...)
 }
 
 /* Lets the device run with the rings that are there. Under RTNL. */
-static int up(struct rw_nic *nic)
+static int start_device(struct rw_nic *nic)
 {
 	u16 subsystem;
 	int error;
@@ -116,7 +116,7 @@ static int up(struct rw_nic *nic)
 }
 
 /* Stops the device. Its rings stay. Under RTNL. */
-static void down(struct rw_nic *nic)
+static void stop_device(struct rw_nic *nic)
 {
 	netif_tx_disable(nic->dev);
 	napi_disable(&nic->napi);
@@ -156,11 +156,11 @@ int rw_restart(struct rw_nic *nic)
 {
 	int error;
 
-	down(nic);
-	error = up(nic);
+	stop_device(nic);
+	error = start_device(nic);
 	if (error) {
 		netdev_err(nic->dev, "the device does not start again: %pe\n", ERR_PTR(error));
-		/* As after up(), for the next down(). */
+		/* As after start_device(), for the next stop_device(). */
 		napi_enable(&nic->napi);
 	}
 	return error;
@@ -188,14 +188,14 @@ int rw_exchange(struct rw_nic *nic, const struct rw_setup *setup)
 		rw_rx_free(nic, rx);
 		return -ENOMEM;
 	}
-	down(nic);
+	stop_device(nic);
 	old_tx = remove_tx(nic);
 	old_rx = nic->rx;
 	nic->tx = tx;
 	nic->rx = rx;
 	nic->setup = *setup;
 	WRITE_ONCE(nic->dev->mtu, setup->mtu);
-	error = up(nic);
+	error = start_device(nic);
 	if (error)
 		napi_enable(&nic->napi);
 	rw_tx_free(nic, old_tx);
@@ -217,7 +217,7 @@ static int open(struct net_device *dev)
 	error = request_irq(nic->pci->irq, rw_interrupt, IRQF_SHARED, dev->name, nic);
 	if (error)
 		goto no_rings;
-	error = up(nic);
+	error = start_device(nic);
 	if (error)
 		goto not_up;
 	return 0;
@@ -233,7 +233,7 @@ static int stop(struct net_device *dev)
 {
 	struct rw_nic *nic = netdev_priv(dev);
 
-	down(nic);
+	stop_device(nic);
 	free_irq(nic->pci->irq, nic);
 	free_rings(nic);
 	return 0;
@@ -534,7 +534,7 @@ static int suspend(struct device *device)
 	rtnl_lock();
 	netif_device_detach(nic->dev);
 	if (netif_running(nic->dev))
-		down(nic);
+		stop_device(nic);
 	rtnl_unlock();
 	return 0;
 }
@@ -546,7 +546,7 @@ static int resume(struct device *device)
 
 	rtnl_lock();
 	if (netif_running(nic->dev)) {
-		error = up(nic);
+		error = start_device(nic);
 		if (error)
 			napi_enable(&nic->napi);
 	}
@@ -563,7 +563,7 @@ static const struct pci_device_id ids[] = {
 };
 MODULE_DEVICE_TABLE(pci, ids);
 
-static struct pci_driver driver = {
+static struct pci_driver rw_driver = {
 	.name = KBUILD_MODNAME,
 	.id_table = ids,
 	.probe = probe,
@@ -571,7 +571,7 @@ static struct pci_driver driver = {
 	.shutdown = shutdown,
 	.driver.pm = pm_sleep_ptr(&power),
 };
-module_pci_driver(driver);
+module_pci_driver(rw_driver);
 
 MODULE_DESCRIPTION("Driver of Intel's 82540EM for virtual machines, with send combining and a status block");
 MODULE_LICENSE("GPL");
