@@ -14,7 +14,7 @@ use ringway_ports::vfio_user::{
     BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, Observer, REGIONS, RegionInfo, Server, ServerSettings,
 };
 
-use super::chip::{CSBAL, CTRL, CTRL_RST, Chip, RDT, TDT};
+use super::chip::{CSBAL, CTRL, CTRL_RST, Chip, LSC, RDT, TDT};
 use super::lie::{Interrupting, Lie};
 use super::rings::{self, Frames, Shared};
 use super::station;
@@ -33,7 +33,6 @@ const IDLE: u32 = 20;
 /// A running NIC. Dropping it ends its threads.
 pub struct Card {
     socket: PathBuf,
-    mac: [u8; 6],
     device: Arc<Device>,
     passing: Option<JoinHandle<()>>,
     _server: Server,
@@ -56,7 +55,7 @@ impl Card {
                 }
             })
         };
-        Card { socket: socket.to_owned(), mac, device, passing: Some(passing), _server: server }
+        Card { socket: socket.to_owned(), device, passing: Some(passing), _server: server }
     }
 
     pub fn nic(&self) -> Nic {
@@ -70,24 +69,15 @@ impl Card {
         state.settle(&self.device.interrupts);
     }
 
-    /// Tells the truth from now on.
+    /// Tells the truth from now on, the link included: its state may be another one than was told last.
     pub fn be_honest(&self) {
+        self.device.lock().chip.raise(LSC);
         self.tell(Lie::default());
     }
 
     /// How many times the present lie was told.
     pub fn told(&self) -> u64 {
         self.device.lock().told
-    }
-
-    /// Frames that the guest sent so far.
-    pub fn sent(&self) -> u64 {
-        self.device.lock().frames.sent
-    }
-
-    /// Software resets by the driver so far.
-    pub fn resets(&self) -> u64 {
-        self.device.lock().chip.resets
     }
 
     /// Whether the driver uses the status block.
@@ -99,10 +89,6 @@ impl Card {
     /// Faults of the connection, which the tests must not cause.
     pub fn faults(&self) -> Vec<String> {
         self.device.faults.lock().unwrap().clone()
-    }
-
-    pub fn mac(&self) -> [u8; 6] {
-        self.mac
     }
 }
 
@@ -193,9 +179,13 @@ impl State {
         }
     }
 
+    fn is_bus_master(&self) -> bool {
+        self.config.command() & BUS_MASTER != 0
+    }
+
     /// Moves frames in both directions.
     fn move_frames(&mut self) {
-        if self.config.command() & BUS_MASTER == 0 {
+        if !self.is_bus_master() {
             return;
         }
         if !self.lie.is_deaf {
@@ -294,6 +284,10 @@ impl Function for Device {
         let mut state = self.lock();
         if region == CONFIG_REGION {
             state.config.write(offset, data)?;
+            // The guest may use the status block's memory for something else from now on.
+            if !state.is_bus_master() {
+                state.chip.set(CSBAL, 0);
+            }
         } else {
             let value = u32::from_le_bytes(data.try_into().map_err(|_| BadAccess)?);
             match (region, state.chip.port(offset as u32)) {
@@ -330,12 +324,8 @@ impl Function for Device {
 impl Device {
     fn power_on(&self) {
         let mut state = self.lock();
-        let resets = state.chip.resets;
         state.chip = Chip::new(state.mac);
-        state.chip.resets = resets;
-        let sent = state.frames.sent;
         state.frames = Frames::default();
-        state.frames.sent = sent;
         state.config.reset();
     }
 }

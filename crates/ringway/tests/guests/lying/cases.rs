@@ -1,5 +1,6 @@
 //! The lies that a driver is told, one after the other.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringway_testing::random::Random;
@@ -41,59 +42,101 @@ pub enum Mended {
     Bound,
 }
 
+/// How driver and NIC tell each other how far they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By a status block.
+    Block,
+    /// By registers and descriptors alone.
+    Registers,
+}
+
 /// One lie.
 pub struct Case {
     pub name: &'static str,
     pub lie: fn() -> Lie,
     pub during: While,
     pub mended: Mended,
+    /// The only mode in which the lie means anything.
+    pub mode: Option<Mode>,
+    /// The driver's counter that grows.
+    pub counted: Option<&'static str>,
 }
 
 const fn up(name: &'static str, lie: fn() -> Lie) -> Case {
-    Case { name, lie, during: While::Up, mended: Mended::Itself }
+    Case { name, lie, during: While::Up, mended: Mended::Itself, mode: None, counted: None }
+}
+
+const fn block(name: &'static str, lie: fn() -> Lie) -> Case {
+    Case { mode: Some(Mode::Block), ..up(name, lie) }
+}
+
+const fn reopened(name: &'static str, lie: fn() -> Lie) -> Case {
+    Case { during: While::Reopened, mended: Mended::Reopened, ..up(name, lie) }
+}
+
+const fn bound(name: &'static str, lie: fn() -> Lie) -> Case {
+    Case { during: While::Bound, mended: Mended::Bound, ..up(name, lie) }
 }
 
 impl Case {
-    const fn reopened(self) -> Case {
-        Case { during: While::Reopened, ..self }
-    }
-
-    const fn bound(self) -> Case {
-        Case { during: While::Bound, mended: Mended::Bound, ..self }
-    }
-
-    const fn mended(self, mended: Mended) -> Case {
+    const fn and_then(self, mended: Mended) -> Case {
         Case { mended, ..self }
+    }
+
+    const fn counts(self, counter: &'static str) -> Case {
+        Case { counted: Some(counter), ..self }
     }
 }
 
-/// The cases for every change.
+/// The lies for every change. The driver may rest for a while before it resets a NIC again.
 pub const CASES: &[Case] = &[
     // Transmission.
-    up("all descriptors are sent, and some again and again", || Lie::scribble(all_sent)),
-    up("descriptors are sent that were not", || Lie::scribble(all_sent).and_deaf().and_causes(TXDW)),
+    up("all descriptors are done", || Lie::scribble(all_sent)),
+    up("descriptors are done that are not sent", || Lie::scribble(all_sent).and_deaf().and_causes(TXDW)),
     up("the transmit head is out of range", || Lie::read(|at, value| if at == TDH { 0xffff } else { value })),
-    up("the block's transmit head is out of range", || word(HOST_TDH, |_, _| u32::MAX)),
-    up("the block's transmit head is one out of range", || word(HOST_TDH, |shared, _| places(shared.transmit))),
-    up("the block's transmit head goes back", || {
-        word(HOST_TDH, |shared, number| (places(shared.transmit) - 1).saturating_sub(number % places(shared.transmit)))
-    }),
-    up("the block's transmit head is ahead of the tail", || {
+    block("the block's transmit head is far out of range", || word(HOST_TDH, |_, _| u32::MAX)).counts("misuses"),
+    block("the block's transmit head is just out of range", || word(HOST_TDH, |shared, _| places(shared.transmit)))
+        .counts("misuses"),
+    block("the block's transmit head goes back", || {
+        word(HOST_TDH, |shared, number| places(shared.transmit).saturating_sub(1 + number % 256))
+    })
+    .counts("misuses"),
+    block("the block's transmit head is ahead of the tail", || {
         word(HOST_TDH, |shared, number| {
             (shared.block[0].load(Relaxed) + 1 + number % 8) % places(shared.transmit).max(1)
         })
-    }),
-    up("the block's transmit head jumps", || random(&[HOST_TDH])),
-    up("the block's request for kicks changes", || random(&[HOST_NEED_TXKICK])),
+    })
+    .counts("misuses"),
+    block("the block's transmit head jumps", || random(&[HOST_TDH])).counts("misuses"),
+    block("the block's request for kicks changes", || random(&[HOST_NEED_TXKICK])),
     // Reception.
-    up("a frame of no bytes", || length(0)),
-    up("a frame of one byte", || length(1)),
-    up("a frame shorter than its header", || length(13)),
-    up("a frame one byte longer than the buffer", || length(2049)),
-    up("a frame of 65,535 bytes", || length(0xffff)),
-    up("a frame that never ends", || Lie::complete(|words| words[3] &= !RX_EOP)),
-    up("a frame that ends before it is there", || Lie::complete(|words| words[3] &= !DD)).mended(Mended::Reopened),
-    up("every error at once", || Lie::complete(|words| words[3] |= 0xff00)),
+    up("a frame of no bytes", || length(0)).counts("rx_errors"),
+    up("a frame of one byte", || length(1)).counts("rx_errors"),
+    up("a frame shorter than its header", || length(13)).counts("rx_errors"),
+    up("a first part shorter than the header", || {
+        let mut is_first = false;
+        Lie::complete(move |words| {
+            is_first = !is_first;
+            words[2] = if is_first { 1 } else { 100 };
+            words[3] = words[3] & !RX_EOP | if is_first { 0 } else { RX_EOP };
+        })
+    })
+    .counts("rx_errors"),
+    up("parts of one byte", || {
+        let mut number = 0;
+        Lie::complete(move |words| {
+            number += 1;
+            words[2] = 1;
+            words[3] = words[3] & !RX_EOP | if number % 16 == 0 { RX_EOP } else { 0 };
+        })
+    })
+    .counts("rx_errors"),
+    up("a frame one byte longer than the buffer", || length(2049)).counts("rx_bad_descriptors"),
+    up("a frame of 65,535 bytes", || length(0xffff)).counts("rx_bad_descriptors"),
+    up("a frame that never ends", || Lie::complete(|words| words[3] &= !RX_EOP)).counts("rx_bad_descriptors"),
+    up("a frame that ends before it is there", || Lie::complete(|words| words[3] &= !DD)).and_then(Mended::Reopened),
+    up("every error at once", || Lie::complete(|words| words[3] |= 0xff00)).counts("rx_errors"),
     up("tags and checksums at random", || {
         let mut random = Random::new(1);
         Lie::complete(move |words| {
@@ -104,65 +147,61 @@ pub const CASES: &[Case] = &[
     }),
     up("addresses of buffers change", || Lie::complete(|words| (words[0], words[1]) = (0x5a5a_5a5a, NOWHERE))),
     up("all addresses of buffers change", || {
-        Lie::scribble(|shared| {
-            shared.receive.chunks(WORDS).for_each(|words| drop(words[1].fetch_or(NOWHERE, Relaxed)));
-        })
-        .and_flood()
-    }),
-    up("frames in descriptors that were not given", || Lie::scribble(not_given)).mended(Mended::Reopened),
+        let all = |shared: &Shared<'_>| shared.receive.chunks(WORDS).for_each(|words| set(&words[1], NOWHERE));
+        Lie::scribble(all).and_flood()
+    })
+    .counts("rx_errors"),
+    up("frames in descriptors that were not given", || Lie::scribble(not_given)).and_then(Mended::Reopened),
     up("frames in all descriptors, again and again", || Lie::scribble(all_received).and_causes(RXT0))
-        .mended(Mended::Reopened),
-    up("the block's receive head is out of range", || word(HOST_RDH, |_, _| u32::MAX)),
-    up("the block's receive head jumps", || random(&[HOST_RDH]).and_flood()),
-    up("the block's request for buffers changes", || random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
+        .and_then(Mended::Reopened),
+    block("the block's receive head is out of range", || word(HOST_RDH, |_, _| u32::MAX)),
+    block("the block's receive head jumps", || random(&[HOST_RDH]).and_flood()),
+    block("the block's request for buffers changes", || random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
     // Interrupts.
-    up("all interrupt causes", || Lie::read(|at, value| if at == ICR { u32::MAX } else { value }).and_causes(TXDW)),
+    up("all interrupt causes at once", || {
+        Lie::read(|at, value| if at == ICR { u32::MAX } else { value }).and_causes(TXDW)
+    }),
     up("interrupts without a cause", || Lie::interrupting(Interrupting::Storm(20_000))),
     up("all causes all the time", || Lie::default().and_causes(0x1_ffff)),
+    up("no interrupt", || Lie::interrupting(Interrupting::Never)),
     up("the link goes and comes at every look", || {
         let mut random = Random::new(2);
-        Lie::read(move |at, value| if at == STATUS { value ^ STATUS_LU * (random.bits() & 1) as u32 } else { value })
+        Lie::read(move |at, value| if at == STATUS { value ^ (STATUS_LU * (random.bits() & 1) as u32) } else { value })
             .and_causes(LSC)
     }),
-    up("no interrupt", || Lie::interrupting(Interrupting::Never)),
     // Registers.
     up("the device is gone", || Lie::read(|_, _| u32::MAX)),
-    up("the device is gone when it is opened", || Lie::read(|_, _| u32::MAX)).reopened(),
-    up("the device is gone when it is bound", || Lie::read(|_, _| u32::MAX)).bound(),
-    up("a reset that does not end", || Lie::read(|at, value| if at == CTRL { value | CTRL_RST } else { value }))
-        .reopened(),
-    up("a reset that does not end at first", || {
-        Lie::read(|at, value| if at == CTRL { value | CTRL_RST } else { value })
-    })
-    .bound(),
-    up("no address", || Lie::read(|at, value| if at == RAL || at == RAH { 0 } else { value })).bound(),
-    up("the address of a group", || Lie::read(|at, value| if at == RAL { value | 1 } else { value })).bound(),
+    reopened("the device is gone when it is opened", || Lie::read(|_, _| u32::MAX)),
+    bound("the device is gone when it is bound", || Lie::read(|_, _| u32::MAX)),
+    reopened("a reset that does not end when it is opened", || Lie::read(endless_reset)),
+    bound("a reset that does not end when it is bound", || Lie::read(endless_reset)),
+    bound("no address", || Lie::read(|at, value| if at == RAL || at == RAH { 0 } else { value })),
+    bound("the address of a group", || Lie::read(|at, value| if at == RAL { value | 1 } else { value })),
     up("statistics of all ones", || {
-        Lie::read(|at, value| match at {
-            STATISTICS..STATISTICS_END => u32::MAX,
-            _ => value,
-        })
+        Lie::read(|at, value| if (STATISTICS..STATISTICS_END).contains(&at) { u32::MAX } else { value })
     }),
-    up("EEPROM and PHY that are never ready", || {
+    bound("EEPROM and PHY that are never ready", || {
         Lie::read(|at, value| match at {
             EERD => value & !EERD_DONE,
             EECD => 0,
             MDIC => value & !MDIC_READY,
             _ => value,
         })
-    })
-    .bound(),
-    up("registers at random", || {
-        let mut random = Random::new(3);
-        Lie::read(move |_, value| if random.below(2) == 0 { random.bits() as u32 } else { value })
     }),
-    up("registers at random when it is opened", || {
-        let mut random = Random::new(4);
-        Lie::read(move |_, value| if random.below(8) == 0 { random.bits() as u32 } else { value })
-    })
-    .reopened(),
-    up("everything at random", || scribbler(5)).mended(Mended::Reopened),
+    up("registers at random", || registers(3)),
+    reopened("registers at random when it is opened", || registers(4)),
+    up("everything at random", || scribbler(5)).and_then(Mended::Reopened),
 ];
+
+fn endless_reset(at: u32, value: u32) -> u32 {
+    if at == CTRL { value | CTRL_RST } else { value }
+}
+
+/// Every eighth register is any number.
+fn registers(seed: u64) -> Lie {
+    let mut random = Random::new(seed);
+    Lie::read(move |_, value| if random.below(8) == 0 { random.bits() as u32 } else { value })
+}
 
 /// The device is gone from read number `number` on.
 pub fn gone_after(number: u32) -> Lie {
@@ -200,12 +239,16 @@ pub fn scribbler(seed: u64) -> Lie {
 }
 
 /// Returns the number of descriptors in a ring.
-fn places(ring: &[std::sync::atomic::AtomicU32]) -> u32 {
+fn places(ring: &[AtomicU32]) -> u32 {
     (ring.len() / WORDS) as u32
 }
 
+fn set(word: &AtomicU32, bits: u32) {
+    word.fetch_or(bits, Relaxed);
+}
+
 fn all_sent(shared: &Shared<'_>) {
-    shared.transmit.chunks(WORDS).for_each(|words| drop(words[3].fetch_or(DD, Relaxed)));
+    shared.transmit.chunks(WORDS).for_each(|words| set(&words[3], DD));
 }
 
 fn all_received(shared: &Shared<'_>) {

@@ -64,8 +64,6 @@ pub struct Chip {
     causes: u32,
     mask: u32,
     io_address: u32,
-    /// Software resets so far.
-    pub resets: u64,
 }
 
 /// A serial read of the EEPROM: the bits of start, operation and address, and how many bits came and went.
@@ -85,9 +83,8 @@ impl Chip {
         eeprom[0x0a] = 0x4403;
         eeprom[63] = eeprom.iter().fold(SUM, |left, word| left.wrapping_sub(*word));
         let words = vec![0; END as usize / 4];
-        let mut chip = Chip { words, eeprom, wire: Wire::default(), causes: 0, mask: 0, io_address: 0, resets: 0 };
+        let mut chip = Chip { words, eeprom, wire: Wire::default(), causes: 0, mask: 0, io_address: 0 };
         chip.reset();
-        chip.resets = 0;
         chip
     }
 
@@ -167,7 +164,6 @@ impl Chip {
     }
 
     fn reset(&mut self) {
-        self.resets += 1;
         let before = std::mem::replace(&mut self.words, vec![0; END as usize / 4]);
         // The status block stays, too: drivers may tell its address before they reset the NIC.
         for kept in KEPT.into_iter().chain([CSBAL..CSBAH + 4]) {
