@@ -429,10 +429,7 @@ static void set_up_device(struct rw_nic *nic)
 	dev->vlan_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6 |
 			     NETIF_F_HIGHDMA;
 	dev->priv_flags |= IFF_UNICAST_FLT;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
-			    NETDEV_XDP_ACT_NDO_XMIT;
-#endif
+	rw_set_xdp_features(dev);
 	nic->setup.tx_count = RW_RING_DEFAULT;
 	nic->setup.rx_count = RW_RING_DEFAULT;
 	nic->setup.mtu = dev->mtu;
