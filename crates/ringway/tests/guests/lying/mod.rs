@@ -4,6 +4,10 @@
 //! - `chip`: registers, EEPROM, PHY; `rings`: frames in descriptor rings; `station`: who answers them; `card`: all of that on
 //!   a socket.
 //! - `lie`: what the card lies about; `cases`: the lies that are told.
+//!
+//! Frames flow both ways all the time. A lie ends when it was told often enough. Then the guest's kernel has nothing to complain of, its
+//! driver has said what was wrong once and counted it, and frames flow again. The kernel's own e1000 does not stand all of them: a
+//! frame longer than its buffer, for one, ends the guest.
 
 mod card;
 mod cases;
@@ -20,10 +24,10 @@ use ringway_guests::{Guest, Qemu};
 use ringway_testing::{skip, snmp};
 use tempfile::TempDir;
 
+use crate::features::pings;
 use crate::scene;
 use card::Card;
 use cases::{CASES, Case, Mended, Mode, While};
-use lie::Lie;
 
 /// Subsystems: of a card of Intel's, and of one with a status block.
 const PLAIN: u16 = 0x001e;
@@ -67,6 +71,8 @@ const MOST_LINES: usize = 12;
 /// How often a lie is told, unless the driver does not ask for it in time.
 const ENOUGH: u64 = 200;
 const LONGEST: Duration = Duration::from_millis(300);
+/// Time for which a NIC stands still, longer than the kernel waits for a transmitter.
+const STILL: Duration = Duration::from_secs(8);
 /// Time in which frames must pass again.
 const RECOVERED: Duration = Duration::from_secs(20);
 
@@ -113,6 +119,7 @@ impl Scene {
             scene.guest.start(&format!("{{ while :; do {ping}; done; }} >/dev/null")).unwrap();
         }
         scene.recovered().unwrap();
+        scene.log().unwrap();
         scene
     }
 
@@ -175,18 +182,18 @@ impl Scene {
         self.guest.ok("dmesg -c").map_err(|error| error.to_string())
     }
 
-    /// Tells a lie. Returns what was wrong with the guest or its driver.
-    fn lie(&self, case: &Case) -> Checked {
+    /// Tells a lie, for this time at least. Returns what was wrong with the guest or its driver.
+    fn lie(&self, case: &Case, least: Duration) -> Checked {
         let before = self.ask()?;
-        self.card.tell((case.lie)());
+        self.card.tell((case.lie)(case.number));
         match case.during {
             While::Up => {}
             // These may fail, but must end.
             While::Reopened => drop(self.reopen()),
             While::Bound => drop(self.bind()),
         }
-        let deadline = Instant::now() + LONGEST;
-        while self.card.told() < ENOUGH && Instant::now() < deadline {
+        let begun = Instant::now();
+        while begun.elapsed() < least || self.card.told() < ENOUGH && begun.elapsed() < LONGEST {
             std::thread::sleep(Duration::from_millis(2));
         }
         let after = self.ask()?;
@@ -208,7 +215,7 @@ impl Scene {
 
     /// Returns what is wrong in the kernel's messages.
     fn examine(&self) -> Checked {
-        let log = self.log()?;
+        let log = without_watchdog(&self.log()?);
         let count = |what: &str| log.lines().filter(|line| line.contains(what)).count();
         if WRONG.iter().any(|what| log.contains(what)) {
             return Err(format!("the kernel is not well:\n{log}"));
@@ -216,8 +223,89 @@ impl Scene {
         if count(MISBEHAVES) > 1 || count(self.driver) > MOST_LINES {
             return Err(format!("{} lines about one lie:\n{log}", count(self.driver)));
         }
-        print!("{log}");
         Ok(())
+    }
+}
+
+/// Removes the warning of the kernel that a transmitter stands still, which is the truth.
+fn without_watchdog(log: &str) -> String {
+    let (mut kept, mut warning) = (String::new(), String::new());
+    for line in log.split_inclusive('\n') {
+        let begins = line.contains("[ cut here ]");
+        match begins || !warning.is_empty() {
+            true => warning.push_str(line),
+            false => kept.push_str(line),
+        }
+        if line.contains("[ end trace") && !std::mem::take(&mut warning).contains("NETDEV WATCHDOG") {
+            kept.push_str("WARNING\n");
+        }
+    }
+    kept + &warning
+}
+
+/// Returns the time for which everything is at random. `make guests` sets more.
+fn random_for() -> Option<Duration> {
+    let seconds = std::env::var("RINGWAY_LYING_SECONDS").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("RINGWAY_LYING_SECONDS is a number")))
+}
+
+/// A guest whose driver is in one mode, and what was wrong with it so far.
+struct Test {
+    mode: Mode,
+    parameters: &'static str,
+    scene: Scene,
+    wrong: Vec<String>,
+}
+
+impl Test {
+    fn start(mode: Mode) -> Test {
+        let parameters = if mode == Mode::Block { "csb=auto" } else { "csb=off" };
+        let scene = Scene::start(Some(parameters));
+        assert_eq!(scene.card.uses_block(), mode == Mode::Block);
+        Test { mode, parameters, scene, wrong: Vec::new() }
+    }
+
+    /// Tells a lie. If the guest does not stand it, the next lie is told to a good one.
+    fn tell(&mut self, case: &Case, least: Duration) {
+        let begun = Instant::now();
+        let result = self.scene.lie(case, least);
+        println!("{:?}: {} ({}): {:?}", self.mode, case.name, case.number, begun.elapsed());
+        let Err(why) = result else { return };
+        println!("{why}");
+        self.wrong.push(format!("{:?}: {} ({}): {why}", self.mode, case.name, case.number));
+        self.scene.card.be_honest();
+        let mended = self.scene.bind().and_then(|()| self.scene.recovered());
+        if mended.and_then(|()| self.scene.log()).is_err() {
+            self.scene = Scene::start(Some(self.parameters));
+        }
+    }
+
+    /// Tells all lies, and removes and loads the driver after them. Returns what was wrong.
+    fn run(mut self) -> Vec<String> {
+        let mode = self.mode;
+        for case in CASES.iter().filter(|case| case.mode.is_none_or(|only| only == mode)) {
+            self.tell(case, Duration::ZERO);
+        }
+        let long = random_for();
+        // The NIC goes at any moment while the driver binds to it. A driver reads some 40 registers.
+        for reads in (1..60).step_by(if long.is_some() { 1 } else { 19 }) {
+            self.tell(&cases::gone_after(reads), Duration::ZERO);
+        }
+        if long.is_some() {
+            cases::STILL.iter().for_each(|case| self.tell(case, STILL));
+        }
+        let begun = Instant::now();
+        let mut seed = 0;
+        while begun.elapsed() < long.unwrap_or(Duration::from_secs(1)) {
+            seed += 1;
+            self.tell(&cases::at_random(seed), Duration::from_millis(500));
+        }
+        let reloaded = self.scene.reload(self.parameters).and_then(|()| self.scene.recovered());
+        if let Err(why) = reloaded.and_then(|()| self.scene.examine()) {
+            self.wrong.push(format!("{mode:?}: the driver is removed and loaded: {why}"));
+        }
+        self.wrong.extend(self.scene.card.faults());
+        self.wrong
     }
 }
 
@@ -225,37 +313,17 @@ impl Scene {
 fn a_card_that_does_not_lie_carries_frames_for_an_unmodified_driver() {
     let Some(_turn) = turn() else { return };
     let scene = Scene::start(None);
+    pings(&scene.guest, STATION, &[64, 4000]).unwrap();
     assert_eq!(scene.card.faults(), [""; 0]);
 }
 
-/// Tells all lies in one mode. Returns what was wrong.
-fn tell_all(mode: Mode, parameters: Option<&str>) -> Vec<String> {
-    let only = std::env::var("RINGWAY_ONLY").unwrap_or_default();
-    let (mut scene, mut wrong) = (Scene::start(parameters), Vec::new());
-    for case in CASES.iter().filter(|case| case.mode.is_none_or(|only| only == mode) && case.name.contains(&only)) {
-        let start = Instant::now();
-        let result = scene.lie(case);
-        println!("{mode:?}: {}: {:?}", case.name, start.elapsed());
-        let Err(why) = result else { continue };
-        println!("  WRONG {why}");
-        wrong.push(format!("{mode:?}: {}: {why}", case.name));
-        scene.card.be_honest();
-        if scene.bind().and_then(|()| scene.recovered()).and_then(|()| scene.log()).is_err() {
-            println!("  LOST");
-            scene = Scene::start(parameters);
-        }
-    }
-    wrong
-}
-
+/// A guest for each mode, at the same time.
 #[test]
-fn trial() {
+fn the_driver_of_linux_guests_stands_a_card_that_lies() {
     let Some(_turn) = turn() else { return };
-    let (mode, parameters) = match std::env::var("RINGWAY_LIED_TO").unwrap_or_default().as_str() {
-        "e1000" => (Mode::Registers, None),
-        "off" => (Mode::Registers, Some("csb=off")),
-        _ => (Mode::Block, Some("")),
-    };
-    let wrong = tell_all(mode, parameters);
-    println!("{} WRONG", wrong.len());
+    let wrong = std::thread::scope(|scope| {
+        let tests = [Mode::Block, Mode::Registers].map(|mode| scope.spawn(move || Test::start(mode).run()));
+        tests.map(|test| test.join().expect("no panic")).concat()
+    });
+    assert!(wrong.is_empty(), "{} lies were not stood:\n{}", wrong.len(), wrong.join("\n"));
 }
