@@ -82,6 +82,16 @@ const fn bound(name: &'static str, lie: fn(u64) -> Lie) -> Case {
 }
 
 impl Case {
+    /// Told while the device is opened.
+    pub const fn opened(self) -> Case {
+        Case {
+            name: "the device is gone while it is opened",
+            during: While::Reopened,
+            mended: Mended::Reopened,
+            ..self
+        }
+    }
+
     const fn and_then(self, mended: Mended) -> Case {
         Case { mended, ..self }
     }

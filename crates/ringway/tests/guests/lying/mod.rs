@@ -73,6 +73,8 @@ const ENOUGH: u64 = 200;
 const LONGEST: Duration = Duration::from_millis(300);
 /// Time for which a NIC stands still, longer than the kernel waits for a transmitter.
 const STILL: Duration = Duration::from_secs(8);
+/// KiB of memory that may be in use after all lies and was not before: a fraction of what a ring's buffers take.
+const LEAK: u64 = 4096;
 /// Time in which frames must pass again.
 const RECOVERED: Duration = Duration::from_secs(20);
 
@@ -93,6 +95,7 @@ struct Scene {
     driver: &'static str,
     /// The card's place in the guest's `/sys/bus/pci`.
     place: String,
+    mtu: u32,
     _dir: TempDir,
 }
 
@@ -100,7 +103,7 @@ type Checked<T = ()> = Result<T, String>;
 
 impl Scene {
     /// Starts a guest whose own driver has these parameters, or none, where the kernel's driver takes the card.
-    fn start(parameters: Option<&str>) -> Scene {
+    fn start(parameters: Option<&str>, mtu: u32) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let subsystem = if parameters.is_some() { WITH_BLOCK } else { PLAIN };
         let card = Card::start(&dir.path().join("card.sock"), MAC, subsystem);
@@ -112,7 +115,7 @@ impl Scene {
         let guest = builder.start().unwrap();
         guest.ok("echo 10 >/proc/sys/kernel/hung_task_timeout_secs").unwrap();
         let place = guest.ok("basename $(readlink -f /sys/class/net/eth0/device)").unwrap().trim().to_owned();
-        let scene = Scene { card, guest, driver, place, _dir: dir };
+        let scene = Scene { card, guest, driver, place, mtu, _dir: dir };
         scene.open().unwrap();
         for size in [64, 4000] {
             let ping = format!("ping -i 0.005 -c 1000 -s {size} -W 1 {STATION} || sleep 0.01");
@@ -124,7 +127,7 @@ impl Scene {
     }
 
     fn open(&self) -> Checked {
-        self.tell("ip link set eth0 up")?;
+        self.tell(&format!("ip link set eth0 mtu {} up", self.mtu))?;
         let [a, b, c, d, e, f] = station::MAC;
         let station = format!("arp -s {STATION} {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
         self.tell(&format!("ip addr add 10.9.0.1/24 dev eth0 2>/dev/null; {station}"))
@@ -147,6 +150,14 @@ impl Scene {
     fn reload(&self, parameters: &str) -> Checked {
         self.tell(&format!("rmmod {OWN}; insmod /modules/{OWN}.ko {parameters}"))?;
         self.open()
+    }
+
+    /// Returns the memory in KiB that nobody uses, while there are no rings.
+    fn free(&self) -> Checked<u64> {
+        self.tell("ip link set eth0 down; sync; echo 3 >/proc/sys/vm/drop_caches")?;
+        let said = self.guest.ok("awk '/^MemFree/ { print $2 }' /proc/meminfo").map_err(|error| error.to_string())?;
+        self.open()?;
+        said.trim().parse().map_err(|_| said)
     }
 
     fn tell(&self, command: &str) -> Checked {
@@ -184,7 +195,7 @@ impl Scene {
 
     /// Tells a lie, for this time at least. Returns what was wrong with the guest or its driver.
     fn lie(&self, case: &Case, least: Duration) -> Checked {
-        let before = self.ask()?;
+        let before = if case.counted.is_some() { self.ask()? } else { HashMap::new() };
         self.card.tell((case.lie)(case.number));
         match case.during {
             While::Up => {}
@@ -252,17 +263,30 @@ fn random_for() -> Option<Duration> {
 /// A guest whose driver is in one mode, and what was wrong with it so far.
 struct Test {
     mode: Mode,
-    parameters: &'static str,
     scene: Scene,
+    /// The guest's free memory when it was new.
+    free: u64,
     wrong: Vec<String>,
+}
+
+impl Mode {
+    fn parameters(self) -> &'static str {
+        if self == Mode::Block { "csb=auto" } else { "csb=off" }
+    }
+
+    /// Starts a guest in this mode. A longer MTU has frames of several buffers.
+    fn scene(self) -> (Scene, u64) {
+        let scene = Scene::start(Some(self.parameters()), if self == Mode::Block { 1500 } else { 9000 });
+        assert_eq!(scene.card.uses_block(), self == Mode::Block);
+        let free = scene.free().unwrap();
+        (scene, free)
+    }
 }
 
 impl Test {
     fn start(mode: Mode) -> Test {
-        let parameters = if mode == Mode::Block { "csb=auto" } else { "csb=off" };
-        let scene = Scene::start(Some(parameters));
-        assert_eq!(scene.card.uses_block(), mode == Mode::Block);
-        Test { mode, parameters, scene, wrong: Vec::new() }
+        let (scene, free) = mode.scene();
+        Test { mode, scene, free, wrong: Vec::new() }
     }
 
     /// Tells a lie. If the guest does not stand it, the next lie is told to a good one.
@@ -276,7 +300,7 @@ impl Test {
         self.scene.card.be_honest();
         let mended = self.scene.bind().and_then(|()| self.scene.recovered());
         if mended.and_then(|()| self.scene.log()).is_err() {
-            self.scene = Scene::start(Some(self.parameters));
+            (self.scene, self.free) = self.mode.scene();
         }
     }
 
@@ -288,8 +312,9 @@ impl Test {
         }
         let long = random_for();
         // The NIC goes at any moment while the driver binds to it. A driver reads some 40 registers.
-        for reads in (1..60).step_by(if long.is_some() { 1 } else { 19 }) {
+        for reads in (1..60).step_by(if long.is_some() { 1 } else { 29 }) {
             self.tell(&cases::gone_after(reads), Duration::ZERO);
+            self.tell(&cases::gone_after(reads).opened(), Duration::ZERO);
         }
         if long.is_some() {
             cases::STILL.iter().for_each(|case| self.tell(case, STILL));
@@ -300,10 +325,18 @@ impl Test {
             seed += 1;
             self.tell(&cases::at_random(seed), Duration::from_millis(500));
         }
-        let reloaded = self.scene.reload(self.parameters).and_then(|()| self.scene.recovered());
-        if let Err(why) = reloaded.and_then(|()| self.scene.examine()) {
-            self.wrong.push(format!("{mode:?}: the driver is removed and loaded: {why}"));
-        }
+        let mut check = |what: &str, result: Checked| {
+            self.wrong.extend(result.err().map(|why| format!("{mode:?}: {what}: {why}")));
+        };
+        let reloaded = self.scene.reload(mode.parameters()).and_then(|()| self.scene.recovered());
+        check("the driver is removed and loaded", reloaded.and_then(|()| self.scene.examine()));
+        check(
+            "memory",
+            self.scene.free().and_then(|free| {
+                println!("{mode:?}: free memory in KiB: {} before, {free} after", self.free);
+                if free + LEAK > self.free { Ok(()) } else { Err(format!("{} KiB were free, now {free}", self.free)) }
+            }),
+        );
         self.wrong.extend(self.scene.card.faults());
         self.wrong
     }
@@ -312,7 +345,7 @@ impl Test {
 #[test]
 fn a_card_that_does_not_lie_carries_frames_for_an_unmodified_driver() {
     let Some(_turn) = turn() else { return };
-    let scene = Scene::start(None);
+    let scene = Scene::start(None, 1500);
     pings(&scene.guest, STATION, &[64, 4000]).unwrap();
     assert_eq!(scene.card.faults(), [""; 0]);
 }
