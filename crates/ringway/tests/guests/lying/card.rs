@@ -24,6 +24,10 @@ const REGISTER_BYTES: u32 = 0x2_0000;
 const REGISTERS: usize = 0;
 const PORTS: usize = 2;
 const BUS_MASTER: u16 = 1 << 2;
+/// Offset of the subsystem in the configuration space; that of a card of Intel's, and that of one with a status block.
+const SUBSYSTEM: u8 = 0x2e;
+pub const PLAIN: u16 = 0x001e;
+pub const WITH_BLOCK: u16 = 0x1101;
 /// Time between two passes of the card's own thread, and lies that it writes at each.
 const PASS: Duration = Duration::from_micros(500);
 const SCRIBBLES: u32 = 32;
@@ -71,7 +75,11 @@ impl Card {
 
     /// Tells the truth from now on, the link included: its state may be another one than was told last.
     pub fn be_honest(&self) {
-        self.device.lock().chip.raise(LSC);
+        {
+            let mut state = self.device.lock();
+            state.chip.raise(LSC);
+            state.frames.forget();
+        }
         self.tell(Lie::default());
     }
 
@@ -84,6 +92,11 @@ impl Card {
     pub fn uses_block(&self) -> bool {
         let state = self.device.lock();
         Shared::of(&state.chip, &state.memory).csb().is_some()
+    }
+
+    /// Offers no status block from now on, or one again.
+    pub fn offer_block(&self, on: bool) {
+        self.device.lock().is_plain = !on;
     }
 
     /// Faults of the connection, which the tests must not cause.
@@ -118,6 +131,8 @@ struct State {
     frames: Frames,
     lie: Lie,
     told: u64,
+    /// True if the card does not offer its status block.
+    is_plain: bool,
     /// Passes without anything to send.
     idle: u32,
 }
@@ -141,6 +156,7 @@ impl Device {
             frames: Frames::default(),
             lie: Lie::default(),
             told: 0,
+            is_plain: false,
             idle: 0,
         };
         Device {
@@ -267,7 +283,17 @@ impl Function for Device {
         if region == CONFIG_REGION {
             let pin = state.chip.pin();
             state.config.set_interrupt(pin);
-            return state.config.read(offset, data);
+            state.config.read(offset, data)?;
+            if state.is_plain {
+                let plain = (u64::from(SUBSYSTEM)..).zip(PLAIN.to_le_bytes());
+                plain.for_each(|(at, byte)| {
+                    at.checked_sub(offset)
+                        .and_then(|at| data.get_mut(at as usize))
+                        .into_iter()
+                        .for_each(|to| *to = byte);
+                });
+            }
+            return Ok(());
         }
         let register = match state.chip.port(offset as u32) {
             Some(register) if region == PORTS => register,
@@ -325,7 +351,7 @@ impl Device {
     fn power_on(&self) {
         let mut state = self.lock();
         state.chip = Chip::new(state.mac);
-        state.frames = Frames::default();
+        state.frames.forget();
         state.config.reset();
     }
 }

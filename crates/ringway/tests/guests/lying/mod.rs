@@ -26,12 +26,9 @@ use tempfile::TempDir;
 
 use crate::features::pings;
 use crate::scene;
-use card::Card;
+use card::{Card, PLAIN, WITH_BLOCK};
 use cases::{CASES, Case, Mended, Mode, While};
 
-/// Subsystems: of a card of Intel's, and of one with a status block.
-const PLAIN: u16 = 0x001e;
-const WITH_BLOCK: u16 = 0x1101;
 /// The driver that must stand all lies.
 const OWN: &str = "ringway_e1000";
 /// The card's address, and that of the station behind it.
@@ -304,6 +301,19 @@ impl Test {
         }
     }
 
+    /// The card comes back without a status block, and with it again.
+    fn comes_back_without_block(&self) -> Checked {
+        for offered in [false, true] {
+            self.scene.card.offer_block(offered);
+            self.scene.reopen()?;
+            self.scene.recovered()?;
+            if self.scene.card.uses_block() != (offered && self.mode == Mode::Block) {
+                return Err(format!("offered: {offered}, but the driver does otherwise"));
+            }
+        }
+        self.scene.examine()
+    }
+
     /// Tells all lies, and removes and loads the driver after them. Returns what was wrong.
     fn run(mut self) -> Vec<String> {
         let mode = self.mode;
@@ -325,6 +335,7 @@ impl Test {
             seed += 1;
             self.tell(&cases::at_random(seed), Duration::from_millis(500));
         }
+        let other = self.comes_back_without_block();
         let mut check = |what: &str, result: Checked| {
             self.wrong.extend(result.err().map(|why| format!("{mode:?}: {what}: {why}")));
         };

@@ -23,8 +23,8 @@ pub const RX_EOP: u32 = 1 << 1;
 const IXSM: u32 = 1 << 2;
 /// Error in the data (RXE), in the bits of the fourth word.
 pub const RXE: u32 = 1 << 15;
-/// Longest frame that the NIC sends.
-const LONGEST: usize = 64 << 10;
+/// Longest frame that the NIC sends in one piece: an MTU of 9,000 bytes.
+const LONGEST: usize = 9018;
 /// Most frames that wait for receive descriptors.
 const MOST_WAITING: usize = 1024;
 /// Words of a descriptor.
@@ -42,6 +42,14 @@ pub struct Frames {
     partial: Vec<u8>,
     /// Frames that wait for receive descriptors.
     pub waiting: VecDeque<Vec<u8>>,
+}
+
+impl Frames {
+    /// Drops all that is on its way.
+    pub fn forget(&mut self) {
+        self.partial.clear();
+        self.waiting.clear();
+    }
 }
 
 /// What guest and device share.
@@ -112,11 +120,12 @@ pub fn transmit(chip: &mut Chip, memory: &Dma, frames: &mut Frames) {
             // What is nowhere is sent as zeroes.
             let _ = memory.readable.read(u64::from(low) | u64::from(high) << 32, &mut part);
             frames.partial.extend(part);
-            frames.partial.truncate(LONGEST);
+            frames.partial.truncate(LONGEST + 1);
             if command & EOP != 0 {
                 let frame = std::mem::take(&mut frames.partial);
+                let is_answered = frame.len() <= LONGEST && frames.waiting.len() < MOST_WAITING;
                 frames.sent += 1;
-                frames.waiting.extend(station::answer(&frame).filter(|_| frames.waiting.len() < MOST_WAITING));
+                frames.waiting.extend(station::answer(&frame).filter(|_| is_answered));
             }
         }
         if command & RS != 0 {
