@@ -193,6 +193,7 @@ struct rw_nic {
 	struct csb *block;	/* memory for the status block */
 	dma_addr_t block_dma;
 	bool csb_wanted;
+	u32 soon_again;		/* resets with a status block in a row */
 	unsigned long flags;
 	unsigned long last_reset;	/* jiffies */
 	struct timer_list reaper;	/* frees sent frames that nobody waits for */
