@@ -10,6 +10,7 @@ mod e1000;
 mod events;
 mod features;
 mod inside;
+mod lying;
 mod moves;
 mod own_e1000;
 mod own_nic;
