@@ -5,6 +5,7 @@
 //! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
 mod coalescing;
+mod driver;
 mod e1000;
 mod events;
 mod features;
