@@ -13,6 +13,9 @@
 #define SUBSYSTEM_CSB	0x1101
 /* Time in which a device's misuse leads to one reset at most. */
 #define RESET_EVERY	HZ
+/* So many resets, each within this time of the one before, end the use of the status block. */
+#define SOON_AGAIN		(30 * HZ)
+#define RESETS_WITH_BLOCK	3
 
 u32 rw_combine = HANDOVER_AUTO;
 static bool use_csb = true;
@@ -210,6 +213,8 @@ static int open(struct net_device *dev)
 
 	netif_carrier_off(dev);
 	clear_bit(RW_TOLD, &nic->flags);
+	nic->csb_wanted = use_csb;
+	nic->soon_again = 0;
 	nic->tx = rw_tx_make(nic, nic->setup.tx_count);
 	nic->rx = rw_rx_make(nic, &nic->setup);
 	if (!nic->tx || !nic->rx)
@@ -224,6 +229,7 @@ static int open(struct net_device *dev)
 
 not_up:
 	free_irq(nic->pci->irq, nic);
+	cancel_work_sync(&nic->link_work);
 no_rings:
 	free_rings(nic);
 	return error;
@@ -235,6 +241,8 @@ static int stop(struct net_device *dev)
 
 	stop_device(nic);
 	free_irq(nic->pci->irq, nic);
+	/* Another device on the line may have called the handler since. */
+	cancel_work_sync(&nic->link_work);
 	free_rings(nic);
 	return 0;
 }
@@ -253,6 +261,19 @@ static void link_work(struct work_struct *work)
 	netdev_info(nic->dev, "link is %s\n", is_up ? "up" : "down");
 }
 
+/* A device that has to be reset again and again may do better without a status block. */
+static void give_up_block(struct rw_nic *nic)
+{
+	if (!nic->csb)
+		return;
+	if (time_after(jiffies, nic->last_reset + SOON_AGAIN))
+		nic->soon_again = 0;
+	if (nic->soon_again++ < RESETS_WITH_BLOCK)
+		return;
+	netdev_err(nic->dev, "goes on without the status block\n");
+	nic->csb_wanted = false;
+}
+
 static void reset_work(struct work_struct *work)
 {
 	struct rw_nic *nic = container_of(to_delayed_work(work), struct rw_nic, reset_work);
@@ -260,6 +281,7 @@ static void reset_work(struct work_struct *work)
 	rtnl_lock();
 	if (netif_running(nic->dev) && netif_device_present(nic->dev)) {
 		nic->resets++;
+		give_up_block(nic);
 		rw_restart(nic);
 	}
 	rtnl_unlock();
@@ -269,10 +291,6 @@ static void tx_timeout(struct net_device *dev, unsigned int queue)
 {
 	struct rw_nic *nic = netdev_priv(dev);
 
-	if (nic->csb && time_before(jiffies, nic->last_reset + 60 * HZ) && nic->resets) {
-		netdev_err(dev, "frames are stuck again: goes on without the status block\n");
-		nic->csb_wanted = false;
-	}
 	schedule_delayed_work(&nic->reset_work, 0);
 }
 
@@ -429,10 +447,7 @@ static void set_up_device(struct rw_nic *nic)
 	dev->vlan_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6 |
 			     NETIF_F_HIGHDMA;
 	dev->priv_flags |= IFF_UNICAST_FLT;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
-			    NETDEV_XDP_ACT_NDO_XMIT;
-#endif
+	rw_set_xdp_features(dev);
 	nic->setup.tx_count = RW_RING_DEFAULT;
 	nic->setup.rx_count = RW_RING_DEFAULT;
 	nic->setup.mtu = dev->mtu;

@@ -22,15 +22,10 @@
 #include <linux/pci.h>
 #include <linux/skbuff.h>
 #include <linux/u64_stats_sync.h>
-#include <linux/version.h>
 #include <linux/workqueue.h>
 #include <net/xdp.h>
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
-#include <net/page_pool/helpers.h>
-#else
-#include <net/page_pool.h>
-#endif
 
+#include "compat.h"
 #include "registers.h"
 #include "csb.h"
 #include "handover.h"
@@ -198,6 +193,7 @@ struct rw_nic {
 	struct csb *block;	/* memory for the status block */
 	dma_addr_t block_dma;
 	bool csb_wanted;
+	u32 soon_again;		/* resets with a status block in a row */
 	unsigned long flags;
 	unsigned long last_reset;	/* jiffies */
 	struct timer_list reaper;	/* frees sent frames that nobody waits for */
@@ -211,15 +207,6 @@ struct rw_nic {
 	struct mutex device_counts_lock;
 	u64 device_counts[6];
 };
-
-static inline void rw_delete_timer(struct timer_list *timer)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-	timer_delete_sync(timer);
-#else
-	del_timer_sync(timer);
-#endif
-}
 
 static inline u32 rw_read(const struct rw_nic *nic, u32 reg)
 {

@@ -472,6 +472,8 @@ netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct rw_tx *tx = nic->tx;
 	u32 first = tx->handover.filled;
 	unsigned int length = skb->len;
+	/* pktgen sends into a queue that counts too many bytes in flight. */
+	bool was_stopped = netif_xmit_stopped(queue);
 	enum handover_haste haste;
 	int end;
 
@@ -509,7 +511,7 @@ netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	stop_if_full(nic);
 	haste = HANDOVER_MORE;
 	if (__netdev_tx_sent_queue(queue, length, netdev_xmit_more()))
-		haste = netif_xmit_stopped(queue) ? HANDOVER_NOW : HANDOVER_SOON;
+		haste = !was_stopped && netif_xmit_stopped(queue) ? HANDOVER_NOW : HANDOVER_SOON;
 	fill(nic, end, haste);
 	return NETDEV_TX_OK;
 }

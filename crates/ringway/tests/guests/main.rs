@@ -17,4 +17,5 @@ mod restarts;
 mod rings;
 mod scene;
 mod streams;
+mod tryit;
 mod vlans;
