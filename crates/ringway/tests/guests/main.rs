@@ -17,5 +17,4 @@ mod restarts;
 mod rings;
 mod scene;
 mod streams;
-mod tryit;
 mod vlans;

@@ -4,8 +4,11 @@
  *   inside xdp IFACE drop|pass|tx|grow|shrink	an XDP program, until this one is killed
  *   inside xdp IFACE redirect TO
  *   inside member IFACE MAC...		listens to these addresses, until it is killed
+ *   inside answer PORT			sends each datagram back, until it is killed
+ *   inside ask ADDRESS PORT COUNT	sends so many datagrams, each when the last one has come back
  *   inside kexec VMLINUX INITRD ARGUMENTS	starts another kernel at once
  */
+#include <arpa/inet.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static void fail(const char *what)
@@ -142,6 +146,58 @@ static void member(int count, char **words)
 	stay();
 }
 
+/* Time in which an answer must come; on a busy machine an emulated guest may stand still for a while. */
+#define PATIENCE	10
+
+static int datagrams(const char *address, const char *port, struct sockaddr_in *peer)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	memset(peer, 0, sizeof(*peer));
+	peer->sin_family = AF_INET;
+	peer->sin_port = htons(atoi(port));
+	if (fd < 0 || !inet_aton(address, &peer->sin_addr))
+		fail(address);
+	return fd;
+}
+
+static void answer(const char *port)
+{
+	struct sockaddr_in here, peer;
+	int fd = datagrams("0.0.0.0", port, &here);
+	char data[2048];
+
+	if (bind(fd, (void *)&here, sizeof(here)))
+		fail(port);
+	puts("ready");
+	fflush(stdout);
+	for (;;) {
+		socklen_t size = sizeof(peer);
+		ssize_t length = recvfrom(fd, data, sizeof(data), 0, (void *)&peer, &size);
+
+		if (length < 0 || sendto(fd, data, length, 0, (void *)&peer, size) < 0)
+			fail("answer");
+	}
+}
+
+static void ask(char **words)
+{
+	struct timeval patience = { .tv_sec = PATIENCE };
+	uint32_t count = atoi(words[2]), number, came;
+	struct sockaddr_in peer;
+	int fd = datagrams(words[0], words[1], &peer);
+
+	if (connect(fd, (void *)&peer, sizeof(peer)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)))
+		fail("socket");
+	for (number = 0; number < count; number++)
+		if (send(fd, &number, sizeof(number), 0) < 0 || recv(fd, &came, sizeof(came), 0) < 0 ||
+		    came != number) {
+			fprintf(stderr, "question %u: ", number);
+			fail("no answer");
+		}
+}
+
 static void *contents(const char *path, size_t *size)
 {
 	int fd = open(path, O_RDONLY);
@@ -234,6 +290,10 @@ int main(int count, char **words)
 		xdp(count - 2, words + 2);
 	else if (count >= 4 && !strcmp(words[1], "member"))
 		member(count - 2, words + 2);
+	else if (count == 3 && !strcmp(words[1], "answer"))
+		answer(words[2]);
+	else if (count == 5 && !strcmp(words[1], "ask"))
+		return ask(words + 2), 0;
 	else if (count == 5 && !strcmp(words[1], "kexec"))
 		start_kernel(words + 2);
 	fputs("inside: see its first comment\n", stderr);

@@ -49,7 +49,7 @@ fn card(daemon: &Daemon, guest: usize, nic: usize) -> Nic {
 
 /// The first guest has one CPU, the second two.
 fn builder(daemon: &Daemon, guest: usize) -> Builder {
-    let builder = Guest::builder(["a", "b"][guest]).kernel(KERNELS[guest]).cpus(guest as u16 + 1);
+    let builder = Guest::builder(["a", "b"][guest]).kernel(KERNELS[guest]).cpus(guest as u16 + 1).memory_mib(512);
     let builder = builder.own_driver(PARAMETERS[guest]).program(inside());
     (0..=OTHER).fold(builder, |builder, nic| builder.nic(card(daemon, guest, nic)))
 }
@@ -126,8 +126,11 @@ fn inside() -> &'static Path {
 /// Runs `inside ARGUMENTS` in a guest while `work` runs.
 fn while_inside<T>(guest: &Guest, arguments: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let job = guest.start(&format!("exec inside {arguments}")).map_err(|error| error.to_string())?;
-    until("the program is ready", || !guest.so_far(&job).unwrap().is_empty());
-    let said = guest.so_far(&job).unwrap();
+    let mut said = String::new();
+    until("the program is ready", || {
+        said = guest.so_far(&job).unwrap_or_default();
+        !said.is_empty()
+    });
     if !said.contains("ready") {
         return Err(format!("inside {arguments}: {said}"));
     }

@@ -1,5 +1,6 @@
 //! XDP programs in the driver.
 
+use super::settings::fails;
 use super::*;
 use crate::e1000::talk;
 use ringway_client::Port;
@@ -112,5 +113,3 @@ pub fn programs(daemon: &Daemon, guests: &[Guest; 2], nic: usize) -> Result<(), 
     })?;
     talk(guests, nic)
 }
-
-use super::settings::fails;

@@ -135,7 +135,7 @@ pub fn answered(from: &Guest, to: &str) -> Result<(), String> {
 }
 
 /// Runs `disturb` while data is sent from one guest to the other. The data must arrive unchanged.
-fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
+pub fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let error = |error: ringway_guests::Error| error.to_string();
     bulk::make(&guests[0], 4).map_err(error)?;
     let sum = bulk::sum_of(&guests[0], TIMES).map_err(error)?;
