@@ -6,7 +6,8 @@
  *   inside member IFACE MAC...		listens to these addresses, until it is killed
  *   inside answer PORT			sends each datagram back, until it is killed
  *   inside ask ADDRESS PORT COUNT	sends so many datagrams, each when the last one has come back
- *   inside kexec VMLINUX INITRD ARGUMENTS	starts another kernel at once
+ *   inside load VMLINUX INITRD ARGUMENTS	loads another kernel
+ *   inside kexec			starts it at once
  */
 #include <arpa/inet.h>
 #include <elf.h>
@@ -224,8 +225,8 @@ static void put(unsigned char *at, uint64_t value, int bytes)
 	memcpy(at, &value, bytes);
 }
 
-/* Starts an ELF kernel by its 64-bit entry. */
-static void start_kernel(char **words)
+/* Loads an ELF kernel, which begins at its 64-bit entry. */
+static void load_kernel(char **words)
 {
 	static unsigned char boot[4096], code[32] = { 0x48, 0xbe };	/* mov $BOOT_PARAMETERS, %rsi */
 	struct kexec_segment segments[KEXEC_SEGMENT_MAX];
@@ -280,6 +281,10 @@ static void start_kernel(char **words)
 	ADD_SEGMENT(initrd, initrd_size, INITRD, initrd_size);
 	if (syscall(SYS_kexec_load, ENTRY, number, segments, KEXEC_ARCH_X86_64))
 		fail("kexec_load");
+}
+
+static void start_kernel(void)
+{
 	syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_KEXEC, NULL);
 	fail("reboot");
 }
@@ -294,8 +299,10 @@ int main(int count, char **words)
 		answer(words[2]);
 	else if (count == 5 && !strcmp(words[1], "ask"))
 		return ask(words + 2), 0;
-	else if (count == 5 && !strcmp(words[1], "kexec"))
-		start_kernel(words + 2);
+	else if (count == 5 && !strcmp(words[1], "load"))
+		return load_kernel(words + 2), 0;
+	else if (count == 2 && !strcmp(words[1], "kexec"))
+		start_kernel();
 	fputs("inside: see its first comment\n", stderr);
 	return 2;
 }

@@ -17,7 +17,7 @@ use ringway_guests::{Builder, Guest, Job, Nic, Release};
 use ringway_scenes::{Daemon, until};
 use ringway_testing::PATIENCE;
 
-use crate::e1000::{linked, tell, there};
+use crate::e1000::{linked, no_faults, tell, there};
 use crate::scene::{self, boot, mac};
 
 /// The NICs of each guest in their order: the driver's mode, and the port's keys.
@@ -155,4 +155,14 @@ fn count(guest: &Guest, nic: usize, name: &str) -> Result<u64, String> {
 fn statistic(guest: &Guest, nic: usize, name: &str) -> Result<u64, String> {
     let said = tell(guest, &format!("cat /sys/class/net/eth{nic}/statistics/{name}"))?;
     said.trim().parse().map_err(|_| said.clone())
+}
+
+/// Checks that no port has a fault, and that no kernel complains of the driver.
+fn all_is_well(daemon: &Daemon, guests: &[Guest; 2]) {
+    no_faults(daemon);
+    for guest in guests {
+        let complaints = "BUG|WARNING|Call Trace|INFO: task|stalled pool|misbehaves|nobody cared|new suspected";
+        let said = guest.ok(&format!("dmesg | grep -E -A 25 '{complaints}' | head -n 40")).unwrap();
+        assert_eq!(said, "", "complaints of the kernel");
+    }
 }

@@ -168,21 +168,38 @@ pub fn parameters(guests: &[Guest; 2], number: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// More messages than a ring has descriptors.
+const MESSAGES: u32 = 300;
+
+/// Makes the first guest's kernel send its messages to the second guest, and say some, until `work` ends.
+pub fn with_netconsole(
+    guests: &[Guest; 2],
+    nic: usize,
+    work: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let (from, to) =
+        (format!("6665@{}/eth{nic}", address(0, nic)), format!("6666@{}/{}", address(1, nic), mac(1, nic)));
+    tell(&guests[0], &format!("insmod /modules/netconsole.ko netconsole={from},{to}"))?;
+    let messages = format!("for i in $(seq {MESSAGES}); do echo \"<4>message $i of many\" >/dev/kmsg; done");
+    let loud = "echo on >printk_devkmsg; echo 7 >printk";
+    let job = guests[0].start(&format!("cd /proc/sys/kernel; {loud}; {messages}; echo 1 >printk"));
+    let result = work();
+    ended(&guests[0], &job.map_err(|error| error.to_string())?)?;
+    tell(&guests[0], "rmmod netconsole")?;
+    result
+}
+
 /// The kernel's messages go out through netpoll.
 pub fn netconsole(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
-    let listener = guests[1].start("nc -u -l -p 6666").map_err(|error| error.to_string())?;
+    let listener = guests[1].start("nc -u -l -p 6666 >/tmp/heard").map_err(|error| error.to_string())?;
     guests[1].until("netstat -lun | grep -q ':6666 '", PATIENCE).map_err(|error| error.to_string())?;
-    let (from, to) = (address(0, nic), address(1, nic));
-    tell(
-        &guests[0],
-        &format!("insmod /modules/netconsole.ko netconsole=6665@{from}/eth{nic},6666@{to}/{}", mac(1, nic)),
-    )?;
-    tell(
-        &guests[0],
-        "echo 7 >/proc/sys/kernel/printk; for i in $(seq 300); do echo \"<4>message $i of many\" >/dev/kmsg; done; echo 1 >/proc/sys/kernel/printk",
-    )?;
-    until("the last message comes", || guests[1].so_far(&listener).unwrap_or_default().contains("message 300 of many"));
-    tell(&guests[0], "rmmod netconsole")?;
+    let heard = with_netconsole(guests, nic, || {
+        let last = format!("grep -q 'message {MESSAGES} of many' /tmp/heard");
+        guests[1].until(&last, PATIENCE / 4).map_err(|error| error.to_string())
+    });
+    heard.map_err(|error| {
+        format!("{error}: {:?}", guests[0].run("dmesg | tail; cat /proc/sys/kernel/printk; ip -s link"))
+    })?;
     tell(&guests[1], "killall nc")?;
     ended(&guests[1], &listener)?;
     pings(&guests[0], &address(1, nic), &[64])

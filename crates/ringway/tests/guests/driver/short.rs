@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::e1000::short::link;
-use crate::e1000::{no_faults, talk, talk6, turn};
+use crate::e1000::{talk, talk6, turn};
 use crate::features::{pings, transfer};
 use crate::scene::address;
 
@@ -43,9 +43,10 @@ fn guests_with_ringways_driver_talk_in_both_modes_with_all_their_settings() {
     with_each("long frames", |nic| long_frames(&guests, nic));
     with_each("XDP programs", |nic| xdp::programs(&daemon, &guests, nic));
     with_each("netconsole", |nic| settings::netconsole(&guests, nic));
+    with_each("netconsole beside XDP", |nic| xdp::with_netpoll(&daemon, &guests, nic));
     with_each("link down and up", |nic| link(&daemon, &guests[0], nic));
     settings::parameters(&guests, 1).unwrap();
-    no_faults(&daemon);
+    all_is_well(&daemon, &guests);
 }
 
 /// MTUs up to the largest one.

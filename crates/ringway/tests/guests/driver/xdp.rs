@@ -1,6 +1,6 @@
 //! XDP programs in the driver.
 
-use super::settings::fails;
+use super::settings::{fails, with_netconsole};
 use super::*;
 use crate::e1000::talk;
 use ringway_client::Port;
@@ -112,4 +112,19 @@ pub fn programs(daemon: &Daemon, guests: &[Guest; 2], nic: usize) -> Result<(), 
         fails(guest, &format!("ip link set eth{nic} mtu 9000")).map(drop)
     })?;
     talk(guests, nic)
+}
+
+/// The kernel sends its messages, with interrupts off, while frames of a program are in the ring.
+pub fn with_netpoll(daemon: &Daemon, guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    let mut probe = daemon.attach(&format!("lan{nic}:probe")).map_err(|error| error.to_string())?;
+    while_inside(&guests[0], &format!("xdp eth{nic} tx"), || {
+        with_netconsole(guests, nic, || {
+            for number in 0..10 * FRAMES {
+                let sent = patterned(here(nic), SENDER, 100, number);
+                send(&mut probe, &sent);
+                equal("sent back", &next(&mut probe)?, &swapped(&sent))?;
+            }
+            Ok(())
+        })
+    })
 }
