@@ -160,6 +160,9 @@ static void reclaim(struct rw_nic *nic, int budget)
 		struct rw_tx_buffer *first = &tx->buffers[clean];
 		u32 last = first->last, at = clean;
 
+		/* A netpoll must not return frames of XDP: that needs interrupts. */
+		if (unlikely(first->owner == RW_TX_XDP && irqs_disabled()))
+			break;
 		if (nic->csb) {
 			/* Only whole frames. */
 			if (((end - clean - 1) & mask) < ((last - clean) & mask))
