@@ -173,8 +173,8 @@ static void reclaim(struct rw_nic *nic, int budget)
 		struct rw_tx_buffer *first = &tx->buffers[clean];
 		u32 last = first->last, at = clean;
 
-		/* Interrupts may be off in a netpoll: not for page pools. */
-		if (unlikely(!budget && first->owner != RW_TX_SKB) && irqs_disabled())
+		/* A netpoll must not return frames of XDP: that needs interrupts. */
+		if (unlikely(first->owner == RW_TX_XDP && irqs_disabled()))
 			break;
 
 		if (nic->csb) {
