@@ -194,10 +194,15 @@ void rw_hw_start(struct rw_nic *nic)
 	rw_write(nic, REG_RDH, 0);
 	rw_write(nic, REG_RDT, 0);
 	rw_write(nic, REG_ITR, nic->moderation.now);
-	if (nic->csb) {
-		/* The low word last: it begins the mode. */
-		rw_write(nic, REG_CSBAH, upper_32_bits(nic->block_dma));
-		rw_write(nic, REG_CSBAL, lower_32_bits(nic->block_dma));
+	/*
+	 * The low word last: it begins the mode, or ends it. A reset does not
+	 * end it. Another driver's block may still be there.
+	 */
+	if (nic->pci->subsystem_device == RW_SUBSYSTEM_CSB) {
+		u64 block = nic->csb ? nic->block_dma : 0;
+
+		rw_write(nic, REG_CSBAH, upper_32_bits(block));
+		rw_write(nic, REG_CSBAL, lower_32_bits(block));
 	}
 	rw_write(nic, REG_TCTL, TCTL_EN | TCTL_PSP | TCTL_CT | TCTL_COLD);
 	rw_hw_set_address(nic);
