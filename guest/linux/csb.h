@@ -61,12 +61,6 @@ static inline void csb_begin(struct csb *csb)
 	csb_set(&csb->guest_csb_on, 1);
 }
 
-/* The device does not use the block any more. */
-static inline void csb_end(struct csb *csb)
-{
-	csb_set(&csb->guest_csb_on, 0);
-}
-
 /* Publishes the transmit tail. Returns true if TDT has to be written. */
 static inline bool csb_publish_transmit(struct csb *csb, u32 tail)
 {

@@ -26,6 +26,11 @@ void rw_hw_stop(struct rw_nic *nic)
 	rw_write(nic, REG_IMC, ~0u);
 	rw_write(nic, REG_RCTL, 0);
 	rw_write(nic, REG_TCTL, TCTL_PSP);
+	if (nic->pci->subsystem_device == RW_SUBSYSTEM_CSB) {
+		/* A reset does not end the mode. The block may be another driver's. */
+		rw_write(nic, REG_CSBAH, 0);
+		rw_write(nic, REG_CSBAL, 0);
+	}
 	/* The device has done all of it when the answer comes. */
 	rw_read(nic, REG_STATUS);
 }
@@ -194,15 +199,10 @@ void rw_hw_start(struct rw_nic *nic)
 	rw_write(nic, REG_RDH, 0);
 	rw_write(nic, REG_RDT, 0);
 	rw_write(nic, REG_ITR, nic->moderation.now);
-	/*
-	 * The low word last: it begins the mode, or ends it. A reset does not
-	 * end it. Another driver's block may still be there.
-	 */
-	if (nic->pci->subsystem_device == RW_SUBSYSTEM_CSB) {
-		u64 block = nic->csb ? nic->block_dma : 0;
-
-		rw_write(nic, REG_CSBAH, upper_32_bits(block));
-		rw_write(nic, REG_CSBAL, lower_32_bits(block));
+	if (nic->csb) {
+		/* The low word last: it begins the mode. */
+		rw_write(nic, REG_CSBAH, upper_32_bits(nic->block_dma));
+		rw_write(nic, REG_CSBAL, lower_32_bits(nic->block_dma));
 	}
 	rw_write(nic, REG_TCTL, TCTL_EN | TCTL_PSP | TCTL_CT | TCTL_COLD);
 	rw_hw_set_address(nic);

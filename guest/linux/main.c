@@ -96,8 +96,6 @@ static int start_device(struct rw_nic *nic)
 	nic->csb = nic->csb_wanted && subsystem == RW_SUBSYSTEM_CSB ? nic->block : NULL;
 	if (nic->csb)
 		csb_begin(nic->csb);
-	else
-		csb_end(nic->block);
 	error = rw_rx_begin(nic);
 	if (error)
 		return error;
