@@ -5,6 +5,7 @@
  *   inside xdp IFACE redirect TO
  *   inside member IFACE MAC...		listens to these addresses, until it is killed
  *   inside answer PORT			sends each datagram back, until it is killed
+ *   inside hear PORT FILE		writes each datagram to a file, until it is killed
  *   inside ask ADDRESS PORT COUNT	sends so many datagrams, each when the last one has come back
  *   inside load VMLINUX INITRD ARGUMENTS	loads another kernel
  *   inside kexec			starts it at once
@@ -162,21 +163,26 @@ static int datagrams(const char *address, const char *port, struct sockaddr_in *
 	return fd;
 }
 
-static void answer(const char *port)
+/* Receives datagrams. Writes them to a file if there is one, or else sends them back. */
+static void receive(const char *port, const char *path)
 {
 	struct sockaddr_in here, peer;
-	int fd = datagrams("0.0.0.0", port, &here);
+	int fd = datagrams("0.0.0.0", port, &here), file = -1;
 	char data[2048];
 
 	if (bind(fd, (void *)&here, sizeof(here)))
 		fail(port);
+	if (path && (file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600)) < 0)
+		fail(path);
 	puts("ready");
 	fflush(stdout);
 	for (;;) {
 		socklen_t size = sizeof(peer);
 		ssize_t length = recvfrom(fd, data, sizeof(data), 0, (void *)&peer, &size);
 
-		if (length < 0 || sendto(fd, data, length, 0, (void *)&peer, size) < 0)
+		if (length < 0)
+			fail("receive");
+		if ((path ? write(file, data, length) : sendto(fd, data, length, 0, (void *)&peer, size)) < 0)
 			fail("answer");
 	}
 }
@@ -296,7 +302,9 @@ int main(int count, char **words)
 	else if (count >= 4 && !strcmp(words[1], "member"))
 		member(count - 2, words + 2);
 	else if (count == 3 && !strcmp(words[1], "answer"))
-		answer(words[2]);
+		receive(words[2], NULL);
+	else if (count == 4 && !strcmp(words[1], "hear"))
+		receive(words[2], words[3]);
 	else if (count == 5 && !strcmp(words[1], "ask"))
 		return ask(words + 2), 0;
 	else if (count == 5 && !strcmp(words[1], "load"))

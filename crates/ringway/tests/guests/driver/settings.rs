@@ -191,16 +191,12 @@ pub fn with_netconsole(
 
 /// The kernel's messages go out through netpoll.
 pub fn netconsole(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
-    let listener = guests[1].start("nc -u -l -p 6666 >/tmp/heard").map_err(|error| error.to_string())?;
-    guests[1].until("netstat -lun | grep -q ':6666 '", PATIENCE).map_err(|error| error.to_string())?;
-    let heard = with_netconsole(guests, nic, || {
-        let last = format!("grep -q 'message {MESSAGES} of many' /tmp/heard");
-        guests[1].until(&last, PATIENCE / 4).map_err(|error| error.to_string())
+    let heard = while_inside(&guests[1], "hear 6666 /tmp/heard", || {
+        with_netconsole(guests, nic, || {
+            let last = format!("grep -q 'message {MESSAGES} of many' /tmp/heard");
+            guests[1].until(&last, PATIENCE / 4).map_err(|error| error.to_string())
+        })
     });
-    heard.map_err(|error| {
-        format!("{error}: {:?}", guests[0].run("dmesg | tail; cat /proc/sys/kernel/printk; ip -s link"))
-    })?;
-    tell(&guests[1], "killall nc")?;
-    ended(&guests[1], &listener)?;
+    heard.map_err(|error| format!("{error}: {:?}", guests[0].run("dmesg | tail; ip -s link")))?;
     pings(&guests[0], &address(1, nic), &[64])
 }

@@ -14,7 +14,7 @@ use ringway_ports::vfio_user::{
     BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, Observer, REGIONS, RegionInfo, Server, ServerSettings,
 };
 
-use super::chip::{CSBAL, CTRL, CTRL_RST, Chip, LSC, RDT, TDT};
+use super::chip::{CSBAL, CTRL, CTRL_RST, Chip, LSC, RCTL, RDH, RDT, TCTL, TDH, TDT};
 use super::lie::{Interrupting, Lie};
 use super::rings::{self, Frames, Shared};
 use super::station;
@@ -96,7 +96,19 @@ impl Card {
 
     /// Offers no status block from now on, or one again.
     pub fn offer_block(&self, on: bool) {
-        self.device.lock().is_plain = !on;
+        let mut state = self.device.lock();
+        state.is_plain = !on;
+        state.chip.set(CSBAL, 0);
+    }
+
+    /// How far the card is, for messages of tests.
+    pub fn state(&self) -> String {
+        let state = self.device.lock();
+        let registers = [CTRL, RCTL, TCTL, RDH, RDT, TDH, TDT].map(|offset| format!("{:#x}", state.chip.get(offset)));
+        let shared = Shared::of(&state.chip, &state.memory);
+        let block: Vec<u32> = shared.block.iter().take(24).map(|word| word.load(Ordering::Relaxed)).collect();
+        let (waiting, pin) = (state.frames.waiting.len(), state.chip.pin());
+        format!("CTRL, RCTL, TCTL, RDH, RDT, TDH, TDT {registers:?}, {waiting} frames wait, pin {pin}, block {block:?}")
     }
 
     /// Faults of the connection, which the tests must not cause.
@@ -251,6 +263,9 @@ impl State {
     }
 
     fn write_register(&mut self, offset: u32, value: u32) {
+        if offset == CSBAL && self.is_plain {
+            return;
+        }
         self.chip.write(offset, value);
         match offset {
             TDT | RDT => self.move_frames(),

@@ -107,7 +107,7 @@ pub const CASES: &[Case] = &[
     up("all descriptors are done", |_| Lie::scribble(all_sent)),
     up("descriptors are done that are not sent", |_| Lie::scribble(all_sent).and_deaf().and_causes(TXDW)),
     up("the transmit head is out of range", |_| Lie::read(|at, value| if at == TDH { 0xffff } else { value })),
-    block("the block's transmit head is far out of range", |_| word(HOST_TDH, |_, _| u32::MAX)).counts("misuses"),
+    block("the block's transmit head is far out of range", |_| bad_block()).counts("misuses"),
     block("the block's transmit head is just out of range", |_| word(HOST_TDH, |shared, _| places(shared.transmit)))
         .counts("misuses"),
     block("the block's transmit head goes back", |_| {
@@ -154,7 +154,8 @@ pub const CASES: &[Case] = &[
         Lie::complete(move |words| {
             let bits = random.bits();
             words[2] |= (bits as u32) << 16;
-            words[3] = words[3] & 0xff03 | bits as u32 & 0xffff_00f4 | VP * (bits >> 40 & 1) as u32;
+            let tag = if bits >> 40 & 1 != 0 { VP } else { 0 };
+            words[3] = words[3] & 0xff03 | bits as u32 & 0xffff_00f4 | tag;
         })
     }),
     up("addresses of buffers change", |_| Lie::complete(|words| (words[0], words[1]) = (0x5a5a_5a5a, NOWHERE))),
@@ -219,6 +220,11 @@ pub const STILL: &[Case] = &[
     up("nothing is sent", |_| Lie::default().and_deaf()),
     up("no interrupt for long", |_| Lie::interrupting(Interrupting::Never)),
 ];
+
+/// The transmit head of the block is always wrong.
+pub fn bad_block() -> Lie {
+    word(HOST_TDH, |_, _| u32::MAX)
+}
 
 /// While it is bound, the device is gone from read number `number` on.
 pub const fn gone_after(number: u64) -> Case {

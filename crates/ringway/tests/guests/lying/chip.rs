@@ -27,8 +27,9 @@ pub const STATISTICS_END: u32 = 0x4128;
 /// Receive address 0: the station's own address.
 pub const RAL: u32 = 0x5400;
 pub const RAH: u32 = 0x5404;
-/// Registers that a software reset keeps: multicast table and receive addresses, VLAN filter.
-const KEPT: [std::ops::Range<u32>; 2] = [0x5200..0x5480, 0x5600..0x5800];
+/// Registers that a software reset keeps: multicast table and receive addresses, VLAN filter; and the status block, as drivers may
+/// tell its address before they reset the NIC.
+const KEPT: [std::ops::Range<u32>; 3] = [0x5200..0x5480, 0x5600..0x5800, CSBAL..CSBAH + 4];
 const END: u32 = 0x6000;
 
 pub const CTRL_RST: u32 = 1 << 26;
@@ -165,8 +166,7 @@ impl Chip {
 
     fn reset(&mut self) {
         let before = std::mem::replace(&mut self.words, vec![0; END as usize / 4]);
-        // The status block stays, too: drivers may tell its address before they reset the NIC.
-        for kept in KEPT.into_iter().chain([CSBAL..CSBAH + 4]) {
+        for kept in KEPT {
             let kept = kept.start as usize / 4..kept.end as usize / 4;
             self.words[kept.clone()].copy_from_slice(&before[kept]);
         }
