@@ -74,7 +74,7 @@ guest-driver-package:
 
 guests: deps
 	$(CARGO) test --profile tests -p ringway-guests
-	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
+	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
 nightly: test smoke-release deny asan tsan guests oracle repeats

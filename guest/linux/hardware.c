@@ -26,6 +26,11 @@ void rw_hw_stop(struct rw_nic *nic)
 	rw_write(nic, REG_IMC, ~0u);
 	rw_write(nic, REG_RCTL, 0);
 	rw_write(nic, REG_TCTL, TCTL_PSP);
+	if (nic->pci->subsystem_device == RW_SUBSYSTEM_CSB) {
+		/* A reset does not end the mode. The block may be another driver's. */
+		rw_write(nic, REG_CSBAH, 0);
+		rw_write(nic, REG_CSBAL, 0);
+	}
 	/* The device has done all of it when the answer comes. */
 	rw_read(nic, REG_STATUS);
 }

@@ -9,8 +9,6 @@
 
 #include "ringway_e1000.h"
 
-/* Subsystem of a device that offers a status block. */
-#define SUBSYSTEM_CSB	0x1101
 /* Time in which a device's misuse leads to one reset at most. */
 #define RESET_EVERY	HZ
 /* So many resets, each within this time of the one before, end the use of the status block. */
@@ -95,7 +93,7 @@ static int start_device(struct rw_nic *nic)
 		return error;
 	/* It may have come back without what it offered. */
 	pci_read_config_word(nic->pci, PCI_SUBSYSTEM_ID, &subsystem);
-	nic->csb = nic->csb_wanted && subsystem == SUBSYSTEM_CSB ? nic->block : NULL;
+	nic->csb = nic->csb_wanted && subsystem == RW_SUBSYSTEM_CSB ? nic->block : NULL;
 	if (nic->csb)
 		csb_begin(nic->csb);
 	error = rw_rx_begin(nic);
@@ -248,7 +246,8 @@ static int stop(struct net_device *dev)
 {
 	struct rw_nic *nic = netdev_priv(dev);
 
-	stop_device(nic);
+	if (!test_bit(RW_SUSPENDED, &nic->flags))
+		stop_device(nic);
 	free_irq(nic->pci->irq, nic);
 	free_rings(nic);
 	return 0;
@@ -522,7 +521,7 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 		return error;
 	netdev_info(dev, "%s, status block %s, send combining %s\n", dev_name(&pci->dev),
 		    !nic->csb_wanted ? "off" :
-		    pci->subsystem_device == SUBSYSTEM_CSB ? "on" : "not offered",
+		    pci->subsystem_device == RW_SUBSYSTEM_CSB ? "on" : "not offered",
 		    rw_combine == HANDOVER_AUTO ? "auto" :
 		    rw_combine == HANDOVER_ON ? "on" : "off");
 	return 0;
@@ -557,8 +556,10 @@ static int suspend(struct device *device)
 
 	rtnl_lock();
 	netif_device_detach(nic->dev);
-	if (netif_running(nic->dev))
+	if (netif_running(nic->dev)) {
 		stop_device(nic);
+		set_bit(RW_SUSPENDED, &nic->flags);
+	}
 	rtnl_unlock();
 	return 0;
 }
@@ -569,12 +570,11 @@ static int resume(struct device *device)
 	int error = 0;
 
 	rtnl_lock();
+	clear_bit(RW_SUSPENDED, &nic->flags);
+	/* This wakes the queue, but the ring is not open. */
 	netif_device_attach(nic->dev);
-	if (netif_running(nic->dev)) {
-		/* A queue that was not stopped is awake by now. */
-		netif_tx_disable(nic->dev);
+	if (netif_running(nic->dev))
 		error = start_again(nic);
-	}
 	rtnl_unlock();
 	return error;
 }
@@ -582,7 +582,7 @@ static int resume(struct device *device)
 static DEFINE_SIMPLE_DEV_PM_OPS(power, suspend, resume);
 
 static const struct pci_device_id ids[] = {
-	{ PCI_DEVICE_SUB(PCI_VENDOR_ID_INTEL, 0x100e, PCI_ANY_ID, SUBSYSTEM_CSB) },
+	{ PCI_DEVICE_SUB(PCI_VENDOR_ID_INTEL, 0x100e, PCI_ANY_ID, RW_SUBSYSTEM_CSB) },
 	{ }
 };
 MODULE_DEVICE_TABLE(pci, ids);

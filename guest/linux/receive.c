@@ -388,7 +388,7 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 		/* Without memory there is no event: the timer tries again. */
 		refill(nic);
 		rw_rx_give(nic);
-		if (rx->next == rx->tail)
+		if (rx->next == rx->tail && !timer_pending(&nic->reaper))
 			mod_timer(&nic->reaper, jiffies + HZ / 10);
 	}
 	u64_stats_update_begin(&nic->rx_counts.sync);

@@ -30,6 +30,9 @@
 #include "csb.h"
 #include "handover.h"
 
+/* Subsystem of a device that offers a status block. */
+#define RW_SUBSYSTEM_CSB	0x1101
+
 #define RW_RING_LEAST		128
 #define RW_RING_MOST		4096
 #define RW_RING_DEFAULT		256
@@ -169,6 +172,7 @@ struct rw_moderation {
 
 enum rw_flag {
 	RW_STARTED,		/* the device runs */
+	RW_SUSPENDED,		/* the device was stopped by suspend() */
 	RW_TOLD,		/* the device's misuse has been reported */
 };
 

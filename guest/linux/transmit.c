@@ -17,6 +17,8 @@
 
 #include "ringway_e1000.h"
 
+/* A device that sends meanwhile makes new wishes necessary; then the timer is there. */
+#define SETTLE_ROUNDS	4
 /* Time after which frames are reclaimed that nobody waits for. */
 #define REAP_AFTER	max_t(unsigned long, 2, HZ / 50)
 
@@ -153,12 +155,12 @@ static u32 sent_until(struct rw_nic *nic)
 	return tx->clean;
 }
 
-/* Returns true if a position has been reached when @clean advances from @before. */
-static bool is_reached(const struct rw_tx *tx, u32 before, u32 position)
+/* Returns true if who goes from @before to @now reaches @position. */
+static bool is_reached(const struct rw_tx *tx, u32 before, u32 now, u32 position)
 {
 	u32 mask = tx->count - 1;
 
-	return ((position - before - 1) & mask) < ((tx->clean - before) & mask);
+	return ((position - before - 1) & mask) < ((now - before) & mask);
 }
 
 static void reclaim(struct rw_nic *nic, int budget)
@@ -173,8 +175,8 @@ static void reclaim(struct rw_nic *nic, int budget)
 		struct rw_tx_buffer *first = &tx->buffers[clean];
 		u32 last = first->last, at = clean;
 
-		/* Interrupts may be off in a netpoll: not for page pools. */
-		if (unlikely(!budget && first->owner != RW_TX_SKB) && irqs_disabled())
+		/* A netpoll must not return frames of XDP: that needs interrupts. */
+		if (unlikely(first->owner == RW_TX_XDP && irqs_disabled()))
 			break;
 
 		if (nic->csb) {
@@ -202,14 +204,14 @@ static void reclaim(struct rw_nic *nic, int budget)
 		first->owner = RW_TX_NOBODY;
 		clean = (last + 1) & mask;
 	}
-	if (clean == before)
-		return;
-	tx->clean = clean;
-	if (tx->asked != CSB_NEVER && is_reached(tx, before, tx->asked)) {
+	if (tx->asked != CSB_NEVER && is_reached(tx, before, end, tx->asked)) {
 		tx->asked = CSB_NEVER;
 		csb_want_transmitted(nic->csb, CSB_NEVER);
 	}
-	if (tx->has_waiter && is_reached(tx, before, tx->waited))
+	if (clean == before)
+		return;
+	tx->clean = clean;
+	if (tx->has_waiter && is_reached(tx, before, clean, tx->waited))
 		tx->has_waiter = false;
 	if (packets)
 		netdev_tx_completed_queue(queue_of(nic), packets, bytes);
@@ -226,10 +228,7 @@ static void ask(struct rw_nic *nic, u32 position)
 	csb_want_transmitted(nic->csb, position);
 }
 
-/*
- * Asks for the interrupt that somebody waits for. Returns true if the caller
- * has to make the wish visible and to reclaim once more.
- */
+/* Asks for the interrupt that somebody waits for. Returns true if it was not asked for before. */
 static bool ask_for_waiters(struct rw_nic *nic)
 {
 	struct rw_tx *tx = nic->tx;
@@ -252,14 +251,32 @@ static bool ask_for_waiters(struct rw_nic *nic)
 	return true;
 }
 
+/*
+ * Makes sure that the device will interrupt for whom waits, or has sent it all.
+ * The timer looks besides, while frames are out.
+ */
+static void settle(struct rw_nic *nic, int budget)
+{
+	struct rw_tx *tx = nic->tx;
+	int round;
+
+	for (round = 0; round < SETTLE_ROUNDS && ask_for_waiters(nic); round++) {
+		virt_mb();	/* the wish is visible before the head is read */
+		reclaim(nic, budget);
+	}
+	if (outstanding(tx) && !timer_pending(&nic->reaper))
+		mod_timer(&nic->reaper, jiffies + REAP_AFTER);
+}
+
 /* Whether somebody waits until the frame is sent. */
-static bool is_waited_for(const struct sk_buff *skb)
+static bool is_waited_for(struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
 	if (!sk || !skb->destructor || !sk_fullsock(sk))
 		return false;
-	if (sk->sk_type == SOCK_STREAM)
+	/* TCP, and whoever waits for the end of each frame, as packet rings. */
+	if (sk->sk_type == SOCK_STREAM || skb->destructor != sock_wfree || skb_zcopy(skb))
 		return true;
 	return refcount_read(&sk->sk_wmem_alloc) > READ_ONCE(sk->sk_sndbuf) / 2;
 }
@@ -281,23 +298,26 @@ static void announce(struct rw_nic *nic)
 static void fill(struct rw_nic *nic, u32 filled, enum handover_haste haste)
 {
 	struct rw_tx *tx = nic->tx;
-	bool again = false;
+	bool asked;
 
 	if (!nic->csb) {
 		if (handover_fill(&tx->handover, filled, haste))
 			announce(nic);
 		return;
 	}
-	if (!handover_fill(&tx->handover, filled,
-			   haste == HANDOVER_MORE ? haste : HANDOVER_NOW))
+	if (haste == HANDOVER_MORE) {
+		handover_fill(&tx->handover, filled, haste);
 		return;
-	/* Before the tail, so that the device sees the wish in time. */
-	again = ask_for_waiters(nic);
-	announce(nic);
-	if (again && tx->asked != filled)
-		reclaim(nic, 0);
-	if (tx->asked == CSB_NEVER && !timer_pending(&nic->reaper))
-		mod_timer(&nic->reaper, jiffies + REAP_AFTER);
+	}
+	if (handover_fill(&tx->handover, filled, HANDOVER_NOW)) {
+		/* Before the tail, so that the device sees the wish in time. */
+		asked = ask_for_waiters(nic);
+		announce(nic);
+		/* It may have been there before. */
+		if (asked && tx->asked != filled)
+			reclaim(nic, 0);
+	}
+	settle(nic, 0);
 }
 
 /* Writes a descriptor; its frame's last one is completed by end_frame(). */
@@ -497,6 +517,11 @@ netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	enum handover_haste haste;
 	int end;
 
+	if (unlikely(!tx->open)) {
+		/* Resuming: the queue is awake before the device. */
+		netif_tx_stop_queue(queue);
+		return NETDEV_TX_BUSY;
+	}
 	if (unlikely(room(tx) < RW_TX_FRAME)) {
 		/* The queue is stopped before that. */
 		stop_if_full(nic);
@@ -577,7 +602,6 @@ int rw_xdp_xmit(struct net_device *dev, int n, struct xdp_frame **frames, u32 fl
 	if (unlikely(flags & ~XDP_XMIT_FLAGS_MASK))
 		return -EINVAL;
 	__netif_tx_lock(queue, smp_processor_id());
-	txq_trans_cond_update(queue);
 	for (; sent < n; sent++) {
 		struct xdp_frame *frame = frames[sent];
 		dma_addr_t dma;
@@ -590,7 +614,10 @@ int rw_xdp_xmit(struct net_device *dev, int n, struct xdp_frame **frames, u32 fl
 			break;
 		put_xdp(nic, frame, dma, RW_TX_SINGLE);
 	}
+	/* A ring that stays full is for the watchdog. */
 	if (sent)
+		txq_trans_cond_update(queue);
+	if (nic->tx && nic->tx->open)
 		fill(nic, nic->tx->handover.filled, HANDOVER_SOON);
 	__netif_tx_unlock(queue);
 	return sent;
@@ -605,7 +632,6 @@ bool rw_tx_back(struct rw_nic *nic, struct xdp_buff *xdp)
 	dma_addr_t dma;
 
 	__netif_tx_lock(queue, smp_processor_id());
-	txq_trans_cond_update(queue);
 	frame = has_room_for_xdp(nic) ? xdp_convert_buff_to_frame(xdp) : NULL;
 	if (frame) {
 		struct page *page = virt_to_page(frame->data);
@@ -614,6 +640,7 @@ bool rw_tx_back(struct rw_nic *nic, struct xdp_buff *xdp)
 		dma_sync_single_for_device(&nic->pci->dev, dma, frame->len,
 					   DMA_BIDIRECTIONAL);
 		put_xdp(nic, frame, dma, RW_TX_POOL);
+		txq_trans_cond_update(queue);
 		sent = true;
 	}
 	__netif_tx_unlock(queue);
@@ -627,8 +654,8 @@ void rw_tx_netpoll(struct rw_nic *nic)
 
 	if (!__netif_tx_trylock(queue_of(nic)))
 		return;
-	fill(nic, tx->handover.filled, HANDOVER_NOW);
 	reclaim(nic, 0);
+	fill(nic, tx->handover.filled, HANDOVER_NOW);
 	__netif_tx_unlock(queue_of(nic));
 }
 
@@ -641,10 +668,8 @@ void rw_tx_poll(struct rw_nic *nic, int budget)
 	if (handover_poll(&tx->handover, (u32)jiffies))
 		announce(nic);
 	reclaim(nic, budget);
-	if (nic->csb && ask_for_waiters(nic)) {
-		virt_mb();	/* the wish is visible before the head is read */
-		reclaim(nic, budget);
-	}
+	if (nic->csb)
+		settle(nic, budget);
 	__netif_tx_unlock(queue_of(nic));
 }
 
@@ -656,8 +681,7 @@ void rw_tx_polled(struct rw_nic *nic, bool received)
 	__netif_tx_lock(queue_of(nic), smp_processor_id());
 	if (handover_polled(&tx->handover, received))
 		announce(nic);
-	if (nic->csb && outstanding(tx) && tx->asked == CSB_NEVER &&
-	    !timer_pending(&nic->reaper))
-		mod_timer(&nic->reaper, jiffies + REAP_AFTER);
+	if (nic->csb)
+		settle(nic, 0);
 	__netif_tx_unlock(queue_of(nic));
 }

@@ -42,6 +42,7 @@ pub struct Builder {
     programs: Vec<PathBuf>,
     own_driver: Option<OwnDriver>,
     more: Vec<String>,
+    kernel_args: Vec<String>,
     oldest: Version,
     iommu: bool,
 }
@@ -62,10 +63,10 @@ impl Guest {
 
 impl Builder {
     fn new(name: &str) -> Builder {
-        let (nics, programs, more, oldest) = (Vec::new(), Vec::new(), Vec::new(), ANY);
-        let (accel, release, own_driver, iommu) = (Accel::default(), Release::default(), None, false);
-        let name = name.to_owned();
-        Builder { name, accel, release, memory_mib: 256, cpus: 1, nics, programs, own_driver, more, oldest, iommu }
+        let (nics, programs, more, kernel_args) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (accel, release, oldest, own_driver, iommu) = (Accel::default(), Release::default(), ANY, None, false);
+        let (name, memory_mib, cpus) = (name.to_owned(), 256, 1);
+        Builder { name, accel, release, memory_mib, cpus, nics, programs, own_driver, more, kernel_args, oldest, iommu }
     }
 
     /// Sets what executes the CPUs. Default: emulation.
@@ -129,6 +130,12 @@ impl Builder {
         self
     }
 
+    /// Adds arguments for the kernel: `init_on_free=1 swiotlb=force`.
+    pub fn kernel_args(mut self, args: impl Into<String>) -> Builder {
+        self.kernel_args.push(args.into());
+        self
+    }
+
     /// Adds an argument for QEMU.
     pub fn arg(mut self, arg: impl Into<String>) -> Builder {
         self.more.push(arg.into());
@@ -169,7 +176,9 @@ impl Builder {
             Accel::Tcg => ("tcg", KERNEL_ARGS),
             Accel::Kvm => ("kvm", KVM_KERNEL_ARGS),
         };
-        let kernel_args = if self.iommu { format!("{kernel_args} intel_iommu=on") } else { kernel_args.to_owned() };
+        let iommu = self.iommu.then_some("intel_iommu=on");
+        let more = self.kernel_args.iter().map(String::as_str);
+        let kernel_args = [kernel_args].into_iter().chain(iommu).chain(more).collect::<Vec<_>>().join(" ");
         let mut args: Vec<String> = [
             "-name",
             &self.name,
