@@ -17,6 +17,7 @@
 mod archive;
 mod builder;
 pub mod bulk;
+mod complaints;
 mod console;
 mod error;
 mod fetch;
