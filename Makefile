@@ -4,6 +4,7 @@
 # make test    everything that must pass before a change lands (includes make check)
 # make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
 # make python  the Python package, as a wheel in target/python/wheels
+# make guest-driver   the driver of Linux guests (guest/linux/ringway_e1000.ko); for another kernel: KDIR=FOLDER; make guest-driver-package: its Debian package, in target
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -33,11 +34,12 @@ SMOKE := headline lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
-  gcc g++ binutils pkg-config valgrind man-db \
+  gcc g++ binutils pkg-config valgrind man-db spin \
   python3 python3-venv \
+  linux-source mmdebstrap \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test smoke smoke-release bench benchmarks guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
 
 all: build
 
@@ -57,9 +59,22 @@ install uninstall:
 demo: deps build
 	target/release/ringway demo --fetch-kernel
 
+# By default for the running kernel, or where its headers are not installed, for that of Debian 12.
+KDIR ?= $(patsubst %/Makefile,%,$(wildcard /lib/modules/$(shell uname -r)/build/Makefile))
+GUEST_HEADERS := target/guest-headers
+
+guest-driver: $(if $(KDIR),,$(GUEST_HEADERS))
+	$(if $(KDIR),$(MAKE) -C guest/linux KDIR="$(abspath $(KDIR))",$(GUEST_HEADERS)/make guest/linux)
+
+$(GUEST_HEADERS):
+	packaging/guest-headers bookworm $@
+
+guest-driver-package:
+	@packaging/guest-driver-package target
+
 guests: deps
 	$(CARGO) test --profile tests -p ringway-guests
-	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
+	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
 nightly: test smoke-release deny asan tsan guests oracle repeats

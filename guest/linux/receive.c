@@ -1,2 +1,399 @@
 // SPDX-License-Identifier: GPL-2.0
-#include <linux/types.h>
+/*
+ * The receive ring. Only polls touch it while the device runs.
+ *
+ * Buffers are halves of pages, or whole pages for long frames and XDP, from a
+ * page pool, which maps them once. Short frames are copied and their buffers
+ * stay in the ring.
+ */
+#include <linux/bpf_trace.h>
+#include <linux/etherdevice.h>
+#include <linux/filter.h>
+
+#include "ringway_e1000.h"
+
+/* What happens with a frame. */
+enum verdict {
+	PASS,
+	DONE,			/* without its buffer */
+	TAKEN,			/* with its buffer */
+};
+
+static u32 used(const struct rw_rx *rx)
+{
+	return (rx->next - rx->filled - 1) & (rx->count - 1);
+}
+
+static struct page_pool *make_pool(struct rw_nic *nic, const struct rw_rx *rx)
+{
+	struct page_pool_params params = {
+		.flags = PP_FLAG_DMA_MAP,
+		.pool_size = rx->count,
+		.nid = NUMA_NO_NODE,
+		.dev = &nic->pci->dev,
+		.dma_dir = rx->direction,
+	};
+
+#ifdef PP_FLAG_PAGE_FRAG
+	if (rx->truesize < PAGE_SIZE)
+		params.flags |= PP_FLAG_PAGE_FRAG;
+#endif
+	return page_pool_create(&params);
+}
+
+static bool has_buffer(struct rw_rx *rx, u32 at)
+{
+	struct rw_rx_buffer *buffer = &rx->buffers[at];
+
+	if (buffer->page)
+		return true;
+	if (rx->truesize < PAGE_SIZE) {
+		buffer->page = page_pool_dev_alloc_frag(rx->pool, &buffer->offset,
+							rx->truesize);
+	} else {
+		buffer->page = page_pool_dev_alloc_pages(rx->pool);
+		buffer->offset = 0;
+	}
+	return buffer->page;
+}
+
+/* Prepares the descriptors that were used. The device does not know of them yet. */
+static void refill(struct rw_nic *nic)
+{
+	struct rw_rx *rx = nic->rx;
+	u32 left = used(rx), at = rx->filled;
+
+	for (; left && has_buffer(rx, at); left--) {
+		struct rw_rx_buffer *buffer = &rx->buffers[at];
+		struct rx_descriptor *descriptor = &rx->ring[at];
+		dma_addr_t dma = page_pool_get_dma_addr(buffer->page) + buffer->offset +
+				 rx->headroom;
+
+		dma_sync_single_for_device(&nic->pci->dev, dma, rx->longest,
+					   rx->direction);
+		descriptor->address = cpu_to_le64(dma);
+		descriptor->length = 0;
+		descriptor->status = 0;
+		descriptor->errors = 0;
+		at = (at + 1) & (rx->count - 1);
+	}
+	rx->filled = at;
+	if (unlikely(left)) {
+		u64_stats_update_begin(&nic->rx_counts.sync);
+		u64_stats_inc(&nic->rx_counts.no_memory);
+		u64_stats_update_end(&nic->rx_counts.sync);
+	}
+}
+
+/* Tells the device of all prepared descriptors. */
+void rw_rx_give(struct rw_nic *nic)
+{
+	struct rw_rx *rx = nic->rx;
+	u32 before = rx->tail;
+
+	if (rx->filled == before)
+		return;
+	rx->tail = rx->filled;
+	if (nic->csb && !csb_publish_receive(nic->csb, before, rx->tail, rx->count))
+		return;
+	rw_write(nic, REG_RDT, rx->tail);
+	u64_stats_update_begin(&nic->rx_counts.sync);
+	u64_stats_inc(&nic->rx_counts.tail_writes);
+	u64_stats_update_end(&nic->rx_counts.sync);
+}
+
+/* Prepares and gives buffers in lots: each may cost a register write. */
+static void renew(struct rw_nic *nic)
+{
+	struct rw_rx *rx = nic->rx;
+
+	if (used(rx) < rx->count / 8)
+		return;
+	refill(nic);
+	rw_rx_give(nic);
+}
+
+struct rw_rx *rw_rx_make(struct rw_nic *nic, const struct rw_setup *setup)
+{
+	struct rw_rx *rx = kzalloc(sizeof(*rx), GFP_KERNEL);
+	u32 tail = SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
+	struct page_pool *pool;
+
+	if (!rx)
+		return NULL;
+	rx->count = setup->rx_count;
+	rx->xdp = setup->xdp;
+	rx->direction = rx->xdp ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE;
+	rx->headroom = rx->xdp ? XDP_PACKET_HEADROOM : NET_SKB_PAD;
+	rx->longest = setup->mtu > ETH_DATA_LEN ? RW_RX_BUFFER : RW_RX_SHORT;
+	rx->truesize = SKB_DATA_ALIGN(rx->headroom + rx->longest) + tail;
+	rx->truesize = rx->truesize > PAGE_SIZE / 2 ? PAGE_SIZE : PAGE_SIZE / 2;
+	rx->buffers = kvcalloc(rx->count, sizeof(*rx->buffers), GFP_KERNEL);
+	rx->ring = dma_alloc_coherent(&nic->pci->dev, rx->count * sizeof(*rx->ring),
+				      &rx->dma, GFP_KERNEL);
+	pool = make_pool(nic, rx);
+	if (IS_ERR(pool))
+		goto no_memory;
+	rx->pool = pool;
+	if (!rx->buffers || !rx->ring ||
+	    xdp_rxq_info_reg(&rx->info, nic->dev, 0, nic->napi.napi_id))
+		goto no_memory;
+	if (xdp_rxq_info_reg_mem_model(&rx->info, MEM_TYPE_PAGE_POOL, pool))
+		goto no_memory;
+	return rx;
+
+no_memory:
+	rw_rx_free(nic, rx);
+	return NULL;
+}
+
+/* Frees a ring that the device does not have. */
+void rw_rx_free(struct rw_nic *nic, struct rw_rx *rx)
+{
+	u32 at;
+
+	if (!rx)
+		return;
+	for (at = 0; rx->buffers && at < rx->count; at++)
+		if (rx->buffers[at].page)
+			page_pool_put_full_page(rx->pool, rx->buffers[at].page, false);
+	if (xdp_rxq_info_is_reg(&rx->info))
+		xdp_rxq_info_unreg(&rx->info);
+	if (rx->pool)
+		page_pool_destroy(rx->pool);
+	if (rx->ring)
+		dma_free_coherent(&nic->pci->dev, rx->count * sizeof(*rx->ring),
+				  rx->ring, rx->dma);
+	kvfree(rx->buffers);
+	kfree(rx);
+}
+
+/* Fills the ring, before the device learns of it. Buffers that it has stay. */
+int rw_rx_begin(struct rw_nic *nic)
+{
+	struct rw_rx *rx = nic->rx;
+
+	memset(rx->ring, 0, rx->count * sizeof(*rx->ring));
+	rx->next = 0;
+	rx->filled = 0;
+	rx->tail = 0;
+	rx->skip = false;
+	refill(nic);
+	return rx->filled ? 0 : -ENOMEM;
+}
+
+/* Drops a frame that has begun, when the device has stopped. */
+void rw_rx_drop(struct rw_nic *nic)
+{
+	kfree_skb(nic->rx->skb);
+	nic->rx->skb = NULL;
+}
+
+bool rw_rx_is_ready(const struct rw_nic *nic)
+{
+	const struct rw_rx *rx = nic->rx;
+	u32 next = READ_ONCE(rx->next);
+
+	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_DONE;
+}
+
+static void count_one(struct rw_nic *nic, u64_stats_t *count)
+{
+	u64_stats_update_begin(&nic->rx_counts.sync);
+	u64_stats_inc(count);
+	u64_stats_update_end(&nic->rx_counts.sync);
+}
+
+/* Lets the program judge a frame. */
+static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
+{
+	struct rw_rx *rx = nic->rx;
+	u32 action = bpf_prog_run_xdp(rx->xdp, xdp);
+
+	switch (action) {
+	case XDP_PASS:
+		return PASS;
+	case XDP_TX:
+		if (!rw_tx_back(nic, xdp))
+			break;
+		count_one(nic, &nic->rx_counts.xdp_sent);
+		return TAKEN;
+	case XDP_REDIRECT:
+		if (xdp_do_redirect(nic->dev, xdp, rx->xdp))
+			break;
+		count_one(nic, &nic->rx_counts.xdp_redirected);
+		return TAKEN;
+	default:
+		bpf_warn_invalid_xdp_action(nic->dev, rx->xdp, action);
+		fallthrough;
+	case XDP_ABORTED:
+		trace_xdp_exception(nic->dev, rx->xdp, action);
+		fallthrough;
+	case XDP_DROP:
+		break;
+	}
+	count_one(nic, &nic->rx_counts.xdp_dropped);
+	return DONE;
+}
+
+/* Returns a frame or its first part as an skb. */
+static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer, u8 *data,
+			    u32 length, bool whole)
+{
+	struct rw_rx *rx = nic->rx;
+	u8 *start = page_address(buffer->page) + buffer->offset;
+	struct sk_buff *skb;
+
+	if (whole && length <= RW_RX_COPY) {
+		skb = napi_alloc_skb(&nic->napi, length);
+		if (unlikely(!skb))
+			return NULL;
+		skb_put_data(skb, data, length);
+		count_one(nic, &nic->rx_counts.copied);
+		return skb;
+	}
+	skb = napi_build_skb(start, rx->truesize);
+	if (unlikely(!skb))
+		return NULL;
+	skb_mark_for_recycle(skb);
+	skb_reserve(skb, data - start);
+	__skb_put(skb, length);
+	buffer->page = NULL;
+	return skb;
+}
+
+/* Gives a whole frame to the stack. */
+static void deliver(struct rw_nic *nic, struct sk_buff *skb,
+		    const struct rx_descriptor *descriptor, u8 status, u8 errors)
+{
+	netdev_features_t features = nic->dev->features;
+
+	skb_checksum_none_assert(skb);
+	if (features & NETIF_F_RXCSUM && status & RX_TCPCS && !(status & RX_IXSM) &&
+	    !(errors & RX_ERROR_TCPE))
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	if (status & RX_VP && features & NETIF_F_HW_VLAN_CTAG_RX)
+		__vlan_hwaccel_put_tag(skb, htons(ETH_P_8021Q),
+				       le16_to_cpu(READ_ONCE(descriptor->tag)));
+	skb->protocol = eth_type_trans(skb, nic->dev);
+	napi_gro_receive(&nic->napi, skb);
+}
+
+/*
+ * Takes what the device has written at @descriptor, whose status was read.
+ * Returns the bytes of a frame that it ended for the stack, or 0.
+ */
+static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 status)
+{
+	struct rw_rx *rx = nic->rx;
+	struct rw_rx_buffer *buffer = &rx->buffers[rx->next];
+	u32 length = le16_to_cpu(READ_ONCE(descriptor->length));
+	u8 errors = READ_ONCE(descriptor->errors);
+	bool whole = !rx->skb && status & RX_EOP;
+	struct sk_buff *skb = rx->skb;
+	u8 *data;
+
+	if (unlikely(rx->skip))
+		goto skip;
+	if (unlikely(length > rx->longest)) {
+		rw_misuse(nic, "%u bytes received into a buffer of %u", length,
+			  rx->longest);
+		count_one(nic, &nic->rx_counts.bad);
+		goto drop;
+	}
+	if (unlikely(errors & RX_ERROR_FRAME || !length || (!skb && length < ETH_HLEN) ||
+		     (rx->xdp && !whole))) {
+		count_one(nic, &nic->rx_counts.errors);
+		goto drop;
+	}
+	dma_sync_single_for_cpu(&nic->pci->dev,
+				page_pool_get_dma_addr(buffer->page) + buffer->offset +
+				rx->headroom, length, rx->direction);
+	data = page_address(buffer->page) + buffer->offset + rx->headroom;
+	if (rx->xdp) {
+		struct xdp_buff xdp;
+		enum verdict verdict;
+
+		xdp_init_buff(&xdp, rx->truesize, &rx->info);
+		xdp_prepare_buff(&xdp, data - rx->headroom, rx->headroom, length, false);
+		verdict = judge(nic, &xdp);
+		if (verdict == TAKEN)
+			buffer->page = NULL;
+		if (verdict != PASS)
+			return 0;
+		data = xdp.data;
+		length = xdp.data_end - xdp.data;
+		if (unlikely(length < ETH_HLEN))
+			return 0;
+	}
+	if (!skb) {
+		skb = take(nic, buffer, data, length, whole);
+		if (unlikely(!skb)) {
+			count_one(nic, &nic->rx_counts.no_memory);
+			goto drop;
+		}
+	} else if (unlikely(skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)) {
+		rw_misuse(nic, "a frame of more than %u descriptors was received",
+			  (u32)MAX_SKB_FRAGS);
+		count_one(nic, &nic->rx_counts.bad);
+		goto drop;
+	} else {
+		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, buffer->page,
+				buffer->offset + rx->headroom, length, rx->truesize);
+		buffer->page = NULL;
+	}
+	if (!(status & RX_EOP)) {
+		rx->skb = skb;
+		return 0;
+	}
+	rx->skb = NULL;
+	length = skb->len;
+	deliver(nic, skb, descriptor, status, errors);
+	return length;
+
+drop:
+	kfree_skb(rx->skb);
+	rx->skb = NULL;
+skip:
+	rx->skip = !(status & RX_EOP);
+	return 0;
+}
+
+/* Takes up to @budget descriptors. Returns their number. */
+int rw_rx_poll(struct rw_nic *nic, int budget)
+{
+	struct rw_rx *rx = nic->rx;
+	u32 frames = 0, bytes = 0;
+	int taken = 0;
+
+	while (taken < budget && rx->next != rx->tail) {
+		struct rx_descriptor *descriptor = &rx->ring[rx->next];
+		u8 status = READ_ONCE(descriptor->status);
+		u32 length;
+
+		if (!(status & RX_DONE))
+			break;
+		/* The rest of the descriptor after its status. */
+		dma_rmb();
+		length = receive(nic, descriptor, status);
+		frames += !!length;
+		bytes += length;
+		WRITE_ONCE(rx->next, (rx->next + 1) & (rx->count - 1));
+		taken++;
+		renew(nic);
+	}
+	if (rx->xdp && taken)
+		xdp_do_flush();
+	if (unlikely(rx->next == rx->tail)) {
+		/* Without memory there is no event: the timer tries again. */
+		refill(nic);
+		rw_rx_give(nic);
+		if (rx->next == rx->tail && !timer_pending(&nic->reaper))
+			mod_timer(&nic->reaper, jiffies + HZ / 10);
+	}
+	u64_stats_update_begin(&nic->rx_counts.sync);
+	u64_stats_add(&nic->rx_counts.packets, frames);
+	u64_stats_add(&nic->rx_counts.bytes, bytes);
+	u64_stats_update_end(&nic->rx_counts.sync);
+	return taken;
+}

@@ -23,6 +23,13 @@ const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=
 const KVM_KERNEL_ARGS: &str =
     "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
 
+/// How a guest uses the driver of Linux guests.
+#[derive(Debug, Clone)]
+pub struct OwnDriver {
+    pub parameters: String,
+    pub all: bool,
+}
+
 /// A guest to be started. Each start makes a new guest.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -33,7 +40,9 @@ pub struct Builder {
     cpus: u16,
     nics: Vec<Nic>,
     programs: Vec<PathBuf>,
+    own_driver: Option<OwnDriver>,
     more: Vec<String>,
+    kernel_args: Vec<String>,
     oldest: Version,
     iommu: bool,
 }
@@ -54,10 +63,10 @@ impl Guest {
 
 impl Builder {
     fn new(name: &str) -> Builder {
-        let (nics, programs, more, oldest) = (Vec::new(), Vec::new(), Vec::new(), ANY);
-        let (accel, release, iommu) = (Accel::default(), Release::default(), false);
-        let name = name.to_owned();
-        Builder { name, accel, release, memory_mib: 256, cpus: 1, nics, programs, more, oldest, iommu }
+        let (nics, programs, more, kernel_args) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (accel, release, oldest, own_driver, iommu) = (Accel::default(), Release::default(), ANY, None, false);
+        let (name, memory_mib, cpus) = (name.to_owned(), 256, 1);
+        Builder { name, accel, release, memory_mib, cpus, nics, programs, own_driver, more, kernel_args, oldest, iommu }
     }
 
     /// Sets what executes the CPUs. Default: emulation.
@@ -96,6 +105,19 @@ impl Builder {
         self
     }
 
+    /// Gives the guest the driver of Linux guests (`guest/linux`), with these parameters of the module: `combine=on csb=off`. It takes
+    /// the NICs of ports with `csb = true`. The kernel's e1000 takes others.
+    pub fn own_driver(mut self, parameters: &str) -> Builder {
+        self.own_driver = Some(OwnDriver { parameters: parameters.to_owned(), all: false });
+        self
+    }
+
+    /// Gives the guest the driver of Linux guests, as [`Builder::own_driver`] does, for every 82540EM that is there when it boots.
+    pub fn own_driver_for_all(mut self, parameters: &str) -> Builder {
+        self.own_driver = Some(OwnDriver { parameters: parameters.to_owned(), all: true });
+        self
+    }
+
     /// Uses the QEMU that a vfio-user NIC needs, for guests that are compared with a guest with such a NIC.
     pub fn vfio_user_qemu(mut self) -> Builder {
         self.oldest = VFIO_USER;
@@ -105,6 +127,12 @@ impl Builder {
     /// Gives the guest an IOMMU, which its kernel uses.
     pub fn iommu(mut self) -> Builder {
         self.iommu = true;
+        self
+    }
+
+    /// Adds arguments for the kernel: `init_on_free=1 swiotlb=force`.
+    pub fn kernel_args(mut self, args: impl Into<String>) -> Builder {
+        self.kernel_args.push(args.into());
         self
     }
 
@@ -122,7 +150,8 @@ impl Builder {
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
         let initramfs = dir.path().join("initramfs");
-        std::fs::write(&initramfs, initramfs::make(&kernel, &self.programs)?).map_err(at(&initramfs))?;
+        std::fs::write(&initramfs, initramfs::make(&kernel, &self.programs, self.own_driver.as_ref())?)
+            .map_err(at(&initramfs))?;
         let listen = |name: &str| {
             let path = dir.path().join(name);
             UnixListener::bind(&path).map_err(at(path))
@@ -147,7 +176,9 @@ impl Builder {
             Accel::Tcg => ("tcg", KERNEL_ARGS),
             Accel::Kvm => ("kvm", KVM_KERNEL_ARGS),
         };
-        let kernel_args = if self.iommu { format!("{kernel_args} intel_iommu=on") } else { kernel_args.to_owned() };
+        let iommu = self.iommu.then_some("intel_iommu=on");
+        let more = self.kernel_args.iter().map(String::as_str);
+        let kernel_args = [kernel_args].into_iter().chain(iommu).chain(more).collect::<Vec<_>>().join(" ");
         let mut args: Vec<String> = [
             "-name",
             &self.name,

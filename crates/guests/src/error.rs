@@ -21,6 +21,9 @@ pub enum Error {
     /// A QEMU that is new enough could not be fetched or unpacked.
     #[error("no QEMU for such guests: {0}")]
     Qemu(String),
+    /// The driver of Linux guests could not be built, or what builds it could not be fetched.
+    #[error("no driver for guests: {0}")]
+    Driver(String),
     /// An error at a file or socket of the guest.
     #[error("{path}: {source}")]
     Io {

@@ -173,10 +173,15 @@ impl Guest {
 
     /// Makes the guest reboot itself. The next command waits until the guest is up again.
     pub fn reboot(&self) -> Result<(), Error> {
+        self.reboot_by("reboot -f")
+    }
+
+    /// Runs a command that reboots the guest. The next command waits until the guest is up again.
+    pub fn reboot_by(&self, command: &str) -> Result<(), Error> {
         self.ready()?;
         let deadline = Instant::now() + RUN;
         self.console(deadline, |console| {
-            console.send("reboot -f", deadline)?;
+            console.send(command, deadline)?;
             console.rebooted();
             Ok(())
         })

@@ -13,6 +13,14 @@ while read -r module; do
     llc | stp | garp | mrp | 8021q | pktgen | netconsole | sch_netem | tun | veth | uio* | vfio* | irqbypass) continue ;;
     # These load slowly, so they are loaded only if the NIC exists.
     8139cp | mii) grep -q 0x8139 /sys/bus/pci/devices/*/device || continue ;;
+    ringway_e1000)
+        grep -q 0x100e /sys/bus/pci/devices/*/device || continue
+        for device in $([ -e /modules/own-all ] && grep -l 0x100e /sys/bus/pci/devices/*/device); do
+            echo ringway_e1000 >"${device%/*}/driver_override"
+        done
+        insmod /modules/ringway_e1000.ko $(cat /modules/own-parameters)
+        continue
+        ;;
     e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
     e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;
     igb | dca | i2c-algo-bit) grep -q 0x10c9 /sys/bus/pci/devices/*/device || continue ;;

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::archive::Archive;
+use crate::builder::OwnDriver;
+use crate::driver;
 use crate::error::{Error, at};
 use crate::kernel::Kernel;
 use crate::programs::{BUSYBOX, IN_GUESTS, LDD, find};
 
 const INIT: &[u8] = include_bytes!("init.sh");
 
-/// Returns the archive for this kernel, with these programs of the host, too.
-pub fn make(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>, Error> {
+/// Returns the archive for this kernel, with these programs of the host and the driver of Linux guests, too.
+pub fn make(kernel: &Kernel, programs: &[PathBuf], own: Option<&OwnDriver>) -> Result<Vec<u8>, Error> {
     let mut tree = Tree::default();
     for directory in ["bin", "dev", "modules", "proc", "sys", "tmp"] {
         tree.directory(Path::new(directory));
@@ -30,7 +32,15 @@ pub fn make(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>, Error> {
     for program in programs {
         tree.with_libraries(program)?;
     }
-    let modules = kernel.modules()?;
+    let mut modules = kernel.modules()?;
+    if let Some(own) = own {
+        // Before the kernel's e1000, which would take its NICs.
+        modules.insert(0, (driver::NAME.to_owned(), kernel.own_driver()?));
+        tree.archive.file("modules/own-parameters", own.parameters.as_bytes());
+        if own.all {
+            tree.archive.file("modules/own-all", b"");
+        }
+    }
     let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
     tree.archive.file("modules/order", order.as_bytes());
     for (name, content) in modules {

@@ -14,7 +14,7 @@ use crate::programs::Program;
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
 /// Raise this with every change to what is fetched of a kernel, so that kernels kept before are fetched again.
-const EDITION: u32 = 6;
+const EDITION: u32 = 7;
 
 /// Script that builds the debug kernel.
 const BUILD: &str = include_str!("../../../packaging/guest-debug-kernel");
@@ -30,6 +30,8 @@ pub enum Release {
     Bookworm,
     /// Debian 12 backports: Linux 6.12.
     Backports,
+    /// Debian 13: Linux 6.12.
+    Trixie,
     /// Debian 13 backports: Linux 7.3, or a newer one.
     TrixieBackports,
     /// Linux 6.1 with KASAN, lockdep, kmemleak and further checks, built here from Debian 12's source. See
@@ -38,10 +40,11 @@ pub enum Release {
 }
 
 impl Release {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Backports => "bookworm-backports",
+            Release::Trixie => "trixie",
             Release::TrixieBackports => "trixie-backports",
             Release::Debug => "debug",
         }
@@ -57,6 +60,7 @@ impl Release {
 /// A kernel and its drivers.
 #[derive(Debug, Clone)]
 pub struct Kernel {
+    release: Release,
     dir: PathBuf,
 }
 
@@ -80,18 +84,22 @@ impl Kernel {
         if !dir.exists() {
             fetch(release, &dir)?;
         }
-        Ok(Kernel { dir })
+        Ok(Kernel { release, dir })
+    }
+
+    pub(crate) fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Returns the folder of the kernel.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Returns the path of the unpacked kernel. QEMU starts it at once; a compressed kernel would take seconds to
     /// unpack itself.
     pub fn image(&self) -> PathBuf {
         self.dir.join("vmlinux")
-    }
-
-    /// Returns the folder in which `make -C` builds modules for it. Only [`Release::Debug`] has one.
-    pub fn build(&self) -> PathBuf {
-        self.dir.join("build")
     }
 
     /// Returns its version.

@@ -19,6 +19,7 @@ mod builder;
 pub mod bulk;
 mod complaints;
 mod console;
+mod driver;
 mod error;
 mod fetch;
 mod guest;

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_memory::Buffer;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::driver::{Card, Driver};
 use super::nic::{Model, Nic, RECEIVED, SENT};
 use super::options::E1000Options;
 use crate::link::{Counts, Interface, Link, Received};
-use crate::pci::{PciDevice, PciError, PciId};
+use crate::pci::{PciDevice, PciError, PciId, Sleep};
 
 /// Subsystem of a NIC that offers a communication status block.
 const PARAVIRTUAL: u16 = 0x1101;
@@ -27,6 +26,7 @@ pub struct E1000Link {
     /// Before the driver, whose memory the device must not reach when it is freed.
     device: PciDevice,
     driver: Driver,
+    sleep: Sleep,
     /// The interrupt line is held back.
     is_line_masked: bool,
     /// Causes that the device interrupts for.
@@ -64,7 +64,8 @@ impl E1000Link {
         let card = Card { csb, segments };
         let driver = Driver::new(nic, dma, mac, options, card).map_err(PciError::of(&name))?;
         // From here on the device reaches the driver's memory: the link ends that before it frees the memory, also after an error.
-        let mut link = E1000Link { device, driver, is_line_masked: true, causes: 0 };
+        let sleep = Sleep::new().map_err(PciError::of("a timer"))?;
+        let mut link = E1000Link { device, driver, sleep, is_line_masked: true, causes: 0 };
         link.driver.nic.await_link()?;
         *link.driver.nic.counts() = Counts::default();
         link.device.mask().map_err(PciError::of(name))?;
@@ -105,17 +106,6 @@ impl E1000Link {
         (self.causes, self.is_line_masked) = (wanted, false);
         if let Err(error) = self.device.unmask() {
             self.driver.fail(format!("makes no interrupts: {error}"));
-        }
-    }
-
-    /// Sleeps until the descriptor is readable or `timeout` has passed. Returns false in the second case.
-    fn sleep(&self, timeout: Duration) -> io::Result<bool> {
-        let descriptor = self.device.interrupt();
-        let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
-        match poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
         }
     }
 }
@@ -198,9 +188,9 @@ impl Link for E1000Link {
         }
         if self.want(room) {
             self.awake();
-            return Ok(());
+            return self.check();
         }
-        let slept = self.sleep(timeout);
+        let slept = self.sleep.until_readable(self.device.interrupt(), timeout);
         self.awake();
         if !slept? && !self.driver.nic.answers() {
             self.driver.fail("is gone: its registers read as ones".to_owned());

@@ -56,6 +56,8 @@ pub struct PciDevice {
     address: String,
     id: PciId,
     access: Access,
+    /// The command register with its interrupt line on. Only this program and the kernel, which turns the line off, write it.
+    command: u16,
 }
 
 impl PciDevice {
@@ -77,8 +79,8 @@ impl PciDevice {
             UIO => Access::Uio(Uio::open(&function)?),
             _ => Access::Vfio(Vfio::open(&function)?),
         };
-        let device = PciDevice { address: function.address, id, access };
-        device.command(COMMAND_MEMORY | COMMAND_MASTER, true).map_err(PciError::of(&device.address))?;
+        let mut device = PciDevice { address: function.address, id, access, command: 0 };
+        device.start().map_err(PciError::of(&device.address))?;
         Ok(device)
     }
 
@@ -172,7 +174,7 @@ impl PciDevice {
     /// The kernel refuses.
     pub fn unmask(&self) -> io::Result<()> {
         match &self.access {
-            Access::Uio(_) => self.command(COMMAND_INTX_OFF, false),
+            Access::Uio(_) => self.write_command(self.command),
             Access::Vfio(vfio) => vfio.unmask(),
         }
     }
@@ -183,7 +185,7 @@ impl PciDevice {
     /// The kernel refuses.
     pub fn mask(&self) -> io::Result<()> {
         match &self.access {
-            Access::Uio(_) => self.command(COMMAND_INTX_OFF, true),
+            Access::Uio(_) => self.write_command(self.command | COMMAND_INTX_OFF),
             Access::Vfio(vfio) => vfio.mask(),
         }
     }
@@ -212,17 +214,58 @@ impl PciDevice {
         Ok(u16::from_le_bytes(word))
     }
 
-    /// Sets or clears bits of the command register.
-    fn command(&self, bits: u16, on: bool) -> io::Result<()> {
-        let had = self.config_word(COMMAND)?;
-        let wanted = if on { had | bits } else { had & !bits };
-        self.config_write(COMMAND, &wanted.to_le_bytes())
+    /// Lets the device answer and access memory.
+    fn start(&mut self) -> io::Result<()> {
+        let command = self.config_word(COMMAND)? | COMMAND_MEMORY | COMMAND_MASTER;
+        self.command = command & !COMMAND_INTX_OFF;
+        self.write_command(command)
+    }
+
+    fn write_command(&self, command: u16) -> io::Result<()> {
+        self.config_write(COMMAND, &command.to_le_bytes())
     }
 }
 
 impl Drop for PciDevice {
     fn drop(&mut self) {
         // Without it the device could write to memory that others get. If the kernel refuses, the device has gone.
-        let _ = self.command(COMMAND_MASTER, false);
+        let _ = self.write_command(self.command & !COMMAND_MASTER | COMMAND_INTX_OFF);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn the_interrupt_line_opens_and_closes_without_a_look_at_the_register() {
+        let config = File::from(memfd_create("config", MemfdFlags::CLOEXEC).unwrap());
+        let register = |value: Option<u16>| {
+            let mut bytes = value.unwrap_or(0).to_le_bytes();
+            let done =
+                if value.is_some() { config.write_all_at(&bytes, 4) } else { config.read_exact_at(&mut bytes, 4) };
+            done.map(|()| u16::from_le_bytes(bytes)).unwrap()
+        };
+        let parity = 1 << 6;
+        register(Some(parity | COMMAND_INTX_OFF));
+        let (address, id) = (String::new(), PciId { vendor: 0, device: 0, subsystem_vendor: 0, subsystem: 0 });
+        let access = Access::Uio(Uio::local(config.try_clone().unwrap()).unwrap());
+        let mut device = PciDevice { address, id, access, command: 0 };
+        device.start().unwrap();
+        let on = parity | COMMAND_MEMORY | COMMAND_MASTER;
+        assert_eq!(register(None), on | COMMAND_INTX_OFF, "the line stays as it was");
+        // A look would find nothing.
+        register(Some(0));
+        device.unmask().unwrap();
+        assert_eq!(register(None), on);
+        device.mask().unwrap();
+        assert_eq!(register(None), on | COMMAND_INTX_OFF);
+        drop(device);
+        assert_eq!(register(None) & COMMAND_MASTER, 0);
     }
 }

@@ -8,12 +8,14 @@
 //! | `uio.rs` | access by `uio_pci_generic`, without an IOMMU |
 //! | `vfio.rs` | access by VFIO: the IOMMU keeps the device within this program's memory |
 //! | `dma.rs` | huge pages and their bus addresses |
+//! | `sleep.rs` | sleeping until an interrupt comes |
 //! | `device.rs` | [`PciDevice`], all of these |
 
 mod device;
 mod dma;
 mod error;
 mod registers;
+mod sleep;
 mod sysfs;
 mod uio;
 mod vfio;
@@ -22,3 +24,4 @@ pub use device::{COMMAND, Capability, PciDevice, PciId};
 pub use dma::{Dma, HUGE_PAGE, Piece};
 pub use error::PciError;
 pub use registers::Registers;
+pub(crate) use sleep::Sleep;

@@ -71,4 +71,12 @@ impl Uio {
         let mut count = [0; 4];
         (&self.interrupts).read(&mut count).is_ok_and(|read| read > 0)
     }
+
+    /// A function whose configuration space is this file.
+    #[cfg(test)]
+    pub fn local(config: File) -> std::io::Result<Uio> {
+        let interrupts = config.try_clone()?;
+        let function = Function { address: "0000:00:04.0".into(), dir: "/nonexistent".into() };
+        Ok(Uio { function, config, interrupts })
+    }
 }

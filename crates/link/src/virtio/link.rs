@@ -7,7 +7,6 @@ use std::time::Duration;
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
 use ringway_memory::{Buffer, prefetch_read};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::entry::{HEADER, Misuse, Shape};
 use super::feature;
@@ -16,7 +15,7 @@ use super::ring::Ring;
 use super::transmit::Transmit;
 use super::transport::Transport;
 use crate::link::{Counts, Interface, Link, Received};
-use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers};
+use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
 const VENDOR: u16 = 0x1af4;
 /// A modern network device, and one that is also a legacy one (virtio 1.3, 4.1.2).
@@ -64,6 +63,9 @@ pub struct VirtioLink {
     doorbells: [Registers; 2],
     dma: Dma,
     buffers: Vec<Buffer>,
+    sleep: Sleep,
+    /// The interrupt line is held back, as an interrupt has come.
+    is_line_masked: bool,
     /// Why the link has ended, if it has.
     ended: Option<String>,
     counts: Counts,
@@ -147,10 +149,11 @@ impl VirtioLink {
             doorbells,
             dma,
             buffers,
+            sleep: Sleep::new().map_err(PciError::of("a timer"))?,
+            is_line_masked: true,
             ended: None,
             counts: Counts::default(),
         };
-        link.device.pci().unmask().map_err(kernel)?;
         link.device.run();
         link.publish_received();
         link.counts = Counts::default();
@@ -178,6 +181,29 @@ impl VirtioLink {
     fn kick(&mut self, queue: u16) {
         self.counts.kicks += 1;
         self.doorbells[usize::from(queue)].write16(0, queue);
+    }
+
+    /// Returns true if a frame is received, with `room` also if one can be queued, or if the link has ended.
+    fn is_ready(&mut self, room: bool) -> bool {
+        let received = self.rx.first().map(|first| first.is_some());
+        let has_room = received.and_then(|received| Ok(received || (room && self.tx.room()? > 0)));
+        has_room.unwrap_or_else(|misuse| {
+            self.end(misuse);
+            true
+        }) || self.ended.is_some()
+    }
+
+    /// Lets interrupts through to the descriptor. This comes after the answer to what the last one has told, which has waited long enough.
+    fn open_line(&mut self) {
+        if !std::mem::take(&mut self.is_line_masked) {
+            return;
+        }
+        // Clears the cause first, as it would come again at once.
+        self.counts.calls += u64::from(self.device.acknowledge());
+        self.counts.accesses += 2;
+        if let Err(error) = self.device.pci().unmask() {
+            self.ended.get_or_insert_with(|| error.to_string());
+        }
     }
 
     /// Finds the next received frame: its buffer, the offload header's request, and the bytes written.
@@ -298,16 +324,15 @@ impl Link for VirtioLink {
 
     fn want(&mut self, room: bool) -> bool {
         self.publish_received();
+        if self.is_ready(room) {
+            return true;
+        }
+        self.open_line();
         self.rx.ring().want_call();
         if room {
             self.tx.ring().want_call();
         }
-        let received = self.rx.first().map(|first| first.is_some());
-        let has_room = received.and_then(|received| Ok(received || (room && self.tx.room()? > 0)));
-        has_room.unwrap_or_else(|misuse| {
-            self.end(misuse);
-            true
-        }) || self.ended.is_some()
+        self.is_ready(room)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -317,15 +342,7 @@ impl Link for VirtioLink {
     fn awake(&mut self) {
         self.rx.ring().want_no_call();
         self.tx.ring().want_no_call();
-        if !self.device.pci().take_interrupt() {
-            return;
-        }
-        // The line is masked: clears its cause first, as it would come again at once.
-        self.counts.calls += u64::from(self.device.acknowledge());
-        self.counts.accesses += 2;
-        if let Err(error) = self.device.pci().unmask() {
-            self.ended.get_or_insert_with(|| error.to_string());
-        }
+        self.is_line_masked |= self.device.pci().take_interrupt();
     }
 
     fn wait(&mut self, room: bool, timeout: Duration) -> io::Result<()> {
@@ -334,11 +351,7 @@ impl Link for VirtioLink {
             return self.check();
         }
         if !self.want(room) {
-            let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
-            match poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.sleep.until_readable(self.device.interrupt(), timeout)?;
         }
         self.awake();
         match &self.ended {

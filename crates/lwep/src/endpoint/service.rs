@@ -307,6 +307,15 @@ impl<L: Link> Endpoint<L> {
     /// the acknowledgements that are owed, and asks the device to wake this side. Returns false if there is something to do at once:
     /// then call [`Endpoint::poll`]. After the sleep, call [`Link::awake`] of the link.
     pub fn prepare_sleep(&mut self, now: Nanos) -> bool {
+        if !self.is_quiet(now) {
+            return false;
+        }
+        let waits_for_room = self.waits_for_room();
+        !self.link.want(waits_for_room)
+    }
+
+    /// Returns false if there is something to do at once. Otherwise sends the acknowledgements that are owed.
+    fn is_quiet(&mut self, now: Nanos) -> bool {
         self.advance(now);
         let core = &self.core;
         if !core.lists.events.is_empty() || !core.lists.ready.is_empty() {
@@ -315,8 +324,7 @@ impl<L: Link> Endpoint<L> {
         // What is owed goes out now: it would wake this side soon.
         self.acknowledge_due(Nanos::MAX);
         self.flush();
-        let waits_for_room = self.waits_for_room();
-        !self.link.want(waits_for_room)
+        true
     }
 
     /// Returns true if the endpoint has something to send that found no room at the link.
@@ -332,12 +340,9 @@ impl<L: Link> Endpoint<L> {
     /// # Errors
     /// The link has ended: the message says why.
     pub fn sleep(&mut self, now: Nanos, longest: Duration) -> io::Result<()> {
-        if !self.prepare_sleep(now) {
-            self.link.awake();
-            // Something is there, or the link has ended and there is no sleep at it any more.
+        if !self.is_quiet(now) {
             return self.link.wait(false, Duration::ZERO);
         }
-        self.link.awake();
         let until = self.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(self.core.now)));
         let waits_for_room = self.waits_for_room();
         self.link.wait(waits_for_room, until.unwrap_or(longest).min(longest))

@@ -76,6 +76,8 @@ pub struct Device {
     call: File,
     /// The last sleep waited for room.
     pub waited_for_room: bool,
+    /// How often the device was asked to wake this side, or no longer to, but by a sleep.
+    pub asked: u32,
     /// Nothing is sent or received any more.
     pub has_ended: bool,
 }
@@ -111,6 +113,7 @@ impl Device {
             queued: 0,
             call: File::open("/dev/null").expect("/dev/null"),
             waited_for_room: false,
+            asked: 0,
             has_ended: false,
         }
     }
@@ -165,6 +168,7 @@ impl Link for Device {
     }
 
     fn want(&mut self, room: bool) -> bool {
+        self.asked += 1;
         self.has_ended || self.first.is_some() || !self.rx.borrow().arrived.is_empty() || (room && self.room() > 0)
     }
 
@@ -172,7 +176,9 @@ impl Link for Device {
         self.call.as_fd()
     }
 
-    fn awake(&mut self) {}
+    fn awake(&mut self) {
+        self.asked += 1;
+    }
 
     fn wait(&mut self, room: bool, _timeout: Duration) -> io::Result<()> {
         self.waited_for_room = room;

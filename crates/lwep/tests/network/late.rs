@@ -140,3 +140,11 @@ fn a_program_that_sleeps_hears_that_its_link_has_ended() {
     two.left.link().has_ended = true;
     assert!(two.left.sleep(two.now, Duration::from_secs(1)).is_err());
 }
+
+#[test]
+fn a_sleep_asks_the_device_once() {
+    let mut two = Two::new(64);
+    two.left.link().asked = 0;
+    two.left.sleep(two.now, Duration::from_secs(1)).unwrap();
+    assert_eq!(two.left.link().asked, 0, "the link's own sleep asks");
+}

@@ -78,6 +78,7 @@ pages! {
     libvirt_is_run => "docs/guide/libvirt.md",
     cloud_hypervisor_is_run => "docs/guide/cloud-hypervisor.md",
     e1000_is_run => "docs/guide/e1000.md",
+    e1000_driver_is_run => "docs/guide/e1000-driver.md",
     streams_is_run => "docs/guide/streams.md",
     namespaces_is_run => "docs/guide/namespaces.md",
     lwep_is_run => "docs/guide/lwep.md",

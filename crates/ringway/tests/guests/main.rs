@@ -1,14 +1,17 @@
 //! Linux guests on vhost-user, stream and e1000 ports: stock QEMU, Debian's kernels, every feature on and off, and the
-//! usual events of virtual machines and switches. Also Ringway itself in a guest.
+//! usual events of virtual machines and switches. Also the driver of Linux guests, and Ringway itself in a guest.
 //!
 //! One test runs at a time, because emulated guests need much processor time. `make guests` stops a guest for longer.
 //! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
 mod coalescing;
+mod driver;
+mod driver_package;
 mod e1000;
 mod events;
 mod features;
 mod inside;
+mod lying;
 mod moves;
 mod own_e1000;
 mod own_nic;

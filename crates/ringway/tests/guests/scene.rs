@@ -70,3 +70,16 @@ pub fn boot<const N: usize>(builders: [Builder; N]) -> [Guest; N] {
     }
     guests
 }
+
+/// Runs `check` with every kind of NIC, and reports the errors of all of them. A kind is a name and a port's keys.
+pub fn with_each(kinds: &[(&str, &str)], what: &str, mut check: impl FnMut(usize) -> Result<(), String>) {
+    let mut wrong = Vec::new();
+    for (nic, (name, _)) in kinds.iter().enumerate() {
+        let start = Instant::now();
+        if let Err(why) = check(nic) {
+            wrong.push(format!("{name}: {what}: {why}"));
+        }
+        println!("{name}: {what}: {:?}", start.elapsed());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

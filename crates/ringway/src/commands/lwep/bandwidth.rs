@@ -134,7 +134,7 @@ fn send<L: Link>(client: &mut Client<'_, L>, args: &Args) -> Result<(u64, Ended)
         let size = u64::from(args.size);
         client.station.tell(now, || format!("sent {}", Rate::new(sent, sent * size, now - began)));
         if added == 0 {
-            client.station.pause(Duration::MAX)?;
+            client.station.pause(now, Duration::MAX)?;
         }
     }
 }
@@ -187,6 +187,6 @@ fn tally<L: Link>(client: &mut Client<'_, L>) -> Result<Tally, GenError> {
             None => {}
         }
         client.watch(now)?;
-        client.station.pause(Duration::MAX)?;
+        client.station.pause(now, Duration::MAX)?;
     }
 }

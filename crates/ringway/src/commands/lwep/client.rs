@@ -67,8 +67,9 @@ impl<'s, L: Link> Client<'s, L> {
         let timeout = args.timeout;
         let mut client = Self { station, connection, to, timeout, heard: now, acknowledged: 0 };
         while !client.station.endpoint.status(connection).is_some_and(|status| status.is_open) {
-            client.poll(client.station.now(), |_| ())?;
-            client.station.pause(timeout)?;
+            let now = client.station.now();
+            client.poll(now, |_| ())?;
+            client.station.pause(now, timeout)?;
             if client.station.is_stopped() {
                 return Err(GenError::Failed(format!("stopped before {to} has answered")));
             }
@@ -134,12 +135,16 @@ impl<'s, L: Link> Client<'s, L> {
     pub fn close(&mut self) {
         self.finish();
         let end = self.station.now() + CLOSE.as_nanos() as Nanos;
-        while self.station.now() < end {
-            match self.poll(self.station.now(), |_| ()) {
+        loop {
+            let now = self.station.now();
+            if now >= end {
+                break;
+            }
+            match self.poll(now, |_| ()) {
                 Ok(Some(Seen::Message(()))) => {}
                 Ok(Some(Seen::Closed)) | Err(_) => break,
                 Ok(None) => {
-                    if self.station.pause(CLOSE).is_err() {
+                    if self.station.pause(now, CLOSE).is_err() {
                         break;
                     }
                 }

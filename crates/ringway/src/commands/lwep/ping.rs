@@ -95,7 +95,7 @@ fn ping<L: Link>(client: &mut Client<'_, L>, args: &Args) -> Result<(u64, u64, T
         client.station.tell(now, || format!("{} of {sent} are back", times.len()));
         if now < next {
             if client.poll(now, |_| ())?.is_none() {
-                client.station.pause(Duration::from_nanos(next - now))?;
+                client.station.pause(now, Duration::from_nanos(next - now))?;
             }
             continue;
         }
@@ -128,6 +128,6 @@ fn reply<L: Link>(client: &mut Client<'_, L>, message: &[u8]) -> Result<Option<(
             None => {}
         }
         client.watch(now)?;
-        client.station.pause(Duration::MAX)?;
+        client.station.pause(now, Duration::MAX)?;
     }
 }

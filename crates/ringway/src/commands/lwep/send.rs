@@ -99,7 +99,7 @@ fn verdict<L: Link>(client: &mut Client<'_, L>) -> Result<(), GenError> {
         }
         stopped(client)?;
         client.watch(now)?;
-        client.station.pause(Duration::MAX)?;
+        client.station.pause(now, Duration::MAX)?;
     }
 }
 
@@ -138,7 +138,7 @@ fn contents<L: Link>(
             format!("{percent:.0} %, {}", Rate::new(messages, bytes, now - began))
         });
         let Some(mut outgoing) = client.station.endpoint.reserve() else {
-            client.station.pause(Duration::MAX)?;
+            client.station.pause(now, Duration::MAX)?;
             continue;
         };
         let room = most.min(outgoing.len()).min(usize::try_from(size - bytes).unwrap_or(usize::MAX));
@@ -160,7 +160,7 @@ fn contents<L: Link>(
             }
             stopped(client)?;
             client.watch(now)?;
-            client.station.pause(Duration::MAX)?;
+            client.station.pause(now, Duration::MAX)?;
         }
         messages += 1;
         bytes += len as u64;

@@ -182,8 +182,8 @@ impl<L: Link> Server<'_, L> {
             let now = self.station.now();
             if self.turn(now) {
                 match &self.writer {
-                    Some(writer) => self.station.pause_with(writer.wakes())?,
-                    None => self.station.pause(Duration::MAX)?,
+                    Some(writer) => self.station.pause_with(now, writer.wakes())?,
+                    None => self.station.pause(now, Duration::MAX)?,
                 }
             }
             let (peers, served) = (self.peers.len(), &self.served);

@@ -60,12 +60,12 @@ impl<'s, L: Link> Station<'s, L> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits until there is something to do, for `longest` at most.
+    /// Waits until there is something to do, for `longest` at most. `now` is the time of the poll that has found nothing to do: where the
+    /// clock is a device, as in emulated guests, each look at it is a system call.
     ///
     /// # Errors
     /// The link has ended.
-    pub fn pause(&mut self, longest: Duration) -> Result<(), GenError> {
-        let now = self.now();
+    pub fn pause(&mut self, now: Nanos, longest: Duration) -> Result<(), GenError> {
         match self.wait {
             Wait::Sleep => self.endpoint.sleep(now, longest.min(NAP)).map_err(|error| self.failed(&error)),
             Wait::Spin => {
@@ -79,11 +79,10 @@ impl<'s, L: Link> Station<'s, L> {
     ///
     /// # Errors
     /// The link has ended.
-    pub fn pause_with(&mut self, other: BorrowedFd<'_>) -> Result<(), GenError> {
+    pub fn pause_with(&mut self, now: Nanos, other: BorrowedFd<'_>) -> Result<(), GenError> {
         if self.wait == Wait::Spin {
-            return self.pause(NAP);
+            return self.pause(now, NAP);
         }
-        let now = self.now();
         let until = self.endpoint.next_deadline().map_or(NAP, |at| Duration::from_nanos(at.saturating_sub(now)));
         let is_quiet = self.endpoint.prepare_sleep(now);
         let link = self.endpoint.link();

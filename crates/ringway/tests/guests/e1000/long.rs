@@ -40,7 +40,7 @@ fn long_frames_groups_and_frames_for_others_with_each_nic() {
 }
 
 /// A VLAN between both guests. The NIC or the driver adds and removes the tags.
-fn vlan(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+pub fn vlan(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for (number, guest) in guests.iter().enumerate() {
         tell(guest, "[ -d /proc/net/vlan ] || for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done")?;
         tell(guest, &format!("ip link add link eth{nic} name v5 type vlan id 5; ip link set v5 up"))?;
@@ -130,12 +130,12 @@ pub fn load(from: &Guest, address: &str) -> Result<(), String> {
 
 /// Waits until a ping is answered. If the first ARP request was lost because the link was down, the guest asks again
 /// after a second, and until then it keeps only a few of the packets to send.
-fn answered(from: &Guest, to: &str) -> Result<(), String> {
+pub fn answered(from: &Guest, to: &str) -> Result<(), String> {
     from.until(&format!("ping -q -c 1 -W 1 {to}"), PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Runs `disturb` while data is sent from one guest to the other. The data must arrive unchanged.
-fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
+pub fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let error = |error: ringway_guests::Error| error.to_string();
     bulk::make(&guests[0], 4).map_err(error)?;
     let sum = bulk::sum_of(&guests[0], TIMES).map_err(error)?;

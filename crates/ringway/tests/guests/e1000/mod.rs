@@ -4,8 +4,8 @@
 //! They need a QEMU with vfio-user, which is fetched if the host's is too old. If there is none, the tests are skipped
 //! with a message. Tests that take minutes are `#[ignore]`d. `make guests` runs them.
 
-mod long;
-mod short;
+pub mod long;
+pub mod short;
 
 use std::sync::MutexGuard;
 
@@ -28,7 +28,7 @@ const REMOVABLE: usize = 0;
 const KERNELS: [Release; 2] = [Release::Bookworm, Release::Backports];
 
 /// Waits for this test's turn. Returns `None` if these guests cannot run on this machine.
-fn turn() -> Option<MutexGuard<'static, ()>> {
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
     let turn = scene::turn()?;
     if let Some(why) = Qemu::no_vfio_user() {
         skip::note(format!("needs a QEMU with vfio-user: {why}"));
@@ -80,31 +80,23 @@ fn addresses(guest: &Guest, number: usize) {
 }
 
 /// Waits until the driver sees the link. That takes seconds on a busy machine.
-fn linked(guest: &Guest, nic: usize) -> Result<(), String> {
+pub fn linked(guest: &Guest, nic: usize) -> Result<(), String> {
     let linked = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]");
     guest.until(&linked, PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Runs `check` with every kind of NIC, and reports the errors of all of them.
-fn with_each(what: &str, mut check: impl FnMut(usize) -> Result<(), String>) {
-    let mut wrong = Vec::new();
-    for (nic, (name, _)) in NICS.iter().enumerate() {
-        let start = std::time::Instant::now();
-        if let Err(why) = check(nic) {
-            wrong.push(format!("{name}: {what}: {why}"));
-        }
-        println!("{name}: {what}: {:?}", start.elapsed());
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+fn with_each(what: &str, check: impl FnMut(usize) -> Result<(), String>) {
+    scene::with_each(&NICS, what, check);
 }
 
 /// Runs a command. Returns an error if the command fails.
-fn tell(guest: &Guest, command: &str) -> Result<String, String> {
+pub fn tell(guest: &Guest, command: &str) -> Result<String, String> {
     guest.ok_within(command, bulk::TRANSFER).map_err(|error| error.to_string())
 }
 
 /// Sends pings of some sizes and data, both ways.
-fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+pub fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for (from, to) in [(0, 1), (1, 0)] {
         pings(&guests[from], &address(to, nic), &[0, 18, 1472, 10_000])?;
         transfer(&guests[from], &guests[to], &address(to, nic))?;
@@ -113,7 +105,7 @@ fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
 }
 
 /// Sends pings and data over IPv6, which finds neighbours by multicast.
-fn talk6(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+pub fn talk6(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     pings(&guests[0], &address6(1, nic), &[0, 1452, 10_000])?;
     transfer(&guests[0], &guests[1], &address6(1, nic))?;
     transfer(&guests[1], &guests[0], &address6(0, nic))
@@ -128,12 +120,12 @@ fn put_in_again(daemon: &Daemon, guest: &Guest, number: usize, nic: usize) -> Re
 }
 
 /// Waits until the guest's driver has the NIC.
-fn there(guest: &Guest, nic: usize) -> Result<(), String> {
+pub fn there(guest: &Guest, nic: usize) -> Result<(), String> {
     let there = format!("[ -e /sys/class/net/eth{nic} ]");
     guest.until(&there, PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Checks that no port has a fault.
-fn no_faults(daemon: &Daemon) {
+pub fn no_faults(daemon: &Daemon) {
     assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
 }

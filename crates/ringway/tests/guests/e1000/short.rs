@@ -31,7 +31,7 @@ fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway(
     with_each("link down and up", |nic| link(&daemon, &guests[0], nic));
     no_faults(&daemon);
 
-    kill_between_messages(&mut daemon, &guests);
+    kill_between_messages(&mut daemon, &guests, NICS.len());
     for (number, guest) in guests.iter().enumerate() {
         put_in_again(&daemon, guest, number, REMOVABLE).unwrap();
         scene::addresses(guest, number, REMOVABLE + 1);
@@ -47,22 +47,22 @@ fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway(
     }
 }
 
-/// Kills Ringway when it has read all messages of the guests' NICs, and starts it again. If a killed process has unread
+/// Kills Ringway when it has read all messages of the guests' NICs, `nics` each, and starts it again. If a killed process has unread
 /// messages, the kernel resets the connection, and QEMU (11.1) then aborts with a failed assertion.
-fn kill_between_messages(daemon: &mut Daemon, guests: &[Guest; 2]) {
+pub fn kill_between_messages(daemon: &mut Daemon, guests: &[Guest; 2], nics: usize) {
     guests.iter().for_each(|guest| guest.qmp("stop", json!({})).map(drop).unwrap());
-    until("all messages are read", || unread(daemon) == 0);
+    until("all messages are read", || unread(daemon, nics) == 0);
     daemon.replace();
     guests.iter().for_each(|guest| guest.qmp("cont", json!({})).map(drop).unwrap());
 }
 
 /// Returns the number of bytes in the sockets of the guests' NICs that Ringway has not read.
-fn unread(daemon: &Daemon) -> u64 {
+fn unread(daemon: &Daemon, nics: usize) -> u64 {
     let said = Command::new("ss").args(["--no-header", "--unix", "--numeric"]).output().unwrap();
     assert!(said.status.success(), "ss: {}", String::from_utf8_lossy(&said.stderr));
     let (text, dir) = (String::from_utf8(said.stdout).unwrap(), daemon.runtime_dir());
     let here: Vec<&str> = text.lines().filter(|line| line.contains(&format!("{}/", dir.display()))).collect();
-    assert_eq!(here.len(), 2 * NICS.len(), "connections of NICs: {text}");
+    assert_eq!(here.len(), 2 * nics, "connections of NICs: {text}");
     here.iter().map(|line| line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum()
 }
 

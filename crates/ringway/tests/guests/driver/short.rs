@@ -1,0 +1,72 @@
+//! The short tests of the driver, for every change.
+
+use super::*;
+use crate::e1000::short::link;
+use crate::e1000::{talk, talk6, turn};
+use crate::features::{pings, transfer};
+use crate::scene::address;
+
+/// Settings of offloads.
+pub const OFFLOADS: [&str; 9] = [
+    "tso off",
+    "gso off gro off",
+    "tx off",
+    "sg off",
+    "rx off",
+    "rxvlan off txvlan off",
+    "rx on",
+    "tx on sg on",
+    "tso on gso on gro on rxvlan on txvlan on",
+];
+
+#[test]
+fn guests_with_ringways_driver_talk_in_both_modes_with_all_their_settings() {
+    let Some(_turn) = turn() else { return };
+    let (daemon, guests) = scene();
+    with_each("talk", |nic| talk(&guests, nic));
+    with_each("IPv6", |nic| talk6(&guests, nic));
+    talk(&guests, OTHER).unwrap();
+    with_each("offloads", |nic| {
+        OFFLOADS.iter().try_for_each(|setting| {
+            tell(&guests[0], &format!("ethtool -K eth{nic} {setting}"))?;
+            pings(&guests[0], &address(1, nic), &[64, 10_000])?;
+            transfer(&guests[0], &guests[1], &address(1, nic)).map_err(|why| format!("{setting}: {why}"))
+        })
+    });
+    with_each("what ethtool shows", |nic| guests.iter().try_for_each(|guest| settings::shown(guest, nic)));
+    with_each("statistics", |nic| settings::statistics(&daemon, &guests, nic));
+    with_each("rings", |nic| settings::rings(&guests, nic));
+    with_each("moderation", |nic| settings::moderation(&guests, nic));
+    with_each("negotiation", |nic| settings::negotiation(&guests, nic));
+    with_each("filters of addresses", |nic| filters::addresses(&daemon, &guests[0], nic));
+    with_each("filters of VLANs", |nic| filters::vlans(&daemon, &guests, nic));
+    with_each("long frames", |nic| long_frames(&guests, nic));
+    with_each("XDP programs", |nic| xdp::programs(&daemon, &guests, nic));
+    with_each("netconsole", |nic| settings::netconsole(&guests, nic));
+    with_each("netconsole beside XDP", |nic| xdp::with_netpoll(&daemon, &guests, nic));
+    with_each("link down and up", |nic| link(&daemon, &guests[0], nic));
+    settings::parameters(&guests, 1).unwrap();
+    all_is_well(&daemon, &guests);
+}
+
+/// MTUs up to the largest one.
+pub fn long_frames(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    for mtu in ["9001", "67"] {
+        settings::fails(&guests[0], &format!("ip link set eth{nic} mtu {mtu}"))?;
+    }
+    for mtu in [1501, 9000] {
+        for guest in guests {
+            tell(guest, &format!("ip link set eth{nic} mtu {mtu}"))?;
+            linked(guest, nic)?;
+        }
+        for (from, to) in [(0, 1), (1, 0)] {
+            pings(&guests[from], &address(to, nic), &[64, mtu - 28, 20_000])?;
+            transfer(&guests[from], &guests[to], &address(to, nic))?;
+        }
+    }
+    for guest in guests {
+        tell(guest, &format!("ip link set eth{nic} mtu 1500"))?;
+        linked(guest, nic)?;
+    }
+    pings(&guests[0], &address(1, nic), &[64])
+}
