@@ -1,7 +1,7 @@
 //! Small virtual machines, made on the spot: a Debian kernel, a busybox initramfs, QEMU by software emulation.
 //!
 //! A guest boots in about two seconds. It obeys commands on a virtio port of its own, whatever becomes of its network. The
-//! crate fetches kernels, and a QEMU from Debian where the host's is too old, once (`packaging/guest-*`). The crate knows
+//! crate fetches or builds kernels, and fetches a QEMU from Debian where the host's is too old, once (`packaging/guest-*`). The crate knows
 //! nothing of the switch.
 //!
 //! ```no_run
