@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::guest::Guest;
 
 /// Texts in kernel messages that report an error, of the kernel itself or of one of its checks.
-const ERRORS: [&str; 22] = [
-    // KASAN, scheduling while atomic, lockups, bad pages; SLUB has no colon.
+const ERRORS: [&str; 21] = [
+    // KASAN, scheduling while atomic, lockups, bad pages; without a colon: SLUB, BUG().
     "BUG: ",
     "BUG ",
     "WARNING: ",
@@ -18,7 +18,6 @@ const ERRORS: [&str; 22] = [
     "Oops",
     "Kernel panic",
     "general protection fault",
-    "kernel BUG at ",
     // Lockdep has given up.
     "INFO: trying to register non-static key",
     "INFO: lockdep is turned off",
