@@ -362,6 +362,22 @@ fn reaches(wanted: u64, count: impl Fn() -> Result<u64, String>) -> Result<(), S
     Ok(())
 }
 
+/// Makes the kernel of a guest send frames to the other guest; for 0, until it is stopped.
+fn pktgen(guests: &[Guest; 2], number: usize, nic: usize, frames: u64, burst: u32) -> Result<(), String> {
+    let to = mac(1 - number, nic);
+    let settings = format!("pkt_size 60,count {frames},dst_mac {to},dst 10.9.9.9,delay 0,burst {burst}");
+    let add = format!("echo rem_device_all >kpktgend_0; echo add_device eth{nic} >kpktgend_0");
+    let set: String = settings.split(',').map(|setting| format!("; echo {setting} >eth{nic}")).collect();
+    tell(&guests[number], &format!("cd /proc/net/pktgen; {add}{set}")).map(drop)
+}
+
+const START: &str = "echo start >/proc/net/pktgen/pgctrl";
+
+/// Frames that a port has taken from its guest.
+fn sent(daemon: &Daemon, number: usize, nic: usize) -> Result<u64, String> {
+    daemon.port(&port(number, nic))["in"]["frames"].as_u64().ok_or_else(|| "no count".to_owned())
+}
+
 #[test]
 #[ignore = "takes minutes: make guests"]
 fn millions_of_frames_lose_no_wake_up() {
