@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringway_guests::{Error, Guest};
+use ringway_guests::{Builder, Error, Guest};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::{Value, json};
 
@@ -45,8 +45,10 @@ const TAKE_INTERRUPTS: &str = "for line in $(awk -v device=$(basename $(readlink
 /// Model of a guest's NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An 82540EM of Ringway's.
+    /// An 82540EM of Ringway's with the driver of the guest's kernel.
     E1000,
+    /// An 82540EM of Ringway's with our own driver (`guest/linux`), and parameters of that.
+    Own(&'static str),
     /// An 82574L of Ringway's with mapped ring registers.
     Mapped,
     /// An 82574L of Ringway's. Every register access is a message.
@@ -55,25 +57,63 @@ pub enum Kind {
     Vhost,
     /// virtio-net on a vhost-user port of Ringway's with at most as many calls as a moderated e1000 has interrupts.
     VhostModerated,
-    /// QEMU's own 82540EM on TAP and a Linux bridge.
-    QemuE1000,
-    /// QEMU's virtio-net on TAP and a Linux bridge.
-    QemuVirtio,
+    /// A model of QEMU's on TAP and a Linux bridge.
+    Qemu(&'static str),
+    /// QEMU's 82540EM with our own driver, and parameters of that, on TAP and a Linux bridge.
+    OwnOnQemu(&'static str),
 }
+
+/// Our own driver with the status block.
+pub const BLOCK: Kind = Kind::Own("csb=auto");
+/// Our own driver with registers: without send combining, with it, and above a rate of frames.
+pub const REGISTERS: Kind = Kind::Own("csb=off combine=off");
+pub const COMBINING: Kind = Kind::Own("csb=off combine=on");
+pub const AUTO: Kind = Kind::Own("csb=off combine=auto");
+/// Our own driver with send combining on a device that knows nothing of it.
+pub const COMBINING_ON_QEMU: Kind = Kind::OwnOnQemu("combine=on");
+/// QEMU's own NICs.
+pub const QEMU_E1000: Kind = Kind::Qemu("e1000");
+pub const QEMU_VIRTIO: Kind = Kind::Qemu("virtio-net-pci");
 
 impl Kind {
     /// Name of the driver, if it moderates interrupts by a register.
     fn module(self) -> Option<&'static str> {
         match self {
-            Kind::E1000 | Kind::QemuE1000 => Some("e1000"),
+            Kind::E1000 => Some("e1000"),
             Kind::Mapped | Kind::Trapped => Some("e1000e"),
-            Kind::Vhost | Kind::VhostModerated | Kind::QemuVirtio => None,
+            Kind::Qemu(model) => Some(model).filter(|model| model.starts_with("e1000")),
+            Kind::Own(_) | Kind::OwnOnQemu(_) | Kind::Vhost | Kind::VhostModerated => None,
+        }
+    }
+
+    /// Returns true if the guest has our own driver.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        matches!(self, Kind::Own(_) | Kind::OwnOnQemu(_))
+    }
+
+    /// QEMU's model, if the NIC is one of QEMU's.
+    fn model(self) -> Option<&'static str> {
+        match self {
+            Kind::Qemu(model) => Some(model),
+            Kind::OwnOnQemu(_) => Some("e1000"),
+            _ => None,
+        }
+    }
+
+    /// Gives a guest the driver.
+    fn drivers(self, guest: Builder) -> Builder {
+        match self {
+            Kind::Own(parameters) => guest.own_driver(parameters),
+            Kind::OwnOnQemu(parameters) => guest.own_driver_for_all(parameters),
+            _ => guest,
         }
     }
 
     fn keys(self) -> Option<&'static str> {
         match self {
             Kind::E1000 => Some("csb = false"),
+            Kind::Own(_) => Some("csb = true"),
             Kind::Mapped => Some("model = \"e1000e\"\nregisters = \"mapped\""),
             Kind::Trapped => Some("model = \"e1000e\"\nregisters = \"trapped\""),
             _ => None,
@@ -94,7 +134,7 @@ pub struct Station {
     pub(crate) far: FarEnd,
     pub(crate) daemon: Option<Daemon>,
     kind: Kind,
-    /// Most interrupts per second that the driver was last set to.
+    /// Most interrupts per second that the driver was last set to; `None`: what it does by itself.
     throttle: Option<u32>,
     /// The guest's address.
     pub(crate) mac: Mac,
@@ -141,11 +181,10 @@ impl Station {
         let cores = session.cores;
         unpin(cores)?;
         let (mut daemon, mut end, mut kept) = (None, None, None);
-        let nic = if matches!(kind, Kind::QemuE1000 | Kind::QemuVirtio) {
+        let nic = if let Some(model) = kind.model() {
             let (bridge, tap) = VmBridge::with_end()?;
             end = Some(tap);
-            let bridge = if kind == Kind::QemuE1000 { bridge.model("e1000") } else { bridge };
-            kept.insert(bridge).nic(0, ADDRESS)?
+            kept.insert(bridge.model(model)).nic(0, ADDRESS)?
         } else {
             let settings =
                 Settings { core: None, idle: "adaptive", e1000: kind.keys(), shape: LONG, ..session.settings() };
@@ -156,8 +195,8 @@ impl Station {
             let settings = Settings { vhost_user, keys, ..settings };
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
-        let builder = Guest::builder(&format!("{kind:?}").to_lowercase()).cpus(cpus as u16).nic(nic).vfio_user_qemu();
-        let guest = builder.start().map_err(io::Error::other)?;
+        let builder = Guest::builder("nic").cpus(cpus as u16).nic(nic).vfio_user_qemu();
+        let guest = kind.drivers(builder).start().map_err(io::Error::other)?;
         // QEMU has inherited its device.
         drop(kept);
         let far = match (&mut daemon, end) {
@@ -190,21 +229,34 @@ impl Station {
         guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
     }
 
-    /// Limits the interrupts per second; 0 sets no limit. Loads the driver anew.
+    /// Limits the interrupts per second; 0 sets no limit, and `None` leaves it to the driver. Loads a driver of the kernel anew.
     ///
     /// # Errors
     /// The guest does not run the command.
-    pub fn set_throttle(&mut self, most: u32) -> io::Result<()> {
-        let Some(module) = self.kind.module().filter(|_| self.throttle != Some(most)) else { return Ok(()) };
-        // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
-        let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
-        let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
-        self.guest.ok(&load).and_then(|_| self.connect()).map_err(io::Error::other)?;
+    pub fn set_throttle(&mut self, most: Option<u32>) -> io::Result<()> {
+        if self.throttle == most {
+            return Ok(());
+        }
+        let done = match (self.kind.module(), self.kind) {
+            (_, kind) if kind.is_own() => {
+                let adaptive = most.map_or(String::from("on"), |most| format!("off rx-usecs {}", interval(most)));
+                self.guest.ok(&format!("ethtool -C eth0 adaptive-rx {adaptive}")).map(drop)
+            }
+            (Some(module), _) => {
+                // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
+                let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
+                let options = most.map_or(String::new(), |most| format!("InterruptThrottleRate={most} {delays}"));
+                let load = format!("rmmod {module}; insmod /modules/{module}.ko {options}");
+                self.guest.ok(&load).and_then(|_| self.connect())
+            }
+            (None, _) => return Ok(()),
+        };
+        done.map_err(io::Error::other)?;
         if let Some(daemon) = &self.daemon {
             // The device's own moderation follows the driver's.
-            daemon.set_nics(if most == 0 { "completion_delay=0s" } else { "completion_delay=2ms" })?;
+            daemon.set_nics(if most == Some(0) { "completion_delay=0s" } else { "completion_delay=2ms" })?;
         }
-        self.throttle = Some(most);
+        self.throttle = most;
         Ok(())
     }
 
@@ -251,6 +303,11 @@ impl Station {
             counted
         })
     }
+}
+
+/// Least time between interrupts of which there may be so many per second, in microseconds.
+fn interval(most: u32) -> u32 {
+    1_000_000_u32.checked_div(most).unwrap_or(0)
 }
 
 /// Takes and counts frames at intervals, until the window is over.
