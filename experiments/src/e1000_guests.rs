@@ -14,6 +14,7 @@ use crate::trial::Contestant;
 use crate::vhost::with_any;
 use crate::vm_nics::{
     AUTO, BLOCK, COMBINING, COMBINING_ON_QEMU, Counted, Kind, QEMU_E1000, QEMU_VIRTIO, REGISTERS, Shared, Station,
+    VIRTIO,
 };
 
 /// Factor by which windows are longer than those of other experiments.
@@ -40,7 +41,7 @@ const ROWS: [(&str, Kind, Option<u32>); 19] = [
     ("own driver, status block, adaptive", BLOCK, None),
     ("ringway e1000e, mapped", Kind::Mapped, MODERATED),
     ("ringway e1000e, trapped", Kind::Trapped, MODERATED),
-    ("ringway virtio-net", Kind::Vhost, None),
+    ("ringway virtio-net", VIRTIO, None),
     ("ringway virtio-net, moderated", Kind::VhostModerated, None),
     ("qemu e1000", QEMU_E1000, MODERATED),
     ("qemu e1000, unmoderated", QEMU_E1000, Some(0)),

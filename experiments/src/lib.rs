@@ -4,6 +4,7 @@
 //! ([`placement`]). Each round has a window of a bare ring ([`anchor`], [`trial`]). [`EXPERIMENTS`] lists the experiments.
 
 pub mod anchor;
+mod ancs;
 pub mod child;
 mod counted;
 mod critical;
@@ -68,6 +69,7 @@ mod vhost_utilisation;
 mod vhost_virtio_user;
 pub mod vm;
 mod vm_alone;
+mod vm_host;
 mod vm_intervals;
 mod vm_nics;
 mod vm_pacing;

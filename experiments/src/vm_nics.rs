@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringway_guests::{Builder, Error, Guest};
+use ringway_guests::{Builder, Error, Guest, Nic};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::{Value, json};
 
@@ -53,12 +53,12 @@ pub enum Kind {
     Mapped,
     /// An 82574L of Ringway's. Every register access is a message.
     Trapped,
-    /// virtio-net on a vhost-user port of Ringway's.
-    Vhost,
+    /// virtio-net on a vhost-user port of Ringway's, with options of QEMU's.
+    Vhost(&'static str),
     /// virtio-net on a vhost-user port of Ringway's with at most as many calls as a moderated e1000 has interrupts.
     VhostModerated,
-    /// A model of QEMU's on TAP and a Linux bridge.
-    Qemu(&'static str),
+    /// A model of QEMU's, with options, on TAP and a Linux bridge.
+    Qemu(&'static str, &'static str),
     /// QEMU's 82540EM with our own driver, and parameters of that, on TAP and a Linux bridge.
     OwnOnQemu(&'static str),
 }
@@ -71,9 +71,11 @@ pub const COMBINING: Kind = Kind::Own("csb=off combine=on");
 pub const AUTO: Kind = Kind::Own("csb=off combine=auto");
 /// Our own driver with send combining on a device that knows nothing of it.
 pub const COMBINING_ON_QEMU: Kind = Kind::OwnOnQemu("combine=on");
+/// virtio-net on a vhost-user port.
+pub const VIRTIO: Kind = Kind::Vhost("");
 /// QEMU's own NICs.
-pub const QEMU_E1000: Kind = Kind::Qemu("e1000");
-pub const QEMU_VIRTIO: Kind = Kind::Qemu("virtio-net-pci");
+pub const QEMU_E1000: Kind = Kind::Qemu("e1000", "");
+pub const QEMU_VIRTIO: Kind = Kind::Qemu("virtio-net-pci", "");
 
 impl Kind {
     /// Name of the driver, if it moderates interrupts by a register.
@@ -81,8 +83,8 @@ impl Kind {
         match self {
             Kind::E1000 => Some("e1000"),
             Kind::Mapped | Kind::Trapped => Some("e1000e"),
-            Kind::Qemu(model) => Some(model).filter(|model| model.starts_with("e1000")),
-            Kind::Own(_) | Kind::OwnOnQemu(_) | Kind::Vhost | Kind::VhostModerated => None,
+            Kind::Qemu(model, _) => Some(model).filter(|model| model.starts_with("e1000")),
+            Kind::Own(_) | Kind::OwnOnQemu(_) | Kind::Vhost(_) | Kind::VhostModerated => None,
         }
     }
 
@@ -93,20 +95,60 @@ impl Kind {
     }
 
     /// QEMU's model, if the NIC is one of QEMU's.
-    fn model(self) -> Option<&'static str> {
+    pub(crate) fn model(self) -> Option<&'static str> {
         match self {
-            Kind::Qemu(model) => Some(model),
+            Kind::Qemu(model, _) => Some(model),
             Kind::OwnOnQemu(_) => Some("e1000"),
             _ => None,
         }
     }
 
     /// Gives a guest the driver.
-    fn drivers(self, guest: Builder) -> Builder {
+    pub(crate) fn drivers(self, guest: Builder) -> Builder {
         match self {
             Kind::Own(parameters) => guest.own_driver(parameters),
             Kind::OwnOnQemu(parameters) => guest.own_driver_for_all(parameters),
             _ => guest,
+        }
+    }
+
+    /// Limits the interrupts per second of a guest; 0 sets no limit, and `None` leaves it to the driver. Returns true if it has loaded a
+    /// driver anew, so that eth0 is down and has no address.
+    pub(crate) fn set_throttle(self, guest: &Guest, most: Option<u32>) -> Result<bool, Error> {
+        if self.is_own() {
+            let how = most.map_or(String::from("on"), |most| format!("off rx-usecs {}", interval(most)));
+            return guest.ok(&format!("ethtool -C eth0 adaptive-rx {how}")).map(|_| false);
+        }
+        let Some(module) = self.module() else { return Ok(false) };
+        // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
+        let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
+        let options = most.map_or(String::new(), |most| format!("InterruptThrottleRate={most} {delays}"));
+        guest.ok(&format!("rmmod {module}; insmod /modules/{module}.ko {options}")).map(|_| true)
+    }
+
+    /// Value of the device's key that goes with such a limit: its own moderation follows the driver's.
+    pub(crate) fn delay(most: Option<u32>) -> &'static str {
+        if most == Some(0) { "completion_delay=0s" } else { "completion_delay=2ms" }
+    }
+
+    /// Settings of a daemon whose guests have such NICs, at most two; `None`: it is one of QEMU's.
+    pub(crate) fn settings(self, usual: Settings, guests: usize) -> Option<Settings> {
+        let usual = Settings { core: None, idle: "adaptive", e1000: self.keys(), ..usual };
+        match self {
+            Kind::Vhost(_) => Some(Settings { vhost_user: guests, ..usual }),
+            Kind::VhostModerated => {
+                let keys = vec![String::from("call_interval = \"250us\""); guests];
+                Some(Settings { vhost_user: guests, keys, ..usual })
+            }
+            _ => self.keys().map(|_| usual),
+        }
+    }
+
+    /// Sets the options of its NIC.
+    pub(crate) fn options(self, nic: Nic) -> Nic {
+        match self {
+            Kind::Vhost(options) | Kind::Qemu(_, options) if !options.is_empty() => nic.option(options),
+            _ => nic,
         }
     }
 
@@ -186,16 +228,11 @@ impl Station {
             end = Some(tap);
             kept.insert(bridge.model(model)).nic(0, ADDRESS)?
         } else {
-            let settings =
-                Settings { core: None, idle: "adaptive", e1000: kind.keys(), shape: LONG, ..session.settings() };
-            let (vhost_user, keys) = match kind {
-                Kind::VhostModerated => (1, vec![String::from("call_interval = \"250us\"")]),
-                _ => (usize::from(kind == Kind::Vhost), Vec::new()),
-            };
-            let settings = Settings { vhost_user, keys, ..settings };
+            let usual = Settings { shape: LONG, ..session.settings() };
+            let settings = kind.settings(usual, 1).ok_or_else(|| io::Error::other("no switch"))?;
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
-        let builder = Guest::builder("nic").cpus(cpus as u16).nic(nic).vfio_user_qemu();
+        let builder = Guest::builder("nic").cpus(cpus as u16).nic(kind.options(nic)).vfio_user_qemu();
         let guest = kind.drivers(builder).start().map_err(io::Error::other)?;
         // QEMU has inherited its device.
         drop(kept);
@@ -214,19 +251,10 @@ impl Station {
         let guest = &self.guest;
         guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
         guest.ok("insmod /modules/pktgen.ko")?;
-        self.connect()?;
+        connect(guest)?;
         let mac = self.guest.ok("cat /sys/class/net/eth0/address")?;
         self.mac = mac.trim().parse().map_err(|_| Error::Altered { guest: "eth0".to_owned(), what: mac })?;
         Ok(())
-    }
-
-    /// Waits for the link, and directs interrupts to the same processor in all guests.
-    fn connect(&self) -> Result<(), Error> {
-        let guest = &self.guest;
-        guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
-        guest.ok("ip link set eth0 up")?;
-        guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))?;
-        guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
     }
 
     /// Limits the interrupts per second; 0 sets no limit, and `None` leaves it to the driver. Loads a driver of the kernel anew.
@@ -237,24 +265,11 @@ impl Station {
         if self.throttle == most {
             return Ok(());
         }
-        let done = match (self.kind.module(), self.kind) {
-            (_, kind) if kind.is_own() => {
-                let adaptive = most.map_or(String::from("on"), |most| format!("off rx-usecs {}", interval(most)));
-                self.guest.ok(&format!("ethtool -C eth0 adaptive-rx {adaptive}")).map(drop)
-            }
-            (Some(module), _) => {
-                // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
-                let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
-                let options = most.map_or(String::new(), |most| format!("InterruptThrottleRate={most} {delays}"));
-                let load = format!("rmmod {module}; insmod /modules/{module}.ko {options}");
-                self.guest.ok(&load).and_then(|_| self.connect())
-            }
-            (None, _) => return Ok(()),
-        };
-        done.map_err(io::Error::other)?;
+        if self.kind.set_throttle(&self.guest, most).map_err(io::Error::other)? {
+            connect(&self.guest).map_err(io::Error::other)?;
+        }
         if let Some(daemon) = &self.daemon {
-            // The device's own moderation follows the driver's.
-            daemon.set_nics(if most == Some(0) { "completion_delay=0s" } else { "completion_delay=2ms" })?;
+            daemon.set_nics(Kind::delay(most))?;
         }
         self.throttle = most;
         Ok(())
@@ -303,6 +318,14 @@ impl Station {
             counted
         })
     }
+}
+
+/// Waits for the link, and directs interrupts to the same processor in all guests.
+pub(crate) fn connect(guest: &Guest) -> Result<(), Error> {
+    guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
+    guest.ok("ip link set eth0 up")?;
+    guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))?;
+    guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
 }
 
 /// Least time between interrupts of which there may be so many per second, in microseconds.
