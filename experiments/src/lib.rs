@@ -12,6 +12,7 @@ mod daemon;
 mod drop_rate;
 mod e1000_forwarding;
 mod e1000_guests;
+mod e1000_instructions;
 mod e1000_polls;
 mod e1000_tcp;
 pub mod extra_counts;

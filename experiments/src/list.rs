@@ -5,10 +5,10 @@ use std::io;
 use crate::report::Figure;
 use crate::session::Session;
 use crate::{
-    ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
-    fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests, lwep_hosts,
-    lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
+    ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_instructions, e1000_polls, e1000_tcp, fig06_07_destinations,
+    fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline,
+    hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests,
+    lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
     vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals,
     vm_pacing, vm_tcp, wire,
 };
@@ -189,6 +189,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "highest rate that guests receive without loss against the most interrupts per second",
         reading: "Conditions as in [e1000-transmit](#e1000-transmit).",
         run: e1000_guests::critical,
+    },
+    Experiment {
+        name: "e1000-instructions",
+        source: "ANCS 2013, section 3.3",
+        about: "instructions that a guest's driver takes for a frame, our own with the status block, registers and send combining, beside the kernel's",
+        reading: "Guests with one processor, interrupts at least 250 us apart. A plugin of QEMU's emulator counts the instructions in the module's pages: all that the driver does, in calls, interrupts and polls. What the rest of the kernel takes, pktgen and the stack among it, is in the figures \"kernel\". Frames are sent one at a time (pktgen), or received at 16,000 a second. The row of Ringway is our driver with the status block. The plugin makes guests slow: these rates say nothing. It needs QEMU 11.",
+        run: e1000_instructions::run,
     },
     Experiment {
         name: "e1000-tcp",

@@ -217,6 +217,20 @@ impl Station {
     /// The run measures none of the curves, the switch cannot be started, or something that guests need is missing. The message
     /// names it.
     pub fn boot(session: &Session, curves: &[&str], kind: Kind, cpus: usize) -> io::Result<Shared> {
+        Station::boot_with(session, curves, kind, cpus, &[])
+    }
+
+    /// As [`Station::boot`], with further arguments of QEMU.
+    ///
+    /// # Errors
+    /// As of [`Station::boot`].
+    pub fn boot_with(
+        session: &Session,
+        curves: &[&str],
+        kind: Kind,
+        cpus: usize,
+        arguments: &[String],
+    ) -> io::Result<Shared> {
         if !curves.iter().any(|series| session.options.wants(series)) {
             return Err(io::Error::other("not asked for"));
         }
@@ -233,6 +247,7 @@ impl Station {
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
         let builder = Guest::builder("nic").cpus(cpus as u16).nic(kind.options(nic)).vfio_user_qemu();
+        let builder = arguments.iter().fold(builder, Builder::arg);
         let guest = kind.drivers(builder).start().map_err(io::Error::other)?;
         // QEMU has inherited its device.
         drop(kept);
