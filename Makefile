@@ -33,7 +33,7 @@ SMOKE := headline lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
-  gcc g++ binutils pkg-config valgrind man-db \
+  gcc g++ binutils pkg-config valgrind man-db spin \
   python3 python3-venv \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
 

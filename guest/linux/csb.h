@@ -80,9 +80,9 @@ static inline bool csb_publish_receive(struct csb *csb, u32 before, u32 tail,
 {
 	u32 at;
 
-	virt_wmb();
+	virt_wmb();		/* the descriptors come before */
 	csb_set(&csb->guest_rdt, tail);
-	virt_mb();
+	virt_mb();		/* the tail is visible before the wish is read */
 	if (csb_get(&csb->host_need_rxkick) & 1)
 		return true;
 	at = csb_get(&csb->host_rxkick_at);

@@ -192,9 +192,7 @@ static int set_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesc
 		rw_moderate(nic);
 		napi_enable(&nic->napi);
 		/* A poll that was wanted meanwhile. */
-		local_bh_disable();
-		napi_schedule(&nic->napi);
-		local_bh_enable();
+		rw_poll_now(nic);
 	}
 	return 0;
 }

@@ -13,6 +13,9 @@
 #define SUBSYSTEM_CSB	0x1101
 /* Time in which a device's misuse leads to one reset at most. */
 #define RESET_EVERY	HZ
+/* So many resets, each within this time of the one before, end the use of the status block. */
+#define SOON_AGAIN		(30 * HZ)
+#define RESETS_WITH_BLOCK	3
 
 u32 rw_combine = HANDOVER_AUTO;
 static bool use_csb = true;
@@ -86,6 +89,7 @@ static int start_device(struct rw_nic *nic)
 	u16 subsystem;
 	int error;
 
+	nic->last_reset = jiffies;
 	error = rw_hw_reset(nic);
 	if (error)
 		return error;
@@ -98,38 +102,64 @@ static int start_device(struct rw_nic *nic)
 	if (error)
 		return error;
 	rw_tx_begin(nic);
-	nic->last_reset = jiffies;
 	nic->moderation.busy = false;
 	nic->moderation.window = jiffies;
 	nic->moderation.now = rw_moderation_register(&nic->moderation);
 	rw_hw_start(nic);
+	rw_rx_give(nic);
 	napi_enable(&nic->napi);
 	netif_addr_lock_bh(nic->dev);
 	rw_hw_set_filters(nic);
 	netif_addr_unlock_bh(nic->dev);
-	rw_rx_give(nic);
-	netif_tx_start_all_queues(nic->dev);
+	rw_tx_open(nic, true);
+	set_bit(RW_STARTED, &nic->flags);
 	rw_write(nic, REG_IMS, nic->causes);
-	/* Also looks at frames that came before. */
+	/* The handler may have been called for another device before. */
+	rw_poll_now(nic);
 	schedule_work(&nic->link_work);
 	return 0;
 }
 
-/* Stops the device. Its rings stay. Under RTNL. */
+/*
+ * Stops the device. Its rings stay. Under RTNL. Afterwards no poll runs, no
+ * frame comes in, and neither timer nor link_work is under way.
+ */
 static void stop_device(struct rw_nic *nic)
 {
-	netif_tx_disable(nic->dev);
+	rw_tx_open(nic, false);
 	napi_disable(&nic->napi);
+	/* A poll goes on for a moment when it has said that it is complete. */
+	synchronize_net();
+	clear_bit(RW_STARTED, &nic->flags);
 	rw_hw_stop(nic);
 	synchronize_irq(nic->pci->irq);
 	cancel_work_sync(&nic->link_work);
 	netif_carrier_off(nic->dev);
 	/* No access to memory from here on. */
-	if (rw_hw_reset(nic))
+	if (rw_hw_reset(nic) && net_ratelimit())
 		netdev_info(nic->dev, "the device does not answer\n");
 	rw_tx_drop(nic);
 	rw_rx_drop(nic);
 	rw_delete_timer(&nic->reaper);
+}
+
+/*
+ * Starts the device again. If that fails, the interface has no carrier, and
+ * reset_work tries again later, unless the device is gone.
+ */
+static int start_again(struct rw_nic *nic)
+{
+	int error = start_device(nic);
+
+	if (!error)
+		return 0;
+	if (net_ratelimit())
+		netdev_err(nic->dev, "the device does not start: %pe\n", ERR_PTR(error));
+	/* As after start_device(), for the next stop_device(). */
+	napi_enable(&nic->napi);
+	if (error != -ENODEV)
+		schedule_delayed_work(&nic->reset_work, RESET_EVERY);
+	return error;
 }
 
 /* The rings are gone for rw_xdp_xmit(), too, when this returns. */
@@ -149,21 +179,6 @@ static void free_rings(struct rw_nic *nic)
 	rw_tx_free(nic, remove_tx(nic));
 	rw_rx_free(nic, nic->rx);
 	nic->rx = NULL;
-}
-
-/* Stops and starts the device. If that fails, the interface has no carrier. Under RTNL. */
-int rw_restart(struct rw_nic *nic)
-{
-	int error;
-
-	stop_device(nic);
-	error = start_device(nic);
-	if (error) {
-		netdev_err(nic->dev, "the device does not start again: %pe\n", ERR_PTR(error));
-		/* As after start_device(), for the next stop_device(). */
-		napi_enable(&nic->napi);
-	}
-	return error;
 }
 
 /*
@@ -195,9 +210,7 @@ int rw_exchange(struct rw_nic *nic, const struct rw_setup *setup)
 	nic->rx = rx;
 	nic->setup = *setup;
 	WRITE_ONCE(nic->dev->mtu, setup->mtu);
-	error = start_device(nic);
-	if (error)
-		napi_enable(&nic->napi);
+	error = start_again(nic);
 	rw_tx_free(nic, old_tx);
 	rw_rx_free(nic, old_rx);
 	return error;
@@ -210,6 +223,8 @@ static int open(struct net_device *dev)
 
 	netif_carrier_off(dev);
 	clear_bit(RW_TOLD, &nic->flags);
+	nic->csb_wanted = use_csb;
+	nic->soon_again = 0;
 	nic->tx = rw_tx_make(nic, nic->setup.tx_count);
 	nic->rx = rw_rx_make(nic, &nic->setup);
 	if (!nic->tx || !nic->rx)
@@ -250,7 +265,21 @@ static void link_work(struct work_struct *work)
 		netif_carrier_on(nic->dev);
 	else
 		netif_carrier_off(nic->dev);
-	netdev_info(nic->dev, "link is %s\n", is_up ? "up" : "down");
+	if (net_ratelimit())
+		netdev_info(nic->dev, "link is %s\n", is_up ? "up" : "down");
+}
+
+/* A device that has to be reset again and again may do better without a status block. */
+static void give_up_block(struct rw_nic *nic)
+{
+	if (!nic->csb)
+		return;
+	if (time_after(jiffies, nic->last_reset + SOON_AGAIN))
+		nic->soon_again = 0;
+	if (nic->soon_again++ < RESETS_WITH_BLOCK)
+		return;
+	netdev_err(nic->dev, "goes on without the status block\n");
+	nic->csb_wanted = false;
 }
 
 static void reset_work(struct work_struct *work)
@@ -260,7 +289,9 @@ static void reset_work(struct work_struct *work)
 	rtnl_lock();
 	if (netif_running(nic->dev) && netif_device_present(nic->dev)) {
 		nic->resets++;
-		rw_restart(nic);
+		give_up_block(nic);
+		stop_device(nic);
+		start_again(nic);
 	}
 	rtnl_unlock();
 }
@@ -269,10 +300,6 @@ static void tx_timeout(struct net_device *dev, unsigned int queue)
 {
 	struct rw_nic *nic = netdev_priv(dev);
 
-	if (nic->csb && time_before(jiffies, nic->last_reset + 60 * HZ) && nic->resets) {
-		netdev_err(dev, "frames are stuck again: goes on without the status block\n");
-		nic->csb_wanted = false;
-	}
 	schedule_delayed_work(&nic->reset_work, 0);
 }
 
@@ -429,10 +456,7 @@ static void set_up_device(struct rw_nic *nic)
 	dev->vlan_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6 |
 			     NETIF_F_HIGHDMA;
 	dev->priv_flags |= IFF_UNICAST_FLT;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
-			    NETDEV_XDP_ACT_NDO_XMIT;
-#endif
+	rw_set_xdp_features(dev);
 	nic->setup.tx_count = RW_RING_DEFAULT;
 	nic->setup.rx_count = RW_RING_DEFAULT;
 	nic->setup.mtu = dev->mtu;
@@ -492,10 +516,10 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	pci_set_master(pci);
 	pci_set_drvdata(pci, nic);
 	set_up_device(nic);
+	netif_carrier_off(dev);
 	error = register_netdev(dev);
 	if (error)
 		return error;
-	netif_carrier_off(dev);
 	netdev_info(dev, "%s, status block %s, send combining %s\n", dev_name(&pci->dev),
 		    !nic->csb_wanted ? "off" :
 		    pci->subsystem_device == SUBSYSTEM_CSB ? "on" : "not offered",
@@ -545,12 +569,12 @@ static int resume(struct device *device)
 	int error = 0;
 
 	rtnl_lock();
-	if (netif_running(nic->dev)) {
-		error = start_device(nic);
-		if (error)
-			napi_enable(&nic->napi);
-	}
 	netif_device_attach(nic->dev);
+	if (netif_running(nic->dev)) {
+		/* A queue that was not stopped is awake by now. */
+		netif_tx_disable(nic->dev);
+		error = start_again(nic);
+	}
 	rtnl_unlock();
 	return error;
 }

@@ -69,7 +69,7 @@ irqreturn_t rw_interrupt(int irq, void *data)
 	if (!causes || causes == ~0u)
 		return IRQ_NONE;
 	nic->interrupts++;
-	if (causes & INT_LSC)
+	if (causes & INT_LSC && test_bit(RW_STARTED, &nic->flags))
 		schedule_work(&nic->link_work);
 	if (napi_schedule_prep(&nic->napi)) {
 		if (nic->csb)
@@ -110,6 +110,14 @@ int rw_poll(struct napi_struct *napi, int budget)
 		__napi_schedule(napi);
 	}
 	return taken;
+}
+
+/* Schedules a poll from process context. */
+void rw_poll_now(struct rw_nic *nic)
+{
+	local_bh_disable();
+	napi_schedule(&nic->napi);
+	local_bh_enable();
 }
 
 /* Nobody has looked for a while: a poll frees what is sent, and looks for memory. */

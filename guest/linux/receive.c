@@ -301,7 +301,7 @@ static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 stat
 		count_one(nic, &nic->rx_counts.bad);
 		goto drop;
 	}
-	if (unlikely(errors & RX_ERROR_FRAME || !length || (whole && length < ETH_HLEN) ||
+	if (unlikely(errors & RX_ERROR_FRAME || !length || (!skb && length < ETH_HLEN) ||
 		     (rx->xdp && !whole))) {
 		count_one(nic, &nic->rx_counts.errors);
 		goto drop;

@@ -22,15 +22,10 @@
 #include <linux/pci.h>
 #include <linux/skbuff.h>
 #include <linux/u64_stats_sync.h>
-#include <linux/version.h>
 #include <linux/workqueue.h>
 #include <net/xdp.h>
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
-#include <net/page_pool/helpers.h>
-#else
-#include <net/page_pool.h>
-#endif
 
+#include "compat.h"
 #include "registers.h"
 #include "csb.h"
 #include "handover.h"
@@ -107,7 +102,7 @@ struct rw_tx {
 	u32 waited;		/* end of the last frame that somebody waits for */
 	bool has_waiter;
 	bool stopped;		/* the ring was full */
-	bool open;		/* frames of XDP may come */
+	bool open;		/* frames may come, also those of XDP */
 	/* The last context for checksums. */
 	u64 context[2];
 	dma_addr_t dma;
@@ -173,6 +168,7 @@ struct rw_moderation {
 };
 
 enum rw_flag {
+	RW_STARTED,		/* the device runs */
 	RW_TOLD,		/* the device's misuse has been reported */
 };
 
@@ -198,6 +194,7 @@ struct rw_nic {
 	struct csb *block;	/* memory for the status block */
 	dma_addr_t block_dma;
 	bool csb_wanted;
+	u32 soon_again;		/* resets with a status block in a row */
 	unsigned long flags;
 	unsigned long last_reset;	/* jiffies */
 	struct timer_list reaper;	/* frees sent frames that nobody waits for */
@@ -211,15 +208,6 @@ struct rw_nic {
 	struct mutex device_counts_lock;
 	u64 device_counts[6];
 };
-
-static inline void rw_delete_timer(struct timer_list *timer)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-	timer_delete_sync(timer);
-#else
-	del_timer_sync(timer);
-#endif
-}
 
 static inline u32 rw_read(const struct rw_nic *nic, u32 reg)
 {
@@ -242,7 +230,6 @@ static inline bool rw_is_gone(const struct rw_nic *nic)
 /* Parameter combine: enum handover_mode. */
 extern u32 rw_combine;
 int rw_exchange(struct rw_nic *nic, const struct rw_setup *setup);
-int rw_restart(struct rw_nic *nic);
 __printf(2, 3) void rw_misuse(struct rw_nic *nic, const char *format, ...);
 
 /* hardware.c */
@@ -263,6 +250,7 @@ int rw_phy(struct rw_nic *nic, u32 command, u32 reg, u16 *value);
 struct rw_tx *rw_tx_make(struct rw_nic *nic, u32 count);
 void rw_tx_free(struct rw_nic *nic, struct rw_tx *tx);
 void rw_tx_begin(struct rw_nic *nic);
+void rw_tx_open(struct rw_nic *nic, bool open);
 void rw_tx_drop(struct rw_nic *nic);
 netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev);
 int rw_xdp_xmit(struct net_device *dev, int n, struct xdp_frame **frames, u32 flags);
@@ -285,6 +273,7 @@ bool rw_rx_is_ready(const struct rw_nic *nic);
 /* poll.c */
 irqreturn_t rw_interrupt(int irq, void *data);
 int rw_poll(struct napi_struct *napi, int budget);
+void rw_poll_now(struct rw_nic *nic);
 void rw_reap(struct timer_list *timer);
 void rw_moderate(struct rw_nic *nic);
 u32 rw_moderation_register(const struct rw_moderation *moderation);

@@ -79,9 +79,23 @@ void rw_tx_begin(struct rw_nic *nic)
 	tx->context[1] = 0;
 	handover_begin(&tx->handover, (u32)jiffies);
 	netdev_tx_reset_queue(queue_of(nic));
-	__netif_tx_lock_bh(queue_of(nic));
-	tx->open = true;
-	__netif_tx_unlock_bh(queue_of(nic));
+}
+
+/* Lets frames in, when the device has the ring, or keeps them out. */
+void rw_tx_open(struct rw_nic *nic, bool open)
+{
+	struct netdev_queue *queue = queue_of(nic);
+
+	__netif_tx_lock_bh(queue);
+	nic->tx->open = open;
+	if (open) {
+		netif_tx_wake_queue(queue);
+	} else {
+		/* A poll must not wake it. */
+		nic->tx->stopped = false;
+		netif_tx_stop_queue(queue);
+	}
+	__netif_tx_unlock_bh(queue);
 }
 
 static void unmap(struct rw_nic *nic, const struct rw_tx_buffer *buffer)
@@ -101,7 +115,6 @@ void rw_tx_drop(struct rw_nic *nic)
 	u32 mask = tx->count - 1;
 
 	__netif_tx_lock_bh(queue_of(nic));
-	tx->open = false;
 	while (tx->clean != tx->handover.filled) {
 		struct rw_tx_buffer *buffer = &tx->buffers[tx->clean];
 
@@ -159,6 +172,10 @@ static void reclaim(struct rw_nic *nic, int budget)
 	while (clean != end) {
 		struct rw_tx_buffer *first = &tx->buffers[clean];
 		u32 last = first->last, at = clean;
+
+		/* Interrupts may be off in a netpoll: not for page pools. */
+		if (unlikely(!budget && first->owner != RW_TX_SKB) && irqs_disabled())
+			break;
 
 		if (nic->csb) {
 			/* Only whole frames. */
@@ -394,6 +411,9 @@ netdev_features_t rw_features_check(struct sk_buff *skb, struct net_device *dev,
 	    (skb_checksum_start_offset(skb) + skb->csum_offset > 255 ||
 	     (skb_is_gso(skb) && skb_tcp_all_headers(skb) > 255)))
 		features &= ~(NETIF_F_CSUM_MASK | NETIF_F_GSO_MASK);
+	/* Old kernels do not look at the length of what they forward. */
+	if (skb->len >= GSO_LEGACY_MAX_SIZE)
+		features &= ~NETIF_F_GSO_MASK;
 	return vlan_features_check(skb, features);
 }
 
@@ -472,6 +492,8 @@ netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct rw_tx *tx = nic->tx;
 	u32 first = tx->handover.filled;
 	unsigned int length = skb->len;
+	/* pktgen sends into a queue that counts too many bytes in flight. */
+	bool was_stopped = netif_xmit_stopped(queue);
 	enum handover_haste haste;
 	int end;
 
@@ -509,7 +531,7 @@ netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	stop_if_full(nic);
 	haste = HANDOVER_MORE;
 	if (__netdev_tx_sent_queue(queue, length, netdev_xmit_more()))
-		haste = netif_xmit_stopped(queue) ? HANDOVER_NOW : HANDOVER_SOON;
+		haste = !was_stopped && netif_xmit_stopped(queue) ? HANDOVER_NOW : HANDOVER_SOON;
 	fill(nic, end, haste);
 	return NETDEV_TX_OK;
 }

@@ -33,7 +33,8 @@ impl InputState {
     }
 
     /// Asks the guest to write the tail register (`on`), or not to.
-    pub(super) fn ask(&self, on: bool) {
+    pub(super) fn ask(&mut self, on: bool) {
+        self.asks = on;
         let block = self.csb.and_then(|csb| csb.block(&self.memory.writable));
         block.inspect(|block| if on { block.ask() } else { block.decline() });
     }
@@ -95,7 +96,7 @@ impl Device {
         // This writes to guest memory, which may block. Other threads wait for the lock of the output, but none waits
         // for that of the input.
         drop(output);
-        self.begin_block(&input);
+        self.begin_block(&mut input);
     }
 
     /// Forgets the block.
@@ -105,12 +106,10 @@ impl Device {
     }
 
     /// Writes to the block how far both rings are, and whether the device watches the tail by itself.
-    pub(super) fn begin_block(&self, input: &InputState) {
+    pub(super) fn begin_block(&self, input: &mut InputState) {
         if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {
             block.begin(self.page.get(TDH), self.page.get(RDH));
-            if !self.is_armed() {
-                block.decline();
-            }
         }
+        input.ask(self.is_armed());
     }
 }

@@ -79,6 +79,8 @@ pub(super) struct InputState {
     /// True if frames are looped back instead of sent.
     pub(super) looped: bool,
     pub(super) csb: Option<CsbLocation>,
+    /// The guest was asked to write the tail register.
+    pub(super) asks: bool,
     /// Frames sent since the statistics registers were read.
     pub(super) sent: Traffic,
     /// Frames segmented since the statistics registers were read, and frames whose segmentation failed.

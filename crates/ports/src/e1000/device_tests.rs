@@ -449,6 +449,25 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
 }
 
 #[test]
+fn a_guest_is_not_asked_for_tail_writes_while_the_poller_works_though_another_thread_had_the_lock() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    let block = nic.guest.alloc(4096, 4096);
+    let get = |nic: &Nic, at: u64| u32::from_le_bytes(nic.guest.read(block + at, 4).try_into().expect("4 bytes"));
+    nic.guest.write(block + 12, &1u32.to_le_bytes());
+    nic.write(CSBAL, block as u32);
+    assert!(nic.input.arm(WakeOn::Frames) == Armed::Kick);
+    assert_eq!(get(&nic, 68), 1);
+    let device = Arc::clone(&nic.device);
+    let guard = device.input.lock();
+    nic.input.disarm();
+    drop(guard);
+    assert_eq!(get(&nic, 68), 1);
+    nic.pass();
+    assert_eq!(get(&nic, 68), 0);
+}
+
+#[test]
 fn a_status_block_that_cannot_be_is_refused_by_name() {
     let mut nic = Nic::new(Model::E1000);
     nic.up();

@@ -63,6 +63,11 @@ impl Input for E1000Input {
         // The port's own thread has the lock. It wakes the poller when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
+        // `disarm` may have found the port's own thread at the lock. Otherwise the guest would write the tail register for each frame from
+        // now on, and so keep that thread at the lock.
+        if side.asks && !self.device.is_armed() {
+            side.ask(false);
+        }
         side.switch_ring(&self.device.page);
         let tail = side.tail(&self.device.page);
         if !side.pending(&self.device.page, tail) {
@@ -168,7 +173,7 @@ impl Input for E1000Input {
             return Armed::with_kick(self.device.arm_for_events());
         }
         self.device.arm();
-        let Some(side) = self.side.try_lock() else { return Armed::Pending };
+        let Some(mut side) = self.side.try_lock() else { return Armed::Pending };
         side.ask(true);
         if side.any_pending(&self.device.page) || self.device.has_event() {
             return Armed::Pending;
@@ -178,8 +183,8 @@ impl Input for E1000Input {
 
     fn disarm(&mut self) {
         self.device.disarm();
-        // If the port's own thread has the lock, for a moment only, an extra kick is harmless.
-        if let Some(side) = self.side.try_lock() {
+        // If the port's own thread has the lock, for a moment only, `collect` does it.
+        if let Some(mut side) = self.side.try_lock() {
             side.ask(false);
         }
     }

@@ -41,6 +41,7 @@ impl Chip {
             sent: Default::default(),
             segmented: [0; 2],
             csb: None,
+            asks: false,
         }
     }
 
@@ -168,7 +169,7 @@ impl Device {
             *side.ring_at(queue) = if on { Ring::Enabled } else { Ring::Off };
         }
         if rings.contains(&0) {
-            self.begin_block(&side);
+            self.begin_block(&mut side);
         }
         let pending = side.any_pending(&self.page);
         drop(side);
