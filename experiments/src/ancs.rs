@@ -42,7 +42,7 @@ const FIGURE_2: [Row; 7] = [
     (RINGWAY, BLOCK, None),
     ("qemu e1000", QEMU_E1000, None),
     ("qemu e1000, SC", COMBINING_ON_QEMU, None),
-    ("qemu e1000, unmoderated", Kind::Qemu("e1000", "mitigation=off"), ITR_0),
+    ("qemu e1000, unmoderated", QEMU_E1000, ITR_0),
     ("qemu e1000e", Kind::Qemu("e1000e", ""), None),
     ("qemu rtl8139", Kind::Qemu("rtl8139", ""), None),
     ("qemu virtio-net", QEMU_VIRTIO, None),
