@@ -72,8 +72,12 @@ $(GUEST_HEADERS):
 guest-driver-package:
 	@packaging/guest-driver-package target
 
+# What builds the debug kernel of guests (packaging/guest-debug-kernel).
+KERNEL_PACKAGES := bc bison flex libelf-dev libssl-dev make perl
+
 guests: deps
-	$(CARGO) test --profile tests -p ringway-guests
+	@./packaging/install-deps $(KERNEL_PACKAGES)
+	$(CARGO) test --profile tests -p ringway-guests -- --include-ignored
 	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.

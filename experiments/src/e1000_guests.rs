@@ -2,6 +2,7 @@
 //! accesses of Ringway's e1000s, against virtio-net and QEMU's own NICs.
 
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::critical::{self, COARSE, LADDER};
@@ -11,7 +12,10 @@ use crate::series::RINGWAY;
 use crate::session::Session;
 use crate::trial::Contestant;
 use crate::vhost::with_any;
-use crate::vm_nics::{Counted, Kind, Shared, Station};
+use crate::vm_nics::{
+    AUTO, BLOCK, COMBINING, COMBINING_ON_QEMU, Counted, Kind, QEMU_E1000, QEMU_VIRTIO, REGISTERS, Shared, Station,
+    VIRTIO,
+};
 
 /// Factor by which windows are longer than those of other experiments.
 const STRETCH: u32 = 25;
@@ -22,19 +26,28 @@ const SIZE: usize = 60;
 /// Axis of guests' rates.
 const RATE: Axis = Axis { label: "rate", unit: "kframe/s", logarithmic: false };
 /// Most interrupts per second of moderated rows, as in the thesis.
-const MODERATED: u32 = 4000;
-/// Rows of the tables: name of the curve, NIC, most interrupts per second.
-const ROWS: [(&str, Kind, u32); 10] = [
+const MODERATED: Option<u32> = Some(4000);
+/// Rows of the tables: name of the curve, NIC, most interrupts per second; `None` leaves that to the driver.
+const ROWS: [(&str, Kind, Option<u32>); 19] = [
     (RINGWAY, Kind::E1000, MODERATED),
-    ("ringway, unmoderated", Kind::E1000, 0),
+    ("ringway, unmoderated", Kind::E1000, Some(0)),
+    ("own driver, registers", REGISTERS, MODERATED),
+    ("own driver, registers, unmoderated", REGISTERS, Some(0)),
+    ("own driver, combining", COMBINING, MODERATED),
+    ("own driver, combining, unmoderated", COMBINING, Some(0)),
+    ("own driver, auto", AUTO, None),
+    ("own driver, status block", BLOCK, MODERATED),
+    ("own driver, status block, unmoderated", BLOCK, Some(0)),
+    ("own driver, status block, adaptive", BLOCK, None),
     ("ringway e1000e, mapped", Kind::Mapped, MODERATED),
     ("ringway e1000e, trapped", Kind::Trapped, MODERATED),
-    ("ringway virtio-net", Kind::Vhost, 0),
-    ("ringway virtio-net, moderated", Kind::VhostModerated, 0),
-    ("qemu e1000", Kind::QemuE1000, MODERATED),
-    ("qemu e1000, unmoderated", Kind::QemuE1000, 0),
-    ("qemu virtio-net", Kind::QemuVirtio, 0),
-    ("ringway e1000e, mapped, unmoderated", Kind::Mapped, 0),
+    ("ringway virtio-net", VIRTIO, None),
+    ("ringway virtio-net, moderated", Kind::VhostModerated, None),
+    ("qemu e1000", QEMU_E1000, MODERATED),
+    ("qemu e1000, unmoderated", QEMU_E1000, Some(0)),
+    ("qemu virtio-net", QEMU_VIRTIO, None),
+    ("ringway e1000e, mapped, unmoderated", Kind::Mapped, Some(0)),
+    ("own driver on qemu e1000, combining", COMBINING_ON_QEMU, Some(0)),
 ];
 
 /// Rows of a guest that fills an empty ring: name of the curve, whether the switch works or is stopped.
@@ -53,12 +66,14 @@ enum Direction {
 }
 
 /// Counts beside the frames, in the order of the figures: short name, description, unit.
-const COUNTS: [(&str, &str, &str); 5] = [
+const COUNTS: [(&str, &str, &str); 7] = [
     ("interrupts", "interrupts", "kHz"),
     ("tails", "tail writes by message", "kHz"),
     ("writes", "register writes by message", "kHz"),
     ("reads", "register reads by message", "kHz"),
     ("messages", "messages", "per frame"),
+    ("interrupts-frame", "interrupts", "per frame"),
+    ("tails-frame", "tail writes by message", "per frame"),
 ];
 
 /// Measures tables 3.1 and 4.1.
@@ -121,12 +136,19 @@ fn moderated(
     what: &str,
     source: &'static str,
 ) -> io::Result<Vec<Figure>> {
-    let kinds = [(RINGWAY, Kind::E1000), ("ringway e1000e, mapped", Kind::Mapped), ("qemu e1000", Kind::QemuE1000)];
+    let kinds = [
+        (RINGWAY, Kind::E1000),
+        ("own driver, registers", REGISTERS),
+        ("own driver, combining", COMBINING),
+        ("own driver, status block", BLOCK),
+        ("ringway e1000e, mapped", Kind::Mapped),
+        ("qemu e1000", QEMU_E1000),
+    ];
     let stations = kinds.map(|(series, kind)| (series, Station::boot(session, &[series], kind, 1)));
     let mut lineup = session.lineup();
     for most in session.places(places) {
         for (series, station) in &stations {
-            let (throttle, x, extra_counts) = (most as u32, most as f64, ExtraCounts::default());
+            let (throttle, x, extra_counts) = (Some(most as u32), most as f64, ExtraCounts::default());
             let contestant = with_any(station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add(series, most, contestant);
         }
@@ -141,6 +163,24 @@ fn moderated(
     Ok(vec![session.measure(name, heading, lineup)?])
 }
 
+/// Boots a guest with `cpus` processors for each of [`ROWS`]. Rows of our own driver with the same parameters share one, as its
+/// moderation is set while it runs.
+fn boot_rows(session: &Session, cpus: usize) -> Vec<Rc<io::Result<Shared>>> {
+    let mut booted: Vec<Rc<io::Result<Shared>>> = Vec::new();
+    for (series, kind, _) in ROWS {
+        let shares = |other: &Kind| kind.is_own() && *other == kind;
+        let curves: Vec<&str> =
+            ROWS.iter().filter(|(name, other, _)| *name == series || shares(other)).map(|(name, ..)| *name).collect();
+        let same = ROWS[..booted.len()].iter().position(|(_, other, _)| shares(other));
+        let station = match same {
+            Some(index) => Rc::clone(&booted[index]),
+            None => Rc::new(Station::boot(session, &curves, kind, cpus)),
+        };
+        booted.push(station);
+    }
+    booted
+}
+
 /// Rates among which the critical rate is searched.
 fn ladder(session: &Session) -> &'static [u64] {
     if session.options.quick { &COARSE } else { &LADDER }
@@ -152,12 +192,11 @@ fn ladder(session: &Session) -> &'static [u64] {
 /// The cores cannot be used.
 pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
     let mut lineup = session.lineup();
-    let stations = ROWS.map(|(series, kind, throttle)| (series, throttle, Station::boot(session, &[series], kind, 1)));
+    let stations = boot_rows(session, 1);
     for offered in session.places(&[8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]) {
-        for (series, throttle, station) in &stations {
+        for ((series, _, throttle), station) in ROWS.into_iter().zip(&stations) {
             let (direction, x, extra_counts) =
                 (Direction::Offered(offered as u64), offered as f64 / 1e3, ExtraCounts::default());
-            let throttle = *throttle;
             let run = with_any(station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add_at(series, x, run);
         }
@@ -182,9 +221,8 @@ fn table(
     let extra_counts = ExtraCounts::default();
     let mut lineup = session.lineup();
     for cpus in [1, 2] {
-        for (series, kind, throttle) in ROWS {
+        for ((series, _, throttle), station) in ROWS.into_iter().zip(boot_rows(session, cpus)) {
             let (x, extra_counts) = (cpus as f64, extra_counts.clone());
-            let station = Station::boot(session, &[series], kind, cpus);
             let run = with_any(&station, |station| Run { series, station, direction, throttle, x, extra_counts });
             lineup.add(series, cpus, run);
         }
@@ -218,7 +256,7 @@ struct Run {
     series: &'static str,
     station: Shared,
     direction: Direction,
-    throttle: u32,
+    throttle: Option<u32>,
     x: f64,
     extra_counts: ExtraCounts,
 }
@@ -227,11 +265,13 @@ impl Run {
     fn note(&self, counted: &Counted) {
         let note = |kind, value| self.extra_counts.note(kind, self.series, self.x, value);
         note(0, counted.interrupts / 1e3);
+        note(5, counted.interrupts / counted.frames);
         if let Some(accesses) = counted.accesses {
             note(1, accesses.tails / 1e3);
             note(2, accesses.writes / 1e3);
             note(3, accesses.reads / 1e3);
             note(4, accesses.messages / counted.frames);
+            note(6, accesses.tails / counted.frames);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ([`placement`]). Each round has a window of a bare ring ([`anchor`], [`trial`]). [`EXPERIMENTS`] lists the experiments.
 
 pub mod anchor;
+mod ancs;
 pub mod child;
 mod counted;
 mod critical;
@@ -11,6 +12,7 @@ mod daemon;
 mod drop_rate;
 mod e1000_forwarding;
 mod e1000_guests;
+mod e1000_instructions;
 mod e1000_polls;
 mod e1000_tcp;
 pub mod extra_counts;
@@ -68,6 +70,7 @@ mod vhost_utilisation;
 mod vhost_virtio_user;
 pub mod vm;
 mod vm_alone;
+mod vm_host;
 mod vm_intervals;
 mod vm_nics;
 mod vm_pacing;

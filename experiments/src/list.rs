@@ -5,10 +5,10 @@ use std::io;
 use crate::report::Figure;
 use crate::session::Session;
 use crate::{
-    drop_rate, e1000_forwarding, e1000_guests, e1000_polls, e1000_tcp, fig06_07_destinations, fig08_switch_batch,
-    fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline, hosts, idle_ports,
-    isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests, lwep_hosts,
-    lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
+    ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_instructions, e1000_polls, e1000_tcp, fig06_07_destinations,
+    fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline,
+    hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests,
+    lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
     vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals,
     vm_pacing, vm_tcp, wire,
 };
@@ -152,7 +152,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "e1000-transmit",
         source: "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1",
         about: "frames, interrupts, tail writes and register accesses of guests that send, beside QEMU's own NICs",
-        reading: "Guests run Debian's kernel with unmodified drivers, emulated by QEMU (`accel=tcg`). QEMU's own NICs are on TAP devices and a Linux bridge. Unmoderated: `InterruptThrottleRate=0`. The rows \"to fill\" send 200 frames into an empty ring.",
+        reading: "Guests run Debian's kernel with unmodified drivers, or in the rows \"own driver\" with ours (`guest/linux`), emulated by QEMU (`accel=tcg`). QEMU's own NICs are on TAP devices and a Linux bridge. Interrupts are at least 250 us apart; unmoderated: `InterruptThrottleRate=0`, or `rx-usecs 0`; adaptive: what our driver does by itself. Combining: `combine=on csb=off`; auto: above a rate of frames. The rows \"to fill\" send 200 frames into an empty ring.",
         run: e1000_guests::transmit,
     },
     Experiment {
@@ -191,11 +191,46 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: e1000_guests::critical,
     },
     Experiment {
+        name: "e1000-instructions",
+        source: "ANCS 2013, section 3.3",
+        about: "instructions that a guest's driver takes for a frame, our own with the status block, registers and send combining, beside the kernel's",
+        reading: "Guests with one processor, interrupts at least 250 us apart. A plugin of QEMU's emulator counts the instructions in the module's pages: all that the driver does, in calls, interrupts and polls. What the rest of the kernel takes, pktgen and the stack among it, is in the figures \"kernel\". Frames are sent one at a time (pktgen), or received at 16,000 a second. The row of Ringway is our driver with the status block. The plugin makes guests slow: these rates say nothing. It needs QEMU 11.",
+        run: e1000_instructions::run,
+    },
+    Experiment {
         name: "e1000-tcp",
         source: "ANCS 2013, figure 1",
         about: "TCP and UDP between two guests with e1000s against QEMU's own e1000 on a Linux bridge",
         reading: "Guests as in [e1000-transmit](#e1000-transmit). Guests, QEMU and switches share two cores.",
         run: e1000_tcp::run,
+    },
+    Experiment {
+        name: "ancs-figure-1",
+        source: "ANCS 2013, figure 1",
+        about: "UDP, TCP, round trips and pktgen between a guest and its host by our own driver, with moderation, send combining and the status block, beside the kernel's, virtio-net and QEMU's own NICs",
+        reading: "Guests as in [e1000-transmit](#e1000-transmit), with one and two processors; the host's end is a TAP port of the switch, or the bridge. `itr` is the least time between interrupts in units of 256 ns. BASE and \"itr=100\" have the kernel's driver; SC combines, CSB has the status block (`guest/linux`). The row of Ringway is our driver as it is without parameters. Segmentation is done by the guests (TSO off), and by the host's kernel. Round trips are stated by their median. Counts are per frame that guests' NICs send or receive, register accesses of Ringway's devices only. netmap's pkt-gen in a guest: [vale-table-1](#vale-table-1). Absent: KVM and vhost-net (guests are emulated), and the in-kernel VALE, for which Ringway's switch stands.",
+        run: ancs::figure_1,
+    },
+    Experiment {
+        name: "ancs-figure-1-guests",
+        source: "ANCS 2013, figure 1",
+        about: "the same between two guests",
+        reading: "Conditions as in [ancs-figure-1](#ancs-figure-1). Both guests have the same NIC and driver.",
+        run: ancs::figure_1_guests,
+    },
+    Experiment {
+        name: "ancs-figure-2",
+        source: "ANCS 2013, figure 2",
+        about: "the same traffic by QEMU's own NIC models on a Linux bridge, and send combining on a device that knows nothing of it",
+        reading: "Conditions as in [ancs-figure-1](#ancs-figure-1). QEMU's own e1000, e1000e, rtl8139 and virtio-net stand for other hypervisors; \"SC\" is our own driver on QEMU's e1000. Absent: VirtualBox and VMware, which need modules of their own in the host's kernel.",
+        run: ancs::figure_2,
+    },
+    Experiment {
+        name: "ancs-figure-3",
+        source: "ANCS 2013, figure 3",
+        about: "the same traffic by virtio-net with and without event index, mergeable buffers, packed rings and TSO",
+        reading: "Conditions as in [ancs-figure-1](#ancs-figure-1), two processors. The rows of Ringway are on vhost-user ports. Absent: vhost-net, which needs KVM.",
+        run: ancs::figure_3,
     },
     Experiment {
         name: "vm-tcp",

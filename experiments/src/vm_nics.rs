@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringway_guests::{Error, Guest};
+use ringway_guests::{Builder, Error, Guest, Nic};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::{Value, json};
 
@@ -45,35 +45,117 @@ const TAKE_INTERRUPTS: &str = "for line in $(awk -v device=$(basename $(readlink
 /// Model of a guest's NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An 82540EM of Ringway's.
+    /// An 82540EM of Ringway's with the driver of the guest's kernel.
     E1000,
+    /// An 82540EM of Ringway's with our own driver (`guest/linux`), and parameters of that.
+    Own(&'static str),
     /// An 82574L of Ringway's with mapped ring registers.
     Mapped,
     /// An 82574L of Ringway's. Every register access is a message.
     Trapped,
-    /// virtio-net on a vhost-user port of Ringway's.
-    Vhost,
+    /// virtio-net on a vhost-user port of Ringway's, with options of QEMU's.
+    Vhost(&'static str),
     /// virtio-net on a vhost-user port of Ringway's with at most as many calls as a moderated e1000 has interrupts.
     VhostModerated,
-    /// QEMU's own 82540EM on TAP and a Linux bridge.
-    QemuE1000,
-    /// QEMU's virtio-net on TAP and a Linux bridge.
-    QemuVirtio,
+    /// A model of QEMU's, with options, on TAP and a Linux bridge.
+    Qemu(&'static str, &'static str),
+    /// QEMU's 82540EM with our own driver, and parameters of that, on TAP and a Linux bridge.
+    OwnOnQemu(&'static str),
 }
+
+/// Our own driver with the status block.
+pub const BLOCK: Kind = Kind::Own("csb=auto");
+/// Our own driver with registers: without send combining, with it, and above a rate of frames.
+pub const REGISTERS: Kind = Kind::Own("csb=off combine=off");
+pub const COMBINING: Kind = Kind::Own("csb=off combine=on");
+pub const AUTO: Kind = Kind::Own("csb=off combine=auto");
+/// Our own driver with send combining on a device that knows nothing of it.
+pub const COMBINING_ON_QEMU: Kind = Kind::OwnOnQemu("combine=on");
+/// virtio-net on a vhost-user port.
+pub const VIRTIO: Kind = Kind::Vhost("");
+/// QEMU's own NICs.
+pub const QEMU_E1000: Kind = Kind::Qemu("e1000", "");
+pub const QEMU_VIRTIO: Kind = Kind::Qemu("virtio-net-pci", "");
 
 impl Kind {
     /// Name of the driver, if it moderates interrupts by a register.
     fn module(self) -> Option<&'static str> {
         match self {
-            Kind::E1000 | Kind::QemuE1000 => Some("e1000"),
+            Kind::E1000 => Some("e1000"),
             Kind::Mapped | Kind::Trapped => Some("e1000e"),
-            Kind::Vhost | Kind::VhostModerated | Kind::QemuVirtio => None,
+            Kind::Qemu(model, _) => Some(model).filter(|model| model.starts_with("e1000")),
+            Kind::Own(_) | Kind::OwnOnQemu(_) | Kind::Vhost(_) | Kind::VhostModerated => None,
+        }
+    }
+
+    /// Returns true if the guest has our own driver.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        matches!(self, Kind::Own(_) | Kind::OwnOnQemu(_))
+    }
+
+    /// QEMU's model, if the NIC is one of QEMU's.
+    pub(crate) fn model(self) -> Option<&'static str> {
+        match self {
+            Kind::Qemu(model, _) => Some(model),
+            Kind::OwnOnQemu(_) => Some("e1000"),
+            _ => None,
+        }
+    }
+
+    /// Gives a guest the driver.
+    pub(crate) fn drivers(self, guest: Builder) -> Builder {
+        match self {
+            Kind::Own(parameters) => guest.own_driver(parameters),
+            Kind::OwnOnQemu(parameters) => guest.own_driver_for_all(parameters),
+            _ => guest,
+        }
+    }
+
+    /// Limits the interrupts per second of a guest; 0 sets no limit, and `None` leaves it to the driver. Returns true if it has loaded a
+    /// driver anew, so that eth0 is down and has no address.
+    pub(crate) fn set_throttle(self, guest: &Guest, most: Option<u32>) -> Result<bool, Error> {
+        if self.is_own() {
+            let how = most.map_or(String::from("on"), |most| format!("off rx-usecs {}", interval(most)));
+            return guest.ok(&format!("ethtool -C eth0 adaptive-rx {how}")).map(|_| false);
+        }
+        let Some(module) = self.module() else { return Ok(false) };
+        // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
+        let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
+        let options = most.map_or(String::new(), |most| format!("InterruptThrottleRate={most} {delays}"));
+        guest.ok(&format!("rmmod {module}; insmod /modules/{module}.ko {options}")).map(|_| true)
+    }
+
+    /// Value of the device's key that goes with such a limit: its own moderation follows the driver's.
+    pub(crate) fn delay(most: Option<u32>) -> &'static str {
+        if most == Some(0) { "completion_delay=0s" } else { "completion_delay=2ms" }
+    }
+
+    /// Settings of a daemon whose guests have such NICs, at most two; `None`: it is one of QEMU's.
+    pub(crate) fn settings(self, usual: Settings, guests: usize) -> Option<Settings> {
+        let usual = Settings { core: None, idle: "adaptive", e1000: self.keys(), ..usual };
+        match self {
+            Kind::Vhost(_) => Some(Settings { vhost_user: guests, ..usual }),
+            Kind::VhostModerated => {
+                let keys = vec![String::from("call_interval = \"250us\""); guests];
+                Some(Settings { vhost_user: guests, keys, ..usual })
+            }
+            _ => self.keys().map(|_| usual),
+        }
+    }
+
+    /// Sets the options of its NIC.
+    pub(crate) fn options(self, nic: Nic) -> Nic {
+        match self {
+            Kind::Vhost(options) | Kind::Qemu(_, options) if !options.is_empty() => nic.option(options),
+            _ => nic,
         }
     }
 
     fn keys(self) -> Option<&'static str> {
         match self {
             Kind::E1000 => Some("csb = false"),
+            Kind::Own(_) => Some("csb = true"),
             Kind::Mapped => Some("model = \"e1000e\"\nregisters = \"mapped\""),
             Kind::Trapped => Some("model = \"e1000e\"\nregisters = \"trapped\""),
             _ => None,
@@ -94,7 +176,7 @@ pub struct Station {
     pub(crate) far: FarEnd,
     pub(crate) daemon: Option<Daemon>,
     kind: Kind,
-    /// Most interrupts per second that the driver was last set to.
+    /// Most interrupts per second that the driver was last set to; `None`: what it does by itself.
     throttle: Option<u32>,
     /// The guest's address.
     pub(crate) mac: Mac,
@@ -135,29 +217,38 @@ impl Station {
     /// The run measures none of the curves, the switch cannot be started, or something that guests need is missing. The message
     /// names it.
     pub fn boot(session: &Session, curves: &[&str], kind: Kind, cpus: usize) -> io::Result<Shared> {
+        Station::boot_with(session, curves, kind, cpus, &[])
+    }
+
+    /// As [`Station::boot`], with further arguments of QEMU.
+    ///
+    /// # Errors
+    /// As of [`Station::boot`].
+    pub fn boot_with(
+        session: &Session,
+        curves: &[&str],
+        kind: Kind,
+        cpus: usize,
+        arguments: &[String],
+    ) -> io::Result<Shared> {
         if !curves.iter().any(|series| session.options.wants(series)) {
             return Err(io::Error::other("not asked for"));
         }
         let cores = session.cores;
         unpin(cores)?;
         let (mut daemon, mut end, mut kept) = (None, None, None);
-        let nic = if matches!(kind, Kind::QemuE1000 | Kind::QemuVirtio) {
+        let nic = if let Some(model) = kind.model() {
             let (bridge, tap) = VmBridge::with_end()?;
             end = Some(tap);
-            let bridge = if kind == Kind::QemuE1000 { bridge.model("e1000") } else { bridge };
-            kept.insert(bridge).nic(0, ADDRESS)?
+            kept.insert(bridge.model(model)).nic(0, ADDRESS)?
         } else {
-            let settings =
-                Settings { core: None, idle: "adaptive", e1000: kind.keys(), shape: LONG, ..session.settings() };
-            let (vhost_user, keys) = match kind {
-                Kind::VhostModerated => (1, vec![String::from("call_interval = \"250us\"")]),
-                _ => (usize::from(kind == Kind::Vhost), Vec::new()),
-            };
-            let settings = Settings { vhost_user, keys, ..settings };
+            let usual = Settings { shape: LONG, ..session.settings() };
+            let settings = kind.settings(usual, 1).ok_or_else(|| io::Error::other("no switch"))?;
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
-        let builder = Guest::builder(&format!("{kind:?}").to_lowercase()).cpus(cpus as u16).nic(nic).vfio_user_qemu();
-        let guest = builder.start().map_err(io::Error::other)?;
+        let builder = Guest::builder("nic").cpus(cpus as u16).nic(kind.options(nic)).vfio_user_qemu();
+        let builder = arguments.iter().fold(builder, Builder::arg);
+        let guest = kind.drivers(builder).start().map_err(io::Error::other)?;
         // QEMU has inherited its device.
         drop(kept);
         let far = match (&mut daemon, end) {
@@ -175,36 +266,27 @@ impl Station {
         let guest = &self.guest;
         guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
         guest.ok("insmod /modules/pktgen.ko")?;
-        self.connect()?;
+        connect(guest)?;
         let mac = self.guest.ok("cat /sys/class/net/eth0/address")?;
         self.mac = mac.trim().parse().map_err(|_| Error::Altered { guest: "eth0".to_owned(), what: mac })?;
         Ok(())
     }
 
-    /// Waits for the link, and directs interrupts to the same processor in all guests.
-    fn connect(&self) -> Result<(), Error> {
-        let guest = &self.guest;
-        guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
-        guest.ok("ip link set eth0 up")?;
-        guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))?;
-        guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
-    }
-
-    /// Limits the interrupts per second; 0 sets no limit. Loads the driver anew.
+    /// Limits the interrupts per second; 0 sets no limit, and `None` leaves it to the driver. Loads a driver of the kernel anew.
     ///
     /// # Errors
     /// The guest does not run the command.
-    pub fn set_throttle(&mut self, most: u32) -> io::Result<()> {
-        let Some(module) = self.kind.module().filter(|_| self.throttle != Some(most)) else { return Ok(()) };
-        // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
-        let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
-        let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
-        self.guest.ok(&load).and_then(|_| self.connect()).map_err(io::Error::other)?;
-        if let Some(daemon) = &self.daemon {
-            // The device's own moderation follows the driver's.
-            daemon.set_nics(if most == 0 { "completion_delay=0s" } else { "completion_delay=2ms" })?;
+    pub fn set_throttle(&mut self, most: Option<u32>) -> io::Result<()> {
+        if self.throttle == most {
+            return Ok(());
         }
-        self.throttle = Some(most);
+        if self.kind.set_throttle(&self.guest, most).map_err(io::Error::other)? {
+            connect(&self.guest).map_err(io::Error::other)?;
+        }
+        if let Some(daemon) = &self.daemon {
+            daemon.set_nics(Kind::delay(most))?;
+        }
+        self.throttle = most;
         Ok(())
     }
 
@@ -251,6 +333,19 @@ impl Station {
             counted
         })
     }
+}
+
+/// Waits for the link, and directs interrupts to the same processor in all guests.
+pub(crate) fn connect(guest: &Guest) -> Result<(), Error> {
+    guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
+    guest.ok("ip link set eth0 up")?;
+    guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))?;
+    guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
+}
+
+/// Least time between interrupts of which there may be so many per second, in microseconds.
+fn interval(most: u32) -> u32 {
+    1_000_000_u32.checked_div(most).unwrap_or(0)
 }
 
 /// Takes and counts frames at intervals, until the window is over.

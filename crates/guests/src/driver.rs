@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, at};
 use crate::fetch;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Release};
 use crate::programs::Program;
 
 /// Name of the module.
@@ -44,14 +44,17 @@ impl Kernel {
         std::fs::read(&built).map_err(at(&built))
     }
 
-    /// Returns the folder of what builds modules for this kernel. Fetches it if it is missing.
-    fn headers(&self) -> Result<PathBuf, Error> {
+    /// Returns the folder of what builds modules for this kernel: by its program `make FOLDER [ARGUMENT]...`. Fetches it if it is missing.
+    pub fn headers(&self) -> Result<PathBuf, Error> {
+        if self.release() == Release::Debug {
+            return Ok(self.dir().join("build"));
+        }
         let _lock = self.lock()?;
         let headers = self.dir().join(format!("headers-{EDITION}"));
         if !headers.exists() {
             let needs = [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("unshare", "util-linux"), ("chroot", "coreutils")];
             let needs = needs.map(|(name, of)| Program::new(name, of));
-            let args = [self.release().suite(), &headers.to_string_lossy(), &self.version()];
+            let args = [self.release().name(), &headers.to_string_lossy(), &self.version()];
             fetch::run(FETCH, &needs, &args, Error::Driver)?;
         }
         Ok(headers)
@@ -102,7 +105,6 @@ mod tests {
     use ringway_testing::skip;
 
     use super::*;
-    use crate::kernel::Release;
 
     const RELEASES: [Release; 4] = [Release::Bookworm, Release::Backports, Release::Trixie, Release::TrixieBackports];
     /// The headers of Linux 7 come without a script that sparse needs.

@@ -6,6 +6,7 @@ export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/ LC_ALL=C
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+mount -t debugfs debug /sys/kernel/debug
 while read -r module; do
     case $module in
     # Not loaded here. A test with VLANs runs: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done.

@@ -1,4 +1,4 @@
-//! Debian's kernels, fetched once and kept unpacked.
+//! Debian's kernels, fetched once and kept unpacked, and a debug kernel, built once from Debian's source.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,7 +16,13 @@ const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 /// Raise this with every change to what is fetched of a kernel, so that kernels kept before are fetched again.
 const EDITION: u32 = 8;
 
-/// One of Debian's kernels.
+/// Script that builds the debug kernel.
+const BUILD: &str = include_str!("../../../packaging/guest-debug-kernel");
+
+/// Raise this with every change to how the debug kernel is built.
+const DEBUG_EDITION: u32 = 1;
+
+/// A kernel for guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Release {
     /// Debian 12: Linux 6.1.
@@ -28,21 +34,26 @@ pub enum Release {
     Trixie,
     /// Debian 13 backports: Linux 7.3, or a newer one.
     TrixieBackports,
+    /// Linux 6.1 with KASAN, lockdep, kmemleak and further checks, built here from Debian 12's source. See
+    /// [`Guest::kernel_complaints`](crate::Guest::kernel_complaints).
+    Debug,
 }
 
 impl Release {
-    pub(crate) fn suite(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Backports => "bookworm-backports",
             Release::Trixie => "trixie",
             Release::TrixieBackports => "trixie-backports",
+            Release::Debug => "debug",
         }
     }
 
     /// Returns the folder in which it is kept.
     fn folder(self) -> String {
-        format!("{}-{EDITION}", self.suite())
+        let edition = if self == Release::Debug { DEBUG_EDITION } else { EDITION };
+        format!("{}-{edition}", self.name())
     }
 }
 
@@ -54,23 +65,24 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns true if this kernel is kept here. Otherwise [`Kernel::get`] fetches it, up to 120 MB.
+    /// Returns true if this kernel is kept here. Otherwise [`Kernel::get`] fetches it, up to 120 MB, or builds it
+    /// for some minutes.
     pub fn is_here(release: Release) -> bool {
         cache().is_ok_and(|cache| cache.join(release.folder()).exists())
     }
 
-    /// Returns the kernel. Fetches it from Debian if it is missing. Kernels are kept in `$RINGWAY_GUEST_KERNELS`, or
+    /// Returns the kernel. Fetches or builds it if it is missing. Kernels are kept in `$RINGWAY_GUEST_KERNELS`, or
     /// else in `ringway/kernels` of `$XDG_CACHE_HOME`.
     pub fn get(release: Release) -> Result<Kernel, Error> {
         let cache = cache()?;
         std::fs::create_dir_all(&cache).map_err(at(&cache))?;
-        // One process fetches, and the others wait for it. Closing the file unlocks it.
-        let path = cache.join("lock");
+        // One process fetches, and the others wait for it, but not for another kernel. Closing the file unlocks it.
+        let path = cache.join(format!("{}.lock", release.folder()));
         let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
         let dir = cache.join(release.folder());
         if !dir.exists() {
-            fetch(release.suite(), &dir)?;
+            fetch(release, &dir)?;
         }
         Ok(Kernel { release, dir })
     }
@@ -139,9 +151,13 @@ fn cache() -> Result<PathBuf, Error> {
     fetch::cache("RINGWAY_GUEST_KERNELS", "kernels").map_err(Error::Kernel)
 }
 
-fn fetch(suite: &str, dir: &Path) -> Result<(), Error> {
+fn fetch(release: Release, dir: &Path) -> Result<(), Error> {
     let needs = [("apt-get", "apt"), ("xz", "xz-utils"), ("zstd", "zstd")].map(|(name, of)| Program::new(name, of));
-    fetch::run(FETCH, &needs, &[suite, &dir.to_string_lossy()], Error::Kernel)
+    let dir = dir.to_string_lossy();
+    match release {
+        Release::Debug => fetch::run(BUILD, &needs, &[&dir], Error::Kernel),
+        _ => fetch::run(FETCH, &needs, &[release.name(), &dir], Error::Kernel),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Small virtual machines, made on the spot: a Debian kernel, a busybox initramfs, QEMU by software emulation.
 //!
 //! A guest boots in about two seconds. It obeys commands on a virtio port of its own, whatever becomes of its network. The
-//! crate fetches kernels, and a QEMU from Debian where the host's is too old, once (`packaging/guest-*`). The crate knows
-//! nothing of the switch.
+//! crate fetches or builds kernels, and fetches a QEMU from Debian where the host's is too old, once (`packaging/guest-*`), and what builds
+//! the driver of `guest/linux`. The crate knows nothing of the switch.
 //!
 //! ```no_run
 //! use ringway_guests::{Guest, Nic};
@@ -17,6 +17,7 @@
 mod archive;
 mod builder;
 pub mod bulk;
+mod complaints;
 mod console;
 mod driver;
 mod error;

@@ -58,7 +58,7 @@ pub trait Link {
     /// Withdraws what [`Link::want`] has asked for.
     fn awake(&mut self);
 
-    /// Sleeps until a frame is received, with `room` also until one can be queued, or until `timeout` has passed. May end earlier.
+    /// Sleeps until a frame is received, with `room` also until one can be queued, or until `timeout` has passed.
     ///
     /// # Errors
     /// The link has ended: the message says why.

@@ -15,6 +15,9 @@ use crate::peers::cable::{Cable, WIRE};
 use crate::peers::netns;
 use crate::vm_switch::VmSwitch;
 
+/// Name of the bridge.
+pub const BRIDGE: &str = "bridge";
+
 /// A bridge with a TAP device for each guest.
 pub struct VmBridge {
     taps: Vec<File>,
@@ -27,10 +30,16 @@ impl VmBridge {
     /// # Errors
     /// Not root, or `ip` (Debian package iproute2) fails.
     pub fn start() -> io::Result<VmBridge> {
-        let taps = netns::inside_new(|| {
-            bridge()?;
-            ["tap0", "tap1"].map(for_guest).into_iter().collect()
-        })?;
+        let taps = netns::inside_new(for_two)?;
+        Ok(VmBridge { taps, model: None })
+    }
+
+    /// Makes a bridge for two guests in `namespace`.
+    ///
+    /// # Errors
+    /// Not root, or `ip` (Debian package iproute2) fails.
+    pub fn inside(namespace: &File) -> io::Result<VmBridge> {
+        let taps = netns::inside(namespace, for_two)?;
         Ok(VmBridge { taps, model: None })
     }
 
@@ -42,7 +51,7 @@ impl VmBridge {
         let (tap, end) = netns::inside_new(|| {
             bridge()?;
             let (tap, end) = (for_guest("tap0")?, Tap::open("tap1")?);
-            netns::run("ip", "link set tap1 master bridge up")?;
+            netns::run("ip", &format!("link set tap1 master {BRIDGE} up"))?;
             Ok((tap, end))
         })?;
         Ok((VmBridge { taps: vec![tap], model: None }, end))
@@ -56,7 +65,7 @@ impl VmBridge {
         let host = |namespace| {
             netns::inside(namespace, || {
                 bridge()?;
-                netns::run("ip", &format!("link set {WIRE} master bridge"))?;
+                netns::run("ip", &format!("link set {WIRE} master {BRIDGE}"))?;
                 for_guest("tap0")
             })
         };
@@ -73,16 +82,22 @@ impl VmBridge {
     }
 }
 
+/// Makes the bridge, and devices for two guests.
+fn for_two() -> io::Result<Vec<File>> {
+    bridge()?;
+    ["tap0", "tap1"].map(for_guest).into_iter().collect()
+}
+
 /// Makes the bridge.
 fn bridge() -> io::Result<()> {
-    netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
-    netns::run("ip", "link set bridge up")
+    netns::run("ip", &format!("link add {BRIDGE} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"))?;
+    netns::run("ip", &format!("link set {BRIDGE} up"))
 }
 
 /// Makes a device on it that QEMU opens.
 fn for_guest(name: &str) -> io::Result<File> {
     let tap = open_device(name, true)?;
-    netns::run("ip", &format!("link set {name} master bridge up"))?;
+    netns::run("ip", &format!("link set {name} master {BRIDGE} up"))?;
     Ok(tap)
 }
 

@@ -14,6 +14,15 @@ const BROWN: RGBColor = RGBColor(110, 60, 20);
 const SKY: RGBColor = RGBColor(100, 170, 240);
 const PINK: RGBColor = RGBColor(235, 110, 180);
 const BLACK: RGBColor = RGBColor(0, 0, 0);
+const GOLD: RGBColor = RGBColor(215, 170, 0);
+const NAVY: RGBColor = RGBColor(20, 20, 120);
+const LIME: RGBColor = RGBColor(120, 200, 40);
+const WINE: RGBColor = RGBColor(120, 0, 50);
+const LILAC: RGBColor = RGBColor(180, 150, 230);
+const SALMON: RGBColor = RGBColor(250, 140, 110);
+const MINT: RGBColor = RGBColor(110, 215, 170);
+const SAND: RGBColor = RGBColor(200, 170, 120);
+const SILVER: RGBColor = RGBColor(170, 170, 170);
 
 /// Colours for curves that the list below does not name.
 const OTHERS: [RGBColor; 6] = [PINK, BLACK, SKY, BROWN, OLIVE, GREEN];
@@ -82,6 +91,30 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("ringway e1000e, mapped, to fill, switch stopped", GREY),
     ("ringway virtio-net", PURPLE),
     ("ringway virtio-net, moderated", PINK),
+    ("own driver, registers", GOLD),
+    ("own driver, registers, unmoderated", SAND),
+    ("own driver, combining", LIME),
+    ("own driver, combining, unmoderated", MINT),
+    ("own driver, auto", WINE),
+    ("own driver, status block", NAVY),
+    ("own driver, status block, unmoderated", LILAC),
+    ("own driver, status block, adaptive", SILVER),
+    ("own driver on qemu e1000, combining", SALMON),
+    ("kernel's driver", ORANGE),
+    ("itr=0 BASE", BROWN),
+    ("itr=100", OLIVE),
+    ("itr=100 SC", GREEN),
+    ("itr=0 CSB", TEAL),
+    ("itr=100 CSB", SKY),
+    ("qemu e1000, SC", GREEN),
+    ("qemu e1000e", OLIVE),
+    ("qemu rtl8139", PURPLE),
+    ("ringway, TSO", TEAL),
+    ("ringway, no event index", GREEN),
+    ("ringway, no mergeable buffers", OLIVE),
+    ("ringway, packed", SKY),
+    ("qemu virtio-net, TSO", ORANGE),
+    ("qemu virtio-net, no event index", BROWN),
     // Programs.
     ("client library", GREEN),
     ("packet sockets, veth", ORANGE),
@@ -162,7 +195,47 @@ mod tests {
             "ringway e1000e, mapped, unmoderated",
             "ringway e1000e, mapped, to fill",
             "ringway e1000e, mapped, to fill, switch stopped",
+            "own driver, registers",
+            "own driver, registers, unmoderated",
+            "own driver, combining",
+            "own driver, combining, unmoderated",
+            "own driver, auto",
+            "own driver, status block",
+            "own driver, status block, unmoderated",
+            "own driver, status block, adaptive",
+            "own driver on qemu e1000, combining",
         ],
+        &[
+            "ringway",
+            "itr=0 BASE",
+            "itr=100",
+            "itr=100 SC",
+            "itr=0 CSB",
+            "itr=100 CSB",
+            "ringway virtio-net",
+            "qemu e1000",
+            "qemu virtio-net",
+        ],
+        &[
+            "ringway",
+            "qemu e1000",
+            "qemu e1000, SC",
+            "qemu e1000, unmoderated",
+            "qemu e1000e",
+            "qemu rtl8139",
+            "qemu virtio-net",
+        ],
+        &[
+            "ringway",
+            "ringway, TSO",
+            "ringway, no event index",
+            "ringway, no mergeable buffers",
+            "ringway, packed",
+            "qemu virtio-net",
+            "qemu virtio-net, TSO",
+            "qemu virtio-net, no event index",
+        ],
+        &["ringway", "own driver, registers", "own driver, combining", "own driver, auto", "kernel's driver"],
         &[
             "ringway",
             "ringway e1000e, mapped",

@@ -24,7 +24,7 @@ use driven::Driven;
 use instructions::Counted;
 use pair::{LARGE, Pairs, Shared, load};
 use source::{BRIDGE, FORWARDER, PAIR, STARTS};
-pub(crate) use source::{Compiled, SOCKETS};
+pub(crate) use source::{Compiled, INSTRUCTIONS, SOCKETS};
 use starts::Starts;
 
 /// Curves of the same load by the Rust client library.

@@ -21,7 +21,7 @@ const HEADERS: [(&str, &str); 6] = [
 pub(crate) struct Source {
     name: &'static str,
     text: &'static str,
-    /// Libraries that it is linked with, as arguments of the compiler.
+    /// Libraries that it is linked with, or what it is linked as, as arguments of the compiler.
     libraries: &'static [&'static str],
     /// Debian packages that it is compiled with.
     packages: &'static str,
@@ -53,6 +53,14 @@ pub(crate) const SOCKETS: Source = Source {
     name: "sockets",
     text: include_str!("../../programs/sockets.c"),
     libraries: &[],
+    packages: "gcc libc6-dev",
+};
+
+/// A plugin of QEMU's emulator that counts the instructions of a guest's kernel.
+pub(crate) const INSTRUCTIONS: Source = Source {
+    name: "instructions",
+    text: include_str!("../../programs/instructions.c"),
+    libraries: &["-shared", "-fPIC"],
     packages: "gcc libc6-dev",
 };
 

@@ -229,7 +229,7 @@ impl PciDevice {
 impl Drop for PciDevice {
     fn drop(&mut self) {
         // Without it the device could write to memory that others get. If the kernel refuses, the device has gone.
-        let _ = self.write_command(self.command & !COMMAND_MASTER | COMMAND_INTX_OFF);
+        let _ = self.config_word(COMMAND).and_then(|had| self.write_command(had & !COMMAND_MASTER));
     }
 }
 

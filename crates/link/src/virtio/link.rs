@@ -150,10 +150,11 @@ impl VirtioLink {
             dma,
             buffers,
             sleep: Sleep::new().map_err(PciError::of("a timer"))?,
-            is_line_masked: true,
+            is_line_masked: false,
             ended: None,
             counts: Counts::default(),
         };
+        link.device.pci().unmask().map_err(kernel)?;
         link.device.run();
         link.publish_received();
         link.counts = Counts::default();

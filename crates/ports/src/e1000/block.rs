@@ -1,8 +1,9 @@
 //! The communication status block, as the two sides use it: in its mode, tails and the wish for interrupts are words in the
 //! guest's memory (Maffione 2012, 4.4.2; FreeBSD's if_lem).
 //!
-//! The device asks for tail writes only while its poller sleeps, and never for receive buffers, which the device sees when it
-//! needs them. A block that is not in memory, or shares memory with a ring, is refused.
+//! The device asks for tail writes only while its poller sleeps, and not even then while frames are frequent: on a processor that others
+//! want, too, a poller sleeps after every frame, and so looks for the next ones by itself. The device never asks for receive buffers,
+//! which it sees when it needs them. A block that is not in memory, or shares memory with a ring, is refused.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -30,6 +31,11 @@ impl InputState {
             Some(block) => block.transmit_tail(),
             None => page.get(TDT + self.queue) & 0xffff,
         }
+    }
+
+    /// Returns true if the guest uses a status block.
+    pub(super) fn uses_block(&self) -> bool {
+        in_use(self.csb, &self.memory).is_some()
     }
 
     /// Asks the guest to write the tail register (`on`), or not to.

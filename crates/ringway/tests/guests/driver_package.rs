@@ -17,7 +17,7 @@ use crate::scene::turn;
 /// The first QEMU with vfio-user.
 const QEMU: (u32, u32) = (10, 1);
 /// Longest time until an emulated Debian waits in its initramfs.
-const BOOT: Duration = Duration::from_secs(240);
+const BOOT: Duration = Duration::from_secs(480);
 /// Prompt of the shell in an initramfs.
 const PROMPT: &str = "(initramfs) ";
 
@@ -46,7 +46,7 @@ fn the_package_puts_the_driver_before_e1000_in_the_initramfs() {
     command.args(["--pdeathsig", "KILL"]).arg(qemu.path).args(["-accel", "tcg", "-m", "768M", "-smp", "1,maxcpus=2"]);
     command.args(["-machine", "q35,memory-backend=memory", "-nodefaults", "-no-user-config", "-display", "none"]);
     command.args(["-object", "memory-backend-memfd,id=memory,size=768M,share=on", "-serial", "stdio"]);
-    command.args(["-append", "console=ttyS0 panic=0 tsc=unstable clocksource=hpet no_timer_check break=mount"]);
+    command.args(["-append", "console=ttyS0 tsc=unstable clocksource=hpet no_timer_check break=mount"]);
     command.arg("-kernel").arg(dir.path().join("kernel")).arg("-initrd").arg(dir.path().join("initramfs"));
     for name in ["plain", "csb"] {
         let socket = daemon.runtime_dir().join(format!("{name}.sock"));

@@ -3,6 +3,7 @@
 //! They need a QEMU with vfio-user, as the tests of unmodified drivers do. Tests that take minutes are `#[ignore]`d. `make guests` runs
 //! them.
 
+mod checked;
 mod filters;
 mod long;
 mod settings;
