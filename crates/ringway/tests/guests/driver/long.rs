@@ -391,7 +391,7 @@ fn millions_of_frames_lose_no_wake_up() {
             (0..2).try_for_each(|number| pktgen(&guests, number, nic, frames, burst))?;
             let before = [sent(&daemon, 0, nic)?, sent(&daemon, 1, nic)?];
             let jobs = guests.each_ref().map(|guest| guest.start(START).unwrap());
-            for (number, before) in before.into_iter().enumerate() {
+            for (number, before) in before.iter().enumerate() {
                 let reached = reaches(before + frames, || sent(&daemon, number, nic));
                 reached.map_err(|why| format!("guest {number} {why}"))?;
             }
