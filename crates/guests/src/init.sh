@@ -10,7 +10,7 @@ mount -t debugfs debug /sys/kernel/debug
 while read -r module; do
     case $module in
     # Not loaded here. A test with VLANs runs: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done.
-    llc | stp | garp | mrp | 8021q | pktgen | netconsole | sch_netem | tun | veth | uio* | vfio* | irqbypass) continue ;;
+    llc | stp | garp | mrp | 8021q | pktgen | netconsole | configfs | sch_netem | tun | veth | uio* | vfio* | irqbypass) continue ;;
     # These load slowly, so they are loaded only if the NIC exists.
     8139cp | mii) grep -q 0x8139 /sys/bus/pci/devices/*/device || continue ;;
     ringway_e1000)

@@ -14,7 +14,7 @@ use crate::programs::Program;
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
 /// Raise this with every change to what is fetched of a kernel, so that kernels kept before are fetched again.
-const EDITION: u32 = 7;
+const EDITION: u32 = 8;
 
 /// Script that builds the debug kernel.
 const BUILD: &str = include_str!("../../../packaging/guest-debug-kernel");

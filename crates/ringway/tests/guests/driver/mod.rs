@@ -50,7 +50,9 @@ fn card(daemon: &Daemon, guest: usize, nic: usize) -> Nic {
 
 /// The first guest has one CPU, the second two.
 fn builder(daemon: &Daemon, guest: usize) -> Builder {
-    let builder = Guest::builder(["a", "b"][guest]).kernel(KERNELS[guest]).cpus(guest as u16 + 1).memory_mib(512);
+    // By hand: a kernel that checks itself.
+    let kernel = if std::env::var_os("RINGWAY_DRIVER_CHECKED").is_some() { Release::Debug } else { KERNELS[guest] };
+    let builder = Guest::builder(["a", "b"][guest]).kernel(kernel).cpus(guest as u16 + 1).memory_mib(512);
     let builder = builder.own_driver(PARAMETERS[guest]).program(inside());
     (0..=OTHER).fold(builder, |builder, nic| builder.nic(card(daemon, guest, nic)))
 }
@@ -162,8 +164,7 @@ fn statistic(guest: &Guest, nic: usize, name: &str) -> Result<u64, String> {
 fn all_is_well(daemon: &Daemon, guests: &[Guest; 2]) {
     no_faults(daemon);
     for guest in guests {
-        let complaints = "BUG|WARNING|Call Trace|INFO: task|stalled pool|misbehaves|nobody cared|new suspected";
-        let said = guest.ok(&format!("dmesg | grep -E -A 25 '{complaints}' | head -n 40")).unwrap();
-        assert_eq!(said, "", "complaints of the kernel");
+        assert_eq!(guest.kernel_complaints().unwrap(), [""; 0]);
+        assert_eq!(guest.ok("dmesg | grep -E 'misbehaves|stalled pool|nobody cared' || :").unwrap(), "");
     }
 }

@@ -168,6 +168,9 @@ pub fn parameters(guests: &[Guest; 2], number: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Loads what netconsole needs, once. Some kernels have it built in.
+const CONFIGFS: &str = "[ -e /sys/kernel/config ] || insmod /modules/configfs.ko";
+
 /// More messages than a ring has descriptors.
 const MESSAGES: u32 = 300;
 
@@ -179,7 +182,7 @@ pub fn with_netconsole(
 ) -> Result<(), String> {
     let (from, to) =
         (format!("6665@{}/eth{nic}", address(0, nic)), format!("6666@{}/{}", address(1, nic), mac(1, nic)));
-    tell(&guests[0], &format!("insmod /modules/netconsole.ko netconsole={from},{to}"))?;
+    tell(&guests[0], &format!("{CONFIGFS}; insmod /modules/netconsole.ko netconsole={from},{to}"))?;
     let messages = format!("for i in $(seq {MESSAGES}); do echo \"<4>message $i of many\" >/dev/kmsg; done");
     let loud = "echo on >printk_devkmsg; echo 7 >printk";
     let job = guests[0].start(&format!("cd /proc/sys/kernel; {loud}; {messages}; echo 1 >printk"));
