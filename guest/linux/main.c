@@ -255,6 +255,8 @@ static int stop(struct net_device *dev)
 
 static void link_work(struct work_struct *work)
 {
+	/* A link may flap for long. */
+	static DEFINE_RATELIMIT_STATE(messages, 60 * HZ, 4);
 	struct rw_nic *nic = container_of(work, struct rw_nic, link_work);
 	bool is_up = rw_hw_link(nic);
 
@@ -264,7 +266,7 @@ static void link_work(struct work_struct *work)
 		netif_carrier_on(nic->dev);
 	else
 		netif_carrier_off(nic->dev);
-	if (net_ratelimit())
+	if (__ratelimit(&messages))
 		netdev_info(nic->dev, "link is %s\n", is_up ? "up" : "down");
 }
 

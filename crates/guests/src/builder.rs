@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::driver::OwnDriver;
 use crate::error::{Error, at};
 use crate::guest::Guest;
 use crate::initramfs;
@@ -22,13 +23,6 @@ const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=
 /// Kernel arguments for a CPU that is not emulated, where the clock can be the best one.
 const KVM_KERNEL_ARGS: &str =
     "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
-
-/// How a guest uses the driver of Linux guests.
-#[derive(Debug, Clone)]
-pub struct OwnDriver {
-    pub parameters: String,
-    pub all: bool,
-}
 
 /// A guest to be started. Each start makes a new guest.
 #[derive(Debug, Clone)]

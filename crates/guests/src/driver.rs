@@ -31,6 +31,13 @@ const BUILD: &str = r#"set -e
 "$1/make" --run "$2" strip --strip-debug ringway_e1000.ko
 "#;
 
+/// How a guest uses the driver of Linux guests.
+#[derive(Debug, Clone)]
+pub struct OwnDriver {
+    pub parameters: String,
+    pub all: bool,
+}
+
 impl Kernel {
     /// Returns the driver of Linux guests for this kernel. Builds it if its sources have changed since it was built. What builds it is
     /// fetched if it is missing (100 MB) and kept with the kernel.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::archive::Archive;
-use crate::builder::OwnDriver;
-use crate::driver;
+use crate::driver::{self, OwnDriver};
 use crate::error::{Error, at};
 use crate::kernel::Kernel;
 use crate::programs::{BUSYBOX, IN_GUESTS, LDD, find};
