@@ -88,6 +88,8 @@ static int start_device(struct rw_nic *nic)
 	int error;
 
 	nic->last_reset = jiffies;
+	/* A reset that was wanted is this one. */
+	cancel_delayed_work(&nic->reset_work);
 	error = rw_hw_reset(nic);
 	if (error)
 		return error;

@@ -289,9 +289,8 @@ impl Test {
     /// Tells a lie. If the guest does not stand it, the next lie is told to a good one.
     fn tell(&mut self, case: &Case, least: Duration) {
         let begun = Instant::now();
-        // A driver that was lied to often may have given the block up.
-        let has_block = self.scene.card.uses_block() || self.mode == Mode::Registers;
-        let ready = if has_block { Ok(()) } else { self.scene.reopen() };
+        // A driver that was lied to often gives the block up, or does so in the midst of this lie.
+        let ready = if self.mode == Mode::Block { self.scene.reopen() } else { Ok(()) };
         let result = ready.and_then(|()| self.scene.lie(case, least));
         println!("{:?}: {} ({}): {:?}", self.mode, case.name, case.number, begun.elapsed());
         let Err(why) = result else { return };
