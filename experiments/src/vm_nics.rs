@@ -343,7 +343,7 @@ pub(crate) fn connect(guest: &Guest) -> Result<(), Error> {
     guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
 }
 
-/// Least time between interrupts of which there may be so many per second, in microseconds.
+/// Returns the least time between two interrupts, in microseconds, for at most `most` interrupts per second.
 fn interval(most: u32) -> u32 {
     1_000_000_u32.checked_div(most).unwrap_or(0)
 }

@@ -353,7 +353,7 @@ fn nics_are_unplugged_and_ringway_and_its_ports_come_and_go() {
     all_is_well(&daemon, &guests);
 }
 
-/// No stall this long while frames are to be sent.
+/// The longest time for which a guest that has frames to send may send none.
 const STALL: Duration = Duration::from_secs(15);
 
 /// Waits until a count is at `wanted`. Returns an error if it stands still.

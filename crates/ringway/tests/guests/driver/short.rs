@@ -54,19 +54,6 @@ pub fn long_frames(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for mtu in ["9001", "67"] {
         settings::fails(&guests[0], &format!("ip link set eth{nic} mtu {mtu}"))?;
     }
-    for mtu in [1501, 9000] {
-        for guest in guests {
-            tell(guest, &format!("ip link set eth{nic} mtu {mtu}"))?;
-            linked(guest, nic)?;
-        }
-        for (from, to) in [(0, 1), (1, 0)] {
-            pings(&guests[from], &address(to, nic), &[64, mtu - 28, 20_000])?;
-            transfer(&guests[from], &guests[to], &address(to, nic))?;
-        }
-    }
-    for guest in guests {
-        tell(guest, &format!("ip link set eth{nic} mtu 1500"))?;
-        linked(guest, nic)?;
-    }
+    crate::e1000::long::with_mtus(guests, nic, &[1501, 9000])?;
     pings(&guests[0], &address(1, nic), &[64])
 }

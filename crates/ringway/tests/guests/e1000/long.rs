@@ -57,21 +57,26 @@ pub fn vlan(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
 fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     // MTUs for all sizes of receive buffers, up to the largest MTU of each driver.
     let most = if nic == 0 { 16_110 } else { 9212 };
-    for mtu in [2030, 4078, 8174, most] {
-        for guest in guests {
+    with_mtus(guests, nic, &[2030, 4078, 8174, most])?;
+    talk(guests, nic)
+}
+
+/// Sends frames up to each MTU in both directions.
+pub fn with_mtus(guests: &[Guest; 2], nic: usize, mtus: &[u32]) -> Result<(), String> {
+    let set = |mtu: u32| {
+        guests.iter().try_for_each(|guest| {
             tell(guest, &format!("ip link set eth{nic} mtu {mtu}"))?;
-            linked(guest, nic)?;
-        }
+            linked(guest, nic)
+        })
+    };
+    for &mtu in mtus {
+        set(mtu)?;
         for (from, to) in [(0, 1), (1, 0)] {
             pings(&guests[from], &address(to, nic), &[64, mtu - 28, 20_000])?;
             transfer(&guests[from], &guests[to], &address(to, nic))?;
         }
     }
-    for guest in guests {
-        tell(guest, &format!("ip link set eth{nic} mtu 1500"))?;
-        linked(guest, nic)?;
-    }
-    talk(guests, nic)
+    set(1500)
 }
 
 /// More frames than the guest's own traffic has.

@@ -250,7 +250,7 @@ fn scribbler(seed: u64) -> Lie {
         let mut below = |end: usize| random.below(end.max(1) as u64) as usize;
         match below(4) {
             0 => shared.transmit.get(below(shared.transmit.len())).map(|place| place.store(word, Relaxed)),
-            // The words of the device, most of which have a meaning.
+            // The words that the device writes. Most of them have a meaning.
             1 => shared
                 .block
                 .get(HOST_TDH + below(HOST_RXKICK_AT + 1 - HOST_TDH))

@@ -34,8 +34,8 @@ const OWN: &str = "ringway_e1000";
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
 const STATION: &str = "10.9.0.2";
 
-/// Kernel arguments: whoever writes beyond an object, or to freed memory, is found; what a device writes reaches the guest by
-/// copies, in the lengths that drivers name; and a guest that is not well any more ends.
+/// Kernel arguments. The kernel finds writes beyond an object and to freed memory. It copies what a device writes, in the lengths that
+/// drivers name. After an oops the guest ends.
 const CHECKED: &str = "slub_debug=FZPU page_poison=1 init_on_free=1 swiotlb=force oops=panic panic=-1";
 /// What a kernel says when something is wrong with the kernel itself.
 const WRONG: &[&str] = &[
