@@ -68,7 +68,8 @@ mod sealed {
     impl<const N: usize> Sealed for [u8; N] {}
 }
 
-/// The first bytes of a frame: `[u8; N]`, with N from 0 to 128. Each byte costs: ask for those that you read.
+/// The first bytes of a frame: `[u8; N]`, with N from 0 to 128. Ask for those that you read: 0 bytes cost nothing, and multiples of 16 cost
+/// less than other lengths.
 pub trait Head: sealed::Sealed + Copy + 'static {
     #[doc(hidden)]
     const EMPTY: Self;
