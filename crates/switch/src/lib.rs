@@ -11,7 +11,7 @@
 //!     |
 //!   egress      delivery: limit, shares, VLAN tag, software offload, capture
 //!     |
-//!   forward     learning bridge, MAC map; whether a port may receive a frame; frames that wait
+//!   forward     learning bridge, MAC map, programs; whether a port may receive a frame; frames that wait
 //!     |
 //!   topology    a switch and its ports, as pollers see them
 //!     |
@@ -25,7 +25,7 @@
 //!     |
 //!   frame       plain values: addresses, classes, costs, drop reasons, headers
 //!     |
-//!   time, defect, single_writer
+//!   time, defect, single_writer, poller_number
 //! ```
 
 #![forbid(unsafe_code)]
@@ -37,6 +37,7 @@ mod forward;
 mod frame;
 mod pass;
 pub mod policy;
+mod poller_number;
 mod port;
 mod single_writer;
 mod table;
@@ -48,12 +49,16 @@ mod offload;
 #[cfg(test)]
 mod testing;
 
-pub use batch::{Batch, BatchStorage, Contiguous, Destination, Frame, Frames, MAX_BATCH};
+pub use batch::{Batch, BatchStorage, Contiguous, Destination, Frame, Frames, MAX_BATCH, PortSet};
 pub use defect::{Defect, PanicLocation, Role, contain, giving, guard_thread, is_guarded, note_panic, take_receiving};
-pub use forward::{Learning, MacMap};
+pub use forward::{
+    BadVerdict, Judging, Learning, MAX_REASONS, MAX_SETS, MacMap, OnFault, Program, ProgramFailed, Programmed, Seen, Verdict,
+    View, ViewPort,
+};
 pub use frame::{Accepts, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
 pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
+pub use poller_number::{poller_number, set_poller_number};
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, Discarded, Entry, Examined,
     FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output, OutputCapabilities,

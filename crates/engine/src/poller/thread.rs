@@ -104,6 +104,7 @@ pub(crate) fn spawn(
     };
     let (started, start) = channel();
     let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        ringway_switch::set_poller_number(state.number);
         let pinned = core.map(pin).unwrap_or_else(|| {
             use_batch_scheduling();
             Ok(())

@@ -4,9 +4,11 @@
 //! - `collect`: adding frames; `budget`: how many more fit, and what they cost.
 //! - `judge`, `classes`: admission and VLANs, decided by the first bytes of each frame.
 //! - `destination`, `set_destinations`: where each frame goes.
+//! - `settle`, `audience`: destinations that a forwarding program sets.
 //! - `frame`, `cursor`: one frame. `frames`: the frames for one destination. `lost_frames`: the frames that a receiver lost.
 //! - `lists`: frames sorted by destination.
 
+mod audience;
 mod budget;
 mod classes;
 mod collect;
@@ -19,11 +21,14 @@ mod judge;
 mod lists;
 mod lost_frames;
 mod set_destinations;
+mod settle;
 mod storage;
 
 #[cfg(test)]
 mod batch_tests;
 
+pub(crate) use audience::Audience;
+pub use audience::PortSet;
 pub(crate) use cursor::Cursor;
 pub use destination::Destination;
 pub use frame::{Contiguous, Frame};

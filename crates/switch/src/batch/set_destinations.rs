@@ -66,6 +66,12 @@ impl Batch<'_> {
         self.parts.same_destination = decided == 1;
     }
 
+    /// Returns true if all frames are known to have the same addresses and, if the switch has VLANs, the same class.
+    pub(crate) fn has_one_header(&self, has_vlans: bool) -> bool {
+        (self.parts.same_header || self.leading_alike() == self.parts.count)
+            && (!has_vlans || self.parts.class.is_some())
+    }
+
     /// Number of leading frames with the addresses of the first, in whole rows.
     #[inline]
     fn leading_alike(&self) -> usize {

@@ -4,6 +4,7 @@ use ringway_memory::{HEAD_BYTES, Head, Mapping, View, recycle};
 
 use super::entry::{EMPTY, Entry, Extras};
 use super::lost_frames::LostFrames;
+use super::settle::Settling;
 use crate::frame::{Accepts, Class, DropReason, Offload};
 
 /// Most frames in a batch.
@@ -66,6 +67,8 @@ pub(super) struct Parts {
     pub(super) offloads: Vec<Offload>,
     pub(super) refused: Refused,
     pub(super) losses: LostFrames,
+    /// A forwarding program's verdicts. `None` until a program has a batch.
+    pub(super) settling: Option<Box<Settling>>,
 }
 
 /// Number of refused frames by reason.
@@ -115,6 +118,7 @@ impl BatchStorage {
             offloads: Vec::with_capacity(limit),
             refused: Refused::NONE,
             losses: LostFrames::new(limit),
+            settling: None,
         };
         // `room` allows 4 views a frame. A frame with the most pieces may follow, and each frame may get one more view.
         let rests = Vec::with_capacity(limit * 5 + usize::from(u8::MAX));

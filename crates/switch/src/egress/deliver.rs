@@ -5,7 +5,7 @@ use super::limit::BeyondLimit;
 use super::outgoing::Outgoing;
 use super::tag::{needs_retag, retain_heard};
 use super::transmit::Transmitter;
-use crate::batch::{Batch, Destination, Lists};
+use crate::batch::{Audience, Batch, Destination, Lists};
 use crate::forward::receiver;
 use crate::policy::Cause;
 use crate::port::DeliveryTime;
@@ -98,17 +98,18 @@ impl Delivery {
         let &Context { from, switch, .. } = context;
         self.sort(*context, batch);
         let flood = self.lists.has_flood().then(|| Flood::new(*context, batch, &self.lists));
+        let audience = flood.and_then(|flood| flood.audience());
         let (mut fault, mut is_heard) = (false, false);
         for place in 0..self.lists.used().len() {
             let port = self.lists.used()[place];
             let hears = flood.is_some_and(|flood| flood.is_heard_by(port));
             is_heard |= hears;
-            fault |= self.deliver_list(out, port, hears);
+            fault |= self.deliver_list(out, port, hears, audience);
         }
         if let Some(flood) = flood {
             for &port in switch.flooded() {
                 if !self.lists.has(port) && flood.is_heard_by(port) {
-                    fault |= self.deliver_list(out, port, true);
+                    fault |= self.deliver_list(out, port, true, audience);
                     is_heard = true;
                 }
             }
@@ -165,13 +166,25 @@ impl Delivery {
         }
     }
 
-    /// Gives a port its unicast frames, and the flooded frames if `hears` is true. Returns true if the port broke the
+    /// Gives a port its unicast frames, and the flooded frames of its audience if `hears` is true. Returns true if the port broke the
     /// rules.
     #[inline]
-    fn deliver_list(&mut self, out: Outgoing<'_, '_, '_>, port: u16, hears: bool) -> bool {
+    fn deliver_list(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        port: u16,
+        hears: bool,
+        audience: Option<&Audience>,
+    ) -> bool {
         let Outgoing { context, batch, .. } = out;
         let Some(to) = context.switch.member(port) else { return false };
         self.lists.order(&mut self.order, port, hears);
+        if let Some(audience) = audience {
+            self.order.retain(|&index| audience.hears(index.into(), port));
+            if self.order.is_empty() {
+                return false;
+            }
+        }
         let mut retag = false;
         if context.switch.has_vlans() {
             retag = retain_heard(&mut self.order, batch, context.from, to);

@@ -1,6 +1,6 @@
 //! The flooded frames of a batch: which ports may get them, and the frames that no port may get.
 
-use crate::batch::{Batch, Lists};
+use crate::batch::{Audience, Batch, Lists};
 use crate::forward::may_receive;
 use crate::frame::{Class, DropReason};
 use crate::topology::Context;
@@ -10,6 +10,8 @@ use crate::topology::Context;
 pub(super) struct Flood<'p> {
     context: Context<'p>,
     scope: Scope,
+    /// The ports that hear each frame, if a forwarding program left some out.
+    audience: Option<&'p Audience>,
 }
 
 /// The VLANs of the flooded frames.
@@ -25,12 +27,18 @@ enum Scope {
 
 impl<'p> Flood<'p> {
     /// Returns the flooded frames of these lists.
-    pub(super) fn new(context: Context<'p>, batch: &Batch<'_>, lists: &Lists) -> Flood<'p> {
+    pub(super) fn new(context: Context<'p>, batch: &'p Batch<'_>, lists: &Lists) -> Flood<'p> {
         let scope = match context.switch.has_vlans() {
             false => Scope::Everywhere,
             true => only_vlan(batch, lists).map_or(Scope::Several, Scope::Vlan),
         };
-        Flood { context, scope }
+        Flood { context, scope, audience: context.switch.audience(batch) }
+    }
+
+    /// The ports that hear each frame, if a forwarding program left some out.
+    #[inline]
+    pub(super) fn audience(&self) -> Option<&'p Audience> {
+        self.audience
     }
 
     /// Returns true if the port may get the flooded frames. With frames of several VLANs, returns true if it may get
@@ -48,6 +56,7 @@ impl<'p> Flood<'p> {
     /// was true for some port.
     pub(super) fn count_undeliverable(&self, batch: &Batch<'_>, lists: &Lists, is_heard: bool) {
         let unheard = match self.scope {
+            _ if self.audience.is_some() => self.unheard_of_narrow(batch, lists),
             Scope::Several => self.unheard_of_several(batch, lists),
             _ if is_heard => return,
             _ => lists.flooded().count() as u64,
@@ -66,6 +75,29 @@ impl<'p> Flood<'p> {
                 last = (vlan, ports.any(|to| may_receive(to, from, Some(Class::untagged(vlan))).is_ok()));
             }
             unheard += u64::from(!last.1);
+        }
+        unheard
+    }
+    #[cold]
+    fn unheard_of_narrow(&self, batch: &Batch<'_>, lists: &Lists) -> u64 {
+        let Some(audience) = self.audience else { return 0 };
+        let Context { from, switch, .. } = self.context;
+        // Frames with the set and the VLAN of the frame before are heard as that frame was.
+        let (mut last, mut unheard) = (None, 0);
+        for index in lists.flooded() {
+            let class = switch.has_vlans().then(|| batch.class(index));
+            let key = (audience.place(index), class.map_or(0, Class::vlan));
+            let is_heard = match last {
+                Some((before, is_heard)) if before == key => is_heard,
+                _ => {
+                    let hears = |port: &u16| audience.hears(index, *port);
+                    let mut ports = switch.flooded().iter().copied().filter(hears).filter_map(|port| switch.member(port));
+                    let class = class.map(|class| Class::untagged(class.vlan()));
+                    ports.any(|to| may_receive(to, from, class).is_ok())
+                }
+            };
+            last = Some((key, is_heard));
+            unheard += u64::from(!is_heard);
         }
         unheard
     }

@@ -35,7 +35,9 @@ impl Room<'_> {
         {
             for index in self.seen..run_end {
                 let class = || switch.has_vlans().then(|| batch.class(index));
-                if destination == Destination::Flood && may_receive(self.member, from, class()).is_ok() {
+                let port = self.member.owner.index();
+                let hears = || switch.audience(batch).is_none_or(|audience| audience.hears(index, port));
+                if destination == Destination::Flood && hears() && may_receive(self.member, from, class()).is_ok() {
                     self.cost += batch.cost_of(index);
                 }
             }

@@ -1,6 +1,7 @@
 //! Forwarding: where each frame of a batch goes (VALE §3.3.1 and §3.3.3).
 //!
 //! - `learning`, `map`: the forwarding functions; `addresses`: what both share.
+//! - `program`: a program of the user decides.
 //! - `permission`: whether a port may receive a frame.
 //! - `hold`: frames that wait in the sender's ring for the receiver's limit.
 //! - `show`: frames for captures and mirrors.
@@ -10,6 +11,7 @@ mod hold;
 mod learning;
 mod map;
 mod permission;
+mod program;
 mod show;
 
 #[cfg(test)]
@@ -19,4 +21,7 @@ pub(crate) use hold::{Held, hold};
 pub use learning::Learning;
 pub use map::MacMap;
 pub(crate) use permission::{may_receive, receiver};
+pub use program::{
+    BadVerdict, Judging, MAX_REASONS, MAX_SETS, OnFault, Program, ProgramFailed, Programmed, Seen, Verdict, View, ViewPort,
+};
 pub(crate) use show::{forward_watched, show};

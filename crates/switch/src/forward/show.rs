@@ -45,7 +45,8 @@ fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Swit
         },
         Destination::Flood => {
             let mut reason = DropReason::NoDestination;
-            for to in switch.flooded().iter().filter_map(|&port| switch.member(port)) {
+            let hears = |port: &u16| switch.audience(batch).is_none_or(|audience| audience.hears(index, *port));
+            for to in switch.flooded().iter().copied().filter(hears).filter_map(|port| switch.member(port)) {
                 match may_receive(to, from, class) {
                     Ok(()) => return None,
                     Err(DropReason::VlanStacked) => reason = DropReason::VlanStacked,

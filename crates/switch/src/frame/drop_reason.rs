@@ -58,6 +58,10 @@ drop_reasons! {
     GroupDropped = "group_dropped",
     /// Source: the destination is an address of bridges themselves (01:80:c2:00:00:0x).
     BridgeReserved = "bridge_reserved",
+    /// Source: the switch's forwarding program drops the frame, for a reason of its own.
+    ProgramDropped = "program_dropped",
+    /// Source: the switch's forwarding program failed, and the switch is set to drop frames then.
+    ProgramFault = "program_fault",
     /// Source: both ports are isolated.
     Isolated = "isolated",
     /// Source: one of the two ports does not allow the other.

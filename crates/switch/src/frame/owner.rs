@@ -31,11 +31,11 @@ impl Owner {
     }
 
     /// Generation and index, as stored in a table entry.
-    pub(crate) const fn bits(self) -> u16 {
+    pub const fn bits(self) -> u16 {
         self.0
     }
 
-    pub(crate) const fn from_bits(bits: u16) -> Owner {
+    pub const fn from_bits(bits: u16) -> Owner {
         Owner(bits)
     }
 }

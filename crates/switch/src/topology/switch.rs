@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::flood_policy::FloodPolicy;
 use super::member::Member;
-use crate::batch::Batch;
+use crate::batch::{Audience, Batch};
 use crate::frame::Owner;
 use crate::policy::Domain;
 use crate::port::Watch;
@@ -15,6 +15,11 @@ use crate::table::{MacTable, Owners};
 pub trait Forward: Send + Sync {
     /// Sets the destination of every frame. `now` is the time in seconds, from the batch's one clock reading.
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
+
+    /// Returns true if some ports may be left out when a frame is flooded ([`Batch::audience`]).
+    fn narrows_floods(&self) -> bool {
+        false
+    }
 }
 
 /// A switch: one broadcast domain and its members.
@@ -28,6 +33,8 @@ pub struct Switch {
     table: Arc<MacTable>,
     forward: Box<dyn Forward>,
     flood_policy: FloodPolicy,
+    /// True if the forwarding function may leave out some ports when a frame is flooded.
+    narrows_floods: bool,
     /// True if some port's egress limit makes its senders wait.
     holds: bool,
     domain: Option<Domain>,
@@ -53,7 +60,7 @@ impl Switch {
         }
         let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| member.waiting_egress().is_some());
-        let watches = Box::default();
+        let (watches, narrows_floods) = (Box::default(), forward.narrows_floods());
         Switch {
             name: name.into(),
             members: places.into(),
@@ -62,6 +69,7 @@ impl Switch {
             table,
             forward,
             flood_policy,
+            narrows_floods,
             holds,
             domain: None,
         }
@@ -125,6 +133,12 @@ impl Switch {
     #[must_use]
     pub fn flood_policy(&self) -> &FloodPolicy {
         &self.flood_policy
+    }
+
+    /// The ports that hear each flooded frame of a batch, if the forwarding function left some out.
+    #[inline]
+    pub(crate) fn audience<'b>(&self, batch: &'b Batch<'_>) -> Option<&'b Audience> {
+        if self.narrows_floods { batch.audience() } else { None }
     }
 
     /// Returns true if some port's egress limit makes its senders wait.

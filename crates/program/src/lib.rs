@@ -1,0 +1,53 @@
+//! Forwarding programs: WebAssembly modules that decide where a switch's frames go (VALE §3.3.3, §7).
+//!
+//! `docs/guide/forwarding-programs.md` is the contract between Ringway and a program. This crate is the host's side of it: it judges a
+//! module, compiles it, runs one instance for each poller, and bounds what an instance can cost. It knows nothing of files, sockets or
+//! configuration, and the switch knows it by the trait [`ringway_switch::Program`] only.
+//!
+//! ```text
+//!   program     the instances of one loaded module; faults; what the switch calls
+//!     |
+//!   keeper      the thread that starts instances anew, fires timers and writes the log
+//!     |
+//!   instance    one instance: its exports, the frames in its memory, its verdicts
+//!     |
+//!   host        the functions that a module may import
+//!     |
+//!   module      judging and compiling
+//!     |
+//!   state       what an instance knows; meters, map, limits, layout
+//!     |
+//!   ticker      ends calls that take too long
+//!     |
+//!   fault
+//! ```
+//!
+//! # Trust
+//!
+//! A program is the administrator's, but it is treated like a client. It sees no memory but its own; wasmtime keeps it there. It gets copies
+//! of the first bytes of frames, and what it returns is a word for each frame, which the switch checks. Every host function checks the ranges
+//! that it is given.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod fault;
+mod host;
+mod instance;
+mod keeper;
+mod layout;
+mod limits;
+mod map;
+mod meters;
+mod module;
+mod program;
+mod runtime;
+mod shared;
+mod state;
+mod ticker;
+
+pub use fault::{Fault, FaultKind};
+pub use limits::{CALL_TIME, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX, MODULE_MAX, STATE_MAX};
+pub use module::Unacceptable;
+pub use program::{Load, Program, ProgramState, Reading, TellError};
+pub use runtime::Runtime;

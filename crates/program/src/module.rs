@@ -1,0 +1,183 @@
+//! Judging and compiling a module.
+
+use wasmtime::{Engine, ExternType, FuncType, InstancePre, Linker, Module as Compiled, ValType};
+
+use crate::fault::Fault;
+use crate::host;
+use crate::limits::{MEMORY_MAX, MODULE_MAX, TABLE_MAX};
+use crate::state::State;
+
+/// Bytes of a page of memory.
+const PAGE: u64 = 65_536;
+/// The first bytes of a module.
+const MAGIC: [u8; 4] = *b"\0asm";
+/// Names that begin so belong to the interface.
+const PREFIX: &str = "ringway_";
+
+/// Why a module or its start is not acceptable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unacceptable {
+    /// The file is no module, or one that cannot be compiled.
+    #[error("{0}")]
+    Module(String),
+    /// The module lacks an export, has one of another type or one too many.
+    #[error("{0}")]
+    Export(String),
+    /// The module imports what there is not.
+    #[error("{0}")]
+    Import(String),
+    /// The module wants too much memory.
+    #[error("{0}")]
+    Memory(String),
+    /// The module was written for another interface.
+    #[error("the module is for version {0} of the interface: this Ringway has version 1")]
+    Interface(i32),
+    /// The module failed while it started.
+    #[error("{export} failed: {fault}")]
+    Failed {
+        /// The export that was called.
+        export: &'static str,
+        /// What happened.
+        fault: Fault,
+    },
+    /// The program refuses to start, or to take over a state.
+    #[error("{0}")]
+    Refused(String),
+    /// The system cannot do it.
+    #[error("{0}")]
+    System(String),
+}
+
+/// An export of the interface: its name, whether it must be there, and its type.
+struct Export {
+    name: &'static str,
+    must: bool,
+    parameters: usize,
+    results: usize,
+}
+
+const EXPORTS: [Export; 9] = [
+    Export { name: "ringway_interface", must: true, parameters: 0, results: 1 },
+    Export { name: "ringway_start", must: true, parameters: 0, results: 1 },
+    Export { name: "ringway_frames", must: true, parameters: 2, results: 0 },
+    Export { name: "ringway_ports", must: false, parameters: 0, results: 0 },
+    Export { name: "ringway_timer", must: false, parameters: 0, results: 0 },
+    Export { name: "ringway_tell", must: false, parameters: 1, results: 1 },
+    Export { name: "ringway_save", must: false, parameters: 0, results: 0 },
+    Export { name: "ringway_restore", must: false, parameters: 1, results: 1 },
+    Export { name: "_initialize", must: false, parameters: 0, results: 0 },
+];
+
+/// A module that was judged and compiled.
+#[derive(Clone)]
+pub(crate) struct Module {
+    pub(crate) pre: InstancePre<State>,
+}
+
+impl Module {
+    /// Judges and compiles a module. Takes up to a second for each MiB.
+    ///
+    /// # Errors
+    /// Why it is not acceptable.
+    pub(crate) fn new(engine: &Engine, linker: &Linker<State>, bytes: &[u8]) -> Result<Module, Unacceptable> {
+        if bytes.len() > MODULE_MAX {
+            let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
+            return Err(Unacceptable::Module(what));
+        }
+        if !bytes.starts_with(&MAGIC) {
+            let what = match bytes {
+                [] => "the file is empty".to_owned(),
+                [b'(', ..] => "it is a WebAssembly text: translate it first, for instance with wat2wasm".to_owned(),
+                _ => "it is no WebAssembly module: it does not begin with the bytes 00 61 73 6d".to_owned(),
+            };
+            return Err(Unacceptable::Module(what));
+        }
+        let compiled = Compiled::new(engine, bytes)
+            .map_err(|error| Unacceptable::Module(format!("it is no WebAssembly module: {}", reason(&error))))?;
+        check_imports(&compiled)?;
+        check_exports(&compiled)?;
+        let pre = linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
+        Ok(Module { pre })
+    }
+
+    /// Returns true if the module exports a function.
+    pub(crate) fn has(&self, export: &str) -> bool {
+        self.pre.module().get_export(export).is_some()
+    }
+}
+
+/// All causes of an error, in one line.
+fn reason(error: &wasmtime::Error) -> String {
+    let causes: Vec<String> = error.chain().map(|cause| cause.to_string().replace('\n', " ")).collect();
+    causes.join(": ")
+}
+
+fn check_imports(module: &Compiled) -> Result<(), Unacceptable> {
+    for import in module.imports() {
+        if import.module() == host::MODULE && host::FUNCTIONS.contains(&import.name()) {
+            continue;
+        }
+        let what = format!(
+            "the module imports \"{}.{}\", which Ringway does not have: only functions of the interface, from the module \
+             \"ringway\", can be imported",
+            import.module(),
+            import.name()
+        );
+        return Err(Unacceptable::Import(what));
+    }
+    Ok(())
+}
+
+fn check_exports(module: &Compiled) -> Result<(), Unacceptable> {
+    match module.get_export("memory") {
+        Some(ExternType::Memory(memory)) if memory.minimum() * PAGE > MEMORY_MAX as u64 => {
+            let what = format!(
+                "the module wants {} bytes of memory: {MEMORY_MAX} are the most",
+                memory.minimum().saturating_mul(PAGE)
+            );
+            return Err(Unacceptable::Memory(what));
+        }
+        Some(ExternType::Memory(_)) => {}
+        Some(_) => return Err(Unacceptable::Export("the export \"memory\" is no memory".to_owned())),
+        None => return Err(Unacceptable::Export("the module does not export \"memory\"".to_owned())),
+    }
+    for export in &EXPORTS {
+        match module.get_export(export.name) {
+            None if export.must => {
+                return Err(Unacceptable::Export(format!("the module does not export \"{}\"", export.name)));
+            }
+            None => {}
+            Some(ExternType::Func(function)) if export.is_like(&function) => {}
+            Some(_) => {
+                let what = format!("the export \"{}\" must be a function {}", export.name, export.signature());
+                return Err(Unacceptable::Export(what));
+            }
+        }
+    }
+    let is_known = |name: &str| EXPORTS.iter().any(|export| export.name == name);
+    if let Some(export) = module.exports().find(|export| export.name().starts_with(PREFIX) && !is_known(export.name())) {
+        let what = format!("the module exports \"{}\", which the interface does not have", export.name());
+        return Err(Unacceptable::Export(what));
+    }
+    let tables = module.exports().filter_map(|export| export.ty().table().map(wasmtime::TableType::minimum));
+    if let Some(elements) = tables.max().filter(|elements| *elements > TABLE_MAX as u64) {
+        let what = format!("the module wants a table of {elements} elements: {TABLE_MAX} are the most");
+        return Err(Unacceptable::Memory(what));
+    }
+    Ok(())
+}
+
+impl Export {
+    fn is_like(&self, function: &FuncType) -> bool {
+        let is_word = |ty: ValType| matches!(ty, ValType::I32);
+        (function.params().len(), function.results().len()) == (self.parameters, self.results)
+            && function.params().all(is_word)
+            && function.results().all(is_word)
+    }
+
+    fn signature(&self) -> String {
+        let parameters = vec!["i32"; self.parameters].join(", ");
+        let result = if self.results == 0 { "" } else { " -> i32" };
+        format!("({parameters}){result}")
+    }
+}

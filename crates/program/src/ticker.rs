@@ -1,0 +1,187 @@
+//! Ends calls that take too long.
+//!
+//! While programs are called, a thread advances the epoch of wasmtime's engine every [`TICK`]. Compiled code looks at the epoch at each function
+//! and each loop; when it has advanced, the code calls back ([`CallClock::tick`]), and the call ends if it has used up its processor time.
+//! The clock is read at these ticks only, not once a batch: a call that ends between two ticks costs nothing.
+//!
+//! Processor time counts, not time: a poller that the kernel suspends within a call is not at fault.
+//!
+//! The thread sleeps while no program is called. The first call after that wakes it. Both sides store, fence and load, so that none misses the
+//! other: the caller sets `recent`, then reads `is_asleep`; the thread sets `is_asleep`, then reads `recent`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use wasmtime::{Engine, UpdateDeadline};
+
+use crate::clock::{monotonic_ns, thread_time};
+use crate::fault::{Fault, FaultKind};
+use crate::limits::{CALL_TIME, SHORT_CALL_TIME, SHORT_FOR};
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_micros(250);
+/// Time between two ticks while calls are bounded to a shorter time.
+const SHORT_TICK: Duration = Duration::from_micros(25);
+/// Time without a call after which the thread sleeps.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// What callers and the thread share.
+#[derive(Debug, Default)]
+struct Flags {
+    /// A program was called since the thread looked.
+    recent: AtomicBool,
+    is_asleep: AtomicBool,
+    ends: AtomicBool,
+    /// Until when calls are bounded to a shorter time, in nanoseconds.
+    short_until: AtomicU64,
+}
+
+/// The thread that advances the epoch.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    flags: Arc<Flags>,
+    thread: Option<JoinHandle<()>>,
+    waker: Thread,
+}
+
+impl Ticker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The kernel refuses a thread.
+    pub(crate) fn start(engine: &Engine) -> std::io::Result<Ticker> {
+        let flags = Arc::<Flags>::default();
+        let (engine, of_thread) = (engine.clone(), Arc::clone(&flags));
+        let thread = std::thread::Builder::new().name("program-ticks".to_owned()).spawn(move || run(&engine, &of_thread))?;
+        let waker = thread.thread().clone();
+        Ok(Ticker { flags, thread: Some(thread), waker })
+    }
+
+    /// To be called at the begin of each call of a program.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        if !self.flags.recent.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.flags.recent.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.flags.is_asleep.load(Ordering::Relaxed) {
+            self.waker.unpark();
+        }
+    }
+
+    /// Bounds calls to a shorter time for a while.
+    #[cold]
+    pub(crate) fn shorten(&self) {
+        let until = monotonic_ns().saturating_add(u64::try_from(SHORT_FOR.as_nanos()).unwrap_or(u64::MAX));
+        self.flags.short_until.store(until, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.flags.ends.store(true, Ordering::SeqCst);
+        self.waker.unpark();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(engine: &Engine, flags: &Flags) {
+    // Without this the kernel may wake the thread 50 us late.
+    let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
+    let mut quiet = Duration::ZERO;
+    while !flags.ends.load(Ordering::SeqCst) {
+        let short_until = flags.short_until.load(Ordering::Relaxed);
+        let is_short = short_until > 0 && monotonic_ns() < short_until;
+        let tick = if is_short { SHORT_TICK } else { TICK };
+        std::thread::sleep(tick);
+        engine.increment_epoch();
+        if flags.recent.swap(false, Ordering::SeqCst) {
+            quiet = Duration::ZERO;
+            continue;
+        }
+        quiet += tick;
+        if quiet < QUIET {
+            continue;
+        }
+        flags.is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !flags.recent.load(Ordering::Relaxed) && !flags.ends.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+        flags.is_asleep.store(false, Ordering::Relaxed);
+        quiet = Duration::ZERO;
+    }
+}
+
+/// The processor time of one call.
+#[derive(Debug)]
+pub(crate) struct CallClock {
+    most: Duration,
+    /// The thread's processor time at the first tick of the call.
+    first: Option<Duration>,
+    /// Until when calls are bounded to a shorter time, in nanoseconds; 0: not.
+    short_until: u64,
+}
+
+impl CallClock {
+    pub(crate) fn new() -> CallClock {
+        CallClock { most: CALL_TIME, first: None, short_until: 0 }
+    }
+
+    /// Begins a call that may take this long.
+    #[inline]
+    pub(crate) fn begin(&mut self, most: Duration) {
+        (self.most, self.first) = (most, None);
+    }
+
+    /// The longest time of a usual call.
+    #[inline]
+    pub(crate) fn usual(&mut self) -> Duration {
+        if self.short_until == 0 { CALL_TIME } else { self.usual_of_slow() }
+    }
+
+    #[cold]
+    fn usual_of_slow(&mut self) -> Duration {
+        if monotonic_ns() >= self.short_until {
+            self.short_until = 0;
+        }
+        if self.short_until == 0 { CALL_TIME } else { SHORT_CALL_TIME }
+    }
+
+    /// Bounds calls to a shorter time for a while.
+    pub(crate) fn shorten(&mut self) {
+        self.short_until = monotonic_ns().saturating_add(u64::try_from(SHORT_FOR.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Whether calls are bounded to a shorter time.
+    pub(crate) fn short_until(&self) -> u64 {
+        self.short_until
+    }
+
+    /// Takes over the bound of an instance that this one replaces.
+    pub(crate) fn inherit(&mut self, short_until: u64) {
+        self.short_until = short_until;
+    }
+
+    /// A tick during the call. The call began at most one tick before its first one, so that a call is ended after three quarters of its time
+    /// at the earliest, and after all of it at the latest.
+    #[cold]
+    pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        let now = thread_time();
+        let first = *self.first.get_or_insert(now);
+        if now.saturating_sub(first) >= self.most * 6 / 10 {
+            let what = format!("a call took more than {:?} of processor time", self.most);
+            return Fault::end(FaultKind::Time, what);
+        }
+        Ok(UpdateDeadline::Continue(1))
+    }
+}

@@ -1,0 +1,105 @@
+//! Destinations that a forwarding program sets, beside those of the built-in function.
+
+use super::audience::{Audience, PortSet};
+use super::destination::{Destination, Packed};
+use super::storage::Batch;
+use crate::frame::DropReason;
+
+/// Memory for a forwarding program's verdicts, allocated with the first batch of a program.
+#[derive(Debug)]
+pub(super) struct Settling {
+    /// By frame: the destination that the program chose.
+    settled: Box<[Option<Packed>]>,
+    /// The frames that were not rejected.
+    accepted: Vec<u16>,
+    audience: Audience,
+}
+
+impl Settling {
+    fn new(limit: usize) -> Settling {
+        Settling { settled: vec![None; limit].into(), accepted: Vec::with_capacity(limit), audience: Audience::new(limit) }
+    }
+}
+
+impl Batch<'_> {
+    /// Begins a batch whose destinations a program sets: no frame has one, and every port hears flooded frames. Returns the number of
+    /// frames that were not rejected.
+    pub(crate) fn begin_settling(&mut self) -> usize {
+        let parts = &mut *self.parts;
+        let limit = parts.entries.len();
+        let settling = parts.settling.get_or_insert_with(|| Box::new(Settling::new(limit)));
+        settling.audience.clear();
+        if !parts.rejected {
+            return parts.count;
+        }
+        settling.settled.fill(None);
+        settling.accepted.clear();
+        let accepted = parts.entries[..parts.count].iter().enumerate();
+        let accepted = accepted.filter(|(_, entry)| entry.destination.0 < Packed::REJECTED);
+        settling.accepted.extend(accepted.map(|(index, _)| index as u16));
+        settling.accepted.len()
+    }
+
+    /// The index of a frame that was not rejected, by its place among them.
+    #[inline]
+    pub(crate) fn accepted(&self, place: usize) -> usize {
+        match &self.parts.settling {
+            Some(settling) if self.parts.rejected => settling.accepted.get(place).copied().unwrap_or(0).into(),
+            _ => place,
+        }
+    }
+
+    /// Sets one destination for all frames. To be called only if no frame was rejected.
+    pub(crate) fn settle_all(&mut self, destination: Destination) {
+        let packed = Packed::new(destination);
+        let count = self.parts.count;
+        self.parts.entries[..count].iter_mut().for_each(|entry| entry.destination = packed);
+        self.parts.same_destination = true;
+    }
+
+    /// Notes the destination of frame `index`, until [`Batch::end_settling`]. `None`: the built-in function decides.
+    #[inline]
+    pub(crate) fn settle(&mut self, index: usize, destination: Option<Destination>) {
+        if let Some(settling) = &mut self.parts.settling
+            && let Some(settled) = settling.settled.get_mut(index)
+        {
+            *settled = destination.map(Packed::new);
+        }
+    }
+
+    /// Narrows a flooded frame to the ports of a set.
+    pub(crate) fn narrow(&mut self, index: usize, number: usize, set: &PortSet) {
+        if let Some(settling) = &mut self.parts.settling {
+            settling.audience.narrow(index, number, set);
+        }
+    }
+
+    /// Applies the noted destinations. `built_in` sets those of the other frames, if there are any.
+    pub(crate) fn end_settling(&mut self, has_others: bool, built_in: impl FnOnce(&mut Self)) {
+        let Some(settling) = self.parts.settling.take() else { return };
+        let was_rejected = self.parts.rejected;
+        let frames = self.parts.entries[..self.parts.count].iter_mut().zip(&settling.settled);
+        if has_others {
+            // The built-in function passes over the frames that have their destination.
+            for (entry, _) in frames.filter(|(_, settled)| settled.is_some()) {
+                entry.destination = Packed(Packed::REJECTED | DropReason::NoDestination as u32);
+                self.parts.rejected = true;
+            }
+            built_in(self);
+        }
+        for (entry, settled) in self.parts.entries[..self.parts.count].iter_mut().zip(&settling.settled) {
+            if let Some(destination) = settled {
+                entry.destination = *destination;
+            }
+        }
+        self.parts.rejected = was_rejected;
+        self.parts.same_destination = false;
+        self.parts.settling = Some(settling);
+    }
+
+    /// The ports that hear each flooded frame, if a program narrowed any.
+    #[inline]
+    pub(crate) fn audience(&self) -> Option<&Audience> {
+        self.parts.settling.as_ref().map(|settling| &settling.audience).filter(|audience| audience.is_narrow())
+    }
+}

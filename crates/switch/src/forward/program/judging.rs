@@ -1,0 +1,317 @@
+//! A batch in front of a program, and what its verdicts become.
+//!
+//! A verdict is a proposal. What the built-in function checks of a frame's addresses and VLAN is checked here as well; what depends on both
+//! ports is checked by delivery, as for every destination.
+
+use std::sync::Arc;
+
+use super::verdict::{MAX_REASONS, MAX_SETS, Verdict};
+use super::view::View;
+use crate::batch::{Batch, Destination, PortSet};
+use crate::forward::addresses::{admit, within};
+use crate::frame::{Class, DropReason, Gso, Mac, Owner};
+use crate::topology::{Member, Switch};
+
+/// Bytes of a verdict.
+const WORD: usize = 4;
+
+/// A frame as a program sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'b> {
+    /// The private copy of its first bytes. Bytes beyond the frame are unspecified.
+    pub head: &'b [u8; 128],
+    /// Bytes of the whole frame.
+    pub len: usize,
+    /// Its VLAN; 0 in switches without VLANs.
+    pub vlan: u16,
+    /// What a receiver has to do: bit 0 checksum, bit 1 TCP over IPv4 to be segmented, bit 2 TCP over IPv6, bit 3 UDP to be segmented, bit
+    /// 4 UDP to be fragmented.
+    pub offload: u8,
+    /// Bytes of payload in each segment; 0 without segmentation.
+    pub segment: u16,
+}
+
+impl Seen<'_> {
+    /// The priority of its VLAN tag, 0 to 7; 0 without a tag.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        if Class::has_tag(self.head) { self.head[14] >> 5 } else { 0 }
+    }
+}
+
+/// A word of a program that is no verdict, or names a port or set that never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadVerdict {
+    /// The word.
+    pub word: u32,
+}
+
+/// A batch in front of a program: the frames that policy has admitted.
+#[derive(Debug)]
+pub struct Judging<'j, 'm> {
+    batch: &'j mut Batch<'m>,
+    from: &'j Member,
+    switch: &'j Switch,
+    view: &'j Arc<View>,
+    now: u32,
+    count: usize,
+    /// True if frames were rejected before.
+    has_gaps: bool,
+    /// One destination is set for all frames.
+    is_uniform: bool,
+    /// Frames with a verdict so far.
+    judged: usize,
+    /// Some frame is the built-in function's.
+    has_built_in: bool,
+    /// Some frame has a destination from the program.
+    has_settled: bool,
+    drops: [u64; MAX_REASONS],
+}
+
+impl<'j, 'm> Judging<'j, 'm> {
+    pub(super) fn new(
+        batch: &'j mut Batch<'m>,
+        from: &'j Member,
+        switch: &'j Switch,
+        view: &'j Arc<View>,
+        now: u32,
+    ) -> Judging<'j, 'm> {
+        let count = batch.begin_settling();
+        let has_gaps = count < batch.len();
+        Judging {
+            batch,
+            from,
+            switch,
+            view,
+            now,
+            count,
+            has_gaps,
+            is_uniform: false,
+            judged: 0,
+            has_built_in: false,
+            has_settled: false,
+            drops: [0; MAX_REASONS],
+        }
+    }
+
+    /// The switch's ports and addresses.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> &'j Arc<View> {
+        self.view
+    }
+
+    /// The port that the frames came from.
+    #[inline]
+    #[must_use]
+    pub fn from(&self) -> Owner {
+        self.from.owner
+    }
+
+    /// The time in seconds.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Returns true if addresses may be learned from the frames.
+    #[inline]
+    #[must_use]
+    pub fn may_learn(&self) -> bool {
+        !self.batch.is_unlearned()
+    }
+
+    /// Number of frames.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns true if there are no frames.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The first bytes of the frame at a place below [`Judging::len`], and the length of the frame. Bytes beyond the frame are
+    /// unspecified.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, place: usize) -> (&[u8; 128], usize) {
+        let index = if self.has_gaps { self.batch.accepted(place) } else { place };
+        (self.batch.head(index), self.batch.frame_len(index))
+    }
+
+    /// The frame at a place below [`Judging::len`].
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, place: usize) -> Seen<'_> {
+        let index = if self.has_gaps { self.batch.accepted(place) } else { place };
+        let vlan = self.vlan(index);
+        let (mut offload, mut segment) = (0, 0);
+        if let Some(wanted) = self.batch.frame(index).offload() {
+            let kind = match wanted.gso {
+                Gso::None => 0,
+                Gso::Tcp4 => 2,
+                Gso::Tcp6 => 4,
+                Gso::UdpL4 => 8,
+                Gso::Udp4Frag => 16,
+            };
+            (offload, segment) = (kind | u8::from(wanted.needs_csum), wanted.gso_size);
+        }
+        Seen { head: self.batch.head(index), len: self.batch.frame_len(index), vlan, offload, segment }
+    }
+
+    /// Takes the verdicts of the next frames, 4 bytes each. `sets` are the program's sets of ports.
+    ///
+    /// # Errors
+    /// A word is no verdict, or names a port or a set that never was. The batch then has no destinations.
+    #[inline]
+    pub fn decide(&mut self, words: &[u8], sets: &[Option<PortSet>]) -> Result<(), BadVerdict> {
+        let (words, _) = words.as_chunks::<WORD>();
+        let words = &words[..words.len().min(self.count - self.judged)];
+        let Some(first) = words.first() else { return Ok(()) };
+        if !self.has_settled && words.iter().all(|word| *word == [0; WORD]) {
+            self.judged += words.len();
+            self.has_built_in = true;
+            return Ok(());
+        }
+        if words.len() == self.batch.len() && words.iter().all(|word| word == first) {
+            let word = u32::from_le_bytes(*first);
+            let destination = match Verdict::read(word) {
+                None => return Err(BadVerdict { word }),
+                Some(Verdict::Drop(reason)) => {
+                    self.drops[reason] += self.count as u64;
+                    Some(Destination::Drop(DropReason::ProgramDropped))
+                }
+                Some(verdict @ (Verdict::Port(_) | Verdict::Flood)) if self.batch.has_one_header(self.switch.has_vlans()) => {
+                    Some(self.destination(0, verdict, word)?)
+                }
+                _ => None,
+            };
+            if let Some(destination) = destination {
+                self.batch.settle_all(destination);
+                (self.judged, self.is_uniform) = (self.count, true);
+                return Ok(());
+            }
+        }
+        self.decide_each(words, sets)
+    }
+
+    #[inline(never)]
+    fn decide_each(&mut self, words: &[[u8; WORD]], sets: &[Option<PortSet>]) -> Result<(), BadVerdict> {
+        if !self.has_settled {
+            // The frames before are all the built-in function's.
+            for place in 0..self.judged {
+                self.batch.settle(self.batch.accepted(place), None);
+            }
+            self.has_settled = true;
+        }
+        // Frames with the verdict and the addresses of the frame before have its destination.
+        let mut last = None;
+        for word in words {
+            let index = self.batch.accepted(self.judged);
+            self.judged += 1;
+            let word = u32::from_le_bytes(*word);
+            let Some(verdict) = Verdict::read(word) else { return Err(BadVerdict { word }) };
+            match verdict {
+                Verdict::BuiltIn => {
+                    self.has_built_in = true;
+                    self.batch.settle(index, None);
+                }
+                Verdict::Drop(reason) => {
+                    self.drops[reason] += 1;
+                    self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramDropped)));
+                }
+                Verdict::Port(_) | Verdict::Flood | Verdict::Ports(_) => {
+                    let key = (word, self.vlan(index), Mac::both(self.batch.head(index)));
+                    let destination = match last {
+                        Some((before, destination)) if before == key => destination,
+                        _ => self.destination(index, verdict, word)?,
+                    };
+                    last = Some((key, destination));
+                    self.batch.settle(index, Some(destination));
+                    if let Verdict::Ports(number) = verdict
+                        && destination == Destination::Flood
+                    {
+                        let Some(Some(set)) = sets.get(number) else { return Err(BadVerdict { word }) };
+                        self.batch.narrow(index, number, set);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The destination of frame `index` by this verdict, or the reason of the policy that forbids it.
+    fn destination(&self, index: usize, verdict: Verdict, word: u32) -> Result<Destination, BadVerdict> {
+        let head = self.batch.head(index);
+        let (source, destination) = (Mac::source(head), Mac::destination(head));
+        let wanted = match verdict {
+            Verdict::Port(owner) => match self.view.port(owner) {
+                Some(port) if port.is_mirror => return Ok(Destination::Drop(DropReason::NoDestination)),
+                Some(_) if owner == self.from.owner => return Ok(Destination::Drop(DropReason::SamePort)),
+                Some(_) => Destination::Port(owner.index()),
+                None if self.view.has_left(owner) => return Ok(Destination::Drop(DropReason::NoDestination)),
+                None => return Err(BadVerdict { word }),
+            },
+            _ => Destination::Flood,
+        };
+        Ok(match self.permit(source, destination) {
+            Err(reason) => Destination::Drop(reason),
+            Ok(()) => match self.switch.domain() {
+                Some(domain) => within(domain, self.vlan(index), wanted, self.from, self.switch),
+                None => wanted,
+            },
+        })
+    }
+
+    #[inline]
+    fn vlan(&self, index: usize) -> u16 {
+        if self.switch.has_vlans() { self.batch.class(index).vlan() } else { 0 }
+    }
+
+    /// Checks the addresses of a frame as the built-in function does.
+    fn permit(&self, source: Mac, destination: Mac) -> Result<(), DropReason> {
+        if !source.is_station() && !self.from.any_source {
+            return Err(DropReason::BadSource);
+        }
+        if let Some(domain) = self.switch.domain() {
+            admit(domain, self.from, source, destination)?;
+        }
+        if destination.is_bridge_reserved() && !self.switch.flood_policy().reserved.contains(destination) {
+            return Err(DropReason::BridgeReserved);
+        }
+        Ok(())
+    }
+
+    /// The number of frames that the program drops, by reason.
+    #[inline]
+    #[must_use]
+    pub fn drops(&self) -> &[u64; MAX_REASONS] {
+        &self.drops
+    }
+
+    /// Ends the judging. `built_in` sets the destinations of the frames that the program leaves to it.
+    #[inline]
+    pub(super) fn end(mut self, built_in: impl FnOnce(&mut Batch<'m>)) {
+        if self.is_uniform {
+            return;
+        }
+        if self.has_settled {
+            while self.judged < self.count {
+                self.batch.settle(self.batch.accepted(self.judged), None);
+                (self.judged, self.has_built_in) = (self.judged + 1, true);
+            }
+            self.batch.end_settling(self.has_built_in, built_in);
+        } else {
+            built_in(self.batch);
+        }
+    }
+}
+
+const _: () = assert!(MAX_SETS <= u8::MAX as usize, "a frame's set is a byte");

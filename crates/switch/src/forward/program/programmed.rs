@@ -1,0 +1,71 @@
+//! The forwarding function that asks a program, once a batch.
+
+use std::sync::Arc;
+
+use super::judging::Judging;
+use super::view::View;
+use crate::batch::{Batch, Destination};
+use crate::forward::learning::Learning;
+use crate::frame::DropReason;
+use crate::topology::{Forward, Member, Switch};
+
+/// The program did not judge the batch. It has counted why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramFailed;
+
+/// A forwarding program. Several pollers call it at the same time.
+pub trait Program: Send + Sync {
+    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each.
+    ///
+    /// # Errors
+    /// The program failed, or has been taken out.
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed>;
+}
+
+/// Where the frames of a batch go if the program fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// Where the learning bridge sends them.
+    #[default]
+    Learning,
+    /// Nowhere.
+    Drop,
+}
+
+/// A forwarding function that asks a program.
+pub struct Programmed {
+    program: Arc<dyn Program>,
+    view: Arc<View>,
+    on_fault: OnFault,
+}
+
+impl Programmed {
+    /// Asks this program, which sees the switch by `view`.
+    #[must_use]
+    pub fn new(program: Arc<dyn Program>, view: Arc<View>, on_fault: OnFault) -> Programmed {
+        Programmed { program, view, on_fault }
+    }
+}
+
+impl Forward for Programmed {
+    fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        let mut judging = Judging::new(batch, from, switch, &self.view, now);
+        if judging.is_empty() {
+            return;
+        }
+        if self.program.judge(&mut judging).is_ok() {
+            judging.end(|batch| Learning.forward(batch, from, switch, now));
+            return;
+        }
+        // Flooded frames are for every port again.
+        batch.begin_settling();
+        match self.on_fault {
+            OnFault::Learning => Learning.forward(batch, from, switch, now),
+            OnFault::Drop => batch.set_destinations(|_, _| Destination::Drop(DropReason::ProgramFault)),
+        }
+    }
+
+    fn narrows_floods(&self) -> bool {
+        true
+    }
+}
