@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_switch::{Judging, View};
+use ringway_switch::{Judging, Owner, Seen, View};
 use wasmtime::{Memory, Store, TypedFunc, WasmParams, WasmResults};
 
 use crate::fault::{Fault, FaultKind};
@@ -13,6 +13,33 @@ use crate::module::{Module, Unacceptable};
 use crate::shared::Shared;
 use crate::state::{Phase, Sending, State};
 use crate::ticker::Ticker;
+
+/// Where frames for a program come from.
+pub(crate) trait Source {
+    /// The port that the frames came from.
+    fn from(&self) -> Owner;
+    /// The first bytes of a frame, and its length. Bytes beyond the frame are unspecified.
+    fn head(&self, place: usize) -> (&[u8; 128], usize);
+    /// A frame.
+    fn frame(&self, place: usize) -> Seen<'_>;
+}
+
+impl Source for Judging<'_, '_> {
+    #[inline]
+    fn from(&self) -> Owner {
+        Judging::from(self)
+    }
+
+    #[inline]
+    fn head(&self, place: usize) -> (&[u8; 128], usize) {
+        Judging::head(self, place)
+    }
+
+    #[inline]
+    fn frame(&self, place: usize) -> Seen<'_> {
+        Judging::frame(self, place)
+    }
+}
 
 /// One instance.
 pub(crate) struct Instance {
@@ -60,7 +87,9 @@ impl Instance {
             move |error: wasmtime::Error| Unacceptable::Failed { export, fault: Fault::of(&error) }
         };
         let instance = module.pre.instantiate(&mut store).map_err(|error| match Fault::of(&error) {
-            Fault { kind: FaultKind::Memory, what } => Unacceptable::Memory(format!("the module wants too much: {what}")),
+            Fault { kind: FaultKind::Memory, what } => {
+                Unacceptable::Memory(format!("the module wants too much: {what}"))
+            }
             fault => Unacceptable::Failed { export: Phase::Instantiate.export(), fault },
         })?;
         let memory = instance
@@ -147,6 +176,52 @@ impl Instance {
                 Err(Fault::new(FaultKind::Verdict, what))
             }
         }
+    }
+
+    /// Shows the program frames of a port and returns its words, which nobody has checked. For at most so many frames as a call takes.
+    ///
+    /// # Errors
+    /// The fault of the program.
+    pub(crate) fn judge_alone(
+        &mut self,
+        view: &Arc<View>,
+        frames: &impl Source,
+        count: usize,
+        now: u32,
+    ) -> Result<Vec<u32>, Fault> {
+        if self.seen != view.version() {
+            self.see(view)?;
+        }
+        let count = count.min(self.layout.capacity);
+        let at = self.layout.verdicts;
+        let memory = self.memory.data_mut(&mut self.store);
+        if let Some(words) = memory.get_mut(at..at + count * VERDICT) {
+            words.fill(0);
+        }
+        write_frames(memory, &self.layout, frames, 0, count);
+        self.store.data_mut().sending = Some(Sending { from: frames.from(), now, may_learn: true });
+        self.begin(Phase::Frames);
+        let called = self.frames.call(&mut self.store, (count as i32, frames.from().bits().into()));
+        self.store.data_mut().sending = None;
+        called.map_err(|error| Fault::of(&error))?;
+        let words = self.memory.data(&self.store).get(at..at + count * VERDICT).unwrap_or_default();
+        let (words, _) = words.as_chunks::<VERDICT>();
+        Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    /// Most frames of a call.
+    pub(crate) fn capacity(&self) -> usize {
+        self.layout.capacity
+    }
+
+    /// Number of drop reasons that the program has registered.
+    pub(crate) fn reasons(&self) -> usize {
+        self.store.data().reasons
+    }
+
+    /// Returns the ports of a set, by index. `None`: the program never set it.
+    pub(crate) fn set(&self, number: usize) -> Option<&ringway_switch::PortSet> {
+        self.store.data().sets.present.get(number)?.as_ref()
     }
 
     #[inline]
@@ -287,7 +362,9 @@ fn typed<P: WasmParams, R: WasmResults>(
     store: &mut Store<State>,
     name: &str,
 ) -> Result<TypedFunc<P, R>, Unacceptable> {
-    instance.get_typed_func(store, name).map_err(|error| Unacceptable::Export(format!("the export \"{name}\": {error}")))
+    instance
+        .get_typed_func(store, name)
+        .map_err(|error| Unacceptable::Export(format!("the export \"{name}\": {error}")))
 }
 
 /// An export that need not be there. Its type was checked.
@@ -301,7 +378,7 @@ fn optional<P: WasmParams, R: WasmResults>(
 
 /// Writes the descriptors and heads of frames.
 #[inline]
-fn write_frames(memory: &mut [u8], layout: &Layout, batch: &Judging<'_, '_>, first: usize, frames: usize) {
+fn write_frames(memory: &mut [u8], layout: &Layout, batch: &impl Source, first: usize, frames: usize) {
     if let Some(at) = layout.frames {
         let area = memory.get_mut(at..at + frames * DESCRIPTOR).unwrap_or_default();
         write_descriptors(area, layout.head_bytes, batch, first);
@@ -312,13 +389,13 @@ fn write_frames(memory: &mut [u8], layout: &Layout, batch: &Judging<'_, '_>, fir
     let area = memory.get_mut(layout.heads..layout.heads + frames * layout.head_bytes).unwrap_or_default();
     // Copies of a length that the compiler knows take a few instructions.
     match layout.head_bytes {
-        16 => write_heads::<16>(area, batch, first),
-        32 => write_heads::<32>(area, batch, first),
-        48 => write_heads::<48>(area, batch, first),
-        64 => write_heads::<64>(area, batch, first),
-        80 => write_heads::<80>(area, batch, first),
-        96 => write_heads::<96>(area, batch, first),
-        128 => write_heads::<128>(area, batch, first),
+        16 => write_heads::<16, _>(area, batch, first),
+        32 => write_heads::<32, _>(area, batch, first),
+        48 => write_heads::<48, _>(area, batch, first),
+        64 => write_heads::<64, _>(area, batch, first),
+        80 => write_heads::<80, _>(area, batch, first),
+        96 => write_heads::<96, _>(area, batch, first),
+        128 => write_heads::<128, _>(area, batch, first),
         bytes => {
             for (place, out) in area.chunks_exact_mut(bytes).enumerate() {
                 let (head, len) = batch.head(first + place);
@@ -330,7 +407,7 @@ fn write_frames(memory: &mut [u8], layout: &Layout, batch: &Judging<'_, '_>, fir
 }
 
 #[inline]
-fn write_heads<const BYTES: usize>(area: &mut [u8], batch: &Judging<'_, '_>, first: usize) {
+fn write_heads<const BYTES: usize, S: Source>(area: &mut [u8], batch: &S, first: usize) {
     let (area, _) = area.as_chunks_mut::<BYTES>();
     for (place, out) in area.iter_mut().enumerate() {
         let (head, len) = batch.head(first + place);
@@ -348,17 +425,15 @@ fn clear_beyond(out: &mut [u8], len: usize) {
 }
 
 #[inline]
-fn write_descriptors(area: &mut [u8], head_bytes: usize, batch: &Judging<'_, '_>, first: usize) {
+fn write_descriptors(area: &mut [u8], head_bytes: usize, batch: &impl Source, first: usize) {
     let port = batch.from().bits();
     let (area, _) = area.as_chunks_mut::<DESCRIPTOR>();
     for (place, out) in area.iter_mut().enumerate() {
         let frame = batch.frame(first + place);
         let head = head_bytes.min(frame.len) as u64;
         let low = frame.len as u64 & 0xffff_ffff | u64::from(port) << 32 | u64::from(frame.vlan) << 48;
-        let high = u64::from(frame.priority())
-            | u64::from(frame.offload) << 8
-            | u64::from(frame.segment) << 16
-            | head << 32;
+        let high =
+            u64::from(frame.priority()) | u64::from(frame.offload) << 8 | u64::from(frame.segment) << 16 | head << 32;
         out[..8].copy_from_slice(&low.to_le_bytes());
         out[8..].copy_from_slice(&high.to_le_bytes());
     }

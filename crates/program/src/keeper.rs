@@ -43,6 +43,12 @@ pub(crate) enum Job {
 pub(crate) struct Jobs(SyncSender<Job>);
 
 impl Jobs {
+    /// Jobs for a caller that does them itself.
+    pub(crate) fn collected() -> (Jobs, Receiver<Job>) {
+        let (jobs, queue) = sync_channel(QUEUE);
+        (Jobs(jobs), queue)
+    }
+
     /// Gives a job. Returns it if the queue is full.
     pub(crate) fn give(&self, job: Job) -> Option<Job> {
         match self.0.try_send(job) {
@@ -105,7 +111,9 @@ fn run(queue: &Receiver<Job>) {
             }
             Ok(Job::Drop(old)) => {
                 if let Err(place) = contain(|| drop(old)) {
-                    tracing::error!("a defect of Ringway, please report it: an instance of a program failed at {place}");
+                    tracing::error!(
+                        "a defect of Ringway, please report it: an instance of a program failed at {place}"
+                    );
                 }
                 continue;
             }

@@ -5,6 +5,8 @@
 //! configuration, and the switch knows it by the trait [`ringway_switch::Program`] only.
 //!
 //! ```text
+//!   offline     one instance without a switch
+//!     |
 //!   program     the instances of one loaded module; faults; what the switch calls
 //!     |
 //!   keeper      the thread that starts instances anew, fires timers and writes the log
@@ -40,6 +42,7 @@ mod limits;
 mod map;
 mod meters;
 mod module;
+mod offline;
 mod program;
 mod runtime;
 mod shared;
@@ -49,5 +52,6 @@ mod ticker;
 pub use fault::{Fault, FaultKind};
 pub use limits::{CALL_TIME, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX, MODULE_MAX, STATE_MAX};
 pub use module::Unacceptable;
+pub use offline::{Offline, OfflineFrame, Sent, check};
 pub use program::{Load, Program, ProgramState, Reading, TellError};
 pub use runtime::Runtime;

@@ -80,22 +80,10 @@ impl Module {
     /// # Errors
     /// Why it is not acceptable.
     pub(crate) fn new(engine: &Engine, linker: &Linker<State>, bytes: &[u8]) -> Result<Module, Unacceptable> {
-        if bytes.len() > MODULE_MAX {
-            let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
-            return Err(Unacceptable::Module(what));
+        let compiled = compile(engine, bytes)?;
+        if let Some(first) = reasons(&compiled).into_iter().next() {
+            return Err(first);
         }
-        if !bytes.starts_with(&MAGIC) {
-            let what = match bytes {
-                [] => "the file is empty".to_owned(),
-                [b'(', ..] => "it is a WebAssembly text: translate it first, for instance with wat2wasm".to_owned(),
-                _ => "it is no WebAssembly module: it does not begin with the bytes 00 61 73 6d".to_owned(),
-            };
-            return Err(Unacceptable::Module(what));
-        }
-        let compiled = Compiled::new(engine, bytes)
-            .map_err(|error| Unacceptable::Module(format!("it is no WebAssembly module: {}", reason(&error))))?;
-        check_imports(&compiled)?;
-        check_exports(&compiled)?;
         let pre = linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
         Ok(Module { pre })
     }
@@ -106,65 +94,92 @@ impl Module {
     }
 }
 
+/// Compiles a module. Takes up to a second for each MiB.
+fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
+    if bytes.len() > MODULE_MAX {
+        let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
+        return Err(Unacceptable::Module(what));
+    }
+    if !bytes.starts_with(&MAGIC) {
+        let what = match bytes {
+            [] => "the file is empty".to_owned(),
+            [b'(', ..] => "it is a WebAssembly text: translate it first, for instance with wat2wasm".to_owned(),
+            _ => "it is no WebAssembly module: it does not begin with the bytes 00 61 73 6d".to_owned(),
+        };
+        return Err(Unacceptable::Module(what));
+    }
+    Compiled::new(engine, bytes)
+        .map_err(|error| Unacceptable::Module(format!("it is no WebAssembly module: {}", reason(&error))))
+}
+
+/// Returns all that is wrong with a module, without starting it.
+pub(crate) fn judge(engine: &Engine, bytes: &[u8]) -> Vec<Unacceptable> {
+    match compile(engine, bytes) {
+        Ok(compiled) => reasons(&compiled),
+        Err(why) => vec![why],
+    }
+}
+
+/// All that is wrong with the imports and exports of a module.
+fn reasons(module: &Compiled) -> Vec<Unacceptable> {
+    let mut reasons = check_imports(module);
+    reasons.extend(check_exports(module));
+    reasons
+}
+
 /// All causes of an error, in one line.
 fn reason(error: &wasmtime::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| cause.to_string().replace('\n', " ")).collect();
     causes.join(": ")
 }
 
-fn check_imports(module: &Compiled) -> Result<(), Unacceptable> {
-    for import in module.imports() {
-        if import.module() == host::MODULE && host::FUNCTIONS.contains(&import.name()) {
-            continue;
-        }
-        let what = format!(
-            "the module imports \"{}.{}\", which Ringway does not have: only functions of the interface, from the module \
-             \"ringway\", can be imported",
-            import.module(),
-            import.name()
-        );
-        return Err(Unacceptable::Import(what));
-    }
-    Ok(())
+fn check_imports(module: &Compiled) -> Vec<Unacceptable> {
+    let is_unknown = |module: &str, name: &str| module != host::MODULE || !host::FUNCTIONS.contains(&name);
+    let unknown = module.imports().filter(|import| is_unknown(import.module(), import.name()));
+    let what = |module: &str, name: &str| {
+        format!(
+            "the module imports \"{module}.{name}\", which Ringway does not have: only functions of the interface, from the module \
+             \"ringway\", can be imported"
+        )
+    };
+    unknown.map(|import| Unacceptable::Import(what(import.module(), import.name()))).collect()
 }
 
-fn check_exports(module: &Compiled) -> Result<(), Unacceptable> {
+fn check_exports(module: &Compiled) -> Vec<Unacceptable> {
+    let mut reasons = Vec::new();
+    let wrong = |what: &str| Unacceptable::Export(what.to_owned());
     match module.get_export("memory") {
         Some(ExternType::Memory(memory)) if memory.minimum() * PAGE > MEMORY_MAX as u64 => {
-            let what = format!(
-                "the module wants {} bytes of memory: {MEMORY_MAX} are the most",
-                memory.minimum().saturating_mul(PAGE)
-            );
-            return Err(Unacceptable::Memory(what));
+            let bytes = memory.minimum().saturating_mul(PAGE);
+            let what = format!("the module wants {bytes} bytes of memory: {MEMORY_MAX} are the most");
+            reasons.push(Unacceptable::Memory(what));
         }
         Some(ExternType::Memory(_)) => {}
-        Some(_) => return Err(Unacceptable::Export("the export \"memory\" is no memory".to_owned())),
-        None => return Err(Unacceptable::Export("the module does not export \"memory\"".to_owned())),
+        Some(_) => reasons.push(wrong("the export \"memory\" is no memory")),
+        None => reasons.push(wrong("the module does not export \"memory\"")),
     }
     for export in &EXPORTS {
         match module.get_export(export.name) {
-            None if export.must => {
-                return Err(Unacceptable::Export(format!("the module does not export \"{}\"", export.name)));
-            }
+            None if export.must => reasons.push(wrong(&format!("the module does not export \"{}\"", export.name))),
             None => {}
             Some(ExternType::Func(function)) if export.is_like(&function) => {}
             Some(_) => {
                 let what = format!("the export \"{}\" must be a function {}", export.name, export.signature());
-                return Err(Unacceptable::Export(what));
+                reasons.push(Unacceptable::Export(what));
             }
         }
     }
     let is_known = |name: &str| EXPORTS.iter().any(|export| export.name == name);
-    if let Some(export) = module.exports().find(|export| export.name().starts_with(PREFIX) && !is_known(export.name())) {
+    for export in module.exports().filter(|export| export.name().starts_with(PREFIX) && !is_known(export.name())) {
         let what = format!("the module exports \"{}\", which the interface does not have", export.name());
-        return Err(Unacceptable::Export(what));
+        reasons.push(Unacceptable::Export(what));
     }
     let tables = module.exports().filter_map(|export| export.ty().table().map(wasmtime::TableType::minimum));
     if let Some(elements) = tables.max().filter(|elements| *elements > TABLE_MAX as u64) {
         let what = format!("the module wants a table of {elements} elements: {TABLE_MAX} are the most");
-        return Err(Unacceptable::Memory(what));
+        reasons.push(Unacceptable::Memory(what));
     }
-    Ok(())
+    reasons
 }
 
 impl Export {

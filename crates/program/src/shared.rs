@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
+use crate::clock::monotonic_ns;
 use crate::keeper::{Job, Jobs};
 use crate::limits::{LOG_LINE, LOG_LINES};
 use crate::map::SharedMap;
 use crate::meters::Meters;
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 
 /// What the instances of a program share.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Shared {
     /// Number of instances.
     pub(crate) instances: usize,
     pub(crate) meters: Meters,
+    /// Instead of the system's clock: the time in nanoseconds that a caller has set.
+    pub(crate) given_time: Option<AtomicU64>,
     /// Handed over to the next program if it restores the state of this one.
     pub(crate) map: std::sync::Arc<SharedMap>,
     log: Log,
@@ -37,6 +42,7 @@ impl Shared {
             config: config.to_owned(),
             instances,
             meters: Meters::new(instances),
+            given_time: None,
             map,
             log: Log { gate: Mutex::new(None), lost: AtomicU64::new(0), jobs },
         }
@@ -44,7 +50,17 @@ impl Shared {
 
     /// Writes a line of the log, if the program has not written too many.
     pub(crate) fn log(&self, line: &str) {
-        self.log.write(&self.switch, line);
+        self.log.write(&self.switch, line, self.now_ns());
+    }
+
+    /// What stands before each line of the log.
+    pub(crate) fn log_prefix(&self) -> String {
+        prefix(&self.switch)
+    }
+
+    /// Nanoseconds of a clock that never goes back.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.given_time.as_ref().map_or_else(monotonic_ns, |time| time.load(Ordering::Relaxed))
     }
 
     /// Lines that were not written.
@@ -56,29 +72,32 @@ impl Shared {
 /// A bounded log.
 #[derive(Debug)]
 struct Log {
-    /// The second that began here, and the lines in it.
-    gate: Mutex<Option<(Instant, u32)>>,
+    /// The second that began at this time in nanoseconds, and the lines in it.
+    gate: Mutex<Option<(u64, u32)>>,
     lost: AtomicU64,
     jobs: Jobs,
 }
 
 impl Log {
-    fn write(&self, switch: &str, line: &str) {
+    fn write(&self, switch: &str, line: &str, now: u64) {
         let passes = {
             let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
             let (_, lines) = match &mut *gate {
-                Some(second) if now - second.0 < Duration::from_secs(1) => second,
+                Some(second) if now.saturating_sub(second.0) < SECOND => second,
                 gate => gate.insert((now, 0)),
             };
             *lines = lines.saturating_add(1);
             *lines <= LOG_LINES
         };
-        let line = format!("the program of switch {switch}: {line}");
+        let line = format!("{}{line}", prefix(switch));
         if !passes || self.jobs.give(Job::Log(line)).is_some() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+fn prefix(switch: &str) -> String {
+    format!("the program of switch {switch}: ")
 }
 
 /// A program's text as a line: at most [`LOG_LINE`] bytes, one line, without control characters.

@@ -6,7 +6,6 @@ use wasmtime::{Caller, Linker};
 
 use super::MODULE;
 use super::memory::{copy_out, parts, range, range_mut};
-use crate::clock::monotonic_ns;
 use crate::fault::{Fault, FaultKind};
 use crate::limits::{KEY_MAX, TIMER_MIN, VALUE_MAX};
 use crate::meters::NameOf;
@@ -17,7 +16,7 @@ pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.func_wrap(MODULE, "gauge_set", gauge_set)?;
     linker.func_wrap(MODULE, "instance", |caller: Caller<'_, State>| caller.data().number as i32)?;
     linker.func_wrap(MODULE, "instances", |caller: Caller<'_, State>| caller.data().shared.instances as i32)?;
-    linker.func_wrap(MODULE, "now_ns", |_: Caller<'_, State>| monotonic_ns() as i64)?;
+    linker.func_wrap(MODULE, "now_ns", |caller: Caller<'_, State>| caller.data().shared.now_ns() as i64)?;
     linker.func_wrap(MODULE, "random", |mut caller: Caller<'_, State>| caller.data_mut().random() as i64)?;
     linker.func_wrap(MODULE, "timer_set", timer_set)?;
     linker.func_wrap(MODULE, "map_get", map_get)?;
@@ -30,7 +29,9 @@ pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 fn registered(of: NameOf, known: usize, number: i32) -> wasmtime::Result<usize> {
     match usize::try_from(number).ok().filter(|meter| *meter < known) {
         Some(meter) => Ok(meter),
-        None => Fault::end(FaultKind::Call, format!("there is no {} {number}: register it in ringway_start", of.word())),
+        None => {
+            Fault::end(FaultKind::Call, format!("there is no {} {number}: register it in ringway_start", of.word()))
+        }
     }
 }
 
@@ -62,7 +63,8 @@ fn timer_set(mut caller: Caller<'_, State>, ns: i64) -> wasmtime::Result<()> {
         Err(_) => return Fault::end(FaultKind::Call, format!("timer_set: {ns} ns is no time")),
     };
     let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-    caller.data_mut().timer = monotonic_ns().saturating_add(after).max(1);
+    let state = caller.data_mut();
+    state.timer = state.shared.now_ns().saturating_add(after).max(1);
     Ok(())
 }
 
