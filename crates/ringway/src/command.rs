@@ -39,6 +39,7 @@ enum What {
     Exec(commands::exec::Args),
     Gen(commands::r#gen::Args),
     Lwep(commands::lwep::Args),
+    Program(commands::program::Args),
     /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
     Bench(commands::lab::Args),
     /// Show a switch at work: virtual machines, network namespaces and process ports (needs ringway-lab; see ringway demo --help)
@@ -73,6 +74,7 @@ impl Command {
             What::Exec(args) => commands::exec::run(args, &context),
             What::Gen(args) => commands::r#gen::run(args, &context),
             What::Lwep(args) => commands::lwep::run(args, &context),
+            What::Program(args) => commands::program::run(args),
             What::Bench(_) => commands::lab::exec("bench"),
             What::Demo(_) => commands::lab::exec("demo"),
             What::Completions(args) => commands::completions::run(&args, Command::command()),

@@ -11,6 +11,7 @@ pub mod keys;
 pub mod lab;
 pub mod lwep;
 pub mod port;
+pub mod program;
 pub mod run;
 pub mod status;
 pub mod switch;
