@@ -13,7 +13,7 @@ pub(crate) const TABLE_MAX: usize = 1 << 16;
 /// Stack of machine code in bytes. Pollers have 2 MiB.
 pub(crate) const STACK: usize = 128 << 10;
 /// Longest text `config` in bytes.
-pub const CONFIG_MAX: usize = 64 << 10;
+pub const CONFIG_MAX: usize = 8 << 20;
 /// Longest message in bytes.
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// Largest saved state of an instance in bytes.
