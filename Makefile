@@ -37,9 +37,10 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   gcc g++ binutils pkg-config valgrind man-db spin \
   python3 python3-venv \
   linux-source mmdebstrap \
-  libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3
+  libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
+  rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test kits-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
 
 all: build
 
@@ -118,7 +119,7 @@ deps:
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
-test: deps forget-skipped check unit python-test loom fuzz smoke
+test: deps forget-skipped check unit python-test kits-test loom fuzz smoke
 	@echo "make test: all parts passed"
 	@packaging/skipped-tests "$$RINGWAY_SKIPPED"
 
@@ -192,6 +193,14 @@ python-test: python
 	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(PYTHON_FOLDER)/wheels/*.whl
 	cd python/tests && RINGWAY=$(CURDIR)/target/tests/ringway $(CURDIR)/$(PYTHON_TOOLS)/bin/python -W error::ResourceWarning \
 	  -m unittest discover
+
+# The kit of forwarding programs for Rust, where it needs no switch. `make unit` builds its examples with Debian's compiler and runs them.
+KIT := --manifest-path kits/rust/Cargo.toml --target-dir target/kits
+kits-test:
+	$(CARGO) fmt --manifest-path kits/rust/Cargo.toml --check
+	$(CARGO) clippy $(KIT) --lib --tests -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(KIT) --no-deps --quiet
+	$(CARGO) test $(KIT) --lib --quiet
 
 # Experiments run to their end and give figures; nothing is asserted about speed. Those with virtual machines' ports start
 # DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too. The programs are those that `make unit` built:

@@ -163,10 +163,11 @@ fn rust_steps(dir: &Path, name: &str) -> String {
     format!(
         "made {dir}: the program is src/lib.rs, what it can use is described in ringway-program/src/lib.rs\n\
          to build and check it:\n  \
-         cd {dir}\n  \
+         cd {quoted}\n  \
          cargo build --release     # needs: rustup target add wasm32-unknown-unknown\n  \
          ringway program check {module}\n",
-        dir = dir.display()
+        dir = dir.display(),
+        quoted = quoted(dir)
     )
 }
 
@@ -174,11 +175,22 @@ fn c_steps(dir: &Path, name: &str) -> String {
     format!(
         "made {dir}: the program is {name}.c, what it can use is described in ringway_program.h\n\
          to build and check it:\n  \
-         cd {dir}\n  \
+         cd {quoted}\n  \
          make     # needs clang and lld\n  \
          ringway program check {name}.wasm\n",
-        dir = dir.display()
+        dir = dir.display(),
+        quoted = quoted(dir)
     )
+}
+
+/// A folder as a shell takes it.
+fn quoted(dir: &Path) -> String {
+    let text = dir.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,@%".contains(c);
+    if text.chars().all(is_plain) && !text.starts_with('-') {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

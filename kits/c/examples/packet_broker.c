@@ -1,5 +1,5 @@
-/* A load balancer of packets: each flow from one port goes to one of several others, for example to probes, and stays there while the ports
- * stay. Their frames go to the one port.
+/* A packet broker: each flow from one port goes to one of several others, for example to probes, and stays there while the ports stay. Frames of
+ * these ports go to the one.
  *
  * `config` has the names of the ports, the one first: `in out1 out2 out3`.
  */

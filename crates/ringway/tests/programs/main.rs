@@ -1,0 +1,15 @@
+//! Forwarding programs: the kits (`kits/`), their examples, and `ringway program`.
+//!
+//! - `kit`: builds the examples, as users do.
+//! - `packets`: frames of IP.
+//! - `offline`: examples and hostile frames, by `ringway program run`.
+//! - `commands`: `ringway program` and its mistakes.
+//! - `scene`: a switch with a program, and its ports.
+//! - `switch`: each example in a switch.
+
+mod commands;
+mod kit;
+mod offline;
+mod packets;
+mod scene;
+mod switch;
