@@ -148,8 +148,11 @@ impl Program {
         let shared = Arc::new(Shared::new(switch, config, pollers, map, jobs.clone()));
         let start = |number| Instance::start(&module, &runtime.ticker, &shared, number, view);
         let mut instances = (0..pollers).map(start).collect::<Result<Vec<Instance>, Unacceptable>>()?;
-        if let Some(before) = hands_over {
-            hand_over(before, &mut instances)?;
+        if let Some(before) = hands_over
+            && !hand_over(before, &mut instances)?
+        {
+            tracing::info!("the program of switch {switch} does not take the state of the one before: it starts empty");
+            return Program::load(runtime, Load { before: None, ..load });
         }
         let slot = |instance: Instance| {
             let timer = AtomicU64::new(instance.timer());
@@ -295,8 +298,8 @@ impl Program {
     }
 }
 
-/// Gives each instance the state of those of the program before.
-fn hand_over(before: &Program, instances: &mut [Instance]) -> Result<(), Unacceptable> {
+/// Gives each instance the state of those of the program before. Returns false if one does not take it.
+fn hand_over(before: &Program, instances: &mut [Instance]) -> Result<bool, Unacceptable> {
     let failed = |export: &'static str| move |fault: Fault| Unacceptable::Failed { export, fault };
     let count = instances.len();
     for (number, slot) in before.slots.iter().enumerate() {
@@ -314,11 +317,10 @@ fn hand_over(before: &Program, instances: &mut [Instance]) -> Result<(), Unaccep
         };
         let (Some(saved), Some(instance)) = (saved, instances.get_mut(number % count)) else { continue };
         if !instance.restore(saved).map_err(failed("ringway_restore"))? {
-            let what = "the program refuses the state of the one before: ringway_restore did not return 0".to_owned();
-            return Err(Unacceptable::Refused(what));
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 impl ringway_switch::Program for Program {
