@@ -7,8 +7,8 @@
 //!   network, mount and process namespace (see [`scene`]).
 //! - `toml`: `ringway run --check` accepts it. A block without a `[switch.NAME]` is completed by `[switch.lan0]`.
 //! - `json`, `xml`: is well-formed.
-//! - `rust`: is a part of `program.rs`, which runs the code.
-//! - `c`: is a program, which `crates/c/tests/library` compiles and runs.
+//! - `rust`: is a part of `program.rs`, which runs the code, or of an example of `kits/rust`, which `tests/programs` runs.
+//! - `c`: is a program, which `crates/c/tests/library` compiles and runs, or a part of an example of `kits/c`.
 //! - `python`: `python/tests/test_documents.py` runs the code.
 //!
 //! `manual.md` in this folder has the examples of the manual pages, and runs them as a page of the guide.
@@ -87,6 +87,7 @@ pages! {
     performance_is_run => "docs/guide/performance.md",
     own_nic_is_run => "docs/guide/own-nic.md",
     programs_is_run => "docs/guide/programs.md",
+    forwarding_programs_is_run => "docs/guide/forwarding-programs.md",
     python_is_run => "docs/guide/python.md",
     pcap_is_run => "docs/guide/pcap.md",
     configuration_is_run => "docs/guide/configuration.md",
@@ -224,14 +225,32 @@ fn every_xml_block_is_well_formed() {
 #[test]
 fn every_rust_block_is_run() {
     let mut mistakes = Mistakes::default();
-    let program: Vec<&str> = include_str!("program.rs").lines().map(str::trim).collect();
+    let bridge = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kits/rust/examples/learning_bridge.rs"));
+    let run = [include_str!("program.rs"), bridge];
     each_block("rust", |path, block| {
-        let wanted: Vec<&str> = block.text.lines().map(str::trim).collect();
-        if !program.windows(wanted.len()).any(|lines| lines == wanted) {
-            mistakes.add(&format!("{path}:{}", block.line), "not a part of crates/ringway/tests/documents/program.rs");
+        if !run.iter().any(|program| has_lines(program, &block.text)) {
+            let what =
+                "not a part of crates/ringway/tests/documents/program.rs or of kits/rust/examples/learning_bridge.rs";
+            mistakes.add(&format!("{path}:{}", block.line), what);
         }
     });
     mistakes.report();
+}
+
+/// `crates/c` runs the programs of the other pages, and `tests/programs` the bridge.
+#[test]
+fn the_forwarding_program_in_c_is_run() {
+    let bridge = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kits/c/examples/learning_bridge.c"));
+    let page = Page::read(&root(), "docs/guide/forwarding-programs.md");
+    let blocks: Vec<&Block> = page.blocks.iter().filter(|block| block.language == "c").collect();
+    assert!(blocks.len() == 1 && has_lines(bridge, &blocks[0].text), "the block in C is not a part of the example");
+}
+
+/// Returns true if a text has these lines, in this order and without others between them.
+fn has_lines(text: &str, wanted: &str) -> bool {
+    let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    let (text, wanted) = (lines(text), lines(wanted));
+    text.windows(wanted.len()).any(|part| part == wanted)
 }
 
 #[test]

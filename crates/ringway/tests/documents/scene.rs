@@ -74,7 +74,8 @@ exec tshark -l -n -c 10 "${@:2}"
 "#;
 
 /// Programs that a page may use. `make deps` installs all of them.
-const PROGRAMS: [&str; 8] = ["curl", "dpdk-testpmd", "jq", "make", "passt", "qemu-system-x86_64", "tcpdump", "tshark"];
+const PROGRAMS: [&str; 10] =
+    ["clang", "curl", "dpdk-testpmd", "jq", "make", "passt", "qemu-system-x86_64", "rustc", "tcpdump", "tshark"];
 
 /// Runs the blocks of the page, except those marked as not run.
 pub fn run(page: &Page) {
@@ -123,7 +124,9 @@ fn missing_program(blocks: &[&Block]) -> Option<&'static str> {
     let is_run = |program: &str| {
         let mut run = blocks.iter().filter(|block| block.language == "sh" && !matches!(block.task, Task::NotRun(_)));
         run.any(|block| {
-            block.text.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c)).any(|word| word == program)
+            let mut commands = block.setup.iter().chain([&block.text]);
+            commands
+                .any(|text| text.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c)).any(|word| word == program))
         })
     };
     let is_here = |program: &str| ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
