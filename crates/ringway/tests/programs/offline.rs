@@ -155,7 +155,7 @@ fn knocks_count_in_their_order_and_time() {
 }
 
 /// Texts that the examples accept.
-fn config(example: &str) -> &'static str {
+pub fn config(example: &str) -> &'static str {
     match example {
         "access_list" => "allow tcp port 80;deny from 10.0.0.0/8;allow",
         "load_balancer" => "02:00:00:00:00:02 b c",
