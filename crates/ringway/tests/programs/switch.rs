@@ -101,7 +101,7 @@ fn the_load_balancer_keeps_flows_at_their_server() {
         let mut scene = Scene::start(&module, "02:00:00:00:00:80 web1 web2 web3", &["client", "web1", "web2", "web3"]);
         let request =
             |flow: u16| packets::between(SHARED, station(1_u8), TCP, End(1, 1, 1000 + flow), End(9, 9, 80), &[]);
-        let mut servers = |scene: &mut Scene| -> Vec<String> {
+        let servers = |scene: &mut Scene| -> Vec<String> {
             let server = |flow| scene.send("client", &request(flow)).concat();
             (0..FLOWS).map(server).collect()
         };
