@@ -156,6 +156,15 @@ impl Client {
         self.ask(Method::PATCH, &format!("/v1/switches/{name}"), Some(&keys.to_json()))
     }
 
+    /// Gives a switch's forwarding program a message.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn tell_program(&self, name: &Name, text: &str) -> Result<Done, ClientError> {
+        let message = serde_json::json!({ "text": text });
+        self.ask(Method::POST, &format!("/v1/switches/{name}/tell"), Some(&message))
+    }
+
     /// The addresses that one switch or all know.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub mod capture;
 pub mod features;
 pub mod identity;
 pub mod limits;
+pub mod program;
 pub mod switch;
 pub mod traffic;
 pub mod types;

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::identity::IdentityStatus;
 use super::limits::{BucketStatus, LimitStatus, StormStatus};
+use super::program::ProgramStatus;
 use super::switch::SwitchKeys;
 pub use super::traffic::Traffic;
 use crate::keys::Mistake;
@@ -289,6 +290,9 @@ pub struct SwitchStatus {
     /// Addresses that moved, latest first; the last 64.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
+    /// The forwarding program; null: none.
+    #[serde(default)]
+    pub program: Option<ProgramStatus>,
 }
 
 /// An address that was heard at another port than before.

@@ -14,7 +14,7 @@ use super::host::Host;
 use super::limit::Bucket;
 use super::model::Config;
 use super::port::{DynamicPorts, Port};
-use super::switch::Switch;
+use super::switch::{Forwarding, Switch};
 use crate::keys::{Keys, Mistake, Name, Node, Rejected, Value};
 use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
@@ -51,7 +51,15 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|e| unreadable(io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()))))?;
-    Ok(parse(&path.display().to_string(), &text, host)?)
+    let mut config = parse(&path.display().to_string(), &text, host)?;
+    let folder = std::path::absolute(path).map_err(unreadable)?;
+    let folder = folder.parent().unwrap_or(Path::new("/"));
+    for switch in config.switches.values_mut() {
+        if let Forwarding::Program(keys) = &mut switch.forwarding {
+            keys.program = folder.join(&keys.program);
+        }
+    }
+    Ok(config)
 }
 
 /// Reads configuration text that is called `source` in messages.

@@ -35,7 +35,7 @@ pub use load::{LoadError, load, parse};
 pub use model::Config;
 pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
 pub use scope::KeyScope;
-pub use switch::{Flood, Forwarding, Switch};
+pub use switch::{Flood, Forwarding, ProgramKeys, Switch};
 
 pub use crate::keys::{Mac, Mistake, Name, Rejected};
 pub use crate::kinds::access::{Access, Sockets};

@@ -74,7 +74,7 @@ fn texts(entries: Vec<Entry>, keys: &[Key]) -> Vec<Entry> {
         let class = keys.iter().find(|key| key.name == entry.key).map(|key| &key.shape.class);
         let node = match (class, &entry.node.word) {
             (Some(Class::Text | Class::Texts), Some(word)) => Node::new(Value::Text(word.clone())),
-            (Some(Class::Table(inner)), _) => with_texts(entry.node, inner),
+            (Some(Class::Table(inner) | Class::TableOrWord(inner)), _) => with_texts(entry.node, inner),
             _ => entry.node,
         };
         Entry { node, ..entry }

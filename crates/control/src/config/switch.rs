@@ -2,34 +2,137 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use ringway_switch::OnFault;
 use ringway_switch::policy::Rules;
 use serde_json::Value as Json;
 
-use crate::keys::form::{Choice, Form, Integer, Text, Time};
-use crate::keys::{Class, Keys, Name, Shape, Table, Validate, keys, units};
+use crate::keys::form::{Choice, Form, Integer, TableOf, Text, Time};
+use crate::keys::mistake::{alternatives, nearest};
+use crate::keys::{Class, Keys, Name, Shape, Table, Validate, Value, keys, units};
 
 /// How a switch finds a frame's destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Forwarding {
     /// Learns which addresses are behind which port.
     #[default]
     Learning,
     /// Uses only the addresses that are bound to ports (`mac`).
     Map,
+    /// Asks a program.
+    Program(ProgramKeys),
 }
 
 impl Forwarding {
     /// The words of the configuration.
-    pub const WORDS: [(&'static str, Self); 2] = [("learning", Self::Learning), ("map", Self::Map)];
+    const WORDS: [&'static str; 2] = ["learning", "map"];
 
-    /// The word of the configuration.
-    pub fn as_str(self) -> &'static str {
+    /// The program, if there is one.
+    pub fn program(&self) -> Option<&ProgramKeys> {
         match self {
-            Self::Learning => "learning",
-            Self::Map => "map",
+            Self::Program(keys) => Some(keys),
+            Self::Learning | Self::Map => None,
         }
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "learning" => Ok(Self::Learning),
+            "map" => Ok(Self::Map),
+            _ => Err(match nearest(text, Self::WORDS.into_iter()) {
+                Some(near) => {
+                    let all = alternatives(Self::WORDS.into_iter());
+                    format!("unknown value {text:?}; did you mean \"{near}\"? ({all} can be used)")
+                }
+                None => format!("unknown value {text:?}; write {FORWARDING}"),
+            }),
+        }
+    }
+}
+
+/// The expectation of `forwarding` in messages.
+const FORWARDING: &str = "\"learning\", \"map\" or { program = \"FILE.wasm\" }";
+
+/// Where the frames of a batch go if a program fails.
+const ON_FAULT: [(&str, OnFault); 2] = [("learning", OnFault::Learning), ("drop", OnFault::Drop)];
+
+/// Longest text `config` in bytes.
+const CONFIG_MAX: usize = 64 << 10;
+
+keys! {
+    /// A forwarding program as configured.
+    pub struct ProgramKeys {
+        program: PathBuf = PathBuf::new(), PROGRAM, Live, "The module (WebAssembly); required.";
+        config: String = String::new(), CONFIG, Live, "What the program reads at its start.";
+        on_fault: OnFault = OnFault::Learning, Choice(&ON_FAULT), Live, "Where a batch goes if the program fails: where the learning bridge sends it, or nowhere.";
+    }
+}
+
+/// The form of `program`.
+const PROGRAM: Text<PathBuf> =
+    Text { word: "FILE", wanted: "a file's path", read: read_path, write: |path| path.display().to_string() };
+
+fn read_path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("it is empty; write the path of a module".to_owned()) } else { Ok(PathBuf::from(text)) }
+}
+
+/// The form of `config`.
+const CONFIG: Text<String> = Text { word: "TEXT", wanted: "a text", read: read_config, write: String::clone };
+
+fn read_config(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=CONFIG_MAX => Ok(text.to_owned()),
+        bytes => Err(format!("it has {bytes} bytes; write at most {CONFIG_MAX}")),
+    }
+}
+
+impl Validate for ProgramKeys {
+    fn validate(&mut self, keys: &Keys<'_>) {
+        if self.program.as_os_str().is_empty() && !keys.has("program") {
+            keys.missing("program", "write the path of a module: program = \"acl.wasm\"");
+        }
+    }
+}
+
+/// The form of `forwarding`: a word, or the table of a program.
+#[derive(Clone, Copy, Debug)]
+struct ForwardingForm;
+
+impl ForwardingForm {
+    const PROGRAM: TableOf<ProgramKeys> = TableOf { wanted: FORWARDING, empty: ProgramKeys::default };
+}
+
+impl Form for ForwardingForm {
+    type Value = Forwarding;
+
+    const IS_TABLE: bool = true;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, now: Option<&Forwarding>) -> Option<Forwarding> {
+        match keys.entry(key)?.node.value {
+            Value::Table(_) | Value::Part(_) => {
+                let default = ProgramKeys::default();
+                let now = now.map(|now| now.program().unwrap_or(&default));
+                Self::PROGRAM.read(keys, key, now).map(Forwarding::Program)
+            }
+            _ => keys.parsed(key, FORWARDING, Forwarding::read),
+        }
+    }
+
+    fn write(&self, value: &Forwarding) -> Json {
+        match value {
+            Forwarding::Learning => "learning".into(),
+            Forwarding::Map => "map".into(),
+            Forwarding::Program(keys) => Self::PROGRAM.write(keys),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let table = Self::PROGRAM.shape();
+        let Class::Table(keys) = table.class else { return table };
+        let shape = Shape::text("learning|map|{program=FILE,...}", FORWARDING).words(&Forwarding::WORDS);
+        shape.class(Class::TableOrWord(keys))
     }
 }
 
@@ -136,7 +239,7 @@ const MAC_ENTRIES: std::ops::RangeInclusive<u32> = 64..=1 << 20;
 keys! {
     /// Settings of one switch.
     pub struct Switch {
-        forwarding: Forwarding = Forwarding::Learning, Choice(&Forwarding::WORDS), Live, "How destinations are found: by learned addresses, or by the addresses bound to ports (map).";
+        forwarding: Forwarding = Forwarding::Learning, ForwardingForm, Live, "How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of yours.", "A program is a table: program = \"FILE.wasm\", config = \"TEXT\", on_fault = \"learning\" or \"drop\". The guide's page on forwarding programs has the interface.";
         ageing: Duration = Duration::from_secs(300), Ageing, Live, "Learned addresses are forgotten after this time without a frame from them, in whole seconds; 0s: never.";
         mac_entries: u32 = 16384, PowerOfTwo, Live, "Size of the MAC table, a power of two; with another size the switch learns anew.";
         mac_limit: u32 = 4096, Integer(1..=*MAC_ENTRIES.end()), Live, "Most addresses learned behind one port, up to mac_entries.";
@@ -175,11 +278,9 @@ impl Switch {
     pub fn read_section(keys: Keys<'_>, default: &Self) -> Self {
         let mut switch = default.clone();
         switch.read(&keys);
-        if switch.forwarding != default.forwarding && !keys.understood("unknown_unicast") {
-            switch.unknown_unicast = match switch.forwarding {
-                Forwarding::Map => Flood::Drop,
-                Forwarding::Learning => Flood::Flood,
-            };
+        let is_map = switch.forwarding == Forwarding::Map;
+        if is_map != (default.forwarding == Forwarding::Map) && !keys.understood("unknown_unicast") {
+            switch.unknown_unicast = if is_map { Flood::Drop } else { Flood::Flood };
         }
         switch.validate(&keys);
         keys.finish();

@@ -17,11 +17,14 @@ use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, fatal};
 use ringway_ports::process::ClientId;
+use ringway_switch::policy::{Bound, Domain, Rules};
+use ringway_switch::{MacTable, View};
 
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
+use super::programs::{self, LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use crate::config::diff::{Action, diff};
@@ -49,6 +52,7 @@ impl Daemon {
     pub(super) fn apply(&mut self, target: Config, about: &str) -> Result<Vec<String>, Refused> {
         let (before, after) = (self.dynamic_ports(&self.running.config), self.dynamic_ports(&target));
         self.running.check(&before, &target, &after, about)?;
+        let loaded = self.programs_for(&target)?;
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
         let access = target.sockets.ports.clone();
@@ -57,6 +61,14 @@ impl Daemon {
             self.apply_action(&mut candidate, &target, action)?;
         }
         self.open_deferred(&mut candidate)?;
+        let mut steps: Vec<String> = actions.iter().map(ToString::to_string).collect();
+        for (name, program) in loaded {
+            let Some(switch) = candidate.switches.get_mut(&name) else { continue };
+            if switch.program().is_none_or(|before| !before.is_same(&program)) {
+                steps.push(format!("loaded the program of switch {name}"));
+                switch.set_program(program);
+            }
+        }
 
         for (name, old) in &self.running.config.ports {
             if let Some(new) = target.ports.get(name) {
@@ -77,7 +89,57 @@ impl Daemon {
         switches.iter().for_each(|switch| self.remove_unused_switch(switch));
         self.publish();
         self.close_removed_front_ends(before);
-        Ok(actions.iter().map(ToString::to_string).collect())
+        Ok(steps)
+    }
+
+    /// Makes `target` run, and loads its programs here.
+    ///
+    /// # Errors
+    /// Those of [`Daemon::apply`]; a program cannot be loaded.
+    pub(super) fn apply_loading(&mut self, target: &Config) -> Result<Vec<String>, Refused> {
+        let done = match self.apply(target.clone(), "") {
+            Err(Refused::Load(wanted)) => {
+                self.programs.set_ready(programs::load_here(wanted)?);
+                self.apply(target.clone(), "")
+            }
+            done => done,
+        };
+        self.programs.forget_ready();
+        done
+    }
+
+    /// Returns the programs that switches get by a change to `target`.
+    ///
+    /// # Errors
+    /// Programs have to be loaded first.
+    fn programs_for(&self, target: &Config) -> Result<Vec<(Name, LoadedProgram)>, Refused> {
+        let pollers = target.engine.pollers();
+        let (mut loaded, mut wanted) = (Vec::new(), Vec::new());
+        for (name, settings) in &target.switches {
+            let Some(keys) = settings.forwarding.program() else { continue };
+            let live = self.switches.get(name);
+            let before = live.and_then(|live| Some((live.settings.forwarding.program()?, live.program()?)));
+            let is_current = before.is_some_and(|(running, program)| {
+                is_same_program(running, keys) && program.instances() == pollers
+            });
+            if is_current && !self.programs.is_reloaded(name) && !self.programs.reloads_changed() {
+                continue;
+            }
+            if let Some(program) = self.programs.ready(name, keys, pollers) {
+                loaded.push((name.clone(), program));
+                continue;
+            }
+            wanted.push(WantedProgram {
+                switch: name.clone(),
+                keys: keys.clone(),
+                pollers,
+                view: live.map_or_else(empty_view, LiveSwitch::present_view),
+                before: before.map(|(_, program)| program.clone()),
+                unless_same: is_current && !self.programs.is_reloaded(name),
+                runtime: self.programs.runtime(),
+            });
+        }
+        if wanted.is_empty() { Ok(loaded) } else { Err(Refused::Load(wanted)) }
     }
 
     /// Applies one step to the candidate.
@@ -282,6 +344,12 @@ impl Candidate {
         switch.insert(name.clone(), new);
         Ok(())
     }
+}
+
+/// The view of a switch that is not there yet.
+fn empty_view() -> Arc<View> {
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    Arc::new(View::new([], 0, Arc::new(MacTable::new(0, 0, [0; 2])), domain))
 }
 
 /// Returns true if both ports have the same socket, whether their paths are relative or absolute.

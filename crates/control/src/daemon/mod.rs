@@ -4,6 +4,7 @@
 //! - [`background`]: work whose length a client controls, without the daemon's lock.
 //! - [`front_end`], [`events`]: the control side of ports whose peer connects, and the events of these ports.
 //! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
+//! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - `pipes`: pipes of the netmap API as pollers take them.
@@ -38,6 +39,7 @@ mod netmap;
 mod open;
 mod pipe_clients;
 mod pipes;
+pub mod programs;
 mod recovery;
 pub mod refused;
 mod reopen;

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
+use super::programs::{CannotLoad, CannotTell, WantedProgram};
 use crate::api::types::{Refusal, UNAVAILABLE};
 use crate::config::LoadError;
 use crate::keys::Mistake;
@@ -33,6 +34,9 @@ pub enum Refused {
     /// What the request names on this machine is not available: a file of another kind, a missing directory, a busy device, a permission.
     #[error("{0}")]
     Unavailable(String),
+    /// Forwarding programs have to be loaded first. Only within the daemon.
+    #[error("forwarding programs have to be loaded first")]
+    Load(Vec<WantedProgram>),
     /// The system refused, whatever the request named.
     #[error("{0}")]
     Failed(String),
@@ -53,7 +57,7 @@ impl Refused {
             Self::Unknown(_) => 404,
             Self::Conflict(_) => 409,
             Self::Unavailable(_) => UNAVAILABLE,
-            Self::Failed(_) => 500,
+            Self::Failed(_) | Self::Load(_) => 500,
         }
     }
 }
@@ -75,6 +79,18 @@ fn is_of_the_request(error: &io::Error) -> bool {
         ErrorKind::Unsupported,
     ];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+impl From<CannotLoad> for Refused {
+    fn from(why: CannotLoad) -> Self {
+        Self::Unavailable(why.to_string())
+    }
+}
+
+impl From<CannotTell> for Refused {
+    fn from(why: CannotTell) -> Self {
+        Self::Conflict(why.to_string())
+    }
 }
 
 impl From<CannotOpen> for Refused {

@@ -10,6 +10,7 @@ use super::defects::Pause;
 use super::limits;
 use super::live::{LivePort, LiveSwitch};
 use super::pipes::{EndName, LiveEnd};
+use super::programs::LoadedProgram;
 use super::refused::Refused;
 use super::slow::slow_status;
 use super::state::{Daemon, unknown};
@@ -172,6 +173,7 @@ fn switch_status(name: &Name, switch: &LiveSwitch) -> SwitchStatus {
         moved: switch.moved(),
         moves_held: switch.moves_held(),
         moves: moves(switch),
+        program: switch.program().map(LoadedProgram::status),
     }
 }
 

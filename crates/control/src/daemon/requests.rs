@@ -2,11 +2,12 @@
 
 use ringway_capture::{Options, Reader};
 
+use super::programs::LoadedProgram;
 use super::refused::Refused;
 use super::running::{self, Running};
 use super::state::{Daemon, unknown};
 use crate::config::Config;
-use crate::keys::{Name, Node, PortRef};
+use crate::keys::{Name, Node, PortRef, Value};
 
 impl Daemon {
     /// Starts the pollers, makes the configured switches and opens the configured devices and sockets.
@@ -28,7 +29,7 @@ impl Daemon {
             );
         }
         daemon.bound_memory();
-        daemon.apply(target, "")?;
+        daemon.apply_loading(&target)?;
         Ok(daemon)
     }
 
@@ -135,8 +136,12 @@ impl Daemon {
         };
         let is_dynamic = configured.is_none();
         let target = self.running.with_switch(name, old, keys)?;
-        if target.switches.get(name) == Some(old) {
+        let is_set_again = names(keys, "forwarding") && old.forwarding.program().is_some();
+        if target.switches.get(name) == Some(old) && !is_set_again {
             return Ok(Vec::new());
+        }
+        if is_set_again {
+            self.programs.reload(name);
         }
         let changes = self.apply(target, &format!("switch.{name}."))?;
         Ok(if is_dynamic {
@@ -146,12 +151,25 @@ impl Daemon {
         })
     }
 
+    /// Returns the forwarding program of a switch.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn program(&self, name: &Name) -> Result<LoadedProgram, Refused> {
+        let Some(switch) = self.switches.get(name) else {
+            return Err(unknown("switch", name, self.switches.keys()));
+        };
+        let missing = || Refused::Conflict(format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"));
+        switch.program().cloned().ok_or_else(missing)
+    }
+
     /// Reads the configuration file again.
     ///
     /// # Errors
     /// Nothing has changed.
     pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let reread = self.running.reread()?;
+        self.programs.reload_changed();
         let changes = self.apply(reread.config.clone(), "")?;
         self.running.reloaded(reread);
         Ok(changes)
@@ -193,4 +211,9 @@ impl Daemon {
         self.retries.clear();
         self.publish();
     }
+}
+
+/// Returns true if the keys have this one.
+fn names(keys: &Node, key: &str) -> bool {
+    matches!(&keys.value, Value::Table(entries) if entries.iter().any(|entry| entry.key == key))
 }

@@ -129,6 +129,16 @@ impl Running {
     /// Keys are wrong.
     pub fn with_switch(&self, name: &Name, old: &Switch, keys: &Node) -> Result<Config, Refused> {
         let new = read(keys, |keys| Switch::read_section(keys, old))?;
+        if let Some(program) = new.forwarding.program().filter(|keys| keys.program.is_relative()) {
+            let what = format!("{} is a relative path, and the daemon does not know whose", program.program.display());
+            let right = "write an absolute one".to_owned();
+            return Err(Refused::Mistakes(vec![Mistake {
+                key: "forwarding.program".to_owned(),
+                span: None,
+                what,
+                right,
+            }]));
+        }
         let mut config = self.config.clone();
         config.switches.insert(name.clone(), new);
         Ok(config)

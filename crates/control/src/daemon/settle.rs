@@ -4,11 +4,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::background::BackgroundTasks;
+use super::programs;
 use super::refused::Refused;
 use super::state::{Daemon, lock};
 
 /// Longest wait for pollers to release a removed device. They release it between two batches.
 pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);
+
+/// Most attempts of a change that needs forwarding programs: another change may come between loading and changing.
+const LOADS: usize = 4;
 
 /// Longest wait for work whose length a client controls, for example the end of its connection.
 const TASKS_WITHIN: Duration = Duration::from_secs(3);
@@ -20,15 +24,27 @@ const TASKS_WITHIN: Duration = Duration::from_secs(3);
 /// Those of the change.
 pub async fn change(
     daemon: &Mutex<Daemon>,
-    change: impl FnOnce(&mut Daemon) -> Result<Vec<String>, Refused>,
+    mut change: impl FnMut(&mut Daemon) -> Result<Vec<String>, Refused>,
 ) -> Result<Vec<String>, Refused> {
-    let (done, tasks) = {
-        let mut daemon = lock(daemon);
-        let done = change(&mut daemon);
-        (done, daemon.take_tasks())
-    };
-    settle(daemon, &tasks).await;
-    done
+    let mut loaded = Vec::new();
+    for _ in 0..LOADS {
+        let (done, tasks) = {
+            let mut daemon = lock(daemon);
+            daemon.programs.set_ready(std::mem::take(&mut loaded));
+            let done = change(&mut daemon);
+            daemon.programs.forget_ready();
+            (done, daemon.take_tasks())
+        };
+        // Programs are compiled and started without the lock. Then the change is tried again.
+        match done {
+            Err(Refused::Load(wanted)) => loaded = programs::load(wanted).await?,
+            done => {
+                settle(daemon, &tasks).await;
+                return done;
+            }
+        }
+    }
+    Err(Refused::Conflict("forwarding programs change faster than they can be loaded: try again".to_owned()))
 }
 
 /// Waits, within bounds, until the old topology is released and these tasks have ended.

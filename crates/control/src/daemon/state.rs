@@ -22,6 +22,7 @@ use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
 use super::pipes::{EndName, Pipes};
+use super::programs::Programs;
 use super::refused::Refused;
 use super::running::Running;
 use crate::config::port::DynamicPorts;
@@ -63,6 +64,7 @@ pub struct Daemon {
     /// Configured ports whose device or socket is not open.
     pub(super) retries: BTreeMap<Name, Retry>,
     pub(super) captures: Captures,
+    pub(super) programs: Programs,
     /// Work that changes have begun and that may not have ended.
     pub(super) tasks: BackgroundTasks,
     pub(super) started: Instant,
@@ -103,6 +105,7 @@ impl Daemon {
             events: Arc::default(),
             retries: BTreeMap::new(),
             captures: Captures::default(),
+            programs: Programs::default(),
             tasks: BackgroundTasks::default(),
             started: Instant::now(),
         })

@@ -69,6 +69,29 @@ fn text_format(text: &str) -> String {
     older
 }
 
+/// The forwarding programs of switches.
+fn programs(e: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), fmt::Error> {
+    let all = || status.switches.iter().filter_map(|s| Some((&s.name, s.program.as_ref()?)));
+    let of = |switch: &String| -> Labels { vec![("switch", switch.clone())] };
+    let named = |switch: &String, key, name: &String| -> Labels { vec![("switch", switch.clone()), (key, name.clone())] };
+    let up = all().map(|(switch, program)| (of(switch), ConstGauge::new(u64::from(program.state == "running"))));
+    family(e, "program_up", "Whether the switch's forwarding program runs", None, up)?;
+    let batches = all().map(|(switch, program)| (of(switch), counter(program.batches)));
+    family(e, "program_batches", "Batches that the program judged", None, batches)?;
+    let drops =
+        all().flat_map(|(switch, p)| p.drops.iter().map(move |(name, n)| (named(switch, "reason", name), counter(*n))));
+    family(e, "program_drops", "Frames that the program dropped, by its own reason", None, drops)?;
+    let faults =
+        all().flat_map(|(switch, p)| p.faults.iter().map(move |(name, n)| (named(switch, "fault", name), counter(*n))));
+    family(e, "program_faults", "Faults of the program", None, faults)?;
+    let counters =
+        all().flat_map(|(switch, p)| p.counters.iter().map(move |(name, n)| (named(switch, "name", name), counter(*n))));
+    family(e, "program_counter", "The program's own counters", None, counters)?;
+    let gauges = all()
+        .flat_map(|(switch, p)| p.gauges.iter().map(move |(name, n)| (named(switch, "name", name), ConstGauge::new(*n))));
+    family(e, "program_gauge", "The program's own gauges", None, gauges)
+}
+
 type Labels = Vec<(&'static str, String)>;
 
 #[derive(Debug)]
@@ -92,6 +115,7 @@ impl Collector for Snapshot {
         let held = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moves_held)));
         let help = "Times that an address turned up at another port and did not move, as it had moved shortly before";
         family(e, "switch_address_moves_held", help, None, held)?;
+        programs(e, status)?;
         let up = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "up"))));
         family(e, "port_up", "Whether its client or device is there and works", None, up)?;
         let disabled = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "disabled"))));

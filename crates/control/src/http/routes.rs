@@ -14,7 +14,9 @@ use super::metrics;
 use super::schema::{BucketKeysSchema, PortKeysSchema, SwitchKeysSchema};
 use super::server::Lasting;
 use crate::api::capture::CaptureQuery;
+use crate::api::program::Message;
 use crate::api::types::{Done, FdbEntry, MistakeSchema, PortStatus, Refusal, Status};
+use crate::daemon::programs;
 use crate::daemon::{Refused, SharedDaemon, change, lock};
 use crate::keys::{Name, Node, PortRef};
 
@@ -32,6 +34,7 @@ pub fn router(daemon: SharedDaemon) -> Router {
         .route("/v1/captures/{id}", delete(end_capture))
         .route("/v1/buckets/{name}", put(set_bucket).delete(delete_bucket))
         .route("/v1/switches/{name}", patch(set_switch))
+        .route("/v1/switches/{name}/tell", post(tell))
         .route("/v1/fdb", get(fdb))
         .route("/v1/reload", post(reload))
         .route("/metrics", get(prometheus))
@@ -59,6 +62,7 @@ pub fn router(daemon: SharedDaemon) -> Router {
         set_bucket,
         delete_bucket,
         set_switch,
+        tell,
         fdb,
         reload,
         prometheus
@@ -125,7 +129,8 @@ async fn add_port(
         return Err(Refused::Malformed("key \"name\": missing, or not a string; name the port".to_owned()));
     };
     let port = port_ref(&name)?;
-    change(&daemon, |daemon| daemon.add_port(&port, &Node::from_json(&keys.into()).with_dotted_keys())).await.map(done)
+    let keys = Node::from_json(&keys.into()).with_dotted_keys();
+    change(&daemon, |daemon| daemon.add_port(&port, &keys)).await.map(done)
 }
 
 /// Changes a port while frames flow.
@@ -139,7 +144,8 @@ async fn set_port(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, port) = (object(body)?, port_ref(&name)?);
-    change(&daemon, |daemon| daemon.set_port(&port, &Node::from_json(&keys.into()).with_dotted_keys())).await.map(done)
+    let keys = Node::from_json(&keys.into()).with_dotted_keys();
+    change(&daemon, |daemon| daemon.set_port(&port, &keys)).await.map(done)
 }
 
 /// Removes a port and detaches its client.
@@ -207,9 +213,8 @@ async fn set_bucket(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    change(&daemon, |daemon| daemon.set_bucket(&name, &Node::from_json(&keys.into()).with_dotted_keys()))
-        .await
-        .map(done)
+    let keys = Node::from_json(&keys.into()).with_dotted_keys();
+    change(&daemon, |daemon| daemon.set_bucket(&name, &keys)).await.map(done)
 }
 
 /// Removes a bucket that no port uses.
@@ -233,9 +238,26 @@ async fn set_switch(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    change(&daemon, |daemon| daemon.set_switch(&name, &Node::from_json(&keys.into()).with_dotted_keys()))
-        .await
-        .map(done)
+    let keys = Node::from_json(&keys.into()).with_dotted_keys();
+    change(&daemon, |daemon| daemon.set_switch(&name, &keys)).await.map(done)
+}
+
+/// Gives a switch's forwarding program a message.
+#[utoipa::path(
+    post, path = "/v1/switches/{name}/tell", request_body = Message, params(("name" = String, description = "NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn tell(
+    State(daemon): State<SharedDaemon>,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Done>, Refused> {
+    let (message, name) = (object(body)?, name_of(&name)?);
+    let message: Message = serde_json::from_value(message.into())
+        .map_err(|error| Refused::Malformed(format!("the body is not {{\"text\": TEXT}}: {error}")))?;
+    let program = lock(&daemon).program(&name)?;
+    programs::tell(program, message.text).await?;
+    Ok(done(vec![format!("told the program of switch {name}")]))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -104,12 +104,18 @@ fn schema(key: &Key, about: String) -> Schema {
             let one = ObjectBuilder::new().schema_type(types);
             either(vec![list(items).into(), one.into()], about, default)
         }
-        Class::Table(keys) => {
-            let object = of_type(Type::Object).description(Some(about));
-            let add = |object: ObjectBuilder, key: &Key| object.property(key.name, schema(key, key.about.to_owned()));
-            keys.iter().fold(object, add).into()
+        Class::Table(keys) => table(keys).description(Some(about)).into(),
+        Class::TableOrWord(keys) => {
+            let word = of_type(Type::String).enum_values(Some(key.shape.words.clone()));
+            either(vec![table(keys).into(), word.into()], about, default)
         }
     }
+}
+
+/// Returns the schema of a table with these keys.
+fn table(keys: &[Key]) -> ObjectBuilder {
+    let add = |object: ObjectBuilder, key: &Key| object.property(key.name, schema(key, key.about.to_owned()));
+    keys.iter().fold(ObjectBuilder::new().schema_type(Type::Object), add)
 }
 
 fn either(schemas: Vec<Schema>, about: String, default: Option<Json>) -> Schema {

@@ -86,6 +86,8 @@ pub enum Class {
     NumbersOrWord,
     /// A table with these keys.
     Table(Vec<Key>),
+    /// A table with these keys, or one of the words.
+    TableOrWord(Vec<Key>),
 }
 
 impl Shape {

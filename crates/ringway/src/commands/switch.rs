@@ -1,14 +1,16 @@
 //! `ringway switch`: changes and lists switches while frames flow.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_control::api::types::SwitchStatus;
 use ringway_control::config::KeyScope;
+use ringway_control::keys::Name;
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
-use crate::context::{Context, fail};
+use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};
 
 /// Change or list switches
@@ -28,6 +30,14 @@ pub struct Args {
 enum What {
     /// Change a switch while frames flow
     Set(Changed),
+    /// Give a switch's forwarding program a message
+    #[command(after_help = "Example:\n  ringway switch tell lan0 \"open 22 for 10s\"")]
+    Tell {
+        /// NAME
+        name: String,
+        /// The message; its meaning is the program's own
+        text: String,
+    },
     /// List switches and their settings
     #[command(after_help = "Example:\n  ringway switch list")]
     List {
@@ -52,14 +62,51 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set(Changed { name, keys }) => {
+            let keys: Vec<String> = keys.iter().map(|word| with_absolute_path(word)).collect();
             words::change("switch set", KeyScope::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
         }
+        What::Tell { name, text } => tell(context, &name, &text),
         What::List { json } => match client.status() {
             Err(error) => fail("switch list", &error),
             Ok(status) if json => out::print_json(&status.switches),
             Ok(status) => out::print(&list(&status.switches)),
         },
     }
+}
+
+/// The forwarding function: a word, or the name of the program's file and its state if it does not run.
+fn forwarding(switch: &SwitchStatus) -> String {
+    let keys = &switch.settings;
+    let Some(path) = keys.0.get("forwarding").and_then(|table| table.get("program")?.as_str()) else {
+        return keys.text("forwarding").to_owned();
+    };
+    let file = Path::new(path).file_name().map_or(path.into(), |file| file.to_string_lossy());
+    match &switch.program {
+        Some(program) if program.state != "running" => format!("{file} ({})", program.state),
+        _ => file.into_owned(),
+    }
+}
+
+/// Gives a switch's program a message.
+fn tell(context: &Context, name: &str, text: &str) -> ExitCode {
+    let name: Name = match name.parse() {
+        Ok(name) => name,
+        Err(what) => {
+            complain("switch tell", &what);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match context.client().tell_program(&name, text) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => fail("switch tell", &error),
+    }
+}
+
+/// The path of a program is relative to this folder, which the daemon does not know.
+fn with_absolute_path(word: &str) -> String {
+    let Some(path) = word.strip_prefix("forwarding.program=") else { return word.to_owned() };
+    let absolute = std::path::absolute(path).map(|path| path.display().to_string());
+    format!("forwarding.program={}", absolute.as_deref().unwrap_or(path))
 }
 
 fn list(switches: &[SwitchStatus]) -> String {
@@ -73,7 +120,7 @@ fn list(switches: &[SwitchStatus]) -> String {
         let dropped: Vec<&str> = rules.into_iter().filter(|rule| keys.text(rule) == "drop").collect();
         table.row(vec![
             switch.name.clone(),
-            said("forwarding"),
+            forwarding(switch),
             switch.ports.to_string(),
             said("ageing"),
             switch.moved.to_string(),

@@ -35,6 +35,8 @@ impl Owner {
         self.0
     }
 
+    /// The owner with these bits.
+    #[must_use]
     pub const fn from_bits(bits: u16) -> Owner {
         Owner(bits)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ringway_engine::Attached;
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
-    self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, ReservedGroups,
-    Watch,
+    self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, Programmed,
+    ReservedGroups, View, ViewPort, Watch,
 };
 
 use super::port::LivePort;
@@ -112,9 +112,13 @@ impl LiveSwitch {
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();
-        let forward: Box<dyn Forward> = match self.settings.forwarding {
-            Forwarding::Learning => Box::new(Learning),
-            Forwarding::Map => Box::new(MacMap::new(&members)),
+        let forward: Box<dyn Forward> = match (&self.settings.forwarding, &self.program) {
+            (Forwarding::Map, _) => Box::new(MacMap::new(&members)),
+            (Forwarding::Program(keys), Some(program)) => {
+                let view = Arc::new(self.view(&members));
+                Box::new(Programmed::new(program.get(), view, keys.on_fault))
+            }
+            (Forwarding::Learning | Forwarding::Program(_), _) => Box::new(Learning),
         };
         // A port that is not live gets nothing.
         let spread = |flood: &Flood| match flood {
@@ -145,6 +149,24 @@ impl LiveSwitch {
         let built = Arc::new(built.with_watches(self.watches()));
         self.built = Some(Arc::clone(&built));
         built
+    }
+
+    /// Returns the ports and addresses as a forwarding program sees them.
+    fn view(&self, members: &[Member]) -> View {
+        let port = |(name, live): (&Name, &LivePort)| ViewPort {
+            owner: live.owner,
+            name: name.to_string(),
+            port: Arc::clone(&live.port),
+            is_mirror: live.is_mirror() || live.monitor.is_some(),
+        };
+        let domain = Domain { bound: Bound::new(members), rules: self.settings.rules.get(), vlans: self.vlans };
+        let used = u16::try_from(self.generations.len()).unwrap_or(u16::MAX);
+        View::new(self.ports.iter().map(port), used, Arc::clone(&self.table), domain)
+    }
+
+    /// Returns the ports as a program that is being loaded sees them.
+    pub fn present_view(&self) -> Arc<View> {
+        Arc::new(self.view(&[]))
     }
 
     /// Returns the captures and mirrors of each port, by the port's index. Ports that are not live are left out.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ringway_switch::{self as data, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
 use super::port::{Address, LivePort, NewPort, SuspendedPort};
+use crate::daemon::programs::LoadedProgram;
 use crate::config::{Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table. The table must be swept before a generation is used again.
@@ -25,7 +26,7 @@ pub struct LiveSwitch {
     moved_before: u64,
     moves_held_before: u64,
     /// The present generation of each index that was ever used.
-    generations: Vec<u8>,
+    pub(super) generations: Vec<u8>,
     free_indices: VecDeque<u16>,
     /// Configured ports that are closed: at most as many as are configured.
     suspended: BTreeMap<Name, SuspendedPort>,
@@ -36,6 +37,7 @@ pub struct LiveSwitch {
     pub(super) taps: Vec<(Name, Arc<dyn Tap>)>,
     /// True if the published switch has VLANs.
     pub(super) vlans: bool,
+    pub(super) program: Option<LoadedProgram>,
     pub(super) built: Option<Arc<data::Switch>>,
 }
 
@@ -68,6 +70,7 @@ impl LiveSwitch {
             flushed: Vec::new(),
             taps: Vec::new(),
             vlans: false,
+            program: None,
             built: None,
         })
     }
@@ -77,15 +80,29 @@ impl LiveSwitch {
     /// # Errors
     /// The kernel has no random numbers.
     pub fn change(&mut self, settings: Switch) -> io::Result<()> {
-        let size = |s: &Switch| (s.mac_entries, s.mac_limit, s.forwarding);
+        let size = |s: &Switch| (s.mac_entries, s.mac_limit, s.forwarding == Forwarding::Map);
         if size(&settings) != size(&self.settings) {
             let before = std::mem::replace(&mut self.table, new_table(&settings)?);
             self.moved_before += before.moved();
             self.moves_held_before += before.moves_held();
         }
+        if settings.forwarding.program().is_none() {
+            self.program = None;
+        }
         self.settings = settings;
         self.built = None;
         Ok(())
+    }
+
+    /// Sets the forwarding program. The settings name it.
+    pub fn set_program(&mut self, program: LoadedProgram) {
+        self.program = Some(program);
+        self.built = None;
+    }
+
+    /// Returns the forwarding program, if there is one.
+    pub fn program(&self) -> Option<&LoadedProgram> {
+        self.program.as_ref()
     }
 
     /// Returns true if another port fits.

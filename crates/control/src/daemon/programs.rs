@@ -1,0 +1,304 @@
+//! Forwarding programs of switches: which have to be loaded, and loading them without the daemon's lock.
+//!
+//! A change that needs a program is refused with [`WantedProgram`]s, before it has changed anything. `settle` has them loaded on a thread of
+//! their own, and tries the change again with the [`ReadyProgram`]s. A program that is not acceptable ends the change.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringway_engine::contain;
+use ringway_program::{Load, MODULE_MAX, Program, ProgramState, Runtime, TellError};
+use ringway_switch::View;
+
+use crate::api::program::ProgramStatus;
+use crate::config::{Name, ProgramKeys};
+
+/// A program that runs.
+#[derive(Clone, Debug)]
+pub struct LoadedProgram {
+    program: Arc<Program>,
+    /// A hash of the module.
+    hash: u64,
+}
+
+impl LoadedProgram {
+    /// Returns the program, for the switch.
+    pub fn get(&self) -> Arc<dyn ringway_switch::Program> {
+        Arc::clone(&self.program) as Arc<dyn ringway_switch::Program>
+    }
+
+    /// Returns true if both are the same running program.
+    pub fn is_same(&self, other: &LoadedProgram) -> bool {
+        Arc::ptr_eq(&self.program, &other.program)
+    }
+
+    /// Returns true if the program was taken out after faults.
+    pub fn is_out(&self) -> bool {
+        self.program.is_out()
+    }
+
+    /// Returns the number of instances.
+    pub fn instances(&self) -> usize {
+        self.program.instances()
+    }
+
+    /// Gives the program a message. Can take a millisecond for each instance: without the daemon's lock.
+    ///
+    /// # Errors
+    /// The program does not take it.
+    pub fn tell(&self, message: &str) -> Result<(), TellError> {
+        self.program.tell(message)
+    }
+
+    /// Returns the state and the counters.
+    pub fn status(&self) -> ProgramStatus {
+        let reading = self.program.read();
+        let (state, fault) = match &reading.state {
+            ProgramState::Running => ("running", None),
+            ProgramState::Failed(fault) => ("failed", Some(fault)),
+        };
+        let detail = fault.map(|fault| format!("taken out after faults, the last: {fault}; to try again, set it again"));
+        let age = |at: Instant| at.elapsed().as_secs_f64();
+        ProgramStatus {
+            state: state.to_owned(),
+            detail,
+            instances: self.program.instances(),
+            batches: reading.batches,
+            drops: reading.drops.into_iter().collect(),
+            faults: reading.faults.into_iter().map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
+            last_fault: reading.last_fault.as_ref().map(|(fault, _)| fault.to_string()),
+            last_fault_age: reading.last_fault.as_ref().map(|(_, at)| age(*at)),
+            counters: reading.counters.into_iter().collect(),
+            gauges: reading.gauges.into_iter().collect(),
+            map_entries: reading.entries,
+            lost_lines: reading.lost_lines,
+        }
+    }
+}
+
+/// A program to be loaded.
+#[derive(Debug)]
+pub struct WantedProgram {
+    /// The switch.
+    pub switch: Name,
+    /// What to load.
+    pub keys: ProgramKeys,
+    /// Number of pollers.
+    pub pollers: usize,
+    /// The switch's ports.
+    pub view: Arc<View>,
+    /// The program that it replaces.
+    pub before: Option<LoadedProgram>,
+    /// The program before stays if its file is as it was.
+    pub unless_same: bool,
+    /// The runtime of all programs. `None`: it has to be started.
+    pub runtime: Option<Arc<Runtime>>,
+}
+
+/// A program that was loaded for a change.
+#[derive(Clone, Debug)]
+pub struct ReadyProgram {
+    switch: Name,
+    keys: ProgramKeys,
+    pollers: usize,
+    program: LoadedProgram,
+    runtime: Arc<Runtime>,
+}
+
+impl ReadyProgram {
+    /// Returns the program, if it is what this switch is to have.
+    pub fn of(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> Option<&LoadedProgram> {
+        let is_it = self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers;
+        is_it.then_some(&self.program)
+    }
+}
+
+/// Returns true if both settings name the same program, started with the same text.
+pub fn is_same_program(a: &ProgramKeys, b: &ProgramKeys) -> bool {
+    (&a.program, &a.config) == (&b.program, &b.config)
+}
+
+/// A program cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot load the program {path} of switch {switch}: {what}")]
+pub struct CannotLoad {
+    switch: Name,
+    path: String,
+    what: String,
+}
+
+/// The programs of a daemon.
+#[derive(Debug, Default)]
+pub struct Programs {
+    runtime: Option<Arc<Runtime>>,
+    ready: Vec<ReadyProgram>,
+    /// Switches whose program the present change loads anew.
+    again: BTreeSet<Name>,
+    /// The present change loads programs anew whose files have changed.
+    changed: bool,
+}
+
+impl Programs {
+    /// Returns the runtime of all programs, if it was started.
+    pub fn runtime(&self) -> Option<Arc<Runtime>> {
+        self.runtime.clone()
+    }
+
+    /// Sets what was loaded for the next change.
+    pub fn set_ready(&mut self, ready: Vec<ReadyProgram>) {
+        if let Some(first) = ready.first() {
+            self.runtime.get_or_insert_with(|| Arc::clone(&first.runtime));
+        }
+        self.ready = ready;
+    }
+
+    /// Forgets what was loaded for a change.
+    pub fn forget_ready(&mut self) {
+        (self.ready, self.again, self.changed) = (Vec::new(), BTreeSet::new(), false);
+    }
+
+    /// Returns what was loaded for this change.
+    pub fn ready(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> Option<LoadedProgram> {
+        self.ready.iter().find_map(|ready| ready.of(switch, keys, pollers)).cloned()
+    }
+
+    /// The present change loads the program of a switch anew.
+    pub fn reload(&mut self, switch: &Name) {
+        self.again.insert(switch.clone());
+    }
+
+    /// The present change loads programs anew whose files have changed.
+    pub fn reload_changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// Returns true if the present change loads the program of this switch anew.
+    pub fn is_reloaded(&self, switch: &Name) -> bool {
+        self.again.contains(switch)
+    }
+
+    /// Returns true if the present change loads programs anew whose files have changed.
+    pub fn reloads_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+/// Loads programs on a thread of their own.
+///
+/// # Errors
+/// One cannot be loaded.
+pub async fn load(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
+    let (done, loaded) = tokio::sync::oneshot::channel();
+    let first = wanted.first().map(|wanted| (wanted.switch.clone(), wanted.keys.program.display().to_string()));
+    let thread = std::thread::Builder::new().name("load-program".to_owned()).spawn(move || {
+        // Pollers on the same processor go first.
+        let _ = rustix::process::nice(19);
+        let _ = done.send(load_here(wanted));
+    });
+    let failed = |what: String| {
+        let (switch, path) = first.clone().expect("a change wants programs, if it wants any");
+        CannotLoad { switch, path, what }
+    };
+    match thread {
+        Err(error) => Err(failed(format!("cannot start a thread: {error}"))),
+        Ok(_) => loaded.await.unwrap_or_else(|_| Err(failed("the thread that loads it has failed".to_owned()))),
+    }
+}
+
+/// Gives a program a message, on a thread of its own: it waits for pollers.
+///
+/// # Errors
+/// The program does not take it.
+pub async fn tell(program: LoadedProgram, message: String) -> Result<(), CannotTell> {
+    let (done, told) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("tell-program".to_owned()).spawn(move || {
+        let _ = done.send(contain(|| program.tell(&message)));
+    });
+    let failed = |what: String| Err(CannotTell(what));
+    match thread {
+        Err(error) => failed(format!("cannot start a thread: {error}")),
+        Ok(_) => match told.await {
+            Ok(Ok(told)) => told.map_err(|error| CannotTell(error.to_string())),
+            Ok(Err(place)) => failed(format!("a defect of Ringway, please report it: it failed at {place}")),
+            Err(_) => failed("the thread that tells it has failed".to_owned()),
+        },
+    }
+}
+
+/// A program did not take a message.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotTell(String);
+
+/// Loads programs. Takes long.
+///
+/// # Errors
+/// One cannot be loaded.
+pub fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
+    let mut runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
+    let mut ready = Vec::new();
+    for wanted in wanted {
+        let loaded = contain(|| load_one(&wanted, &mut runtime)).unwrap_or_else(|place| {
+            Err(format!("a defect of Ringway, please report it: it failed at {place}"))
+        });
+        let WantedProgram { switch, keys, pollers, .. } = wanted;
+        match (loaded, &runtime) {
+            (Ok(program), Some(runtime)) => {
+                ready.push(ReadyProgram { switch, keys, pollers, program, runtime: Arc::clone(runtime) });
+            }
+            (Ok(_), None) => {}
+            (Err(what), _) => return Err(CannotLoad { switch, path: keys.program.display().to_string(), what }),
+        }
+    }
+    Ok(ready)
+}
+
+fn load_one(wanted: &WantedProgram, runtime: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
+    let module = read(wanted).map_err(|error| error.to_string())?;
+    let mut hasher = DefaultHasher::new();
+    module.hash(&mut hasher);
+    let hash = hasher.finish();
+    if runtime.is_none() {
+        *runtime = Some(Runtime::start().map_err(|error| error.to_string())?);
+    }
+    let Some(runtime) = runtime else { return Err("forwarding programs cannot be run".to_owned()) };
+    let before = wanted.before.as_ref();
+    if let Some(before) = before.filter(|before| wanted.unless_same && before.hash == hash && !before.is_out()) {
+        return Ok(before.clone());
+    }
+    let load = Load {
+        module: &module,
+        switch: wanted.switch.as_str(),
+        config: &wanted.keys.config,
+        pollers: wanted.pollers,
+        view: &wanted.view,
+        before: before.map(|before| &*before.program),
+    };
+    let begun = Instant::now();
+    let program = Program::load(runtime, load).map_err(|error| error.to_string())?;
+    if begun.elapsed() > Duration::from_secs(1) {
+        tracing::info!("the program of switch {} took {:.1} s to load", wanted.switch, begun.elapsed().as_secs_f64());
+    }
+    Ok(LoadedProgram { program, hash })
+}
+
+/// Reads the file of a module: a regular file, not too large.
+fn read(wanted: &WantedProgram) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    // A named pipe without a writer must not block.
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(&wanted.keys.program)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut module = Vec::new();
+    file.take(MODULE_MAX as u64 + 1).read_to_end(&mut module)?;
+    if module.len() > MODULE_MAX {
+        return Err(io::Error::other(format!("it is larger than {} MiB", MODULE_MAX >> 20)));
+    }
+    Ok(module)
+}
