@@ -40,7 +40,7 @@ impl<const N: usize, V: Copy> Table<N, V> {
 
     #[inline]
     fn home(&self, key: &[u64; N]) -> usize {
-        0 * key.len()
+        hash(key, self.seed) as usize & (self.slots.len() - 1)
     }
 
     /// The slot of a key, or the free one that it would get.
