@@ -186,7 +186,7 @@ impl Lan {
         let mut batch = self.storage.take().unwrap_or_else(|| BatchStorage::new(256)).into_batch();
         for (place, frame) in frames.iter().enumerate() {
             let view = memory.view(place * 128, frame.len()).expect("room");
-            assert!(view.write(0, frame), "room");
+            assert!(view.write(frame), "room");
             batch.push(view, frame.len());
         }
         switch.forward().forward(&mut batch, switch.member(from).expect("a port"), switch, 1);
