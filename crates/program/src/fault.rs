@@ -23,8 +23,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 6] =
-        [Self::Trap, Self::Time, Self::Memory, Self::Pointer, Self::Call, Self::Verdict];
+    pub const ALL: [FaultKind; 6] = [Self::Trap, Self::Time, Self::Memory, Self::Pointer, Self::Call, Self::Verdict];
 
     /// The name in `status --json` and in metrics.
     #[must_use]

@@ -54,13 +54,20 @@ impl Instance {
         let state = State::new(Arc::clone(shared), number, Arc::clone(view), u64::from_ne_bytes(seed));
         let mut store = Store::new(module.pre.module().engine(), state);
         store.limiter(|state| state);
-        store.epoch_deadline_callback(|mut context| context.data_mut().clock.tick());
+        // A long call keeps the ticker awake.
+        let ticks = Arc::clone(ticker);
+        store.epoch_deadline_callback(move |mut context| {
+            ticks.begin();
+            context.data_mut().clock.tick()
+        });
         begin(&mut store, ticker, START_TIME);
         let failed = |export: &'static str| {
             move |error: wasmtime::Error| Unacceptable::Failed { export, fault: Fault::of(&error) }
         };
         let instance = module.pre.instantiate(&mut store).map_err(|error| match Fault::of(&error) {
-            Fault { kind: FaultKind::Memory, what } => Unacceptable::Memory(format!("the module wants too much: {what}")),
+            Fault { kind: FaultKind::Memory, what } => {
+                Unacceptable::Memory(format!("the module wants too much: {what}"))
+            }
             fault => Unacceptable::Failed { export: Phase::Instantiate.export(), fault },
         })?;
         let memory = instance
@@ -287,7 +294,9 @@ fn typed<P: WasmParams, R: WasmResults>(
     store: &mut Store<State>,
     name: &str,
 ) -> Result<TypedFunc<P, R>, Unacceptable> {
-    instance.get_typed_func(store, name).map_err(|error| Unacceptable::Export(format!("the export \"{name}\": {error}")))
+    instance
+        .get_typed_func(store, name)
+        .map_err(|error| Unacceptable::Export(format!("the export \"{name}\": {error}")))
 }
 
 /// An export that need not be there. Its type was checked.
@@ -355,10 +364,8 @@ fn write_descriptors(area: &mut [u8], head_bytes: usize, batch: &Judging<'_, '_>
         let frame = batch.frame(first + place);
         let head = head_bytes.min(frame.len) as u64;
         let low = frame.len as u64 & 0xffff_ffff | u64::from(port) << 32 | u64::from(frame.vlan) << 48;
-        let high = u64::from(frame.priority())
-            | u64::from(frame.offload) << 8
-            | u64::from(frame.segment) << 16
-            | head << 32;
+        let high =
+            u64::from(frame.priority()) | u64::from(frame.offload) << 8 | u64::from(frame.segment) << 16 | head << 32;
         out[..8].copy_from_slice(&low.to_le_bytes());
         out[8..].copy_from_slice(&high.to_le_bytes());
     }

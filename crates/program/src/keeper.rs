@@ -105,7 +105,9 @@ fn run(queue: &Receiver<Job>) {
             }
             Ok(Job::Drop(old)) => {
                 if let Err(place) = contain(|| drop(old)) {
-                    tracing::error!("a defect of Ringway, please report it: an instance of a program failed at {place}");
+                    tracing::error!(
+                        "a defect of Ringway, please report it: an instance of a program failed at {place}"
+                    );
                 }
                 continue;
             }

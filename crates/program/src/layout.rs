@@ -52,9 +52,7 @@ impl Layout {
         }
         for (name, at, bytes) in &arrays {
             if at + bytes > memory {
-                return Err(format!(
-                    "frames_at: {name} is at {at} and takes {bytes} bytes: the memory has {memory}"
-                ));
+                return Err(format!("frames_at: {name} is at {at} and takes {bytes} bytes: the memory has {memory}"));
             }
         }
         arrays.sort_by_key(|(_, at, _)| *at);
@@ -83,7 +81,10 @@ mod tests {
             ([2, 0, 0, 64, 1], "frames_at: frames is at 2: give a multiple of 4"),
             ([0, 0, 0, 65_534, 1], "frames_at: verdicts is at 65534: give a multiple of 4"),
             ([0, 0, 0, 65_536, 1], "frames_at: verdicts is at 65536 and takes 4 bytes: the memory has 65536"),
-            ([0, u32::MAX, 128, 64, 1024], "frames_at: heads is at 4294967295 and takes 131072 bytes: the memory has 65536"),
+            (
+                [0, u32::MAX, 128, 64, 1024],
+                "frames_at: heads is at 4294967295 and takes 131072 bytes: the memory has 65536",
+            ),
             ([64, 0, 0, 72, 1], "frames_at: frames and verdicts overlap"),
             ([0, 60, 16, 64, 1], "frames_at: heads and verdicts overlap"),
         ] {

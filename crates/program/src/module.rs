@@ -155,7 +155,8 @@ fn check_exports(module: &Compiled) -> Result<(), Unacceptable> {
         }
     }
     let is_known = |name: &str| EXPORTS.iter().any(|export| export.name == name);
-    if let Some(export) = module.exports().find(|export| export.name().starts_with(PREFIX) && !is_known(export.name())) {
+    if let Some(export) = module.exports().find(|export| export.name().starts_with(PREFIX) && !is_known(export.name()))
+    {
         let what = format!("the module exports \"{}\", which the interface does not have", export.name());
         return Err(Unacceptable::Export(what));
     }

@@ -217,7 +217,10 @@ impl Program {
         Reading {
             state,
             last_fault,
-            faults: FaultKind::ALL.iter().map(|&kind| (kind, self.counts[kind as usize].load(Ordering::Relaxed))).collect(),
+            faults: FaultKind::ALL
+                .iter()
+                .map(|&kind| (kind, self.counts[kind as usize].load(Ordering::Relaxed)))
+                .collect(),
             batches: meters.batches(),
             drops: meters.drops(),
             counters: meters.counters(),
@@ -263,7 +266,8 @@ impl Program {
         if takes_out {
             self.is_out.store(true, Ordering::Release);
         }
-        let (switch, end) = (&self.shared.switch, if takes_out { ". It is taken out until it is set again" } else { "" });
+        let (switch, end) =
+            (&self.shared.switch, if takes_out { ". It is taken out until it is set again" } else { "" });
         let line = format!("the program of switch {switch} failed: {fault}{end}");
         let _ = self.jobs.give(Job::Log(line));
         if fault.kind == FaultKind::Verdict {

@@ -54,7 +54,8 @@ impl Ticker {
     pub(crate) fn start(engine: &Engine) -> std::io::Result<Ticker> {
         let flags = Arc::<Flags>::default();
         let (engine, of_thread) = (engine.clone(), Arc::clone(&flags));
-        let thread = std::thread::Builder::new().name("program-ticks".to_owned()).spawn(move || run(&engine, &of_thread))?;
+        let thread =
+            std::thread::Builder::new().name("program-ticks".to_owned()).spawn(move || run(&engine, &of_thread))?;
         let waker = thread.thread().clone();
         Ok(Ticker { flags, thread: Some(thread), waker })
     }

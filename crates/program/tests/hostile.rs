@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use ringway_program::{FaultKind, Program, ProgramState};
-use ringway_switch::{Destination, DropReason, OnFault, Program as _};
+use ringway_switch::{Destination, DropReason, OnFault};
 use support::{Lan, PRELUDE, START, dropped, frame, frames, load, mac, module, wait_until};
 
 /// The faults of a program, those that happened.
@@ -29,10 +29,7 @@ fn a_module_that_is_not_acceptable_is_refused_with_the_reason() {
         text("(module (memory (export \"memory\") 1025))"),
         "the module wants 67174400 bytes of memory: 67108864 are the most"
     );
-    assert_eq!(
-        text("(module (memory (export \"memory\") 1))"),
-        "the module does not export \"ringway_interface\""
-    );
+    assert_eq!(text("(module (memory (export \"memory\") 1))"), "the module does not export \"ringway_interface\"");
     assert_eq!(
         text("(module (memory (export \"memory\") 1) (func (export \"ringway_interface\") (result i64) i64.const 1))"),
         "the export \"ringway_interface\" must be a function () -> i32"
@@ -42,9 +39,7 @@ fn a_module_that_is_not_acceptable_is_refused_with_the_reason() {
         "the module imports \"env.puts\", which Ringway does not have: only functions of the interface, from the module \
          \"ringway\", can be imported"
     );
-    assert!(
-        text("(module (import \"ringway\" \"log\" (func (param i64))))").contains("does not export \"memory\"")
-    );
+    assert!(text("(module (import \"ringway\" \"log\" (func (param i64))))").contains("does not export \"memory\""));
     let whole = |body: &str| refused(&module(body));
     assert_eq!(whole(START), "the module does not export \"ringway_frames\"");
     let frames = "(func (export \"ringway_frames\") (param i32 i32))";
@@ -70,10 +65,7 @@ fn a_module_that_is_not_acceptable_is_refused_with_the_reason() {
     );
     let older = PRELUDE.replace("i32.const 1)", "i32.const 2)");
     let older = wat::parse_str(format!("(module {older} {START} {frames})")).expect("a module");
-    assert_eq!(
-        refused(&older),
-        "the module is for version 2 of the interface: this Ringway has version 1"
-    );
+    assert_eq!(refused(&older), "the module is for version 2 of the interface: this Ringway has version 1");
     assert!(text("(module (memory (export \"memory\") 1) (memory 1))").contains("multi"));
 }
 
@@ -96,27 +88,84 @@ fn what_a_program_does_wrong_is_named_and_its_batch_goes_the_way_of_on_fault() {
         ("(drop (i32.load (i32.const -1)))", "trap: an access outside of the memory"),
         ("(i32.store (i32.const 0x20000) (i32.const 1))", "trap: an access outside of the memory"),
         ("(drop (i32.div_u (i32.const 1) (i32.const 0)))", "trap: a division by zero"),
-        ("(drop (memory.grow (i32.const 1023)))", "memory: the memory was to grow to 67174400 bytes: it may have 67108864"),
-        ("(call $log (i32.const 131071) (i32.const 2))", "pointer: a host function was given 2 bytes at 131071: the memory has 131072"),
-        ("(call $log (i32.const -1) (i32.const -1))", "pointer: a host function was given 4294967295 bytes at 4294967295: the memory has 131072"),
-        ("(drop (call $config (i32.const 131072) (i32.const 1)))", "pointer: a host function was given 1 bytes at 131072: the memory has 131072"),
-        ("(drop (call $ports (i32.const 0) (i32.const 0x7fffffff)))", "pointer: a host function was given 4294967294 bytes at 0: the memory has 131072"),
-        ("(call $port_set (i32.const 64) (i32.const 0) (i32.const 0))", "call: port_set: there is no set 64: give 0 to 63"),
-        ("(call $port_set (i32.const 0) (i32.const 0) (i32.const 5000))", "call: port_set: 5000 ports: a switch has 4096 at most"),
-        ("(drop (call $mac_lookup (i32.const 131067) (i32.const 0)))", "pointer: a host function was given 6 bytes at 131067: the memory has 131072"),
-        ("(drop (call $mac_lookup (i32.const 0) (i32.const 4096)))", "call: there is no VLAN 4096: give that of a descriptor"),
-        ("(drop (call $map_set (i32.const 0) (i32.const 65) (i32.const 0) (i32.const 0)))", "call: a key of the map has 65 bytes: give 1 to 64"),
-        ("(drop (call $map_set (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 257)))", "call: a value of the map has 257 bytes: give 0 to 256"),
-        ("(drop (call $map_get (i32.const 0) (i32.const 1) (i32.const -8) (i32.const 9)))", "pointer: a host function was given 9 bytes at 4294967288: the memory has 131072"),
-        ("(call $counter_add (i32.const 0) (i64.const 1))", "call: there is no counter 0: register it in ringway_start"),
+        (
+            "(drop (memory.grow (i32.const 1023)))",
+            "memory: the memory was to grow to 67174400 bytes: it may have 67108864",
+        ),
+        (
+            "(call $log (i32.const 131071) (i32.const 2))",
+            "pointer: a host function was given 2 bytes at 131071: the memory has 131072",
+        ),
+        (
+            "(call $log (i32.const -1) (i32.const -1))",
+            "pointer: a host function was given 4294967295 bytes at 4294967295: the memory has 131072",
+        ),
+        (
+            "(drop (call $config (i32.const 131072) (i32.const 1)))",
+            "pointer: a host function was given 1 bytes at 131072: the memory has 131072",
+        ),
+        (
+            "(drop (call $ports (i32.const 0) (i32.const 0x7fffffff)))",
+            "pointer: a host function was given 4294967294 bytes at 0: the memory has 131072",
+        ),
+        (
+            "(call $port_set (i32.const 64) (i32.const 0) (i32.const 0))",
+            "call: port_set: there is no set 64: give 0 to 63",
+        ),
+        (
+            "(call $port_set (i32.const 0) (i32.const 0) (i32.const 5000))",
+            "call: port_set: 5000 ports: a switch has 4096 at most",
+        ),
+        (
+            "(drop (call $mac_lookup (i32.const 131067) (i32.const 0)))",
+            "pointer: a host function was given 6 bytes at 131067: the memory has 131072",
+        ),
+        (
+            "(drop (call $mac_lookup (i32.const 0) (i32.const 4096)))",
+            "call: there is no VLAN 4096: give that of a descriptor",
+        ),
+        (
+            "(drop (call $map_set (i32.const 0) (i32.const 65) (i32.const 0) (i32.const 0)))",
+            "call: a key of the map has 65 bytes: give 1 to 64",
+        ),
+        (
+            "(drop (call $map_set (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 257)))",
+            "call: a value of the map has 257 bytes: give 0 to 256",
+        ),
+        (
+            "(drop (call $map_get (i32.const 0) (i32.const 1) (i32.const -8) (i32.const 9)))",
+            "pointer: a host function was given 9 bytes at 4294967288: the memory has 131072",
+        ),
+        (
+            "(call $counter_add (i32.const 0) (i64.const 1))",
+            "call: there is no counter 0: register it in ringway_start",
+        ),
         ("(call $gauge_set (i32.const -1) (i64.const 1))", "call: there is no gauge -1: register it in ringway_start"),
         ("(call $timer_set (i64.const -1))", "call: timer_set: -1 ns is no time"),
-        ("(drop (call $counter (i32.const 0) (i32.const 1)))", "call: counter was called by ringway_frames: only ringway_start may call it"),
-        ("(call $save (i32.const 0) (i32.const 1))", "call: save was called by ringway_frames: only ringway_save may call it"),
-        ("(call $verdicts (local.get $count) (i32.const 1))", "verdict: a verdict is 0x1: no such verdict, port or set"),
-        ("(call $verdicts (local.get $count) (i32.const 0x10fff))", "verdict: a verdict is 0x10fff: no such verdict, port or set"),
-        ("(call $verdicts (local.get $count) (i32.const 0x30000))", "verdict: a verdict is 0x30000: no such verdict, port or set"),
-        ("(call $verdicts (local.get $count) (i32.const 0x40000))", "verdict: a verdict names drop reason 0, which is not registered"),
+        (
+            "(drop (call $counter (i32.const 0) (i32.const 1)))",
+            "call: counter was called by ringway_frames: only ringway_start may call it",
+        ),
+        (
+            "(call $save (i32.const 0) (i32.const 1))",
+            "call: save was called by ringway_frames: only ringway_save may call it",
+        ),
+        (
+            "(call $verdicts (local.get $count) (i32.const 1))",
+            "verdict: a verdict is 0x1: no such verdict, port or set",
+        ),
+        (
+            "(call $verdicts (local.get $count) (i32.const 0x10fff))",
+            "verdict: a verdict is 0x10fff: no such verdict, port or set",
+        ),
+        (
+            "(call $verdicts (local.get $count) (i32.const 0x30000))",
+            "verdict: a verdict is 0x30000: no such verdict, port or set",
+        ),
+        (
+            "(call $verdicts (local.get $count) (i32.const 0x40000))",
+            "verdict: a verdict names drop reason 0, which is not registered",
+        ),
     ] {
         let (said, destination, program) = fault_of(body, OnFault::Learning);
         assert_eq!((&said[..], destination), (fault, Destination::Flood), "{body}");
@@ -136,7 +185,10 @@ fn an_exhausted_stack_and_wrong_indirect_calls_cost_the_batch() {
     for (module, fault) in [
         (with("(func $deep (call $deep) (call $deep))", "(call $deep)"), "trap: the stack is exhausted"),
         (with(table, "(call_indirect (type $nothing) (i32.const 0))"), "trap: an indirect call of no function"),
-        (with(table, "(call_indirect (type $nothing) (i32.const 1))"), "trap: an indirect call of a function of another type"),
+        (
+            with(table, "(call_indirect (type $nothing) (i32.const 1))"),
+            "trap: an indirect call of a function of another type",
+        ),
         (with(table, "(call_indirect (type $nothing) (i32.const 3))"), "trap: an access outside of a table"),
     ] {
         let mut lan2 = Lan::new(3);
@@ -161,7 +213,9 @@ fn an_endless_loop_is_ended_and_then_sooner() {
     };
     ended("time: a call took more than 1ms of processor time");
     // The instance is started anew.
-    wait_until("a new instance", || program.tell("").is_err_and(|error| error.to_string().contains("takes no messages")));
+    wait_until("a new instance", || {
+        program.tell("").is_err_and(|error| error.to_string().contains("takes no messages"))
+    });
     ended("time: a call took more than 100µs of processor time");
     assert_eq!(faults(&program), [(FaultKind::Time, 2)]);
 }
@@ -201,7 +255,8 @@ fn an_instance_that_failed_begins_anew_with_empty_memory() {
 #[test]
 fn a_start_section_that_never_ends_or_calls_the_host_is_refused() {
     let lan = Lan::new(1);
-    let refused = |body: &str| load(&lan, &module(&format!("{START} (func (export \"ringway_frames\") (param i32 i32)) {body}")));
+    let refused =
+        |body: &str| load(&lan, &module(&format!("{START} (func (export \"ringway_frames\") (param i32 i32)) {body}")));
     let said = |body: &str| refused(body).expect_err("refused").to_string();
     assert_eq!(
         said("(func $begin loop br 0 end) (start $begin)"),

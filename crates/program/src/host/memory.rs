@@ -13,7 +13,9 @@ use crate::state::{Phase, State};
 pub(super) fn parts<'c>(caller: &'c mut Caller<'_, State>) -> wasmtime::Result<(&'c mut [u8], &'c mut State)> {
     match caller.data().memory {
         Some(memory) => Ok(memory.data_and_store_mut(caller)),
-        None => Fault::end(FaultKind::Call, "a host function was called by the start section: call it in ringway_start"),
+        None => {
+            Fault::end(FaultKind::Call, "a host function was called by the start section: call it in ringway_start")
+        }
     }
 }
 

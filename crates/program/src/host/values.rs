@@ -30,7 +30,9 @@ pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 fn registered(of: NameOf, known: usize, number: i32) -> wasmtime::Result<usize> {
     match usize::try_from(number).ok().filter(|meter| *meter < known) {
         Some(meter) => Ok(meter),
-        None => Fault::end(FaultKind::Call, format!("there is no {} {number}: register it in ringway_start", of.word())),
+        None => {
+            Fault::end(FaultKind::Call, format!("there is no {} {number}: register it in ringway_start", of.word()))
+        }
     }
 }
 

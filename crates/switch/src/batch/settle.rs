@@ -17,7 +17,11 @@ pub(super) struct Settling {
 
 impl Settling {
     fn new(limit: usize) -> Settling {
-        Settling { settled: vec![None; limit].into(), accepted: Vec::with_capacity(limit), audience: Audience::new(limit) }
+        Settling {
+            settled: vec![None; limit].into(),
+            accepted: Vec::with_capacity(limit),
+            audience: Audience::new(limit),
+        }
     }
 }
 
