@@ -16,8 +16,8 @@ pub(super) struct Settling {
 impl Settling {
     pub(super) fn new(limit: usize) -> Settling {
         Settling {
-            pub(super) settled: vec![None; limit].into(),
-            pub(super) accepted: Vec::with_capacity(limit),
+            settled: vec![None; limit].into(),
+            accepted: Vec::with_capacity(limit),
             audience: Audience::new(limit),
         }
     }
