@@ -81,7 +81,12 @@ impl Instance {
         let state = State::new(Arc::clone(shared), number, Arc::clone(view), u64::from_ne_bytes(seed));
         let mut store = Store::new(module.pre.module().engine(), state);
         store.limiter(|state| state);
-        store.epoch_deadline_callback(|mut context| context.data_mut().clock.tick());
+        // A long call keeps the ticker awake.
+        let ticks = Arc::clone(ticker);
+        store.epoch_deadline_callback(move |mut context| {
+            ticks.begin();
+            context.data_mut().clock.tick()
+        });
         begin(&mut store, ticker, START_TIME);
         let failed = |export: &'static str| {
             move |error: wasmtime::Error| Unacceptable::Failed { export, fault: Fault::of(&error) }

@@ -119,9 +119,8 @@ impl Daemon {
             let Some(keys) = settings.forwarding.program() else { continue };
             let live = self.switches.get(name);
             let before = live.and_then(|live| Some((live.settings.forwarding.program()?, live.program()?)));
-            let is_current = before.is_some_and(|(running, program)| {
-                is_same_program(running, keys) && program.instances() == pollers
-            });
+            let is_current = before
+                .is_some_and(|(running, program)| is_same_program(running, keys) && program.instances() == pollers);
             if is_current && !self.programs.is_reloaded(name) && !self.programs.reloads_changed() {
                 continue;
             }

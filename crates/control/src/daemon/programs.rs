@@ -61,7 +61,8 @@ impl LoadedProgram {
             ProgramState::Running => ("running", None),
             ProgramState::Failed(fault) => ("failed", Some(fault)),
         };
-        let detail = fault.map(|fault| format!("taken out after faults, the last: {fault}; to try again, set it again"));
+        let detail =
+            fault.map(|fault| format!("taken out after faults, the last: {fault}; to try again, set it again"));
         let age = |at: Instant| at.elapsed().as_secs_f64();
         ProgramStatus {
             state: state.to_owned(),
@@ -242,9 +243,8 @@ pub fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, Cannot
     let mut runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
     let mut ready = Vec::new();
     for wanted in wanted {
-        let loaded = contain(|| load_one(&wanted, &mut runtime)).unwrap_or_else(|place| {
-            Err(format!("a defect of Ringway, please report it: it failed at {place}"))
-        });
+        let loaded = contain(|| load_one(&wanted, &mut runtime))
+            .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
         let WantedProgram { switch, keys, pollers, .. } = wanted;
         match (loaded, &runtime) {
             (Ok(program), Some(runtime)) => {

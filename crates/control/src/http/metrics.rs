@@ -73,7 +73,8 @@ fn text_format(text: &str) -> String {
 fn programs(e: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), fmt::Error> {
     let all = || status.switches.iter().filter_map(|s| Some((&s.name, s.program.as_ref()?)));
     let of = |switch: &String| -> Labels { vec![("switch", switch.clone())] };
-    let named = |switch: &String, key, name: &String| -> Labels { vec![("switch", switch.clone()), (key, name.clone())] };
+    let named =
+        |switch: &String, key, name: &String| -> Labels { vec![("switch", switch.clone()), (key, name.clone())] };
     let up = all().map(|(switch, program)| (of(switch), ConstGauge::new(u64::from(program.state == "running"))));
     family(e, "program_up", "Whether the switch's forwarding program runs", None, up)?;
     let batches = all().map(|(switch, program)| (of(switch), counter(program.batches)));
@@ -84,11 +85,12 @@ fn programs(e: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), fmt::E
     let faults =
         all().flat_map(|(switch, p)| p.faults.iter().map(move |(name, n)| (named(switch, "fault", name), counter(*n))));
     family(e, "program_faults", "Faults of the program", None, faults)?;
-    let counters =
-        all().flat_map(|(switch, p)| p.counters.iter().map(move |(name, n)| (named(switch, "name", name), counter(*n))));
+    let counters = all()
+        .flat_map(|(switch, p)| p.counters.iter().map(move |(name, n)| (named(switch, "name", name), counter(*n))));
     family(e, "program_counter", "The program's own counters", None, counters)?;
-    let gauges = all()
-        .flat_map(|(switch, p)| p.gauges.iter().map(move |(name, n)| (named(switch, "name", name), ConstGauge::new(*n))));
+    let gauges = all().flat_map(|(switch, p)| {
+        p.gauges.iter().map(move |(name, n)| (named(switch, "name", name), ConstGauge::new(*n)))
+    });
     family(e, "program_gauge", "The program's own gauges", None, gauges)
 }
 

@@ -5,6 +5,9 @@ use wasmtime::Caller;
 use crate::fault::{Fault, FaultKind};
 use crate::state::{Phase, State};
 
+/// The name of the module whose functions can be imported.
+pub(crate) const MODULE: &str = "ringway";
+
 /// The memory of the calling instance, and its state.
 ///
 /// # Errors

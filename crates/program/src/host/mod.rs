@@ -15,12 +15,10 @@ mod setup;
 mod texts;
 mod values;
 
+pub(crate) use memory::MODULE;
 use wasmtime::{Engine, Linker};
 
 use crate::state::State;
-
-/// The name of the module.
-pub(crate) const MODULE: &str = "ringway";
 
 /// The names of all functions.
 pub(crate) const FUNCTIONS: [&str; 25] = [

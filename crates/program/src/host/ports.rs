@@ -3,8 +3,7 @@
 use ringway_switch::{MAX_SETS, Mac, Owner};
 use wasmtime::{Caller, Linker};
 
-use super::MODULE;
-use super::memory::{copy_out, only_in, parts, range, range_mut};
+use super::memory::{MODULE, copy_out, only_in, parts, range, range_mut};
 use crate::fault::{Fault, FaultKind};
 use crate::state::{Phase, State};
 

@@ -2,8 +2,7 @@
 
 use wasmtime::{Caller, Linker};
 
-use super::MODULE;
-use super::memory::{only_in, parts, range};
+use super::memory::{MODULE, only_in, parts, range};
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
 use crate::meters::NameOf;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::{Caller, Linker};
 
-use super::MODULE;
-use super::memory::{copy_out, only_in, parts, range, range_mut};
+use super::memory::{MODULE, copy_out, only_in, parts, range, range_mut};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::STATE_MAX;
 use crate::shared;

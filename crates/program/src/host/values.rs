@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use wasmtime::{Caller, Linker};
 
-use super::MODULE;
-use super::memory::{copy_out, parts, range, range_mut};
+use super::memory::{MODULE, copy_out, parts, range, range_mut};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::{KEY_MAX, TIMER_MIN, VALUE_MAX};
 use crate::meters::NameOf;

@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use ringway_memory::Mapping;
 use ringway_program::{Load, Program, Runtime, Unacceptable};
-use ringway_switch::policy::{Bound, Domain, Membership, Reach, Rules};
+use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
-    BatchStorage, Bell, CallReason, CallResult, Counters, Destination, DropReason, FloodPolicy, Frames, Mac, MacTable, Member,
-    OnFault, Output, OutputCapabilities, Owner, Port, PortFault, Programmed, Switch, View, ViewPort,
+    BatchStorage, Bell, CallReason, CallResult, Counters, Destination, DropReason, FloodPolicy, Frames, Mac, MacTable,
+    Member, OnFault, Output, OutputCapabilities, Owner, Port, PortFault, Programmed, Switch, View, ViewPort,
 };
 
 /// The runtime of all tests of a file.
@@ -122,10 +122,6 @@ pub struct Lan {
     pub generation: u8,
     pub table: Arc<MacTable>,
     pub rules: Rules,
-    /// Port 0 may exchange frames with these only.
-    pub allow: Option<Vec<u16>>,
-    /// The VLAN of each port; empty: the switch has no VLANs.
-    pub vlans: Vec<u16>,
     pub mirror: Option<u16>,
     handles: Vec<Arc<Port>>,
     storage: Option<BatchStorage>,
@@ -139,8 +135,6 @@ impl Lan {
             generation: 0,
             table: Arc::new(MacTable::new(1024, 1024, [1, 2])),
             rules: Rules::ALLOW,
-            allow: None,
-            vlans: Vec::new(),
             mirror: None,
             handles: (0..ports).map(port).collect(),
             storage: Some(BatchStorage::new(256)),
@@ -148,18 +142,12 @@ impl Lan {
     }
 
     fn domain(&self) -> Domain {
-        Domain { bound: Bound::new(&self.members()), rules: self.rules, vlans: !self.vlans.is_empty() }
+        Domain { bound: Bound::new(&self.members()), rules: self.rules, vlans: false }
     }
 
     fn members(&self) -> Vec<Member> {
-        let one = |index: u16| Member {
-            reach: Reach {
-                allow: self.allow.clone().filter(|_| index == 0).map(Into::into),
-                ..Reach::default()
-            },
-            vlans: self.vlans.get(usize::from(index)).map_or_else(Membership::default, |vlan| Membership::access(*vlan)),
-            ..Member::new(Owner::new(index, self.generation), Arc::clone(&self.handles[usize::from(index)]))
-        };
+        let one =
+            |index: u16| Member::new(Owner::new(index, self.generation), Arc::clone(&self.handles[usize::from(index)]));
         (0..self.ports).map(one).collect()
     }
 
@@ -186,7 +174,7 @@ impl Lan {
         let mut batch = self.storage.take().unwrap_or_else(|| BatchStorage::new(256)).into_batch();
         for (place, frame) in frames.iter().enumerate() {
             let view = memory.view(place * 128, frame.len()).expect("room");
-            assert!(view.write(0, frame), "room");
+            assert!(view.write(frame), "room");
             batch.push(view, frame.len());
         }
         switch.forward().forward(&mut batch, switch.member(from).expect("a port"), switch, 1);

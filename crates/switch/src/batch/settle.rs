@@ -2,24 +2,9 @@
 
 use super::audience::{Audience, PortSet};
 use super::destination::{Destination, Packed};
+use super::settling::Settling;
 use super::storage::Batch;
 use crate::frame::DropReason;
-
-/// Memory for a forwarding program's verdicts, allocated with the first batch of a program.
-#[derive(Debug)]
-pub(super) struct Settling {
-    /// By frame: the destination that the program chose.
-    settled: Box<[Option<Packed>]>,
-    /// The frames that were not rejected.
-    accepted: Vec<u16>,
-    audience: Audience,
-}
-
-impl Settling {
-    fn new(limit: usize) -> Settling {
-        Settling { settled: vec![None; limit].into(), accepted: Vec::with_capacity(limit), audience: Audience::new(limit) }
-    }
-}
 
 impl Batch<'_> {
     /// Begins a batch whose destinations a program sets: no frame has one, and every port hears flooded frames. Returns the number of

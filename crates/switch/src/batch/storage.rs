@@ -4,7 +4,7 @@ use ringway_memory::{HEAD_BYTES, Head, Mapping, View, recycle};
 
 use super::entry::{EMPTY, Entry, Extras};
 use super::lost_frames::LostFrames;
-use super::settle::Settling;
+use super::settling::Settling;
 use crate::frame::{Accepts, Class, DropReason, Offload};
 
 /// Most frames in a batch.

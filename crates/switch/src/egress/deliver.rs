@@ -169,13 +169,7 @@ impl Delivery {
     /// Gives a port its unicast frames, and the flooded frames of its audience if `hears` is true. Returns true if the port broke the
     /// rules.
     #[inline]
-    fn deliver_list(
-        &mut self,
-        out: Outgoing<'_, '_, '_>,
-        port: u16,
-        hears: bool,
-        audience: Option<&Audience>,
-    ) -> bool {
+    fn deliver_list(&mut self, out: Outgoing<'_, '_, '_>, port: u16, hears: bool, audience: Option<&Audience>) -> bool {
         let Outgoing { context, batch, .. } = out;
         let Some(to) = context.switch.member(port) else { return false };
         self.lists.order(&mut self.order, port, hears);

@@ -91,7 +91,8 @@ impl<'p> Flood<'p> {
                 Some((before, is_heard)) if before == key => is_heard,
                 _ => {
                     let hears = |port: &u16| audience.hears(index, *port);
-                    let mut ports = switch.flooded().iter().copied().filter(hears).filter_map(|port| switch.member(port));
+                    let mut ports =
+                        switch.flooded().iter().copied().filter(hears).filter_map(|port| switch.member(port));
                     let class = class.map(|class| Class::untagged(class.vlan()));
                     ports.any(|to| may_receive(to, from, class).is_ok())
                 }

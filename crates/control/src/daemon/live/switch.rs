@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ringway_switch::{self as data, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
 use super::port::{Address, LivePort, NewPort, SuspendedPort};
-use crate::daemon::programs::LoadedProgram;
 use crate::config::{Forwarding, Name, Placement, Port, Switch};
+use crate::daemon::programs::LoadedProgram;
 
 /// Generations of a port index in the MAC table. The table must be swept before a generation is used again.
 const GENERATIONS: u32 = 16;

@@ -188,7 +188,9 @@ impl<'j, 'm> Judging<'j, 'm> {
                     self.drops[reason] += self.count as u64;
                     Some(Destination::Drop(DropReason::ProgramDropped))
                 }
-                Some(verdict @ (Verdict::Port(_) | Verdict::Flood)) if self.batch.has_one_header(self.switch.has_vlans()) => {
+                Some(verdict @ (Verdict::Port(_) | Verdict::Flood))
+                    if self.batch.has_one_header(self.switch.has_vlans()) =>
+                {
                     Some(self.destination(0, verdict, word)?)
                 }
                 _ => None,

@@ -1,0 +1,106 @@
+//! Sets of ports that a program names, down to delivery.
+
+use std::sync::Arc;
+
+use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
+use crate::batch::PortSet;
+use crate::frame::DropReason;
+use crate::policy::{Bound, Domain, Membership, Reach, Rules};
+use crate::table::MacTable;
+use crate::testing::{Lan, Plan, frame, mac};
+use crate::topology::Member;
+
+/// The verdict of each frame is the word at its byte 18; set 0 is ports 1 and 3, set 1 only the source, set 2 nothing.
+struct ByFrame;
+
+fn set(ports: &[u16]) -> Option<PortSet> {
+    let mut set = PortSet::default();
+    ports.iter().for_each(|port| set.insert(*port));
+    Some(set)
+}
+
+impl Program for ByFrame {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        let words: Vec<u8> = (0..batch.len()).flat_map(|place| batch.head(place).0[18..22].to_vec()).collect();
+        batch.decide(&words, &[set(&[1, 3]), set(&[0]), set(&[])]).map_err(|_| ProgramFailed)
+    }
+}
+
+fn lan() -> Lan {
+    planned(Plan::new(5), false)
+}
+
+fn planned(plan: Plan, vlans: bool) -> Lan {
+    plan.build(|members| {
+        let port = |member: &Member| ViewPort {
+            owner: member.owner,
+            name: String::new(),
+            port: Arc::clone(&member.port),
+            is_mirror: false,
+        };
+        let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans };
+        let view = View::new(members.iter().map(port), 0, Arc::new(MacTable::new(64, 64, [0; 2])), domain);
+        Box::new(Programmed::new(Arc::new(ByFrame), Arc::new(view), OnFault::Drop))
+    })
+}
+
+fn with(word: u32, number: u32) -> Vec<u8> {
+    let mut bytes = frame(mac(9), mac(0), 60, number);
+    bytes[18..22].copy_from_slice(&word.to_le_bytes());
+    bytes
+}
+
+const SET: u32 = 0x3_0000;
+const FLOOD: u32 = 0x2_0000;
+
+#[test]
+fn a_set_is_given_to_its_ports_only_and_in_order_with_other_frames() {
+    let mut lan = lan();
+    lan.send(0, &[with(SET, 1), with(FLOOD, 2), with(0x1_0001, 3), with(SET, 4)]);
+    let heard: Vec<Vec<u32>> =
+        (0..5).map(|port| lan.received(port).iter().map(|frame| crate::testing::number(frame)).collect()).collect();
+    assert_eq!(heard, [vec![], vec![1, 2, 3, 4], vec![2], vec![1, 2, 4], vec![2]]);
+    // The next batch hears nothing of the sets of this one.
+    lan.send(0, &[with(FLOOD, 5)]);
+    assert_eq!(lan.hearers(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn frames_for_a_set_that_nobody_hears_count_as_lost() {
+    let mut lan = lan();
+    lan.send(0, &[with(SET + 1, 1), with(SET, 2), with(SET + 2, 3)]);
+    assert_eq!(lan.hearers(), [1, 3]);
+    assert_eq!(lan.dropped(0, DropReason::NoDestination), 2);
+    lan.send(0, &[with(SET + 3, 1)]);
+    assert_eq!(lan.dropped(0, DropReason::ProgramFault), 1);
+}
+
+#[test]
+fn isolation_allowed_pairs_and_vlans_hold_above_a_program() {
+    let dropped_to = |lan: &mut Lan, port: u32| {
+        lan.send(0, &[with(0x1_0000 + port, 1)]);
+        let reasons: Vec<DropReason> = lan.counters(0).drops().map(|(reason, _)| reason).collect();
+        (reasons, lan.hearers())
+    };
+    let mut lan = planned(Plan { isolated: vec![0, 1], ..Plan::new(5) }, false);
+    assert_eq!(dropped_to(&mut lan, 1), (vec![DropReason::Isolated], vec![]));
+    lan.send(0, &[with(SET, 2)]);
+    assert_eq!(lan.hearers(), [3], "port 1 is isolated as well");
+    let pair = |member: Member| {
+        let allow = (member.owner.index() == 0).then(|| [2].into());
+        Member { reach: Reach { allow, ..Reach::default() }, ..member }
+    };
+    let mut lan = planned(Plan { change: Box::new(pair), ..Plan::new(5) }, false);
+    assert_eq!(dropped_to(&mut lan, 1), (vec![DropReason::PairDenied], vec![]));
+    lan.send(0, &[with(FLOOD, 2)]);
+    assert_eq!(lan.hearers(), [2]);
+    let vlan = |member: Member| {
+        let vlans = Membership::access(if member.owner.index() == 3 { 6 } else { 5 });
+        Member { vlans, ..member }
+    };
+    let mut lan = planned(Plan { change: Box::new(vlan), ..Plan::new(5) }, true);
+    lan.switch = lan.switch.within(Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: true });
+    assert_eq!(dropped_to(&mut lan, 3), (vec![DropReason::VlanDenied], vec![]));
+    lan.send(0, &[with(0x1_0001, 2), with(SET, 3), with(FLOOD, 4)]);
+    assert_eq!(lan.hearers(), [1, 2, 4]);
+}
