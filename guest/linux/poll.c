@@ -59,11 +59,21 @@ static void judge(struct rw_nic *nic, u32 received)
 	rw_moderate(nic);
 }
 
+/* Returns the causes of an interrupt, and clears them. */
+static u32 take_causes(struct rw_nic *nic)
+{
+	u32 cleared = INT_RXT0 | INT_TXDW;
+
+	if (!nic->csb || !nic->pci->msi_enabled)
+		return rw_read(nic, REG_ICR);
+	/* The message has cleared those of the rings. */
+	return csb_has_causes(nic->csb) ? cleared | rw_read(nic, REG_ICR) : cleared;
+}
+
 irqreturn_t rw_interrupt(int irq, void *data)
 {
 	struct rw_nic *nic = data;
-	/* Reading clears the causes and lets go of the line. */
-	u32 causes = rw_read(nic, REG_ICR);
+	u32 causes = take_causes(nic);
 
 	/* Another device's, or this one is gone. */
 	if (!causes || causes == ~0u)

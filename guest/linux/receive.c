@@ -12,6 +12,15 @@
 
 #include "ringway_e1000.h"
 
+/* Frames after which a poll looks whether buffers have to be renewed. */
+#define RENEW_EVERY	16
+
+/* Bytes of a frame, in its buffer. */
+struct piece {
+	u8 *data;
+	u32 length;
+};
+
 /* What happens with a frame. */
 enum verdict {
 	PASS,
@@ -41,20 +50,22 @@ static struct page_pool *make_pool(struct rw_nic *nic, const struct rw_rx *rx)
 	return page_pool_create(&params);
 }
 
-static bool has_buffer(struct rw_rx *rx, u32 at)
+static bool find_memory(struct rw_nic *nic, struct rw_rx_buffer *buffer)
 {
-	struct rw_rx_buffer *buffer = &rx->buffers[at];
+	struct rw_rx *rx = nic->rx;
+	u32 offset = 0;
 
-	if (buffer->page)
-		return true;
-	if (rx->truesize < PAGE_SIZE) {
-		buffer->page = page_pool_dev_alloc_frag(rx->pool, &buffer->offset,
-							rx->truesize);
-	} else {
+	if (rx->truesize < PAGE_SIZE)
+		buffer->page = page_pool_dev_alloc_frag(rx->pool, &offset, rx->truesize);
+	else
 		buffer->page = page_pool_dev_alloc_pages(rx->pool);
-		buffer->offset = 0;
-	}
-	return buffer->page;
+	if (unlikely(!buffer->page))
+		return false;
+	offset += rx->headroom;
+	buffer->data = (u8 *)page_address(buffer->page) + offset;
+	buffer->dma = page_pool_get_dma_addr(buffer->page) + offset;
+	buffer->sync = dma_need_sync(&nic->pci->dev, buffer->dma);
+	return true;
 }
 
 /* Prepares the descriptors that were used. The device does not know of them yet. */
@@ -63,18 +74,22 @@ static void refill(struct rw_nic *nic)
 	struct rw_rx *rx = nic->rx;
 	u32 left = used(rx), at = rx->filled;
 
-	for (; left && has_buffer(rx, at); left--) {
+	for (; left; left--) {
 		struct rw_rx_buffer *buffer = &rx->buffers[at];
 		struct rx_descriptor *descriptor = &rx->ring[at];
-		dma_addr_t dma = page_pool_get_dma_addr(buffer->page) + buffer->offset +
-				 rx->headroom;
 
-		dma_sync_single_for_device(&nic->pci->dev, dma, rx->longest,
-					   rx->direction);
-		descriptor->address = cpu_to_le64(dma);
+		if (!buffer->page && unlikely(!find_memory(nic, buffer)))
+			break;
+		if (buffer->sync)
+			dma_sync_single_for_device(&nic->pci->dev, buffer->dma,
+						   rx->longest, rx->direction);
+		descriptor->address = cpu_to_le64(buffer->dma);
+		/* One store. */
 		descriptor->length = 0;
+		descriptor->checksum = 0;
 		descriptor->status = 0;
 		descriptor->errors = 0;
+		descriptor->tag = 0;
 		at = (at + 1) & (rx->count - 1);
 	}
 	rx->filled = at;
@@ -204,7 +219,7 @@ static void count_one(struct rw_nic *nic, u64_stats_t *count)
 	u64_stats_update_end(&nic->rx_counts.sync);
 }
 
-/* Lets the program judge a frame. */
+/* Lets the program of XDP judge a frame. */
 static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
 {
 	struct rw_rx *rx = nic->rx;
@@ -236,19 +251,40 @@ static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
 	return DONE;
 }
 
-/* Returns a frame or its first part as an skb. */
-static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer, u8 *data,
-			    u32 length, bool whole)
+/* Returns what is left of a frame for the stack: without data, nothing. */
+static noinline struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer,
+				     u32 length)
 {
 	struct rw_rx *rx = nic->rx;
-	u8 *start = page_address(buffer->page) + buffer->offset;
+	struct piece piece = {};
+	struct xdp_buff xdp;
+	enum verdict verdict;
+
+	xdp_init_buff(&xdp, rx->truesize, &rx->info);
+	xdp_prepare_buff(&xdp, buffer->data - rx->headroom, rx->headroom, length, false);
+	verdict = judge(nic, &xdp);
+	if (verdict == TAKEN)
+		buffer->page = NULL;
+	if (verdict != PASS || xdp.data_end - xdp.data < ETH_HLEN)
+		return piece;
+	piece.data = xdp.data;
+	piece.length = xdp.data_end - xdp.data;
+	return piece;
+}
+
+/* Returns a frame or its first part as an skb. */
+static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer,
+			    struct piece piece, bool whole)
+{
+	struct rw_rx *rx = nic->rx;
+	u8 *start = buffer->data - rx->headroom;
 	struct sk_buff *skb;
 
-	if (whole && length <= RW_RX_COPY) {
-		skb = napi_alloc_skb(&nic->napi, length);
+	if (whole && piece.length <= RW_RX_COPY) {
+		skb = napi_alloc_skb(&nic->napi, piece.length);
 		if (unlikely(!skb))
 			return NULL;
-		skb_put_data(skb, data, length);
+		memcpy(__skb_put(skb, piece.length), piece.data, piece.length);
 		count_one(nic, &nic->rx_counts.copied);
 		return skb;
 	}
@@ -256,8 +292,8 @@ static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer, u8 
 	if (unlikely(!skb))
 		return NULL;
 	skb_mark_for_recycle(skb);
-	skb_reserve(skb, data - start);
-	__skb_put(skb, length);
+	skb_reserve(skb, piece.data - start);
+	__skb_put(skb, piece.length);
 	buffer->page = NULL;
 	return skb;
 }
@@ -287,11 +323,11 @@ static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 stat
 {
 	struct rw_rx *rx = nic->rx;
 	struct rw_rx_buffer *buffer = &rx->buffers[rx->next];
-	u32 length = le16_to_cpu(READ_ONCE(descriptor->length));
+	struct piece piece = { buffer->data, le16_to_cpu(READ_ONCE(descriptor->length)) };
 	u8 errors = READ_ONCE(descriptor->errors);
-	bool whole = !rx->skb && status & RX_EOP;
 	struct sk_buff *skb = rx->skb;
-	u8 *data;
+	bool whole = !skb && status & RX_EOP;
+	u32 length = piece.length;
 
 	if (unlikely(rx->skip))
 		goto skip;
@@ -306,28 +342,15 @@ static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 stat
 		count_one(nic, &nic->rx_counts.errors);
 		goto drop;
 	}
-	dma_sync_single_for_cpu(&nic->pci->dev,
-				page_pool_get_dma_addr(buffer->page) + buffer->offset +
-				rx->headroom, length, rx->direction);
-	data = page_address(buffer->page) + buffer->offset + rx->headroom;
-	if (rx->xdp) {
-		struct xdp_buff xdp;
-		enum verdict verdict;
-
-		xdp_init_buff(&xdp, rx->truesize, &rx->info);
-		xdp_prepare_buff(&xdp, data - rx->headroom, rx->headroom, length, false);
-		verdict = judge(nic, &xdp);
-		if (verdict == TAKEN)
-			buffer->page = NULL;
-		if (verdict != PASS)
-			return 0;
-		data = xdp.data;
-		length = xdp.data_end - xdp.data;
-		if (unlikely(length < ETH_HLEN))
+	if (buffer->sync)
+		dma_sync_single_for_cpu(&nic->pci->dev, buffer->dma, length, rx->direction);
+	if (unlikely(rx->xdp)) {
+		piece = run_xdp(nic, buffer, length);
+		if (!piece.data)
 			return 0;
 	}
-	if (!skb) {
-		skb = take(nic, buffer, data, length, whole);
+	if (likely(!skb)) {
+		skb = take(nic, buffer, piece, whole);
 		if (unlikely(!skb)) {
 			count_one(nic, &nic->rx_counts.no_memory);
 			goto drop;
@@ -339,7 +362,7 @@ static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 stat
 		goto drop;
 	} else {
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, buffer->page,
-				buffer->offset + rx->headroom, length, rx->truesize);
+				offset_in_page(buffer->data), length, rx->truesize);
 		buffer->page = NULL;
 	}
 	if (!(status & RX_EOP)) {
@@ -380,8 +403,10 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 		bytes += length;
 		WRITE_ONCE(rx->next, (rx->next + 1) & (rx->count - 1));
 		taken++;
-		renew(nic);
+		if (!(rx->next % RENEW_EVERY))
+			renew(nic);
 	}
+	renew(nic);
 	if (rx->xdp && taken)
 		xdp_do_flush();
 	if (unlikely(rx->next == rx->tail)) {

@@ -38,6 +38,7 @@
 #define REG_ICS		0x00c8
 #define REG_IMS		0x00d0
 #define REG_IMC		0x00d8
+#define REG_EIAC	0x00dc		/* with a status block: causes that a message clears */
 #define REG_RCTL	0x0100
 #define   RCTL_EN	BIT(1)
 #define   RCTL_UPE	BIT(3)		/* all unicast addresses */

@@ -113,7 +113,9 @@ struct rw_tx {
 
 struct rw_rx_buffer {
 	struct page *page;
-	u32 offset;
+	u8 *data;		/* where the device writes */
+	dma_addr_t dma;		/* the same for the device */
+	bool sync;		/* the memory has to be handed over */
 };
 
 struct rw_rx_counts {
