@@ -94,6 +94,7 @@ irqreturn_t rw_interrupt(int irq, void *data)
 int rw_poll(struct napi_struct *napi, int budget)
 {
 	struct rw_nic *nic = container_of(napi, struct rw_nic, napi);
+	bool completed;
 	int taken;
 
 	if (unlikely(!budget)) {
@@ -101,15 +102,16 @@ int rw_poll(struct napi_struct *napi, int budget)
 		return 0;
 	}
 	nic->polls++;
-	rw_tx_poll(nic, budget);
+	if (!rw_tx_is_idle(nic))
+		rw_tx_poll(nic, budget);
 	taken = rw_rx_poll(nic, budget);
 	judge(nic, taken);
 	/* The stack may send while it takes what it was given. */
-	if (taken == budget || !napi_complete_done(napi, taken)) {
+	completed = taken < budget && napi_complete_done(napi, taken);
+	if (!rw_tx_is_idle(nic))
 		rw_tx_polled(nic, taken);
+	if (!completed)
 		return taken;
-	}
-	rw_tx_polled(nic, taken);
 	if (!nic->csb) {
 		rw_write(nic, REG_IMS, nic->causes);
 		return taken;

@@ -76,20 +76,15 @@ static void refill(struct rw_nic *nic)
 
 	for (; left; left--) {
 		struct rw_rx_buffer *buffer = &rx->buffers[at];
-		struct rx_descriptor *descriptor = &rx->ring[at];
 
-		if (!buffer->page && unlikely(!find_memory(nic, buffer)))
-			break;
+		if (!buffer->page) {
+			if (unlikely(!find_memory(nic, buffer)))
+				break;
+			rx->ring[at].address = cpu_to_le64(buffer->dma);
+		}
 		if (buffer->sync)
 			dma_sync_single_for_device(&nic->pci->dev, buffer->dma,
 						   rx->longest, rx->direction);
-		descriptor->address = cpu_to_le64(buffer->dma);
-		/* One store. */
-		descriptor->length = 0;
-		descriptor->checksum = 0;
-		descriptor->status = 0;
-		descriptor->errors = 0;
-		descriptor->tag = 0;
 		at = (at + 1) & (rx->count - 1);
 	}
 	rx->filled = at;
@@ -187,12 +182,16 @@ void rw_rx_free(struct rw_nic *nic, struct rw_rx *rx)
 int rw_rx_begin(struct rw_nic *nic)
 {
 	struct rw_rx *rx = nic->rx;
+	u32 at;
 
 	memset(rx->ring, 0, rx->count * sizeof(*rx->ring));
 	rx->next = 0;
 	rx->filled = 0;
 	rx->tail = 0;
 	rx->skip = false;
+	rx->careful = rx->xdp;
+	for (at = 0; at < rx->count; at++)
+		rx->ring[at].address = cpu_to_le64(rx->buffers[at].dma);
 	refill(nic);
 	return rx->filled ? 0 : -ENOMEM;
 }
@@ -209,7 +208,7 @@ bool rw_rx_is_ready(const struct rw_nic *nic)
 	const struct rw_rx *rx = nic->rx;
 	u32 next = READ_ONCE(rx->next);
 
-	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_DONE;
+	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_STATUS_DONE;
 }
 
 static void count_one(struct rw_nic *nic, u64_stats_t *count)
@@ -252,8 +251,7 @@ static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
 }
 
 /* Returns what is left of a frame for the stack: without data, nothing. */
-static noinline struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer,
-				     u32 length)
+static struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer, u32 length)
 {
 	struct rw_rx *rx = nic->rx;
 	struct piece piece = {};
@@ -272,25 +270,32 @@ static noinline struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *bu
 	return piece;
 }
 
-/* Returns a frame or its first part as an skb. */
+/* Returns a copy of a short frame, or NULL. */
+static struct sk_buff *copy(struct rw_nic *nic, struct piece piece)
+{
+	struct sk_buff *skb = napi_alloc_skb(&nic->napi, piece.length);
+
+	if (unlikely(!skb)) {
+		count_one(nic, &nic->rx_counts.no_memory);
+		return NULL;
+	}
+	memcpy(__skb_put(skb, piece.length), piece.data, piece.length);
+	count_one(nic, &nic->rx_counts.copied);
+	return skb;
+}
+
+/* Returns a frame or its first part with its buffer, or NULL. */
 static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer,
-			    struct piece piece, bool whole)
+			    struct piece piece)
 {
 	struct rw_rx *rx = nic->rx;
 	u8 *start = buffer->data - rx->headroom;
-	struct sk_buff *skb;
+	struct sk_buff *skb = napi_build_skb(start, rx->truesize);
 
-	if (whole && piece.length <= RW_RX_COPY) {
-		skb = napi_alloc_skb(&nic->napi, piece.length);
-		if (unlikely(!skb))
-			return NULL;
-		memcpy(__skb_put(skb, piece.length), piece.data, piece.length);
-		count_one(nic, &nic->rx_counts.copied);
-		return skb;
-	}
-	skb = napi_build_skb(start, rx->truesize);
-	if (unlikely(!skb))
+	if (unlikely(!skb)) {
+		count_one(nic, &nic->rx_counts.no_memory);
 		return NULL;
+	}
 	skb_mark_for_recycle(skb);
 	skb_reserve(skb, piece.data - start);
 	__skb_put(skb, piece.length);
@@ -299,121 +304,134 @@ static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer,
 }
 
 /* Gives a whole frame to the stack. */
-static void deliver(struct rw_nic *nic, struct sk_buff *skb,
-		    const struct rx_descriptor *descriptor, u8 status, u8 errors)
+static void deliver(struct rw_nic *nic, struct sk_buff *skb, u64 written)
 {
 	netdev_features_t features = nic->dev->features;
 
 	skb_checksum_none_assert(skb);
-	if (features & NETIF_F_RXCSUM && status & RX_TCPCS && !(status & RX_IXSM) &&
-	    !(errors & RX_ERROR_TCPE))
+	if (features & NETIF_F_RXCSUM &&
+	    (written & (RX_TCPCS | RX_IXSM | RX_ERROR_TCPE)) == RX_TCPCS)
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
-	if (status & RX_VP && features & NETIF_F_HW_VLAN_CTAG_RX)
+	if (written & RX_VP && features & NETIF_F_HW_VLAN_CTAG_RX)
 		__vlan_hwaccel_put_tag(skb, htons(ETH_P_8021Q),
-				       le16_to_cpu(READ_ONCE(descriptor->tag)));
+				       FIELD_GET(RX_TAG, written));
 	skb->protocol = eth_type_trans(skb, nic->dev);
 	napi_gro_receive(&nic->napi, skb);
 }
 
-/*
- * Takes what the device has written at @descriptor, whose status was read.
- * Returns the bytes of a frame that it ended for the stack, or 0.
- */
-static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 status)
+/* Returns the frame that ends with this part, or NULL. */
+static noinline struct sk_buff *receive_carefully(struct rw_nic *nic,
+						  struct rw_rx_buffer *buffer,
+						  u64 written)
 {
 	struct rw_rx *rx = nic->rx;
-	struct rw_rx_buffer *buffer = &rx->buffers[rx->next];
-	struct piece piece = { buffer->data, le16_to_cpu(READ_ONCE(descriptor->length)) };
-	u8 errors = READ_ONCE(descriptor->errors);
+	struct piece piece = { buffer->data, FIELD_GET(RX_LENGTH, written) };
 	struct sk_buff *skb = rx->skb;
-	bool whole = !skb && status & RX_EOP;
-	u32 length = piece.length;
+	bool whole = !skb && written & RX_EOP;
 
-	if (unlikely(rx->skip))
+	if (rx->skip)
 		goto skip;
-	if (unlikely(length > rx->longest)) {
-		rw_misuse(nic, "%u bytes received into a buffer of %u", length,
+	if (piece.length > rx->longest) {
+		rw_misuse(nic, "%u bytes received into a buffer of %u", piece.length,
 			  rx->longest);
 		count_one(nic, &nic->rx_counts.bad);
 		goto drop;
 	}
-	if (unlikely(errors & RX_ERROR_FRAME || !length || (!skb && length < ETH_HLEN) ||
-		     (rx->xdp && !whole))) {
+	if (written & RX_ERROR_FRAME || !piece.length ||
+	    (!skb && piece.length < ETH_HLEN) || (rx->xdp && !whole)) {
 		count_one(nic, &nic->rx_counts.errors);
 		goto drop;
 	}
 	if (buffer->sync)
-		dma_sync_single_for_cpu(&nic->pci->dev, buffer->dma, length, rx->direction);
-	if (unlikely(rx->xdp)) {
-		piece = run_xdp(nic, buffer, length);
+		dma_sync_single_for_cpu(&nic->pci->dev, buffer->dma, piece.length,
+					rx->direction);
+	if (rx->xdp) {
+		piece = run_xdp(nic, buffer, piece.length);
 		if (!piece.data)
-			return 0;
+			return NULL;
 	}
-	if (likely(!skb)) {
-		skb = take(nic, buffer, piece, whole);
-		if (unlikely(!skb)) {
-			count_one(nic, &nic->rx_counts.no_memory);
-			goto drop;
-		}
-	} else if (unlikely(skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)) {
+	if (whole && piece.length <= RW_RX_COPY)
+		return copy(nic, piece);
+	if (!skb) {
+		skb = take(nic, buffer, piece);
+		if (!skb)
+			goto skip;
+	} else if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS) {
 		rw_misuse(nic, "a frame of more than %u descriptors was received",
 			  (u32)MAX_SKB_FRAGS);
 		count_one(nic, &nic->rx_counts.bad);
 		goto drop;
 	} else {
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, buffer->page,
-				offset_in_page(buffer->data), length, rx->truesize);
+				offset_in_page(buffer->data), piece.length,
+				rx->truesize);
 		buffer->page = NULL;
 	}
-	if (!(status & RX_EOP)) {
-		rx->skb = skb;
-		return 0;
-	}
-	rx->skb = NULL;
-	length = skb->len;
-	deliver(nic, skb, descriptor, status, errors);
-	return length;
+	rx->skb = written & RX_EOP ? NULL : skb;
+	rx->careful = rx->xdp || rx->skb;
+	return rx->skb ? NULL : skb;
 
 drop:
 	kfree_skb(rx->skb);
 	rx->skb = NULL;
 skip:
-	rx->skip = !(status & RX_EOP);
-	return 0;
+	rx->skip = !(written & RX_EOP);
+	rx->careful = rx->xdp || rx->skip;
+	return NULL;
+}
+
+/* Returns the frame that ends with what the device has @written, or NULL. */
+static struct sk_buff *receive(struct rw_nic *nic, struct rw_rx_buffer *buffer,
+			       u64 written)
+{
+	const struct rw_rx *rx = nic->rx;
+	struct piece piece = { buffer->data, FIELD_GET(RX_LENGTH, written) };
+
+	if (unlikely(rx->careful || buffer->sync ||
+		     (written & (RX_EOP | RX_ERROR_FRAME)) != RX_EOP ||
+		     piece.length - ETH_HLEN > rx->longest - ETH_HLEN))
+		return receive_carefully(nic, buffer, written);
+	return piece.length <= RW_RX_COPY ? copy(nic, piece) : take(nic, buffer, piece);
 }
 
 /* Takes up to @budget descriptors. Returns their number. */
 int rw_rx_poll(struct rw_nic *nic, int budget)
 {
 	struct rw_rx *rx = nic->rx;
-	u32 frames = 0, bytes = 0;
+	u32 next = rx->next, frames = 0, bytes = 0;
 	int taken = 0;
 
-	while (taken < budget && rx->next != rx->tail) {
-		struct rx_descriptor *descriptor = &rx->ring[rx->next];
-		u8 status = READ_ONCE(descriptor->status);
-		u32 length;
+	while (taken < budget && next != rx->tail) {
+		struct rx_descriptor *descriptor = &rx->ring[next];
+		struct sk_buff *skb;
+		u64 written;
 
-		if (!(status & RX_DONE))
+		if (!(READ_ONCE(descriptor->status) & RX_STATUS_DONE))
 			break;
 		/* The rest of the descriptor after its status. */
 		dma_rmb();
-		length = receive(nic, descriptor, status);
-		frames += !!length;
-		bytes += length;
-		WRITE_ONCE(rx->next, (rx->next + 1) & (rx->count - 1));
+		written = le64_to_cpu(READ_ONCE(descriptor->written));
+		descriptor->written = 0;
+		skb = receive(nic, &rx->buffers[next], written);
+		if (likely(skb)) {
+			frames++;
+			bytes += skb->len;
+			deliver(nic, skb, written);
+		}
+		next = (next + 1) & (rx->count - 1);
+		WRITE_ONCE(rx->next, next);
 		taken++;
-		if (!(rx->next % RENEW_EVERY))
+		if (!(next % RENEW_EVERY))
 			renew(nic);
 	}
 	renew(nic);
 	if (rx->xdp && taken)
 		xdp_do_flush();
-	if (unlikely(rx->next == rx->tail)) {
+	if (unlikely(next == rx->tail)) {
 		/* Without memory there is no event: the timer tries again. */
 		refill(nic);
 		rw_rx_give(nic);
-		if (rx->next == rx->tail && !timer_pending(&nic->reaper))
+		if (next == rx->tail && !timer_pending(&nic->reaper))
 			mod_timer(&nic->reaper, jiffies + HZ / 10);
 	}
 	u64_stats_update_begin(&nic->rx_counts.sync);

@@ -659,24 +659,11 @@ void rw_tx_netpoll(struct rw_nic *nic)
 	__netif_tx_unlock(queue_of(nic));
 }
 
-/*
- * Whether a poll has nothing to do here. With a status block nothing waits for a
- * poll to be announced. A frame that comes meanwhile settles what it needs.
- */
-static bool is_idle(const struct rw_nic *nic)
-{
-	const struct rw_tx *tx = nic->tx;
-
-	return nic->csb && READ_ONCE(tx->clean) == READ_ONCE(tx->handover.filled);
-}
-
 /* A poll begins: announces what waits for it, and reclaims what is sent. */
 void rw_tx_poll(struct rw_nic *nic, int budget)
 {
 	struct rw_tx *tx = nic->tx;
 
-	if (is_idle(nic))
-		return;
 	__netif_tx_lock(queue_of(nic), smp_processor_id());
 	if (handover_poll(&tx->handover, (u32)jiffies))
 		announce(nic);
@@ -691,8 +678,6 @@ void rw_tx_polled(struct rw_nic *nic, bool received)
 {
 	struct rw_tx *tx = nic->tx;
 
-	if (is_idle(nic))
-		return;
 	__netif_tx_lock(queue_of(nic), smp_processor_id());
 	if (handover_polled(&tx->handover, received))
 		announce(nic);
