@@ -68,12 +68,23 @@ static bool find_memory(struct rw_nic *nic, struct rw_rx_buffer *buffer)
 	return true;
 }
 
+/* The stack takes the buffer. */
+static void give_away(struct rw_rx *rx, struct rw_rx_buffer *buffer)
+{
+	buffer->page = NULL;
+	rx->changed = true;
+}
+
 /* Prepares the descriptors that were used. The device does not know of them yet. */
 static void refill(struct rw_nic *nic)
 {
 	struct rw_rx *rx = nic->rx;
 	u32 left = used(rx), at = rx->filled;
 
+	if (!rx->changed) {
+		rx->filled = (at + left) & (rx->count - 1);
+		return;
+	}
 	for (; left; left--) {
 		struct rw_rx_buffer *buffer = &rx->buffers[at];
 
@@ -88,6 +99,8 @@ static void refill(struct rw_nic *nic)
 		at = (at + 1) & (rx->count - 1);
 	}
 	rx->filled = at;
+	/* The descriptor between end and beginning may have had no buffer yet. */
+	rx->changed = left || !rx->buffers[at].page;
 	if (unlikely(left)) {
 		u64_stats_update_begin(&nic->rx_counts.sync);
 		u64_stats_inc(&nic->rx_counts.no_memory);
@@ -190,6 +203,7 @@ int rw_rx_begin(struct rw_nic *nic)
 	rx->tail = 0;
 	rx->skip = false;
 	rx->careful = rx->xdp;
+	rx->changed = true;
 	for (at = 0; at < rx->count; at++)
 		rx->ring[at].address = cpu_to_le64(rx->buffers[at].dma);
 	refill(nic);
@@ -262,7 +276,7 @@ static struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer, u32
 	xdp_prepare_buff(&xdp, buffer->data - rx->headroom, rx->headroom, length, false);
 	verdict = judge(nic, &xdp);
 	if (verdict == TAKEN)
-		buffer->page = NULL;
+		give_away(rx, buffer);
 	if (verdict != PASS || xdp.data_end - xdp.data < ETH_HLEN)
 		return piece;
 	piece.data = xdp.data;
@@ -271,7 +285,7 @@ static struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer, u32
 }
 
 /* Returns a copy of a short frame, or NULL. */
-static struct sk_buff *copy(struct rw_nic *nic, struct piece piece)
+static __always_inline struct sk_buff *copy(struct rw_nic *nic, struct piece piece)
 {
 	struct sk_buff *skb = napi_alloc_skb(&nic->napi, piece.length);
 
@@ -285,8 +299,8 @@ static struct sk_buff *copy(struct rw_nic *nic, struct piece piece)
 }
 
 /* Returns a frame or its first part with its buffer, or NULL. */
-static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer,
-			    struct piece piece)
+static __always_inline struct sk_buff *
+take(struct rw_nic *nic, struct rw_rx_buffer *buffer, struct piece piece)
 {
 	struct rw_rx *rx = nic->rx;
 	u8 *start = buffer->data - rx->headroom;
@@ -299,7 +313,7 @@ static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer,
 	skb_mark_for_recycle(skb);
 	skb_reserve(skb, piece.data - start);
 	__skb_put(skb, piece.length);
-	buffer->page = NULL;
+	give_away(rx, buffer);
 	return skb;
 }
 
@@ -342,9 +356,11 @@ static noinline struct sk_buff *receive_carefully(struct rw_nic *nic,
 		count_one(nic, &nic->rx_counts.errors);
 		goto drop;
 	}
-	if (buffer->sync)
+	if (buffer->sync) {
 		dma_sync_single_for_cpu(&nic->pci->dev, buffer->dma, piece.length,
 					rx->direction);
+		rx->changed = true;
+	}
 	if (rx->xdp) {
 		piece = run_xdp(nic, buffer, piece.length);
 		if (!piece.data)
@@ -365,7 +381,7 @@ static noinline struct sk_buff *receive_carefully(struct rw_nic *nic,
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, buffer->page,
 				offset_in_page(buffer->data), piece.length,
 				rx->truesize);
-		buffer->page = NULL;
+		give_away(rx, buffer);
 	}
 	rx->skb = written & RX_EOP ? NULL : skb;
 	rx->careful = rx->xdp || rx->skb;

@@ -147,6 +147,7 @@ struct rw_rx {
 	struct sk_buff *skb;	/* a frame whose end has not come */
 	bool skip;		/* the rest of a frame is dropped */
 	bool careful;		/* frames do not just go to the stack */
+	bool changed;		/* used descriptors may need buffers */
 	struct bpf_prog *xdp;
 	struct page_pool *pool;
 	dma_addr_t dma;
