@@ -419,6 +419,7 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 
 	while (taken < budget && next != rx->tail) {
 		struct rx_descriptor *descriptor = &rx->ring[next];
+		struct rw_rx_buffer *buffer = &rx->buffers[next];
 		struct sk_buff *skb;
 		u64 written;
 
@@ -427,8 +428,10 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 		/* The rest of the descriptor after its status. */
 		dma_rmb();
 		written = le64_to_cpu(READ_ONCE(descriptor->written));
+		/* As before: a device that lies may have written all of it. */
+		descriptor->address = cpu_to_le64(buffer->dma);
 		descriptor->written = 0;
-		skb = receive(nic, &rx->buffers[next], written);
+		skb = receive(nic, buffer, written);
 		if (likely(skb)) {
 			frames++;
 			bytes += skb->len;
