@@ -154,9 +154,10 @@ fn config(model: Model, ids: &PciIds, csb: bool) -> ConfigSpace {
     match model {
         Model::E1000 => {
             let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(64)];
-            // Where the manual has it. The drivers of the plain NIC do not use it.
-            let capabilities = [Capability::power(0xdc), Capability::msi(0xf0, 0)];
-            ConfigSpace::new(ids, &bars, &capabilities[..1 + usize::from(csb)])
+            let power = Capability::power(0xdc);
+            // MSI is where the manual has it. The drivers of the plain NIC do not use it.
+            let capabilities = if csb { vec![power, Capability::msi(0xf0, 0)] } else { vec![power] };
+            ConfigSpace::new(ids, &bars, &capabilities)
         }
         Model::E1000e => {
             let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(32), Bar::Memory(0x4000)];

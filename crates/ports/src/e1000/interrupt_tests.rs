@@ -115,7 +115,7 @@ fn a_clearing_message_ends_the_causes_of_rings_and_tells_once_of_others() {
     causes.set_signalling(Signalling::Clearing);
     causes.set_eiac(!0);
     causes.unmask(RXT0 | TXDW | LSC);
-    let mut receive_at = |now: u64, causes: &mut Causes| {
+    let receive_at = |now: u64, causes: &mut Causes| {
         causes.received(RECEIVED, 0, 0, || now);
         causes.settle(now)
     };
