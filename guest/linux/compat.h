@@ -7,6 +7,7 @@
 #define RINGWAY_COMPAT_H
 
 #include <linux/netdevice.h>
+#include <linux/pci.h>
 #include <linux/timer.h>
 #include <linux/version.h>
 
@@ -14,6 +15,10 @@
 #include <net/page_pool/helpers.h>
 #else
 #include <net/page_pool.h>
+#endif
+
+#ifndef PCI_IRQ_INTX
+#define PCI_IRQ_INTX PCI_IRQ_LEGACY
 #endif
 
 static inline void rw_delete_timer(struct timer_list *timer)

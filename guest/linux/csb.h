@@ -113,4 +113,17 @@ static inline void csb_want_received(struct csb *csb)
 	virt_mb();		/* the wish is visible before the caller looks */
 }
 
+/*
+ * Whether the cause register has to be read after a message that has cleared
+ * the causes of the rings. Ends the device's wish before.
+ */
+static inline bool csb_has_causes(struct csb *csb)
+{
+	if (likely(!csb_get(&csb->host_isr)))
+		return false;
+	csb_set(&csb->host_isr, 0);
+	virt_mb();		/* what is noted from now on is seen later */
+	return true;
+}
+
 #endif

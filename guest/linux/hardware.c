@@ -203,6 +203,8 @@ void rw_hw_start(struct rw_nic *nic)
 		/* The low word last: it begins the mode. */
 		rw_write(nic, REG_CSBAH, upper_32_bits(nic->block_dma));
 		rw_write(nic, REG_CSBAL, lower_32_bits(nic->block_dma));
+		if (nic->pci->msi_enabled)
+			rw_write(nic, REG_EIAC, nic->causes & ~INT_LSC);
 	}
 	rw_write(nic, REG_TCTL, TCTL_EN | TCTL_PSP | TCTL_CT | TCTL_COLD);
 	rw_hw_set_address(nic);

@@ -229,7 +229,8 @@ static int open(struct net_device *dev)
 	nic->rx = rw_rx_make(nic, &nic->setup);
 	if (!nic->tx || !nic->rx)
 		goto no_rings;
-	error = request_irq(nic->pci->irq, rw_interrupt, IRQF_SHARED, dev->name, nic);
+	error = request_irq(nic->pci->irq, rw_interrupt,
+			    nic->pci->msi_enabled ? 0 : IRQF_SHARED, dev->name, nic);
 	if (error)
 		goto no_rings;
 	error = start_device(nic);
@@ -518,6 +519,9 @@ static int probe(struct pci_dev *pci, const struct pci_device_id *id)
 	ether_addr_copy(dev->perm_addr, address);
 	pci_set_master(pci);
 	pci_set_drvdata(pci, nic);
+	/* Plain NICs have errors in their messages, or have none. */
+	if (pci->subsystem_device == RW_SUBSYSTEM_CSB)
+		pci_alloc_irq_vectors(pci, 1, 1, PCI_IRQ_MSI | PCI_IRQ_INTX);
 	set_up_device(nic);
 	netif_carrier_off(dev);
 	error = register_netdev(dev);
@@ -538,6 +542,7 @@ static void remove(struct pci_dev *pci)
 	unregister_netdev(nic->dev);
 	cancel_delayed_work_sync(&nic->reset_work);
 	netif_napi_del(&nic->napi);
+	pci_free_irq_vectors(pci);
 	pci_clear_master(pci);
 }
 

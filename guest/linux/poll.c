@@ -59,11 +59,21 @@ static void judge(struct rw_nic *nic, u32 received)
 	rw_moderate(nic);
 }
 
+/* Returns the causes of an interrupt, and clears them. */
+static u32 take_causes(struct rw_nic *nic)
+{
+	u32 cleared = INT_RXT0 | INT_TXDW;
+
+	if (!nic->csb || !nic->pci->msi_enabled)
+		return rw_read(nic, REG_ICR);
+	/* The message has cleared those of the rings. */
+	return csb_has_causes(nic->csb) ? cleared | rw_read(nic, REG_ICR) : cleared;
+}
+
 irqreturn_t rw_interrupt(int irq, void *data)
 {
 	struct rw_nic *nic = data;
-	/* Reading clears the causes and lets go of the line. */
-	u32 causes = rw_read(nic, REG_ICR);
+	u32 causes = take_causes(nic);
 
 	/* Another device's, or this one is gone. */
 	if (!causes || causes == ~0u)
@@ -84,6 +94,7 @@ irqreturn_t rw_interrupt(int irq, void *data)
 int rw_poll(struct napi_struct *napi, int budget)
 {
 	struct rw_nic *nic = container_of(napi, struct rw_nic, napi);
+	bool completed;
 	int taken;
 
 	if (unlikely(!budget)) {
@@ -91,15 +102,16 @@ int rw_poll(struct napi_struct *napi, int budget)
 		return 0;
 	}
 	nic->polls++;
-	rw_tx_poll(nic, budget);
+	if (!rw_tx_is_idle(nic))
+		rw_tx_poll(nic, budget);
 	taken = rw_rx_poll(nic, budget);
 	judge(nic, taken);
 	/* The stack may send while it takes what it was given. */
-	if (taken == budget || !napi_complete_done(napi, taken)) {
+	completed = taken < budget && napi_complete_done(napi, taken);
+	if (!rw_tx_is_idle(nic))
 		rw_tx_polled(nic, taken);
+	if (!completed)
 		return taken;
-	}
-	rw_tx_polled(nic, taken);
 	if (!nic->csb) {
 		rw_write(nic, REG_IMS, nic->causes);
 		return taken;

@@ -12,6 +12,15 @@
 
 #include "ringway_e1000.h"
 
+/* Frames after which a poll looks whether buffers have to be renewed. */
+#define RENEW_EVERY	16
+
+/* Bytes of a frame, in its buffer. */
+struct piece {
+	u8 *data;
+	u32 length;
+};
+
 /* What happens with a frame. */
 enum verdict {
 	PASS,
@@ -41,20 +50,29 @@ static struct page_pool *make_pool(struct rw_nic *nic, const struct rw_rx *rx)
 	return page_pool_create(&params);
 }
 
-static bool has_buffer(struct rw_rx *rx, u32 at)
+static bool find_memory(struct rw_nic *nic, struct rw_rx_buffer *buffer)
 {
-	struct rw_rx_buffer *buffer = &rx->buffers[at];
+	struct rw_rx *rx = nic->rx;
+	u32 offset = 0;
 
-	if (buffer->page)
-		return true;
-	if (rx->truesize < PAGE_SIZE) {
-		buffer->page = page_pool_dev_alloc_frag(rx->pool, &buffer->offset,
-							rx->truesize);
-	} else {
+	if (rx->truesize < PAGE_SIZE)
+		buffer->page = page_pool_dev_alloc_frag(rx->pool, &offset, rx->truesize);
+	else
 		buffer->page = page_pool_dev_alloc_pages(rx->pool);
-		buffer->offset = 0;
-	}
-	return buffer->page;
+	if (unlikely(!buffer->page))
+		return false;
+	offset += rx->headroom;
+	buffer->data = (u8 *)page_address(buffer->page) + offset;
+	buffer->dma = page_pool_get_dma_addr(buffer->page) + offset;
+	buffer->sync = dma_need_sync(&nic->pci->dev, buffer->dma);
+	return true;
+}
+
+/* The stack takes the buffer. */
+static void give_away(struct rw_rx *rx, struct rw_rx_buffer *buffer)
+{
+	buffer->page = NULL;
+	rx->changed = true;
 }
 
 /* Prepares the descriptors that were used. The device does not know of them yet. */
@@ -63,21 +81,26 @@ static void refill(struct rw_nic *nic)
 	struct rw_rx *rx = nic->rx;
 	u32 left = used(rx), at = rx->filled;
 
-	for (; left && has_buffer(rx, at); left--) {
+	if (!rx->changed) {
+		rx->filled = (at + left) & (rx->count - 1);
+		return;
+	}
+	for (; left; left--) {
 		struct rw_rx_buffer *buffer = &rx->buffers[at];
-		struct rx_descriptor *descriptor = &rx->ring[at];
-		dma_addr_t dma = page_pool_get_dma_addr(buffer->page) + buffer->offset +
-				 rx->headroom;
 
-		dma_sync_single_for_device(&nic->pci->dev, dma, rx->longest,
-					   rx->direction);
-		descriptor->address = cpu_to_le64(dma);
-		descriptor->length = 0;
-		descriptor->status = 0;
-		descriptor->errors = 0;
+		if (!buffer->page) {
+			if (unlikely(!find_memory(nic, buffer)))
+				break;
+			rx->ring[at].address = cpu_to_le64(buffer->dma);
+		}
+		if (buffer->sync)
+			dma_sync_single_for_device(&nic->pci->dev, buffer->dma,
+						   rx->longest, rx->direction);
 		at = (at + 1) & (rx->count - 1);
 	}
 	rx->filled = at;
+	/* The descriptor between end and beginning may have had no buffer yet. */
+	rx->changed = left || !rx->buffers[at].page;
 	if (unlikely(left)) {
 		u64_stats_update_begin(&nic->rx_counts.sync);
 		u64_stats_inc(&nic->rx_counts.no_memory);
@@ -172,12 +195,17 @@ void rw_rx_free(struct rw_nic *nic, struct rw_rx *rx)
 int rw_rx_begin(struct rw_nic *nic)
 {
 	struct rw_rx *rx = nic->rx;
+	u32 at;
 
 	memset(rx->ring, 0, rx->count * sizeof(*rx->ring));
 	rx->next = 0;
 	rx->filled = 0;
 	rx->tail = 0;
 	rx->skip = false;
+	rx->careful = rx->xdp;
+	rx->changed = true;
+	for (at = 0; at < rx->count; at++)
+		rx->ring[at].address = cpu_to_le64(rx->buffers[at].dma);
 	refill(nic);
 	return rx->filled ? 0 : -ENOMEM;
 }
@@ -194,7 +222,7 @@ bool rw_rx_is_ready(const struct rw_nic *nic)
 	const struct rw_rx *rx = nic->rx;
 	u32 next = READ_ONCE(rx->next);
 
-	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_DONE;
+	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_STATUS_DONE;
 }
 
 static void count_one(struct rw_nic *nic, u64_stats_t *count)
@@ -204,7 +232,7 @@ static void count_one(struct rw_nic *nic, u64_stats_t *count)
 	u64_stats_update_end(&nic->rx_counts.sync);
 }
 
-/* Lets the program judge a frame. */
+/* Lets the program of XDP judge a frame. */
 static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
 {
 	struct rw_rx *rx = nic->rx;
@@ -236,159 +264,193 @@ static enum verdict judge(struct rw_nic *nic, struct xdp_buff *xdp)
 	return DONE;
 }
 
-/* Returns a frame or its first part as an skb. */
-static struct sk_buff *take(struct rw_nic *nic, struct rw_rx_buffer *buffer, u8 *data,
-			    u32 length, bool whole)
+/* Returns what is left of a frame for the stack: without data, nothing. */
+static struct piece run_xdp(struct rw_nic *nic, struct rw_rx_buffer *buffer, u32 length)
 {
 	struct rw_rx *rx = nic->rx;
-	u8 *start = page_address(buffer->page) + buffer->offset;
-	struct sk_buff *skb;
+	struct piece piece = {};
+	struct xdp_buff xdp;
+	enum verdict verdict;
 
-	if (whole && length <= RW_RX_COPY) {
-		skb = napi_alloc_skb(&nic->napi, length);
-		if (unlikely(!skb))
-			return NULL;
-		skb_put_data(skb, data, length);
-		count_one(nic, &nic->rx_counts.copied);
-		return skb;
-	}
-	skb = napi_build_skb(start, rx->truesize);
-	if (unlikely(!skb))
+	xdp_init_buff(&xdp, rx->truesize, &rx->info);
+	xdp_prepare_buff(&xdp, buffer->data - rx->headroom, rx->headroom, length, false);
+	verdict = judge(nic, &xdp);
+	if (verdict == TAKEN)
+		give_away(rx, buffer);
+	if (verdict != PASS || xdp.data_end - xdp.data < ETH_HLEN)
+		return piece;
+	piece.data = xdp.data;
+	piece.length = xdp.data_end - xdp.data;
+	return piece;
+}
+
+/* Returns a copy of a short frame, or NULL. */
+static __always_inline struct sk_buff *copy(struct rw_nic *nic, struct piece piece)
+{
+	struct sk_buff *skb = napi_alloc_skb(&nic->napi, piece.length);
+
+	if (unlikely(!skb)) {
+		count_one(nic, &nic->rx_counts.no_memory);
 		return NULL;
+	}
+	memcpy(__skb_put(skb, piece.length), piece.data, piece.length);
+	count_one(nic, &nic->rx_counts.copied);
+	return skb;
+}
+
+/* Returns a frame or its first part with its buffer, or NULL. */
+static __always_inline struct sk_buff *
+take(struct rw_nic *nic, struct rw_rx_buffer *buffer, struct piece piece)
+{
+	struct rw_rx *rx = nic->rx;
+	u8 *start = buffer->data - rx->headroom;
+	struct sk_buff *skb = napi_build_skb(start, rx->truesize);
+
+	if (unlikely(!skb)) {
+		count_one(nic, &nic->rx_counts.no_memory);
+		return NULL;
+	}
 	skb_mark_for_recycle(skb);
-	skb_reserve(skb, data - start);
-	__skb_put(skb, length);
-	buffer->page = NULL;
+	skb_reserve(skb, piece.data - start);
+	__skb_put(skb, piece.length);
+	give_away(rx, buffer);
 	return skb;
 }
 
 /* Gives a whole frame to the stack. */
-static void deliver(struct rw_nic *nic, struct sk_buff *skb,
-		    const struct rx_descriptor *descriptor, u8 status, u8 errors)
+static void deliver(struct rw_nic *nic, struct sk_buff *skb, u64 written)
 {
 	netdev_features_t features = nic->dev->features;
 
 	skb_checksum_none_assert(skb);
-	if (features & NETIF_F_RXCSUM && status & RX_TCPCS && !(status & RX_IXSM) &&
-	    !(errors & RX_ERROR_TCPE))
+	if (features & NETIF_F_RXCSUM &&
+	    (written & (RX_TCPCS | RX_IXSM | RX_ERROR_TCPE)) == RX_TCPCS)
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
-	if (status & RX_VP && features & NETIF_F_HW_VLAN_CTAG_RX)
+	if (written & RX_VP && features & NETIF_F_HW_VLAN_CTAG_RX)
 		__vlan_hwaccel_put_tag(skb, htons(ETH_P_8021Q),
-				       le16_to_cpu(READ_ONCE(descriptor->tag)));
+				       FIELD_GET(RX_TAG, written));
 	skb->protocol = eth_type_trans(skb, nic->dev);
 	napi_gro_receive(&nic->napi, skb);
 }
 
-/*
- * Takes what the device has written at @descriptor, whose status was read.
- * Returns the bytes of a frame that it ended for the stack, or 0.
- */
-static u32 receive(struct rw_nic *nic, struct rx_descriptor *descriptor, u8 status)
+/* Returns the frame that ends with this part, or NULL. */
+static noinline struct sk_buff *receive_carefully(struct rw_nic *nic,
+						  struct rw_rx_buffer *buffer,
+						  u64 written)
 {
 	struct rw_rx *rx = nic->rx;
-	struct rw_rx_buffer *buffer = &rx->buffers[rx->next];
-	u32 length = le16_to_cpu(READ_ONCE(descriptor->length));
-	u8 errors = READ_ONCE(descriptor->errors);
-	bool whole = !rx->skb && status & RX_EOP;
+	struct piece piece = { buffer->data, FIELD_GET(RX_LENGTH, written) };
 	struct sk_buff *skb = rx->skb;
-	u8 *data;
+	bool whole = !skb && written & RX_EOP;
 
-	if (unlikely(rx->skip))
+	if (rx->skip)
 		goto skip;
-	if (unlikely(length > rx->longest)) {
-		rw_misuse(nic, "%u bytes received into a buffer of %u", length,
+	if (piece.length > rx->longest) {
+		rw_misuse(nic, "%u bytes received into a buffer of %u", piece.length,
 			  rx->longest);
 		count_one(nic, &nic->rx_counts.bad);
 		goto drop;
 	}
-	if (unlikely(errors & RX_ERROR_FRAME || !length || (!skb && length < ETH_HLEN) ||
-		     (rx->xdp && !whole))) {
+	if (written & RX_ERROR_FRAME || !piece.length ||
+	    (!skb && piece.length < ETH_HLEN) || (rx->xdp && !whole)) {
 		count_one(nic, &nic->rx_counts.errors);
 		goto drop;
 	}
-	dma_sync_single_for_cpu(&nic->pci->dev,
-				page_pool_get_dma_addr(buffer->page) + buffer->offset +
-				rx->headroom, length, rx->direction);
-	data = page_address(buffer->page) + buffer->offset + rx->headroom;
-	if (rx->xdp) {
-		struct xdp_buff xdp;
-		enum verdict verdict;
-
-		xdp_init_buff(&xdp, rx->truesize, &rx->info);
-		xdp_prepare_buff(&xdp, data - rx->headroom, rx->headroom, length, false);
-		verdict = judge(nic, &xdp);
-		if (verdict == TAKEN)
-			buffer->page = NULL;
-		if (verdict != PASS)
-			return 0;
-		data = xdp.data;
-		length = xdp.data_end - xdp.data;
-		if (unlikely(length < ETH_HLEN))
-			return 0;
+	if (buffer->sync) {
+		dma_sync_single_for_cpu(&nic->pci->dev, buffer->dma, piece.length,
+					rx->direction);
+		rx->changed = true;
 	}
+	if (rx->xdp) {
+		piece = run_xdp(nic, buffer, piece.length);
+		if (!piece.data)
+			return NULL;
+	}
+	if (whole && piece.length <= RW_RX_COPY)
+		return copy(nic, piece);
 	if (!skb) {
-		skb = take(nic, buffer, data, length, whole);
-		if (unlikely(!skb)) {
-			count_one(nic, &nic->rx_counts.no_memory);
-			goto drop;
-		}
-	} else if (unlikely(skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)) {
+		skb = take(nic, buffer, piece);
+		if (!skb)
+			goto skip;
+	} else if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS) {
 		rw_misuse(nic, "a frame of more than %u descriptors was received",
 			  (u32)MAX_SKB_FRAGS);
 		count_one(nic, &nic->rx_counts.bad);
 		goto drop;
 	} else {
 		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, buffer->page,
-				buffer->offset + rx->headroom, length, rx->truesize);
-		buffer->page = NULL;
+				offset_in_page(buffer->data), piece.length,
+				rx->truesize);
+		give_away(rx, buffer);
 	}
-	if (!(status & RX_EOP)) {
-		rx->skb = skb;
-		return 0;
-	}
-	rx->skb = NULL;
-	length = skb->len;
-	deliver(nic, skb, descriptor, status, errors);
-	return length;
+	rx->skb = written & RX_EOP ? NULL : skb;
+	rx->careful = rx->xdp || rx->skb;
+	return rx->skb ? NULL : skb;
 
 drop:
 	kfree_skb(rx->skb);
 	rx->skb = NULL;
 skip:
-	rx->skip = !(status & RX_EOP);
-	return 0;
+	rx->skip = !(written & RX_EOP);
+	rx->careful = rx->xdp || rx->skip;
+	return NULL;
+}
+
+/* Returns the frame that ends with what the device has @written, or NULL. */
+static struct sk_buff *receive(struct rw_nic *nic, struct rw_rx_buffer *buffer,
+			       u64 written)
+{
+	const struct rw_rx *rx = nic->rx;
+	struct piece piece = { buffer->data, FIELD_GET(RX_LENGTH, written) };
+
+	if (unlikely(rx->careful || buffer->sync ||
+		     (written & (RX_EOP | RX_ERROR_FRAME)) != RX_EOP ||
+		     piece.length - ETH_HLEN > rx->longest - ETH_HLEN))
+		return receive_carefully(nic, buffer, written);
+	return piece.length <= RW_RX_COPY ? copy(nic, piece) : take(nic, buffer, piece);
 }
 
 /* Takes up to @budget descriptors. Returns their number. */
 int rw_rx_poll(struct rw_nic *nic, int budget)
 {
 	struct rw_rx *rx = nic->rx;
-	u32 frames = 0, bytes = 0;
+	u32 next = rx->next, frames = 0, bytes = 0;
 	int taken = 0;
 
-	while (taken < budget && rx->next != rx->tail) {
-		struct rx_descriptor *descriptor = &rx->ring[rx->next];
-		u8 status = READ_ONCE(descriptor->status);
-		u32 length;
+	while (taken < budget && next != rx->tail) {
+		struct rx_descriptor *descriptor = &rx->ring[next];
+		struct rw_rx_buffer *buffer = &rx->buffers[next];
+		struct sk_buff *skb;
+		u64 written;
 
-		if (!(status & RX_DONE))
+		if (!(READ_ONCE(descriptor->status) & RX_STATUS_DONE))
 			break;
 		/* The rest of the descriptor after its status. */
 		dma_rmb();
-		length = receive(nic, descriptor, status);
-		frames += !!length;
-		bytes += length;
-		WRITE_ONCE(rx->next, (rx->next + 1) & (rx->count - 1));
+		written = le64_to_cpu(READ_ONCE(descriptor->written));
+		/* As before: a device that lies may have written all of it. */
+		descriptor->address = cpu_to_le64(buffer->dma);
+		descriptor->written = 0;
+		skb = receive(nic, buffer, written);
+		if (likely(skb)) {
+			frames++;
+			bytes += skb->len;
+			deliver(nic, skb, written);
+		}
+		next = (next + 1) & (rx->count - 1);
+		WRITE_ONCE(rx->next, next);
 		taken++;
-		renew(nic);
+		if (!(next % RENEW_EVERY))
+			renew(nic);
 	}
+	renew(nic);
 	if (rx->xdp && taken)
 		xdp_do_flush();
-	if (unlikely(rx->next == rx->tail)) {
+	if (unlikely(next == rx->tail)) {
 		/* Without memory there is no event: the timer tries again. */
 		refill(nic);
 		rw_rx_give(nic);
-		if (rx->next == rx->tail && !timer_pending(&nic->reaper))
+		if (next == rx->tail && !timer_pending(&nic->reaper))
 			mod_timer(&nic->reaper, jiffies + HZ / 10);
 	}
 	u64_stats_update_begin(&nic->rx_counts.sync);

@@ -38,6 +38,7 @@
 #define REG_ICS		0x00c8
 #define REG_IMS		0x00d0
 #define REG_IMC		0x00d8
+#define REG_EIAC	0x00dc		/* with a status block: causes that a message clears */
 #define REG_RCTL	0x0100
 #define   RCTL_EN	BIT(1)
 #define   RCTL_UPE	BIT(3)		/* all unicast addresses */
@@ -117,21 +118,28 @@ struct tx_descriptor {
 /* A receive descriptor (3.2.3). */
 struct rx_descriptor {
 	__le64 address;
-	__le16 length;
-	__le16 checksum;
-	u8 status;
-	u8 errors;
-	__le16 tag;
+	union {
+		__le64 written;		/* by the device */
+		struct {
+			__le16 length;
+			__le16 checksum;
+			u8 status;
+			u8 errors;
+			__le16 tag;
+		};
+	};
 };
 
-#define RX_DONE		BIT(0)
-#define RX_EOP		BIT(1)
-#define RX_IXSM		BIT(2)		/* checksums were not looked at */
-#define RX_VP		BIT(3)		/* a tag was taken off */
-#define RX_TCPCS	BIT(5)
-#define RX_ERROR_TCPE	BIT(5)
-#define RX_ERROR_IPE	BIT(6)
+#define RX_STATUS_DONE	BIT(0)
+/* What the device has written, as one word. */
+#define RX_LENGTH	GENMASK_ULL(15, 0)
+#define RX_EOP		BIT_ULL(33)
+#define RX_IXSM		BIT_ULL(34)	/* checksums were not looked at */
+#define RX_VP		BIT_ULL(35)	/* a tag was taken off */
+#define RX_TCPCS	BIT_ULL(37)
+#define RX_ERROR_TCPE	BIT_ULL(45)
 /* Errors for which the frame is not as it was sent. */
-#define RX_ERROR_FRAME	(BIT(0) | BIT(1) | BIT(2) | BIT(4) | BIT(7))
+#define RX_ERROR_FRAME	(BIT_ULL(40) | BIT_ULL(41) | BIT_ULL(42) | BIT_ULL(44) | BIT_ULL(47))
+#define RX_TAG		GENMASK_ULL(63, 48)
 
 #endif

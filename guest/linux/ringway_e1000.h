@@ -113,7 +113,9 @@ struct rw_tx {
 
 struct rw_rx_buffer {
 	struct page *page;
-	u32 offset;
+	u8 *data;		/* where the device writes */
+	dma_addr_t dma;		/* the same for the device */
+	bool sync;		/* the memory has to be handed over */
 };
 
 struct rw_rx_counts {
@@ -144,6 +146,8 @@ struct rw_rx {
 	enum dma_data_direction direction;
 	struct sk_buff *skb;	/* a frame whose end has not come */
 	bool skip;		/* the rest of a frame is dropped */
+	bool careful;		/* frames do not just go to the stack */
+	bool changed;		/* used descriptors may need buffers */
 	struct bpf_prog *xdp;
 	struct page_pool *pool;
 	dma_addr_t dma;
@@ -259,6 +263,18 @@ void rw_tx_drop(struct rw_nic *nic);
 netdev_tx_t rw_start_xmit(struct sk_buff *skb, struct net_device *dev);
 int rw_xdp_xmit(struct net_device *dev, int n, struct xdp_frame **frames, u32 flags);
 bool rw_tx_back(struct rw_nic *nic, struct xdp_buff *xdp);
+/*
+ * Whether a poll has nothing to do with the transmit ring. With a status block
+ * nothing waits for a poll to be announced, and a frame that comes meanwhile
+ * settles what it needs.
+ */
+static inline bool rw_tx_is_idle(const struct rw_nic *nic)
+{
+	const struct rw_tx *tx = nic->tx;
+
+	return nic->csb && READ_ONCE(tx->clean) == READ_ONCE(tx->handover.filled);
+}
+
 void rw_tx_poll(struct rw_nic *nic, int budget);
 void rw_tx_polled(struct rw_nic *nic, bool received);
 void rw_tx_netpoll(struct rw_nic *nic);

@@ -5,9 +5,10 @@
  *
  * Who learns that a frame was sent: without a status block the device
  * interrupts for each frame, after a while. With one the driver asks for an
- * interrupt only if somebody waits for it: a stopped queue, a TCP socket, or
- * another socket that is half full. What is left is reclaimed by the next frame,
- * by a poll for another reason, or by a lazy timer.
+ * interrupt only if somebody waits for it: a stopped queue, a TCP socket with
+ * more than one small segment out, or another socket that is half full. What is
+ * left is reclaimed by the next frame, by a poll for another reason, or by a
+ * lazy timer.
  */
 #include <linux/ip.h>
 #include <linux/tcp.h>
@@ -19,6 +20,8 @@
 
 /* A device that sends meanwhile makes new wishes necessary; then the timer is there. */
 #define SETTLE_ROUNDS	4
+/* Bytes of memory that the smallest two segments of TCP have at least. */
+#define TCP_FEW		1536
 /* Time after which frames are reclaimed that nobody waits for. */
 #define REAP_AFTER	max_t(unsigned long, 2, HZ / 50)
 
@@ -268,15 +271,22 @@ static void settle(struct rw_nic *nic, int budget)
 		mod_timer(&nic->reaper, jiffies + REAP_AFTER);
 }
 
-/* Whether somebody waits until the frame is sent. */
+/*
+ * Whether somebody waits until the frame is sent. TCP holds a segment back while
+ * more than twice its memory is out (TCP small queues), so that a single small
+ * one keeps none back. It never waits for a pure acknowledgement.
+ */
 static bool is_waited_for(struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
 	if (!sk || !skb->destructor || !sk_fullsock(sk))
 		return false;
-	/* TCP, and whoever waits for the end of each frame, as packet rings. */
-	if (sk->sk_type == SOCK_STREAM || skb->destructor != sock_wfree || skb_zcopy(skb))
+	if (sk_is_tcp(sk) && !skb_zcopy(skb))
+		return !skb_is_tcp_pure_ack(skb) &&
+		       refcount_read(&sk->sk_wmem_alloc) > TCP_FEW;
+	/* Whoever waits for the end of each frame, as packet rings. */
+	if (skb->destructor != sock_wfree || skb_zcopy(skb))
 		return true;
 	return refcount_read(&sk->sk_wmem_alloc) > READ_ONCE(sk->sk_sndbuf) / 2;
 }

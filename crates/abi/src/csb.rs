@@ -32,6 +32,7 @@ const HOST_TDH: usize = 16;
 const HOST_NEED_TXKICK: usize = 17;
 const HOST_RDH: usize = 20;
 const HOST_NEED_RXKICK: usize = 21;
+const HOST_ISR: usize = 22;
 const HOST_RXKICK_AT: usize = 23;
 
 /// The device's view of a block. Everything in it may change at any time.
@@ -99,6 +100,14 @@ impl<'a> Csb<'a> {
     #[inline]
     pub fn decline(self) {
         self.0[HOST_NEED_TXKICK].store(0, Ordering::Relaxed);
+    }
+
+    /// Tells the driver that ICR has causes that no message has cleared. The driver clears the word before it reads ICR.
+    /// Call after the causes are there, and before the message.
+    #[inline]
+    pub fn has_causes(self) {
+        self.set(HOST_ISR, WANTED);
+        fence(Ordering::SeqCst);
     }
 
     /// Publishes the transmit head. A full fence has to follow before [`Csb::wants_sent`].
@@ -227,6 +236,8 @@ mod tests {
         [(0, 7), (16, 9), (12, 0)].into_iter().for_each(|(offset, value)| put(offset, value));
         assert_eq!((csb.transmit_tail(), csb.receive_tail(), csb.is_on()), (7, 9, false));
         put(12, 1);
+        csb.has_causes();
+        assert_eq!(at(88), 1);
         csb.decline();
         csb.sent(5);
         csb.received(6);

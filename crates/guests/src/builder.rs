@@ -24,6 +24,14 @@ const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=
 const KVM_KERNEL_ARGS: &str =
     "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
 
+/// Bytes of an archive for which every guest has the memory.
+const SMALL_ARCHIVE: usize = 48 << 20;
+
+/// Returns the MiB that a guest needs for a longer archive: Linux has it packed and unpacked at the same time.
+fn for_archive(bytes: usize) -> u32 {
+    u32::try_from(bytes.saturating_sub(SMALL_ARCHIVE) / (1 << 19)).unwrap_or(u32::MAX / 2)
+}
+
 /// A guest to be started. Each start makes a new guest.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -75,7 +83,7 @@ impl Builder {
         self
     }
 
-    /// Sets the memory. Default: 256 MiB.
+    /// Sets the memory. Default: 256 MiB. A guest that brings long programs has more.
     pub fn memory_mib(mut self, memory: u32) -> Builder {
         self.memory_mib = memory;
         self
@@ -144,8 +152,9 @@ impl Builder {
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
         let initramfs = dir.path().join("initramfs");
-        std::fs::write(&initramfs, initramfs::make(&kernel, &self.programs, self.own_driver.as_ref())?)
-            .map_err(at(&initramfs))?;
+        let archive = initramfs::make(&kernel, &self.programs, self.own_driver.as_ref())?;
+        std::fs::write(&initramfs, &archive).map_err(at(&initramfs))?;
+        let memory_mib = self.memory_mib + for_archive(archive.len());
         let listen = |name: &str| {
             let path = dir.path().join(name);
             UnixListener::bind(&path).map_err(at(path))
@@ -157,14 +166,14 @@ impl Builder {
         // QEMU must not outlive the thread that starts it, even if that is killed.
         let mut command = Command::new(find(SETPRIV)?);
         command.args(["--pdeathsig", "KILL"]).arg(&qemu.path);
-        command.args(self.args(dir.path(), &kernel.image(), qemu.version));
+        command.args(self.args(dir.path(), &kernel.image(), qemu.version, memory_mib));
         // A Ctrl-C goes to the program that made the guest, which then ends QEMU.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let child = command.spawn().map_err(at(qemu.path))?;
         Guest::new(&self.name, child, dir, console, qmp)
     }
 
-    fn args(&self, dir: &Path, image: &Path, qemu: Version) -> Vec<String> {
+    fn args(&self, dir: &Path, image: &Path, qemu: Version, memory_mib: u32) -> Vec<String> {
         let path = |name: &str| dir.join(name).display().to_string();
         let (accel, kernel_args) = match self.accel {
             Accel::Tcg => ("tcg", KERNEL_ARGS),
@@ -181,9 +190,9 @@ impl Builder {
             "-machine",
             "q35,memory-backend=memory",
             "-object",
-            &format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib),
+            &format!("memory-backend-memfd,id=memory,size={memory_mib}M,share=on"),
             "-m",
-            &format!("{}M", self.memory_mib),
+            &format!("{memory_mib}M"),
             // With a single possible CPU, QEMU leaves out the barriers of locked instructions. The guest would then
             // read too early whether to kick, and the switch, which is another process, would stay asleep.
             "-smp",
@@ -223,5 +232,19 @@ impl Builder {
         args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, self.accel, qemu)));
         args.extend(self.more.iter().cloned());
         args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_with_a_long_program_boots() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("long");
+        std::fs::write(&long, vec![b'#'; 160 << 20]).unwrap();
+        let guest = Builder::new("long").program(&long).start().unwrap();
+        assert_eq!(guest.ok("wc -c < /usr/bin/long").unwrap().trim(), (160 << 20).to_string());
     }
 }

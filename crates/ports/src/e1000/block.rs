@@ -45,6 +45,11 @@ impl InputState {
         block.inspect(|block| if on { block.ask() } else { block.decline() });
     }
 
+    /// Tells the guest that ICR has causes that no message clears.
+    pub(super) fn tell_causes(&self) {
+        in_use(self.csb, &self.memory).inspect(|block| block.has_causes());
+    }
+
     /// Returns the news for the guest about the descriptors completed from `before` up to `head`.
     #[inline]
     pub(super) fn news(&self, news: SentEvent, before: u32, head: u32, count: u32) -> SentEvent {

@@ -60,7 +60,7 @@ impl Chip {
         let identity = Identity { mac: settings.mac, device, subsystem_vendor: INTEL, subsystem };
         let mut chip = Chip {
             model,
-            config: config(model, &ids),
+            config: config(model, &ids, settings.csb),
             registers: Registers::new(model),
             eeprom: Eeprom::new(&identity, layout),
             phy: Phy::new(model, settings.link),
@@ -150,11 +150,14 @@ pub(super) fn eitr(offset: u32) -> usize {
 }
 
 /// Returns the configuration space of a model.
-fn config(model: Model, ids: &PciIds) -> ConfigSpace {
+fn config(model: Model, ids: &PciIds, csb: bool) -> ConfigSpace {
     match model {
         Model::E1000 => {
             let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(64)];
-            ConfigSpace::new(ids, &bars, &[Capability::power(0xdc)])
+            let power = Capability::power(0xdc);
+            // MSI is where the manual has it. The drivers of the plain NIC do not use it.
+            let capabilities = if csb { vec![power, Capability::msi(0xf0, 0)] } else { vec![power] };
+            ConfigSpace::new(ids, &bars, &capabilities)
         }
         Model::E1000e => {
             let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(32), Bar::Memory(0x4000)];

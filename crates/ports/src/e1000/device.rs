@@ -219,7 +219,11 @@ impl Device {
     #[inline]
     pub(super) fn interrupting(&self) -> MutexGuard<'_, InterruptState> {
         let mut interrupting = self.interrupting.lock();
-        let signalling = if self.interrupts.mode() == Mode::MsiX { Signalling::PerVector } else { Signalling::Single };
+        let signalling = match self.interrupts.mode() {
+            Mode::MsiX => Signalling::PerVector,
+            Mode::Msi if self.csb => Signalling::Clearing,
+            Mode::None | Mode::Intx | Mode::Msi => Signalling::Single,
+        };
         interrupting.causes.set_signalling(signalling);
         interrupting
     }
@@ -282,7 +286,7 @@ impl Device {
         }
         *raised += u64::from(raise.vectors.count_ones());
         let called = raise.vectors != 0;
-        if called && lists && causes.signalling == Signalling::Single {
+        if called && lists && causes.signalling != Signalling::PerVector {
             // The pin has a level: it is down once the guest has read the causes. A read on the port's thread, which would clear
             // them, waits for the lock, so that no interrupt comes after its cause was cleared.
             self.trigger(raise.vectors);

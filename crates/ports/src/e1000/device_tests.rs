@@ -449,6 +449,37 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
 }
 
 #[test]
+fn a_message_ends_its_causes_by_itself_and_the_block_tells_of_others() {
+    let mut nic = Nic::new(Model::E1000);
+    let call = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+    let calls = || {
+        let mut bytes = [0; 8];
+        rustix::io::read(&call, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+    };
+    nic.up();
+    let block = nic.guest.alloc(4096, 4096);
+    let get = |nic: &Nic, at: u64| u32::from_le_bytes(nic.guest.read(block + at, 4).try_into().expect("4 bytes"));
+    let put = |nic: &Nic, at: u64, value: u32| nic.guest.write(block + at, &value.to_le_bytes());
+    nic.device.interrupts().set(Mode::Msi, 1, 0, [Some(call.try_clone().expect("a descriptor"))].into_iter());
+    put(&nic, 12, 1);
+    put(&nic, 4, 1);
+    nic.write(CSBAL, block as u32);
+    nic.write(EIAC, TXDW | TXQE | RXDMT0 | RXO | RXT0);
+    nic.read(ICR);
+    nic.write(IMS, TXDW | LSC);
+    calls();
+    nic.send(3);
+    for tail in 1..4 {
+        put(&nic, 0, tail);
+        assert_eq!((nic.pass(), nic.device.settle(), calls(), get(&nic, 88)), (1, (), 1, 0), "{tail}");
+    }
+    nic.device.set_cable(false);
+    assert_eq!((calls(), get(&nic, 88)), (1, 1));
+    put(&nic, 88, 0);
+    assert_eq!((nic.read(ICR) & (TXDW | LSC), calls()), (LSC, 0));
+}
+
+#[test]
 fn a_guest_is_not_asked_for_tail_writes_while_the_poller_works_though_another_thread_had_the_lock() {
     let mut nic = Nic::new(Model::E1000);
     nic.up();

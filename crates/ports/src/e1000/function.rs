@@ -108,7 +108,7 @@ impl Function for Device {
 
     fn irqs(&self) -> Irqs {
         match self.model {
-            Model::E1000 => Irqs { intx: 1, msi: 0, msi_x: 0 },
+            Model::E1000 => Irqs { intx: 1, msi: self.csb.into(), msi_x: 0 },
             Model::E1000e => Irqs { intx: 1, msi: 1, msi_x: 5 },
         }
     }

@@ -33,6 +33,8 @@ pub(super) enum Signalling {
     /// The pin, or one message.
     #[default]
     Single,
+    /// One message, which clears the causes in EIAC (82540EM with a status block).
+    Clearing,
     /// One message for each of several groups of causes (MSI-X).
     PerVector,
 }
@@ -82,6 +84,8 @@ pub(super) struct Line {
     pub(super) throttle: Throttle,
     /// Value of ITR or EITR.
     pub(super) register: u32,
+    /// Causes that a clearing message has told of and not cleared. They raise nothing more.
+    pub(super) told: u32,
 }
 
 /// The interrupt registers of a function.
@@ -136,7 +140,7 @@ impl Causes {
     pub(super) fn set_signalling(&mut self, signalling: Signalling) {
         if self.signalling != signalling {
             self.signalling = signalling;
-            self.one.up = false;
+            (self.one.up, self.one.told) = (false, 0);
             self.several.iter_mut().for_each(|line| line.up = false);
         }
     }
@@ -222,7 +226,9 @@ impl Causes {
     }
 
     pub(super) fn set_eiac(&mut self, value: u32) {
-        self.eiac = value & (RXQ0 | RXQ1 | TXQ0 | TXQ1 | OTHER);
+        let queues =
+            if self.known & OTHER == 0 { TXDW | TXQE | RXDMT0 | RXO | RXT0 } else { RXQ0 | RXQ1 | TXQ0 | TXQ1 | OTHER };
+        self.eiac = value & queues;
     }
 
     pub(super) fn set_ivar(&mut self, value: u32) {

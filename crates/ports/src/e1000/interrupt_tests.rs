@@ -110,6 +110,33 @@ fn each_message_has_its_causes_its_interval_and_its_own_end() {
 }
 
 #[test]
+fn a_clearing_message_ends_the_causes_of_rings_and_tells_once_of_others() {
+    let mut causes = Causes::new(OLD);
+    causes.set_signalling(Signalling::Clearing);
+    causes.set_eiac(!0);
+    causes.unmask(RXT0 | TXDW | LSC);
+    let receive_at = |now: u64, causes: &mut Causes| {
+        causes.received(RECEIVED, 0, 0, || now);
+        causes.settle(now)
+    };
+    assert_eq!(receive_at(1, &mut causes), raise(1));
+    assert!(causes.is_quiet());
+    assert_eq!((causes.settle(2), receive_at(3, &mut causes)), (raise(0), raise(1)), "without a read of ICR");
+    causes.set(LSC);
+    assert_eq!((causes.settle(4), causes.settle(5)), (raise(1), raise(0)), "it was told");
+    assert_eq!(receive_at(6, &mut causes), raise(1), "an older cause keeps none back");
+    assert_eq!((causes.read(), causes.settle(7)), (LSC, raise(0)));
+    causes.set(LSC);
+    assert_eq!((causes.settle(8), causes.settle(9)), (raise(1), raise(0)));
+    causes.mask(LSC);
+    causes.unmask(LSC);
+    assert_eq!((causes.settle(10), causes.settle(11)), (raise(1), raise(0)), "as a line that is unmasked");
+    causes.set_itr(100);
+    assert_eq!(receive_at(12, &mut causes), at(10 + 25_600));
+    assert_eq!((causes.settle(10 + 25_600), causes.read()), (raise(1), LSC));
+}
+
+#[test]
 fn lost_frames_are_a_cause_at_once_and_seldom_an_interrupt() {
     let lost = ReceivedEvent { overrun: true, ..ReceivedEvent::default() };
     let mut causes = Causes::new(NEW);

@@ -10,6 +10,7 @@ impl Causes {
     pub(super) fn is_quiet(&self) -> bool {
         let raised = match self.signalling {
             Signalling::Single => self.one.up,
+            Signalling::Clearing => self.icr & self.ims & !self.one.told == 0,
             Signalling::PerVector => false,
         };
         let delayed = self.transmit.is_running() || self.receive.is_running() || self.sent.is_running();
@@ -33,6 +34,7 @@ impl Causes {
         }
         let mut raise = match self.signalling {
             Signalling::Single => self.settle_one(now),
+            Signalling::Clearing => self.settle_clearing(now),
             Signalling::PerVector => self.settle_several(now),
         };
         let timers = [raise.next, self.transmit.due(), self.receive.due(), self.sent.due()];
@@ -52,6 +54,22 @@ impl Causes {
                 self.one.up = true;
                 self.one.throttle.raised(now);
                 self.end_completion_delay();
+                Raise { vectors: 1, next: None }
+            }
+        }
+    }
+
+    fn settle_clearing(&mut self, now: u64) -> Raise {
+        if self.icr & self.ims & !self.one.told == 0 {
+            return Raise::default();
+        }
+        match self.one.throttle.held_until(now, throttle_interval(self.one.register).max(self.min_interval)) {
+            Some(open) => Raise { vectors: 0, next: Some(open) },
+            None => {
+                self.one.throttle.raised(now);
+                self.end_completion_delay();
+                self.icr &= !(self.eiac & self.ims);
+                self.one.told = self.icr & self.ims;
                 Raise { vectors: 1, next: None }
             }
         }
@@ -94,8 +112,8 @@ impl Causes {
     /// Notes that the interrupts which [`Causes::settle`] returned were raised, at `now` at the latest.
     pub(super) fn raised(&mut self, vectors: u8, now: u64) {
         match self.signalling {
-            Signalling::Single if vectors != 0 => self.one.throttle.raised(now),
-            Signalling::Single => {}
+            Signalling::Single | Signalling::Clearing if vectors != 0 => self.one.throttle.raised(now),
+            Signalling::Single | Signalling::Clearing => {}
             Signalling::PerVector => {
                 let sent = self.several.iter_mut().enumerate().filter(|(vector, _)| vectors >> vector & 1 != 0);
                 sent.for_each(|(_, line)| line.throttle.raised(now));
@@ -107,6 +125,7 @@ impl Causes {
     pub(super) fn settle_lines(&mut self) {
         let there = self.icr & self.ims;
         self.one.up &= there != 0;
+        self.one.told &= there;
         for vector in 0..VECTORS {
             self.several[vector].up &= there & self.causes_of(vector) != 0;
         }

@@ -43,6 +43,7 @@ impl Device {
             ITR => self.interrupting().causes.itr(),
             PBA => chip.packet_buffer(),
             STATISTICS..STATISTICS_END => self.read_statistics(chip, offset),
+            EIAC if self.csb => self.interrupting().causes.automatic()[1],
             _ if chip.model == Model::E1000 => chip.registers.get(offset),
             IAM => self.interrupting().causes.automatic()[0],
             EIAC => self.interrupting().causes.automatic()[1],

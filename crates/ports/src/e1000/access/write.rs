@@ -38,12 +38,12 @@ impl Device {
             EEWR if chip.model == Model::E1000e => chip.eewr = chip.eeprom.write(value),
             MDIC => self.write_mdic(chip, value),
             ICR => self.with_causes(|causes| causes.acknowledge(value)),
-            ICS => self.with_causes(|causes| causes.set(value)),
+            ICS => self.set_causes(value),
             IMS => self.with_causes(|causes| causes.unmask(value)),
             IMC => self.with_causes(|causes| causes.mask(value)),
             ITR => self.with_causes(|causes| causes.set_itr(value)),
             IAM if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_iam(value)),
-            EIAC if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_eiac(value)),
+            EIAC if chip.model == Model::E1000e || self.csb => self.with_causes(|causes| causes.set_eiac(value)),
             IVAR if chip.model == Model::E1000e => self.with_causes(|causes| causes.set_ivar(value)),
             EITR..0x00fc if chip.model == Model::E1000e => {
                 self.with_causes(|causes| causes.set_eitr(eitr(offset), value));
@@ -84,6 +84,15 @@ impl Device {
         self.settle();
     }
 
+    /// Sets causes that belong to no ring, and tells a guest with a status block to read them.
+    fn set_causes(&self, causes: u32) {
+        self.interrupting().causes.set(causes);
+        if self.csb {
+            self.input.lock().tell_causes();
+        }
+        self.settle();
+    }
+
     fn write_control(&self, chip: &mut Chip, value: u32) {
         let link = chip.has_link();
         if value & CTRL_PHY_RST != 0 {
@@ -96,7 +105,7 @@ impl Device {
         self.apply_receive(chip, Restart::No);
         self.apply_transmit(chip, &[]);
         if chip.has_link() != link || value & CTRL_PHY_RST != 0 {
-            self.with_causes(|causes| causes.set(LSC));
+            self.set_causes(LSC);
         }
     }
 
@@ -133,7 +142,7 @@ impl Device {
         let done = if value & phy::INTERRUPT != 0 { MDAC } else { 0 };
         let changed = if accessed.link_changed { LSC } else { 0 };
         if done | changed != 0 {
-            self.with_causes(|causes| causes.set(done | changed));
+            self.set_causes(done | changed);
         }
     }
 
@@ -143,7 +152,7 @@ impl Device {
         if chip.phy.set_cable(on) {
             self.apply_receive(&chip, Restart::No);
             self.apply_transmit(&chip, &[]);
-            self.with_causes(|causes| causes.set(LSC));
+            self.set_causes(LSC);
         }
     }
 

@@ -11,7 +11,8 @@ use ringway_memory::{Limits, Quota};
 use ringway_ports::SocketAccess;
 use ringway_ports::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
 use ringway_ports::vfio_user::{
-    BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, Observer, REGIONS, RegionInfo, Server, ServerSettings,
+    BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, Mode, Observer, REGIONS, RegionInfo, Server,
+    ServerSettings,
 };
 
 use super::chip::{CSBAL, CTRL, CTRL_RST, Chip, LSC, RCTL, RDH, RDT, TCTL, TDH, TDT};
@@ -77,7 +78,7 @@ impl Card {
     pub fn be_honest(&self) {
         {
             let mut state = self.device.lock();
-            state.chip.raise(LSC);
+            state.raise(LSC);
             state.frames.forget();
         }
         self.tell(Lie::default());
@@ -138,6 +139,7 @@ struct Device {
 struct State {
     mac: [u8; 6],
     config: ConfigSpace,
+    has_messages: bool,
     chip: Chip,
     memory: Dma,
     frames: Frames,
@@ -160,9 +162,12 @@ impl Device {
             subsystem,
         };
         let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(64)];
+        let has_messages = subsystem == WITH_BLOCK;
+        let capabilities = [Capability::power(0xdc), Capability::msi(0xf0, 0)];
         let state = State {
             mac,
-            config: ConfigSpace::new(&ids, &bars, &[Capability::power(0xdc)]),
+            config: ConfigSpace::new(&ids, &bars, &capabilities[..1 + usize::from(has_messages)]),
+            has_messages,
             chip: Chip::new(mac),
             memory: Dma::default(),
             frames: Frames::default(),
@@ -188,7 +193,8 @@ impl Device {
 impl State {
     /// Interrupts the guest if there is a cause, or if the lie is that there is one.
     fn settle(&mut self, interrupts: &Interrupts) {
-        if self.config.has_pin_disabled() {
+        let by_message = interrupts.mode() == Mode::Msi;
+        if self.config.has_pin_disabled() && !by_message {
             return;
         }
         match &mut self.lie.interrupting {
@@ -200,10 +206,19 @@ impl State {
                 }
             }
             Interrupting::Honest | Interrupting::Storm(0) => {
-                if self.chip.pin() {
+                let is_due = if by_message { self.chip.take_message() } else { self.chip.pin() };
+                if is_due {
                     interrupts.trigger(0);
                 }
             }
+        }
+    }
+
+    /// Raises interrupt causes. A driver with a status block is told to read those of no ring.
+    fn raise(&mut self, causes: u32) {
+        self.chip.raise(causes);
+        if causes & LSC != 0 {
+            Shared::of(&self.chip, &self.memory).csb().inspect(|csb| csb.has_causes());
         }
     }
 
@@ -250,7 +265,7 @@ impl State {
                 self.told += 1;
             }
         }
-        self.chip.raise(self.lie.causes);
+        self.raise(self.lie.causes);
         self.settle(interrupts);
     }
 
@@ -290,7 +305,7 @@ impl Function for Device {
     }
 
     fn irqs(&self) -> Irqs {
-        Irqs { intx: 1, msi: 0, msi_x: 0 }
+        Irqs { intx: 1, msi: self.lock().has_messages.into(), msi_x: 0 }
     }
 
     fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {

@@ -14,6 +14,7 @@ const HOST_TDH: usize = 16;
 const HOST_NEED_TXKICK: usize = 17;
 const HOST_RDH: usize = 20;
 const HOST_NEED_RXKICK: usize = 21;
+const HOST_ISR: usize = 22;
 const HOST_RXKICK_AT: usize = 23;
 /// In the high word of an address: such an address is in no guest's memory, so that the card itself destroys nothing.
 const NOWHERE: u32 = 1 << 31;
@@ -171,6 +172,8 @@ pub const CASES: &[Case] = &[
     block("the block's receive head jumps", |_| random(&[HOST_RDH]).and_flood()),
     block("the block's request for buffers changes", |_| random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
     // Interrupts.
+    block("the block has causes all the time", |_| word(HOST_ISR, |_, _| u32::MAX)),
+    block("the block has causes now and then", |_| random(&[HOST_ISR]).and_flood()),
     up("all interrupt causes at once", |_| {
         Lie::read(|at, value| if at == ICR { u32::MAX } else { value }).and_causes(TXDW)
     }),

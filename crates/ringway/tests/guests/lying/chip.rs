@@ -10,6 +10,8 @@ pub const ICR: u32 = 0x00c0;
 const ICS: u32 = 0x00c8;
 const IMS: u32 = 0x00d0;
 const IMC: u32 = 0x00d8;
+/// Causes that a message clears, of a NIC with a status block.
+const EIAC: u32 = 0x00dc;
 pub const RCTL: u32 = 0x0100;
 pub const TCTL: u32 = 0x0400;
 pub const RDBAL: u32 = 0x2800;
@@ -64,6 +66,8 @@ pub struct Chip {
     wire: Wire,
     causes: u32,
     mask: u32,
+    /// Causes that a message has told of, and not cleared.
+    told: u32,
     io_address: u32,
 }
 
@@ -84,7 +88,7 @@ impl Chip {
         eeprom[0x0a] = 0x4403;
         eeprom[63] = eeprom.iter().fold(SUM, |left, word| left.wrapping_sub(*word));
         let words = vec![0; END as usize / 4];
-        let mut chip = Chip { words, eeprom, wire: Wire::default(), causes: 0, mask: 0, io_address: 0 };
+        let mut chip = Chip { words, eeprom, wire: Wire::default(), causes: 0, mask: 0, told: 0, io_address: 0 };
         chip.reset();
         chip
     }
@@ -114,11 +118,24 @@ impl Chip {
         self.causes & self.mask != 0
     }
 
+    /// Returns true if a message has to be sent, as which the causes are told.
+    pub fn take_message(&mut self) -> bool {
+        let is_due = self.causes & self.mask & !self.told != 0;
+        if is_due {
+            self.causes &= !(self.get(EIAC) & self.mask);
+            self.told = self.causes;
+        }
+        is_due
+    }
+
     pub fn read(&mut self, offset: u32) -> u32 {
         match offset {
             STATUS => STATUS_UP,
             EECD => self.get(EECD) | if self.wire.out { DO } else { 0 } | PRESENT,
-            ICR => std::mem::take(&mut self.causes),
+            ICR => {
+                self.told = 0;
+                std::mem::take(&mut self.causes)
+            }
             IMS => self.mask,
             ICS | IMC => 0,
             STATISTICS..STATISTICS_END => {
@@ -149,7 +166,10 @@ impl Chip {
             ICR => self.causes &= !value,
             ICS => self.causes |= value,
             IMS => self.mask |= value,
-            IMC => self.mask &= !value,
+            IMC => {
+                self.mask &= !value;
+                self.told &= self.mask;
+            }
             STATUS | STATISTICS..STATISTICS_END => {}
             _ => self.set(offset, value),
         }
@@ -173,7 +193,7 @@ impl Chip {
         let [low, middle, high] = [0, 1, 2].map(|word| u32::from(self.eeprom[word]));
         self.set(RAL, low | middle << 16);
         self.set(RAH, high | RAH_VALID);
-        (self.causes, self.mask, self.wire) = (0, 0, Wire::default());
+        (self.causes, self.mask, self.told, self.wire) = (0, 0, 0, Wire::default());
     }
 
     /// The EEPROM behind EECD: at each rising edge of the clock, a bit comes, or a bit of a word goes.
