@@ -41,9 +41,9 @@ impl Forwarding {
         match text {
             "learning" => Ok(Self::Learning),
             "map" => Ok(Self::Map),
-            _ => Err(match nearest(text, Self::WORDS.into_iter()) {
+            _ => Err(match nearest(text, Self::WORDS) {
                 Some(near) => {
-                    let all = alternatives(Self::WORDS.into_iter());
+                    let all = alternatives(Self::WORDS);
                     format!("unknown value {text:?}; did you mean \"{near}\"? ({all} can be used)")
                 }
                 None => format!("unknown value {text:?}; write {FORWARDING}"),
