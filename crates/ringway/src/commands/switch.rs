@@ -31,7 +31,7 @@ enum What {
     /// Change a switch while frames flow
     Set(Changed),
     /// Give a switch's forwarding program a message
-    #[command(after_help = "Example:\n  ringway switch tell lan0 \"open 22 for 10s\"")]
+    #[command(after_help = "Example:\n  ringway switch tell lan0 close")]
     Tell {
         /// NAME
         name: String,
