@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use ringway_program::{MODULE_MAX, Offline};
 
-use super::run::default_ports;
 use crate::context::{USAGE, complain};
 use crate::out;
 
@@ -65,4 +64,9 @@ pub fn read(file: &std::path::Path) -> Result<Vec<u8>, String> {
         return Err(format!("{}: {size} bytes: {MODULE_MAX} are the most", file.display()));
     }
     fs::read(file).map_err(wrong)
+}
+
+/// The names of ports, unless others are given.
+pub fn default_ports() -> Vec<String> {
+    vec!["a".to_owned(), "b".to_owned()]
 }

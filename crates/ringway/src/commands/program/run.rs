@@ -11,7 +11,7 @@ use ringway_program::{Offline, OfflineFrame};
 use ringway_traffic::Mac;
 use ringway_traffic::pcap::CaptureReader;
 
-use super::check::read;
+use super::check::{default_ports, read};
 use super::report::{Line, Report, Verdict};
 use crate::context::{USAGE, complain, refuse};
 
@@ -56,10 +56,6 @@ const HEAD: usize = 128;
 const MOST_PORTS: usize = 4096;
 /// Shortest frame, an Ethernet header.
 const SHORTEST: usize = 14;
-
-pub fn default_ports() -> Vec<String> {
-    vec!["a".to_owned(), "b".to_owned()]
-}
 
 /// What is wrong with the names of the ports.
 fn wrong_name(ports: &[String]) -> Option<String> {
