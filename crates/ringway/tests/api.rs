@@ -172,7 +172,8 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
             "/v1/ports/{name}/enable",
             "/v1/reload",
             "/v1/status",
-            "/v1/switches/{name}"
+            "/v1/switches/{name}",
+            "/v1/switches/{name}/tell"
         ]
     );
     assert!(description["components"]["schemas"]["PortStatus"]["properties"]["in"].is_object());

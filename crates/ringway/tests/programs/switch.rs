@@ -74,7 +74,7 @@ fn the_access_list_lets_answers_pass_and_follows_its_rules_when_they_change() {
         assert_eq!(scene.send("b", &ipv4(UDP, server, client, &[])), ["a"]);
         assert_eq!(scene.send("a", &ipv4(TCP, client, server, &[])), NOBODY);
         let said = scene.daemon.ringway(&["switch", "set", "lan0", "forwarding.config=permit udp"]);
-        assert!(said.code == Some(2) && said.err.contains("rule 1 has not the form"), "{}", said.err);
+        assert!(said.code != Some(0) && said.err.contains("rule 1 has not the form"), "{}", said.err);
         assert_eq!(scene.send("a", &ipv4(UDP, client, server, &[])), ["b"], "a refused change changes nothing");
     }
 }
@@ -163,7 +163,7 @@ fn the_port_knocker_opens_for_who_knocks_until_it_is_told_to_close() {
         assert_eq!(scene.send("b", &knock(2, 22)), NOBODY, "another client");
         assert_eq!((scene.dropped("closed"), scene.program()["counters"]["opened"].as_u64()), (3, Some(1)));
         let said = scene.daemon.ringway(&["switch", "tell", "lan0", "open"]);
-        assert!(said.code == Some(2) && said.err.contains("\"open\" is no message of this program"), "{}", said.err);
+        assert!(said.code != Some(0) && said.err.contains("\"open\" is no message of this program"), "{}", said.err);
         scene.daemon.ok(&["switch", "tell", "lan0", "close"]);
         assert_eq!(scene.send("a", &knock(1, 22)), NOBODY);
     }
