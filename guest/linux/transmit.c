@@ -274,7 +274,7 @@ static void settle(struct rw_nic *nic, int budget)
 /*
  * Whether somebody waits until the frame is sent. TCP holds a segment back while
  * more than twice its memory is out (TCP small queues), so that a single small
- * one keeps none back. It never waits for a pure acknowledgement.
+ * one keeps none back. It never waits for a pure ACK.
  */
 static bool is_waited_for(struct sk_buff *skb)
 {
