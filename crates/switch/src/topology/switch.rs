@@ -16,7 +16,7 @@ pub trait Forward: Send + Sync {
     /// Sets the destination of every frame. `now` is the time in seconds, from the batch's one clock reading.
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 
-    /// Returns true if some ports may be left out when a frame is flooded ([`Batch::audience`]).
+    /// Returns true if some ports may be left out when a frame is flooded (by its audience).
     fn narrows_floods(&self) -> bool {
         false
     }
