@@ -30,7 +30,7 @@ const SMALL_ARCHIVE: usize = 48 << 20;
 /// Returns the MiB that a guest needs for a longer archive: Linux has the archive and the files at the same time, and the files have half of
 /// the memory that the archive leaves.
 fn for_archive(bytes: usize) -> u32 {
-    u32::try_from(3 * bytes.saturating_sub(SMALL_ARCHIVE) >> 20).unwrap_or(u32::MAX / 2)
+    u32::try_from((3 * bytes.saturating_sub(SMALL_ARCHIVE)) >> 20).unwrap_or(u32::MAX / 2)
 }
 
 /// A guest to be started. Each start makes a new guest.
