@@ -147,6 +147,10 @@ class Client:
         """Changes keys of a switch."""
         return self._change("PATCH", f"/v1/switches/{_part(name)}", dict(keys or {}) | more)
 
+    def tell(self, switch: str, text: str) -> list[str]:
+        """Gives the forwarding program of a switch a message."""
+        return self._change("POST", f"/v1/switches/{_part(switch)}/tell", {"text": text})
+
     def set_bucket(self, name: str, keys: Mapping[str, Any] | None = None, /, **more: Any) -> list[str]:
         """Makes or changes a bucket that ports share."""
         return self._change("PUT", f"/v1/buckets/{_part(name)}", dict(keys or {}) | more)

@@ -61,6 +61,8 @@ class Administration(Scene):
         with self.assertRaises(ringway.ApiError) as refused:
             self.client.set_port("nothing/here ?#", weight=1)
         self.assertIn('"nothing/here ?#" is not a name', str(refused.exception))
+        with self.assertRaisesRegex(ringway.ApiError, '"lan0" has no forwarding program|unknown switch|no switch'):
+            self.client.tell("lan0", "text")
         with self.assertRaises(ringway.ApiError) as refused:
             self.client.set_port("nothing", weight=1)
         self.assertEqual(refused.exception.status, 404)
@@ -117,7 +119,7 @@ class Administration(Scene):
         recorder.status(), recorder.ports(), recorder.switches(), recorder.addresses("s"), recorder.metrics()
         recorder.add_port("N"), recorder.set_port("N"), recorder.delete_port("N"), recorder.enable_port("N")
         recorder.set_switch("N"), recorder.set_bucket("N"), recorder.delete_bucket("N"), recorder.reload()
-        recorder.end_capture(1)
+        recorder.end_capture(1), recorder.tell("N", "text")
         described = {
             (method.upper(), path.replace("{name}", "N").replace("{id}", "1"))
             for path, methods in self.client.openapi()["paths"].items()

@@ -44,7 +44,7 @@ const SCAN: &str = "cd /sys/kernel/debug && [ -e kmemleak ] || exit 0; \
 const SCANS: Duration = Duration::from_secs(180);
 
 impl Guest {
-    /// Returns the errors that the guest's kernel has reported since its boot, such as an oops or a warning. A kernel with checks
+    /// Returns the errors (an oops, a warning) that the guest's kernel has reported since its boot. A kernel with checks
     /// ([`Release::Debug`]) also reports what it finds: KASAN, UBSAN, lockdep, DMA mappings, hung tasks; each block of memory
     /// that nothing refers to is one more entry. Takes at least 5 s there.
     ///

@@ -30,8 +30,10 @@ pub(crate) enum Job {
     Watch(Weak<dyn Kept>),
     /// An instance has ended or a timer was set: look at all programs.
     Look,
-    /// Write a line of the log.
+    /// Write a line of a program's log.
     Log(String),
+    /// Report the fault of a program.
+    Fault(String),
     /// Drop something whose release takes time.
     Drop(Box<dyn Send>),
     /// End.
@@ -107,6 +109,10 @@ fn run(queue: &Receiver<Job>) {
             Ok(Job::Watch(program)) => programs.push(program),
             Ok(Job::Log(line)) => {
                 tracing::info!("{line}");
+                continue;
+            }
+            Ok(Job::Fault(line)) => {
+                tracing::warn!("{line}");
                 continue;
             }
             Ok(Job::Drop(old)) => {

@@ -269,7 +269,7 @@ impl Program {
         let (switch, end) =
             (&self.shared.switch, if takes_out { ". It is taken out until it is set again" } else { "" });
         let line = format!("the program of switch {switch} failed: {fault}{end}");
-        let _ = self.jobs.give(Job::Log(line));
+        let _ = self.jobs.give(Job::Fault(line));
         if fault.kind == FaultKind::Verdict {
             return;
         }
@@ -288,11 +288,15 @@ impl Program {
         }
     }
 
-    /// Tells the keeper when a timer fires that was set.
+    /// Tells the keeper when a timer fires that was set. The keeper looks at the earlier time anyway, so that it need not hear of a later one.
     #[inline]
     fn note_timer(&self, slot: &Slot, timer: u64) {
-        if slot.timer.load(Ordering::Relaxed) != timer {
-            slot.timer.store(timer, Ordering::Relaxed);
+        let before = slot.timer.load(Ordering::Relaxed);
+        if before == timer {
+            return;
+        }
+        slot.timer.store(timer, Ordering::Relaxed);
+        if timer > 0 && (before == 0 || timer < before) {
             let _ = self.jobs.give(Job::Look);
         }
     }

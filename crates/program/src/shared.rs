@@ -89,8 +89,7 @@ impl Log {
             *lines = lines.saturating_add(1);
             *lines <= LOG_LINES
         };
-        let line = format!("{}{line}", prefix(switch));
-        if !passes || self.jobs.give(Job::Log(line)).is_some() {
+        if !passes || self.jobs.give(Job::Log(format!("{}{line}", prefix(switch)))).is_some() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ringway_program::Program;
 use ringway_switch::policy::Rules;
 use ringway_switch::{Destination, DropReason, Mac, OnFault};
-use support::{Lan, START, dropped, frame, frames, load, load_with, mac, module, wait_until};
+use ringway_testing::until;
+use support::{Lan, START, dropped, frame, frames, load, load_with, mac, module};
 
 /// All frames get this verdict.
 fn always(word: u32) -> Vec<u8> {
@@ -198,7 +199,7 @@ fn messages_reach_a_program_and_its_timer_fires_without_traffic() {
     let lan = Lan::new(2);
     let program = load(&lan, &counting()).expect("a program");
     program.tell("hello").expect("told");
-    wait_until("the timer", || program.read().counters == [("seen".to_owned(), 101)]);
+    until("the timer", || program.read().counters == [("seen".to_owned(), 101)]);
     let refused = program.tell("?what").expect_err("refused");
     assert_eq!(refused.to_string(), "the program refuses the message: ?what");
     assert_eq!(program.read().last_fault, None);

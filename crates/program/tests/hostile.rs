@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ringway_program::{FaultKind, Program, ProgramState};
 use ringway_switch::{Destination, DropReason, OnFault};
-use support::{Lan, PRELUDE, START, dropped, frame, frames, load, mac, module, wait_until};
+use ringway_testing::until;
+use support::{Lan, PRELUDE, START, dropped, frame, frames, load, mac, module};
 
 /// The faults of a program, those that happened.
 fn faults(program: &Program) -> Vec<(FaultKind, u64)> {
@@ -213,7 +214,7 @@ fn an_endless_loop_is_ended_and_then_sooner() {
     };
     ended("time: a call took more than 1ms of processor time");
     // The instance is started anew.
-    wait_until("a new instance", || {
+    until("a new instance", || {
         program.tell("").is_err_and(|error| error.to_string().contains("takes no messages"))
     });
     ended("time: a call took more than 100µs of processor time");
@@ -248,7 +249,7 @@ fn an_instance_that_failed_begins_anew_with_empty_memory() {
     let mut forward = || lan.forward(&switch, 0, &one)[0];
     assert_eq!(forward(), Destination::Flood);
     assert_eq!(dropped(forward()), Some(DropReason::ProgramFault));
-    wait_until("a new instance", || forward() == Destination::Flood);
+    until("a new instance", || forward() == Destination::Flood);
     assert_eq!(faults(&program)[0], (FaultKind::Trap, 1));
 }
 

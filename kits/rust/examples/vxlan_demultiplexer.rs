@@ -22,7 +22,7 @@ struct Demultiplexer {
 /// The network identifier of a frame.
 fn vni(frame: &[u8]) -> Option<u64> {
     let flow = Flow::read(frame).filter(|flow| flow.protocol == UDP && flow.destination_port == VXLAN)?;
-    // Flags, of which 8 says that there is an identifier; reserved; identifier of 3 bytes; reserved. Behind the UDP header of 8 bytes.
+    // Behind the UDP header of 8 bytes: flags (8: there is an identifier), reserved bytes, the identifier of 3 bytes, a reserved byte.
     match frame.get(flow.transport + 8..flow.transport + 16)? {
         [flags, _, _, _, a, b, c, _] if flags & 8 != 0 => Some(u64::from(u32::from_be_bytes([0, *a, *b, *c]))),
         _ => None,

@@ -145,7 +145,7 @@ fn v6(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// Reads groups of an IPv6 address, the last two of which may be an IPv4 address. Returns how many there are.
+/// Reads groups of an IPv6 address. An IPv4 address may stand for the last two. Returns how many there are.
 fn groups_of(text: &str, to: &mut [u16; 8]) -> Option<usize> {
     if text.is_empty() {
         return Some(0);

@@ -195,8 +195,8 @@ impl<'a, H: Head> Frame<'a, H> {
         self.descriptor.priority
     }
 
-    /// What is left to do by the receiver: 0 nothing, else 1 (checksum), plus 2 (TCP over IPv4 is to be segmented), 4 (TCP over IPv6),
-    /// 8 (UDP is to be segmented) or 16 (UDP is to be fragmented).
+    /// What the receiver still has to do: 0 nothing, 1 compute the checksum, and with that 2 segment TCP over IPv4, 4 segment TCP over IPv6,
+    /// 8 segment UDP or 16 fragment UDP.
     #[inline]
     #[must_use]
     pub fn offload(&self) -> u8 {

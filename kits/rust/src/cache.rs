@@ -7,8 +7,8 @@ use crate::switch;
 /// A new key replaces one of so many, the one that was used longest ago.
 const WAYS: usize = 4;
 
-/// Values by keys of N words, in memory that is taken once. A key is forgotten when it was not used for `lifetime`, and earlier if it is in the way of a new
-/// one: whoever sends many flows cannot fill it for good.
+/// Values by keys of N words, in memory that is taken once. The table forgets a key that nobody has used for `lifetime`, and
+/// earlier if it is in the way of a new one, so that a sender of many flows cannot fill it for good.
 pub struct Cache<const N: usize, V: 'static> {
     seed: u64,
     lifetime: u64,
@@ -24,7 +24,7 @@ struct Entry<const N: usize, V> {
 }
 
 impl<const N: usize, V: Copy + Default> Cache<N, V> {
-    /// An empty cache for so many keys, each of which is forgotten if it was not used for `lifetime` nanoseconds. `None` if there is no memory: a key takes 8
+    /// An empty cache for so many keys. It forgets a key that nobody has used for `lifetime` nanoseconds. `None` if there is no memory: a key takes 8
     /// bytes for each word, its value, and 8 bytes.
     #[must_use]
     pub fn new(capacity: usize, lifetime: u64) -> Option<Cache<N, V>> {

@@ -1,4 +1,4 @@
-//! Rules about the bits of a key, the first of which counts.
+//! Rules about the bits of a key. The first rule that fits a key counts.
 
 use crate::memory::filled;
 use crate::table::Table;

@@ -191,12 +191,3 @@ pub fn dropped(destination: Destination) -> Option<DropReason> {
         _ => None,
     }
 }
-
-/// Waits until a condition holds, at most ten seconds.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed().as_secs() < 10, "waited for ten seconds: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}

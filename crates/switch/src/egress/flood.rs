@@ -78,6 +78,7 @@ impl<'p> Flood<'p> {
         }
         unheard
     }
+
     #[cold]
     fn unheard_of_narrow(&self, batch: &Batch<'_>, lists: &Lists) -> u64 {
         let Some(audience) = self.audience else { return 0 };
