@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_engine::contain;
-use ringway_program::{Load, MODULE_MAX, Program, ProgramState, Runtime, TellError};
+use ringway_programs::{Load, MODULE_MAX, Program, ProgramState, Runtime, TellError};
 use ringway_switch::View;
 
 use crate::api::program::ProgramStatus;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringway_program::{MODULE_MAX, Offline};
+use ringway_programs::{MODULE_MAX, Offline};
 
 use crate::context::{USAGE, complain};
 use crate::out;
@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let mut reasons = match ringway_program::check(&bytes) {
+    let mut reasons = match ringway_programs::check(&bytes) {
         Ok(reasons) => reasons,
         Err(why) => {
             complain("program check", &why.to_string());

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringway_control::config::Name;
-use ringway_program::{Offline, OfflineFrame};
+use ringway_programs::{Offline, OfflineFrame};
 use ringway_traffic::Mac;
 use ringway_traffic::pcap::CaptureReader;
 

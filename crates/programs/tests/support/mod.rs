@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use ringway_memory::Mapping;
-use ringway_program::{Load, Program, Runtime, Unacceptable};
+use ringway_programs::{Load, Program, Runtime, Unacceptable};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     BatchStorage, Bell, CallReason, CallResult, Counters, Destination, DropReason, FloodPolicy, Frames, Mac, MacTable,

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use ringway_program::Program;
+use ringway_programs::Program;
 use ringway_switch::policy::Rules;
 use ringway_switch::{Destination, DropReason, Mac, OnFault};
 use ringway_testing::until;

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ringway_program::{FaultKind, Program, ProgramState};
+use ringway_programs::{FaultKind, Program, ProgramState};
 use ringway_switch::{Destination, DropReason, OnFault};
 use ringway_testing::until;
 use support::{Lan, PRELUDE, START, dropped, frame, frames, load, mac, module};
@@ -214,9 +214,7 @@ fn an_endless_loop_is_ended_and_then_sooner() {
     };
     ended("time: a call took more than 1ms of processor time");
     // The instance is started anew.
-    until("a new instance", || {
-        program.tell("").is_err_and(|error| error.to_string().contains("takes no messages"))
-    });
+    until("a new instance", || program.tell("").is_err_and(|error| error.to_string().contains("takes no messages")));
     ended("time: a call took more than 100µs of processor time");
     assert_eq!(faults(&program), [(FaultKind::Time, 2)]);
 }
