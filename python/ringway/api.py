@@ -248,6 +248,13 @@ class MemoryStatus(TypedDict, total=False):
     """Most bytes that may be mapped."""
 
 
+class Message(TypedDict, total=False):
+    """A message to a forwarding program."""
+
+    text: Required[str]
+    """The message."""
+
+
 class Mistake(TypedDict, total=False):
     """The description of a mistake in `/openapi.json`."""
 
@@ -451,6 +458,35 @@ PortStatus = TypedDict("PortStatus", {
 }, total=False)
 
 
+class ProgramStatus(TypedDict, total=False):
+    """A switch's forwarding program at one moment. Counters since the program was loaded."""
+
+    batches: Required[int]
+    """Calls of `ringway_frames`."""
+    counters: Required[dict[str, int]]
+    """Its own counters."""
+    detail: str | None
+    """Why it failed; null if it runs."""
+    drops: Required[dict[str, int]]
+    """Frames that it dropped, by its own reasons."""
+    faults: Required[dict[str, int]]
+    """Faults, by name."""
+    gauges: Required[dict[str, int]]
+    """Its own gauges, the sum of all instances."""
+    instances: Required[int]
+    """Instances, one for each poller."""
+    last_fault: str | None
+    """The last fault; null: none."""
+    last_fault_age: float | None
+    """Seconds since the last fault; null: none."""
+    lost_lines: Required[int]
+    """Lines of its log that were not written, because they were too many."""
+    map_entries: Required[int]
+    """Entries of the map that its instances share."""
+    state: Required[str]
+    """`running`, or `failed`: taken out after faults."""
+
+
 class Refusal(TypedDict, total=False):
     """Why a request was refused. Nothing has changed then."""
 
@@ -572,9 +608,9 @@ class SwitchKeys(TypedDict, total=False):
     forward_reserved: list[str] | str
     """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
     (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
-    forwarding: str
-    """How destinations are found: by learned addresses, or by the addresses bound to ports (map). The value is
-    "learning" or "map"."""
+    forwarding: dict[str, Any] | str
+    """How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of
+    yours. The value is "learning", "map" or { program = "FILE.wasm" }."""
     inbound: str
     """Frames from an address that is not bound to one that is. The value is "allow" or "drop"."""
     local: str
@@ -606,9 +642,9 @@ class SwitchStatus(TypedDict, total=False):
     forward_reserved: list[str] | str
     """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
     (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
-    forwarding: str
-    """How destinations are found: by learned addresses, or by the addresses bound to ports (map). The value is
-    "learning" or "map"."""
+    forwarding: dict[str, Any] | str
+    """How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of
+    yours. The value is "learning", "map" or { program = "FILE.wasm" }."""
     inbound: str
     """Frames from an address that is not bound to one that is. The value is "allow" or "drop"."""
     local: str
@@ -637,6 +673,7 @@ class SwitchStatus(TypedDict, total=False):
     """Its name."""
     ports: Required[int]
     """How many ports it has."""
+    program: ProgramStatus | None
 
 
 class Traffic(TypedDict, total=False):

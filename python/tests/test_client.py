@@ -33,6 +33,8 @@ class Administration(Scene):
         [address] = self.client.addresses(switch)
         self.assertEqual((address["mac"], address["port"]), ("02:00:00:00:00:01", "a"))
         self.client.set_switch(switch, transit="drop")
+        with self.assertRaisesRegex(ringway.ApiError, f'switch "{switch}" has no forwarding program'):
+            self.client.tell(switch, "text")
         self.client.set_bucket("tenant", rate="2Gbit")
         self.client.set_port(a.name, ingress={"bucket": "tenant"})
         [bucket] = self.client.status()["buckets"]
@@ -61,8 +63,6 @@ class Administration(Scene):
         with self.assertRaises(ringway.ApiError) as refused:
             self.client.set_port("nothing/here ?#", weight=1)
         self.assertIn('"nothing/here ?#" is not a name', str(refused.exception))
-        with self.assertRaisesRegex(ringway.ApiError, '"lan0" has no forwarding program|unknown switch|no switch'):
-            self.client.tell("lan0", "text")
         with self.assertRaises(ringway.ApiError) as refused:
             self.client.set_port("nothing", weight=1)
         self.assertEqual(refused.exception.status, 404)
