@@ -165,6 +165,12 @@ impl Causes {
         }
     }
 
+    /// A clearing message tells of these causes again, if they are pending: the one that was sent may have come before the guest could know
+    /// that it has to read ICR.
+    pub(super) fn tell_again(&mut self, causes: u32) {
+        self.one.told &= !causes;
+    }
+
     /// A write to IMS.
     pub(super) fn unmask(&mut self, causes: u32) {
         self.ims |= causes & self.known;

@@ -126,8 +126,12 @@ fn a_clearing_message_ends_the_causes_of_rings_and_tells_once_of_others() {
     assert_eq!((causes.settle(4), causes.settle(5)), (raise(1), raise(0)), "it was told");
     assert_eq!(receive_at(6, &mut causes), raise(1), "an older cause keeps none back");
     assert_eq!((causes.read(), causes.settle(7)), (LSC, raise(0)));
+    causes.tell_again(LSC);
+    assert_eq!(causes.settle(7), raise(0), "the guest has read it");
     causes.set(LSC);
-    assert_eq!((causes.settle(8), causes.settle(9)), (raise(1), raise(0)));
+    assert_eq!((causes.settle(8), causes.settle(8)), (raise(1), raise(0)));
+    causes.tell_again(LSC);
+    assert_eq!((causes.settle(9), causes.settle(9)), (raise(1), raise(0)), "it was sent too early");
     causes.mask(LSC);
     causes.unmask(LSC);
     assert_eq!((causes.settle(10), causes.settle(11)), (raise(1), raise(0)), "as a line that is unmasked");

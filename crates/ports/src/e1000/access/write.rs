@@ -89,6 +89,8 @@ impl Device {
         self.interrupting().causes.set(causes);
         if self.csb {
             self.input.lock().tell_causes();
+            // A poller may have sent a message meanwhile.
+            self.interrupting().causes.tell_again(causes);
         }
         self.settle();
     }
