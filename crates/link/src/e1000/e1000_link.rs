@@ -100,8 +100,9 @@ impl E1000Link {
             self.causes |= wanted;
             return;
         }
-        self.driver.nic.clear();
+        // This order: QEMU does not wait for writes, but for reads. An interrupt under way for what is masked here is over afterwards.
         self.driver.nic.mask(self.causes & !wanted);
+        self.driver.nic.clear();
         self.driver.nic.unmask(wanted & !self.causes);
         (self.causes, self.is_line_masked) = (wanted, false);
         if let Err(error) = self.device.unmask() {

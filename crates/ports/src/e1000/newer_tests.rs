@@ -157,3 +157,46 @@ fn the_status_says_that_an_interrupt_is_pending_and_the_command_takes_the_pin_aw
     nic.read(ICR);
     assert!(!pending());
 }
+
+#[test]
+fn an_interrupt_of_the_pin_that_was_not_seen_is_taken_back_with_its_cause() {
+    let nic = Nic::new(Model::E1000);
+    nic.up();
+    // Blocking, as a front end may make it: the device must not wait.
+    let call = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+    let interrupts = Arc::clone(nic.device.interrupts());
+    interrupts.set(Mode::Intx, 1, 0, [Some(call.try_clone().expect("a descriptor"))].into_iter());
+    let is_called = || {
+        let mut fds = [rustix::event::PollFd::new(&call, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Default::default())).expect("a poll") > 0
+    };
+    let seen = || rustix::io::read(&call, &mut [0; 8]).expect("an interrupt");
+    nic.read(ICR);
+    nic.write(IMS, LSC);
+    let ways: [&dyn Fn(); 3] =
+        [&|| assert_ne!(nic.read(ICR), 0), &|| nic.write(IMC, LSC), &|| nic.write(CTRL, CTRL_RST)];
+    for clear in ways {
+        nic.write(ICS, LSC);
+        assert!(is_called());
+        clear();
+        assert!(!is_called(), "its cause is gone");
+        // Nobody has to unmask what was never seen.
+        nic.write(IMS, LSC);
+        nic.read(ICR);
+    }
+    // What was seen is not taken back: the front end unmasks it.
+    nic.write(ICS, LSC);
+    seen();
+    nic.read(ICR);
+    nic.write(ICS, LSC);
+    assert!(!is_called(), "masked");
+    interrupts.mask(false);
+    nic.device.unmasked();
+    assert!(is_called());
+    // Nor is what the front end has masked unmasked by that.
+    interrupts.mask(true);
+    nic.read(ICR);
+    assert!(!is_called());
+    nic.write(ICS, LSC);
+    assert!(!is_called(), "masked by the front end");
+}

@@ -1,14 +1,16 @@
 //! The interrupts of a function: eventfds from the front end, in a table. Pollers and the port's thread signal them, without
 //! a lock held meanwhile.
 //!
-//! The pin stays masked from its trigger until QEMU unmasks it by a message, or KVM by an eventfd (see `unmask`).
+//! The pin is not triggered again until QEMU unmasks it by a message, or KVM by an eventfd (see `unmask`).
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use ringway_engine::Called;
+use rustix::io::ReadWriteFlags;
 
 use super::function::Mode;
 
@@ -38,7 +40,9 @@ struct Inner {
     vectors: Vec<Option<Arc<OwnedFd>>>,
     /// Eventfds removed from `vectors` by a thread that must not close them.
     retired: Vec<Option<Arc<OwnedFd>>>,
-    /// True if the pin was triggered and not unmasked since, or if the front end has masked it.
+    /// The pin was triggered and not unmasked since.
+    triggered: bool,
+    /// The front end has masked the pin.
     masked: bool,
 }
 
@@ -77,12 +81,12 @@ impl Interrupts {
         let call = {
             let mut inner = self.inner.lock();
             let pin = self.mode() == Mode::Intx;
-            if pin && (inner.masked || self.disabled.load(Ordering::Relaxed)) {
+            if pin && (inner.triggered || inner.masked || self.disabled.load(Ordering::Relaxed)) {
                 return false;
             }
             let Some(Some(call)) = inner.vectors.get(vector) else { return false };
             let call = Arc::clone(call);
-            inner.masked = pin;
+            inner.triggered = pin;
             call
         };
         // Without the lock: the front end can make this block for a moment.
@@ -153,7 +157,30 @@ impl Interrupts {
 
     /// Masks or unmasks the pin.
     pub(crate) fn mask(&self, masked: bool) {
-        self.inner.lock().masked = masked;
+        let mut inner = self.inner.lock();
+        inner.masked = masked;
+        inner.triggered &= masked;
+    }
+
+    /// Takes a trigger of the pin back that the front end has not seen yet: the guest has cleared its causes. Returns true if there was
+    /// one; the caller triggers it if a cause is pending.
+    ///
+    /// QEMU would raise the pin of a device without a cause, and lower it only at the next access to a register. A driver whose handler
+    /// reads configuration space alone (UIO, vfio) would be interrupted without end.
+    ///
+    /// Only the port's own thread calls this, with no lock held: the front end can make it slow (see [`Inner::close`]).
+    pub(crate) fn withdraw_pin(&self) -> bool {
+        let call = {
+            let inner = self.inner.lock();
+            let call = inner.vectors.first().cloned().flatten();
+            if self.mode() != Mode::Intx || !inner.triggered { None } else { call }
+        };
+        let Some(call) = call else { return false };
+        // Whatever the descriptor's flags are, this does not wait. A kernel that cannot promise it refuses.
+        let withdrawn =
+            rustix::io::preadv2(&call, &mut [IoSliceMut::new(&mut [0; 8])], u64::MAX, ReadWriteFlags::NOWAIT).is_ok();
+        self.inner.lock().triggered &= !withdrawn;
+        withdrawn
     }
 
     /// Restores the state without a connection.

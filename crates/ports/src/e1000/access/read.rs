@@ -4,6 +4,7 @@ use ringway_engine::nanoseconds;
 
 use crate::e1000::chip::{Chip, eitr};
 use crate::e1000::device::Device;
+use crate::e1000::interrupt::Causes;
 use crate::e1000::offsets::*;
 use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
@@ -33,11 +34,7 @@ impl Device {
             EERD => chip.eerd,
             EEWR if chip.model == Model::E1000e => chip.eewr,
             MDIC => chip.mdic,
-            ICR => {
-                let causes = self.interrupting().causes.read();
-                self.settle();
-                causes
-            }
+            ICR => self.with_causes(Causes::read),
             IMS => self.interrupting().causes.ims(),
             ICS | IMC => 0,
             ITR => self.interrupting().causes.itr(),

@@ -78,10 +78,18 @@ impl Device {
         }
     }
 
-    /// Changes the interrupt registers, and raises the interrupts that follow.
-    fn with_causes(&self, change: impl FnOnce(&mut Causes)) {
-        change(&mut self.interrupting().causes);
+    /// Changes the interrupt registers, takes an interrupt back that has lost its causes, and raises those that follow.
+    pub(super) fn with_causes<R>(&self, change: impl FnOnce(&mut Causes) -> R) -> R {
+        let mut interrupting = self.interrupting();
+        let up = interrupting.causes.pin();
+        let result = change(&mut interrupting.causes);
+        let lowered = up && !interrupting.causes.pin();
+        drop(interrupting);
+        if lowered && self.interrupts().withdraw_pin() {
+            self.pin_unmasked();
+        }
         self.settle();
+        result
     }
 
     /// Sets causes that belong to no ring, and tells a guest with a status block to read them.
@@ -127,7 +135,7 @@ impl Device {
     fn reset_registers(&self, chip: &mut Chip) {
         self.rest();
         chip.reset(&self.page);
-        self.interrupting().causes.reset();
+        self.with_causes(Causes::reset);
         self.apply_receive(chip, Restart::Yes);
         self.apply_transmit(chip, &[0, SECOND]);
         self.settle();
