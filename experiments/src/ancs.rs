@@ -116,7 +116,7 @@ pub fn figure_2(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// The cores cannot be used.
 pub fn figure_3(session: &mut Session) -> io::Result<Vec<Figure>> {
     let ways = [Way::ToHost, Way::FromHost, Way::Guests];
-    table(session, ("ancs-figure-3", "ANCS 2013, figure 3"), &FIGURE_3, &ways, &[2])
+    table(session, ("ancs-figure-3", "ANCS 2013, figure 3; Maffione, table 4.2"), &FIGURE_3, &ways, &[2])
 }
 
 fn table(

@@ -227,9 +227,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "ancs-figure-3",
-        source: "ANCS 2013, figure 3",
+        source: "ANCS 2013, figure 3; Maffione, table 4.2",
         about: "the same traffic by virtio-net with and without event index, mergeable buffers, packed rings and TSO",
-        reading: "Conditions as in [ancs-figure-1](#ancs-figure-1), two processors. The rows of Ringway are on vhost-user ports. Absent: vhost-net, which needs KVM.",
+        reading: "Conditions as in [ancs-figure-1](#ancs-figure-1), two processors. The rows of Ringway are on vhost-user ports. Without event index a driver cannot put an interrupt off until most of the ring is free: these rows stand for table 4.2 of the thesis, too. Absent: vhost-net, which needs KVM.",
         run: ancs::figure_3,
     },
     Experiment {

@@ -172,13 +172,14 @@ pub fn pings(from: &Guest, to: &str, sizes: &[u32]) -> Result<(), String> {
     };
     let wanted = answers(&from.ok(counters).unwrap()) + 3 * sizes.len() as u64;
     let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    let pings = format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 60 -s $s {to} || :; done");
+    let pings = format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 5 -s $s {to} || :; done");
     let said = from.ok(&format!("{pings}; {counters}")).unwrap();
     let (mut came, deadline) = (answers(&said), Instant::now() + PATIENCE);
     while came < wanted && Instant::now() < deadline {
         came = answers(&from.ok(counters).unwrap());
     }
-    let is_good = came == wanted && !said.contains("DUP");
+    // Answers to pings of before may have come late.
+    let is_good = came >= wanted && !said.contains("DUP");
     if is_good { Ok(()) } else { Err(format!("pings to {to} were lost or doubled:\n{said}")) }
 }
 

@@ -1,7 +1,7 @@
 //! A switch with guests on it.
 
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Builder, Guest, Nic};
@@ -9,15 +9,31 @@ use ringway_testing::skip;
 
 use ringway_scenes::Daemon;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Tests that run at once: their guests wait most of the time.
+const AT_ONCE: usize = 2;
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A test's turn.
+pub struct Turn(());
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
+}
 
 /// Waits for this test's turn. Returns `None` if guests are skipped.
-pub fn turn() -> Option<MutexGuard<'static, ()>> {
+pub fn turn() -> Option<Turn> {
     if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
         skip::note("guests are left out, as RINGWAY_NO_QEMU is set");
         return None;
     }
-    Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut running = ENDED.wait_while(running, |running| *running >= AT_ONCE).unwrap_or_else(PoisonError::into_inner);
+    *running += 1;
+    Some(Turn(()))
 }
 
 /// Returns the configuration of a vhost-user port.

@@ -7,8 +7,6 @@
 pub mod long;
 pub mod short;
 
-use std::sync::MutexGuard;
-
 use ringway_guests::{Builder, Guest, Nic, Qemu, Release, bulk};
 use ringway_testing::{PATIENCE, skip};
 
@@ -28,7 +26,7 @@ const REMOVABLE: usize = 0;
 const KERNELS: [Release; 2] = [Release::Bookworm, Release::Backports];
 
 /// Waits for this test's turn. Returns `None` if these guests cannot run on this machine.
-pub fn turn() -> Option<MutexGuard<'static, ()>> {
+pub fn turn() -> Option<scene::Turn> {
     let turn = scene::turn()?;
     if let Some(why) = Qemu::no_vfio_user() {
         skip::note(format!("needs a QEMU with vfio-user: {why}"));

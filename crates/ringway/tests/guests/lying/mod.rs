@@ -17,7 +17,6 @@ mod rings;
 mod station;
 
 use std::collections::HashMap;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Guest, Qemu};
@@ -75,7 +74,7 @@ const LEAK: u64 = 4096;
 const RECOVERED: Duration = Duration::from_secs(20);
 
 /// Waits for this test's turn. Returns `None` if these guests cannot run on this machine.
-fn turn() -> Option<MutexGuard<'static, ()>> {
+fn turn() -> Option<scene::Turn> {
     let turn = scene::turn()?;
     if let Some(why) = Qemu::no_vfio_user() {
         skip::note(format!("needs a QEMU with vfio-user: {why}"));
