@@ -14,6 +14,8 @@ impl Batch<'_> {
         let limit = parts.entries.len();
         let settling = parts.settling.get_or_insert_with(|| Box::new(Settling::new(limit)));
         settling.audience.clear();
+        // A program that failed may have set one destination for all.
+        parts.same_destination = false;
         if !parts.rejected {
             return parts.count;
         }

@@ -31,7 +31,11 @@ fn lan() -> Lan {
 }
 
 fn planned(plan: Plan, vlans: bool) -> Lan {
-    plan.build(|members| {
+    with_program(plan, vlans, Arc::new(ByFrame), OnFault::Drop)
+}
+
+fn with_program(plan: Plan, vlans: bool, program: Arc<dyn Program>, on_fault: OnFault) -> Lan {
+    let mut lan = plan.build(|members| {
         let port = |member: &Member| ViewPort {
             owner: member.owner,
             name: String::new(),
@@ -40,8 +44,11 @@ fn planned(plan: Plan, vlans: bool) -> Lan {
         };
         let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans };
         let view = View::new(members.iter().map(port), 0, Arc::new(MacTable::new(64, 64, [0; 2])), domain);
-        Box::new(Programmed::new(Arc::new(ByFrame), Arc::new(view), OnFault::Drop))
-    })
+        Box::new(Programmed::new(program, Arc::new(view), on_fault))
+    });
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans };
+    lan.switch = lan.switch.within(domain);
+    lan
 }
 
 fn with(word: u32, number: u32) -> Vec<u8> {
@@ -99,8 +106,38 @@ fn isolation_allowed_pairs_and_vlans_hold_above_a_program() {
         Member { vlans, ..member }
     };
     let mut lan = planned(Plan { change: Box::new(vlan), ..Plan::new(5) }, true);
-    lan.switch = lan.switch.within(Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: true });
     assert_eq!(dropped_to(&mut lan, 3), (vec![DropReason::VlanDenied], vec![]));
     lan.send(0, &[with(0x1_0001, 2), with(SET, 3), with(FLOOD, 4)]);
     assert_eq!(lan.hearers(), [1, 2, 4]);
+}
+
+/// Drops all frames, and then fails.
+struct Failing;
+
+impl Program for Failing {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        batch.decide(&0x4_0000_u32.to_le_bytes().repeat(batch.len()), &[]).expect("verdicts");
+        Err(ProgramFailed)
+    }
+}
+
+#[test]
+fn after_a_fault_each_frame_goes_by_its_own_vlan() {
+    let vlan = |member: Member| {
+        let vlans = match member.owner.index() {
+            0 => Membership::trunk([5, 6], None),
+            port => Membership::access(4 + port),
+        };
+        Member { vlans, ..member }
+    };
+    let mut lan =
+        with_program(Plan { change: Box::new(vlan), ..Plan::new(3) }, true, Arc::new(Failing), OnFault::Learning);
+    let tagged = |to: u32, vlan: u8| {
+        let mut bytes = frame(mac(to), mac(0), 60, 0);
+        bytes.splice(12..12, [0x81, 0, 0, vlan]);
+        bytes
+    };
+    lan.send(1, &[frame(mac(1), mac(1), 60, 0)]);
+    lan.send(0, &[tagged(1, 5), tagged(9, 6)]);
+    assert_eq!([1, 2].map(|port| lan.received(port).len()), [1, 1]);
 }
