@@ -48,7 +48,7 @@ pub(super) fn forward(
     from.port.counters().add_in(frames, bytes);
     let is_used_up = turn.charge(batch);
     if let Some(storm) = from.storm() {
-        storm.limit(batch, switch.flood_policy().direct_groups(), now);
+        storm.limit(batch, switch.directs_groups(), now);
     }
     if let Some(watch) = watch {
         show(watch, batch, from, switch);

@@ -135,6 +135,12 @@ impl Switch {
         &self.flood_policy
     }
 
+    /// Returns true if frames for groups may go to a single port: by the flood policy, or by a program.
+    #[inline]
+    pub(crate) fn directs_groups(&self) -> bool {
+        self.narrows_floods || self.flood_policy.direct_groups()
+    }
+
     /// The ports that hear each flooded frame of a batch, if the forwarding function left some out.
     #[inline]
     pub(crate) fn audience<'b>(&self, batch: &'b Batch<'_>) -> Option<&'b Audience> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
 use crate::batch::PortSet;
 use crate::frame::DropReason;
-use crate::policy::{Bound, Domain, Membership, Reach, Rules};
+use crate::policy::{Bound, Bucket, Domain, Membership, Policy, Rates, Reach, Rules, Storm};
 use crate::table::MacTable;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::topology::Member;
@@ -140,4 +140,22 @@ fn after_a_fault_each_frame_goes_by_its_own_vlan() {
     lan.send(1, &[frame(mac(1), mac(1), 60, 0)]);
     lan.send(0, &[tagged(1, 5), tagged(9, 6)]);
     assert_eq!([1, 2].map(|port| lan.received(port).len()), [1, 1]);
+}
+
+#[test]
+fn storm_control_holds_for_groups_that_a_program_sends_to_one_port() {
+    let broadcast = Rates { bits: None, frames: Some(Bucket::new(1, 1)) };
+    let storm = Arc::new(Storm::new(broadcast, Rates::default(), Rates::default()));
+    let limited = move |member: Member| {
+        let policy = Policy { storm: Some(Arc::clone(&storm)), ..Policy::default() };
+        Member { policy: Some(policy), ..member }
+    };
+    let mut lan = planned(Plan { change: Box::new(limited), ..Plan::new(3) }, false);
+    let broadcast = |number| {
+        let mut bytes = with(0x1_0001, number);
+        bytes[..6].fill(0xff);
+        bytes
+    };
+    lan.send(0, &[broadcast(1), broadcast(2), broadcast(3)]);
+    assert_eq!((lan.received(1).len(), lan.dropped(0, DropReason::StormLimited)), (1, 2));
 }
