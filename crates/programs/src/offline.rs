@@ -2,16 +2,13 @@
 //!
 //! For `ringway program run`, which shows what a program does with the frames of a capture.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ringway_switch::policy::{Bound, Domain, Rules};
-use ringway_switch::{
-    Bell, CallReason, CallResult, Counters, Frames, Mac, MacTable, Output, Owner, Port, PortFault, Seen, Verdict, View,
-    ViewPort,
-};
+use ringway_switch::{Mac, MacTable, Owner, Seen, Verdict, View, ViewPort};
 
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Instance, Source};
@@ -91,7 +88,7 @@ impl Offline {
         let named = ports.iter().enumerate().map(|(index, name)| ViewPort {
             owner: Owner::new(index as u16, 0),
             name: name.clone(),
-            port: Arc::new(Port::new(name.clone(), Box::new(Nobody), Box::new(Nobody))),
+            port: Weak::new(),
             is_mirror: false,
         });
         let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
@@ -278,21 +275,6 @@ impl Source for Batch {
     fn frame(&self, place: usize) -> Seen<'_> {
         let (head, len) = self.head(place);
         Seen { head, len, vlan: 0, offload: 0, segment: 0 }
-    }
-}
-
-/// The client of a port that is only a name.
-struct Nobody;
-
-impl Output for Nobody {
-    fn deliver(&mut self, _: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
-        Ok(())
-    }
-}
-
-impl Bell for Nobody {
-    fn ring(&self, _: CallReason) -> CallResult {
-        CallResult::Unwanted
     }
 }
 

@@ -204,3 +204,13 @@ fn messages_reach_a_program_and_its_timer_fires_without_traffic() {
     assert_eq!(refused.to_string(), "the program refuses the message: ?what");
     assert_eq!(program.read().last_fault, None);
 }
+
+#[test]
+fn a_program_does_not_keep_ports_that_have_left() {
+    let mut lan = Lan::new(2);
+    let program = load(&lan, &frames("")).expect("a program");
+    let (switch, port) = (lan.switch(&program, OnFault::Drop), lan.port(0));
+    lan.forward(&switch, 0, &[frame(mac(1), mac(0))]);
+    drop((switch, lan));
+    assert_eq!((port.strong_count(), program.instances()), (0, 1));
+}

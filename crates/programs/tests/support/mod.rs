@@ -1,7 +1,7 @@
 //! A switch without pollers, and programs written as WebAssembly text.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 
 use ringway_memory::Mapping;
 use ringway_programs::{Load, Program, Runtime, Unacceptable};
@@ -151,11 +151,16 @@ impl Lan {
         (0..self.ports).map(one).collect()
     }
 
+    /// A port, to see whether it is still owned.
+    pub fn port(&self, index: u16) -> Weak<Port> {
+        Arc::downgrade(&self.handles[usize::from(index)])
+    }
+
     pub fn view(&self) -> View {
         let port = |member: Member| ViewPort {
             owner: member.owner,
             name: format!("p{}", member.owner.index()),
-            port: member.port,
+            port: Arc::downgrade(&member.port),
             is_mirror: self.mirror == Some(member.owner.index()),
         };
         View::new(self.members().into_iter().map(port), 0, Arc::clone(&self.table), self.domain())

@@ -156,7 +156,7 @@ impl LiveSwitch {
         let port = |(name, live): (&Name, &LivePort)| ViewPort {
             owner: live.owner,
             name: name.to_string(),
-            port: Arc::clone(&live.port),
+            port: Arc::downgrade(&live.port),
             is_mirror: live.is_mirror() || live.monitor.is_some(),
         };
         let domain = Domain { bound: Bound::new(members), rules: self.settings.rules.get(), vlans: self.vlans };

@@ -39,7 +39,7 @@ fn with_program(plan: Plan, vlans: bool, program: Arc<dyn Program>, on_fault: On
         let port = |member: &Member| ViewPort {
             owner: member.owner,
             name: String::new(),
-            port: Arc::clone(&member.port),
+            port: Arc::downgrade(&member.port),
             is_mirror: false,
         };
         let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans };

@@ -1,8 +1,8 @@
 //! The ports and addresses of a switch, as a program sees them: an immutable value, made with each topology.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::frame::{Mac, Owner};
 use crate::policy::{Domain, SourceBinding};
@@ -16,8 +16,8 @@ pub struct ViewPort {
     pub owner: Owner,
     /// Its name in the switch.
     pub name: String,
-    /// The port.
-    pub port: Arc<Port>,
+    /// The port. Programs keep views longer than pollers keep ports, and the last owner of a port unmaps its client's memory.
+    pub port: Weak<Port>,
     /// True if it is a mirror, which no program sends to.
     pub is_mirror: bool,
 }
@@ -128,8 +128,8 @@ impl Owners for View {
 
     #[cold]
     fn count_held_move(&self, owner: Owner) {
-        if let Some(port) = self.port(owner) {
-            port.port.counters().add_move_held();
+        if let Some(port) = self.port(owner).and_then(|port| port.port.upgrade()) {
+            port.counters().add_move_held();
         }
     }
 }
