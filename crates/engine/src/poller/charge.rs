@@ -35,7 +35,10 @@ pub(super) fn pass_examined(
     let Some(area) = area else { return (pass(switch, member, input, work, now), TimeSpent::default()) };
     let mut examined = Examined::new(input, area, now.read);
     let passed = pass(switch, member, &mut examined, work, now);
-    (passed, examined.spent())
+    let spent = examined.spent();
+    // A switch's program is at the cost of the ports whose frames it judges.
+    let nanoseconds = spent.nanoseconds.saturating_add(work.take_program_time());
+    (passed, TimeSpent { nanoseconds, ..spent })
 }
 
 /// Returns true if a port has frames. Adds the time of this check to `source`.

@@ -3,7 +3,7 @@
 use super::audience::{Audience, PortSet};
 use super::destination::{Destination, Packed};
 use super::settling::Settling;
-use super::storage::Batch;
+use super::storage::{Batch, BatchStorage};
 use crate::frame::DropReason;
 
 impl Batch<'_> {
@@ -84,9 +84,39 @@ impl Batch<'_> {
         self.parts.settling = Some(settling);
     }
 
+    /// Measures the time of the program by this clock, until [`BatchStorage::take_program_time`].
+    pub(crate) fn measure_program(&mut self, read: fn() -> u64) {
+        if let Some(settling) = &mut self.parts.settling {
+            settling.clock = Some(read);
+        }
+    }
+
+    /// The clock, while the time of the program is measured.
+    #[inline]
+    pub(crate) fn program_clock(&self) -> Option<fn() -> u64> {
+        self.parts.settling.as_ref()?.clock
+    }
+
+    /// Adds to the time of the program.
+    #[cold]
+    pub(crate) fn add_program_time(&mut self, nanoseconds: u64) {
+        if let Some(settling) = &mut self.parts.settling {
+            settling.program_ns = settling.program_ns.saturating_add(nanoseconds);
+        }
+    }
+
     /// The ports that hear each flooded frame, if a program narrowed any.
     #[inline]
     pub(crate) fn audience(&self) -> Option<&Audience> {
         self.parts.settling.as_ref().map(|settling| &settling.audience).filter(|audience| audience.is_narrow())
+    }
+}
+
+impl BatchStorage {
+    /// Nanoseconds that the program took of a measured batch. The next batch is not measured.
+    pub(crate) fn take_program_time(&mut self) -> u64 {
+        let Some(settling) = &mut self.0.parts.settling else { return 0 };
+        settling.clock = None;
+        std::mem::take(&mut settling.program_ns)
     }
 }

@@ -11,6 +11,9 @@ pub(super) struct Settling {
     /// The frames that were not rejected.
     pub(super) accepted: Vec<u16>,
     pub(super) audience: Audience,
+    /// While passes are examined: the clock, and the nanoseconds that programs took.
+    pub(super) clock: Option<fn() -> u64>,
+    pub(super) program_ns: u64,
 }
 
 impl Settling {
@@ -19,6 +22,8 @@ impl Settling {
             settled: vec![None; limit].into(),
             accepted: Vec::with_capacity(limit),
             audience: Audience::new(limit),
+            clock: None,
+            program_ns: 0,
         }
     }
 }

@@ -87,7 +87,7 @@ impl Refused {
 
 /// The memory of a batch between two passes.
 #[derive(Debug)]
-pub struct BatchStorage(Batch<'static>);
+pub struct BatchStorage(pub(super) Batch<'static>);
 
 impl BatchStorage {
     /// Memory for up to `limit` frames. `limit` is clamped to 1..=[`MAX_BATCH`].

@@ -128,6 +128,11 @@ impl Workspace {
         }
     }
 
+    /// Nanoseconds that the switch's forwarding program took of the last pass, if that was examined.
+    pub fn take_program_time(&mut self) -> u64 {
+        self.batch.as_mut().map_or(0, BatchStorage::take_program_time)
+    }
+
     /// Time that each receiver took since [`Workspace::examine`] was called.
     #[must_use]
     pub fn given(&self) -> &[DeliveryTime] {

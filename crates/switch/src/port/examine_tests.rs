@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
+use crate::policy::{Bound, Domain, Rules};
 use crate::testing::{Lan, Offer, Plan, frame, mac};
 use crate::{
-    Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Mac,
-    Member, Output, Port, PortFault, Time, TimeSpent, WakeOn, Watch, pass,
+    Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Judging,
+    Mac, MacTable, Member, OnFault, Output, Port, PortFault, Program, ProgramFailed, Programmed, Time, TimeSpent, View,
+    WakeOn, Watch, pass,
 };
 
 thread_local! {
@@ -108,6 +110,31 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     lan.work.examine(false);
     lan.send(0, &[frame(mac(2), mac(0), 60, 0)]);
     assert_eq!(lan.work.given(), []);
+}
+
+#[test]
+fn the_time_of_a_program_is_measured_in_examined_passes_only() {
+    struct Slow;
+    impl Program for Slow {
+        fn judge(&self, _: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+            spend(300);
+            Err(ProgramFailed)
+        }
+    }
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    let view = Arc::new(View::new([], 2, Arc::new(MacTable::new(64, 64, [0; 2])), domain));
+    let mut lan = Plan::new(2).build(|_| Box::new(Programmed::new(Arc::new(Slow), view, OnFault::Learning)));
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    // A poller examines no pass before some were slow.
+    lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
+    assert_eq!(lan.work.take_program_time(), 0);
+    lan.offers[0].put(&frame(mac(1), mac(0), 60, 0), &[]);
+    let mut input = Examined::new(&mut lan.offers[0], &area, now);
+    let member = lan.switch.member(0).expect("a port");
+    assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1)).frames, 1);
+    assert_eq!((lan.work.take_program_time(), lan.work.take_program_time()), (300, 0));
+    lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
+    assert_eq!(lan.work.take_program_time(), 0);
 }
 
 #[test]

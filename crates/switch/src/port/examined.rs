@@ -3,8 +3,8 @@
 //! A client can delay every access to its memory: the kernel blocks a thread that touches a page while the client
 //! punches a hole there or the page is read from a disk. A direct copy from one client's memory to another's touches
 //! both, so that its duration does not tell which of them is slow. An examined pass therefore first copies the
-//! collected frames into private memory. The time of collecting, copying and releasing counts for the source, and the
-//! time of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
+//! collected frames into private memory. The time of collecting, copying and releasing counts for the source, as does the
+//! time of the switch's forwarding program ([`crate::Workspace::take_program_time`]). The time of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
 //! receiver's output locked.
 
 use ringway_memory::Mapping;
@@ -89,6 +89,7 @@ impl Input for Examined<'_> {
         let began = read();
         let collected = input.collect(batch);
         batch.copy_rests_to(area);
+        batch.measure_program(*read);
         let refused: u64 = batch.refused().map(|(_, frames)| frames).sum();
         spent.add(*read, began, batch.len() as u64 + refused, batch.bytes());
         collected

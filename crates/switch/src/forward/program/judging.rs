@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::programmed::{Program, ProgramFailed};
 use super::verdict::{MAX_REASONS, MAX_SETS, Verdict};
 use super::view::View;
 use crate::batch::{Batch, Destination, PortSet};
@@ -289,6 +290,16 @@ impl<'j, 'm> Judging<'j, 'm> {
             return Err(DropReason::BridgeReserved);
         }
         Ok(())
+    }
+
+    /// Has a program judge the frames. While passes are examined, its time is measured.
+    #[inline]
+    pub(super) fn by(&mut self, program: &dyn Program) -> Result<(), ProgramFailed> {
+        let Some(read) = self.batch.program_clock() else { return program.judge(self) };
+        let began = read();
+        let judged = program.judge(self);
+        self.batch.add_program_time(read().saturating_sub(began));
+        judged
     }
 
     /// The number of frames that the program drops, by reason.

@@ -53,7 +53,7 @@ impl Forward for Programmed {
         if judging.is_empty() {
             return;
         }
-        if self.program.judge(&mut judging).is_ok() {
+        if judging.by(&*self.program).is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
             return;
         }
