@@ -148,6 +148,12 @@ impl Instance {
         begin(&mut self.store, &self.ticker, most);
     }
 
+    /// Ends a call of the usual length.
+    #[inline]
+    fn end(&mut self) -> Result<(), Fault> {
+        self.store.data_mut().clock.end(self.ticker.ticks())
+    }
+
     /// Judges a batch.
     ///
     /// # Errors
@@ -160,6 +166,8 @@ impl Instance {
         let (from, count) = (batch.from(), batch.len());
         let sending = Sending { from, now: batch.now(), may_learn: batch.may_learn() };
         self.store.data_mut().sending = Some(sending);
+        // All calls of a batch together have the time of one.
+        self.begin(Phase::Frames);
         let mut first = 0;
         let judged = loop {
             let frames = (count - first).min(self.layout.capacity);
@@ -168,7 +176,7 @@ impl Instance {
             }
             first += frames;
             if first >= count {
-                break Ok(());
+                break self.end();
             }
         };
         self.store.data_mut().sending = None;
@@ -209,6 +217,7 @@ impl Instance {
         let called = self.frames.call(&mut self.store, (count as i32, frames.from().bits().into()));
         self.store.data_mut().sending = None;
         called.map_err(|error| Fault::of(&error))?;
+        self.end()?;
         let words = self.memory.data(&self.store).get(at..at + count * VERDICT).unwrap_or_default();
         let (words, _) = words.as_chunks::<VERDICT>();
         Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
@@ -238,7 +247,6 @@ impl Instance {
             words.fill(0);
         }
         write_frames(memory, &self.layout, batch, first, frames);
-        self.begin(Phase::Frames);
         self.frames.call(&mut self.store, (frames as i32, port)).map_err(|error| Fault::of(&error))?;
         let sets = &self.store.data().sets.present;
         let words = self.memory.data(&self.store).get(words).unwrap_or_default();
@@ -269,7 +277,8 @@ impl Instance {
         arguments: P,
     ) -> Result<R, Fault> {
         self.begin(phase);
-        function.call(&mut self.store, arguments).map_err(|error| Fault::of(&error))
+        let answer = function.call(&mut self.store, arguments).map_err(|error| Fault::of(&error))?;
+        self.end().map(|()| answer)
     }
 
     /// When the timer fires, in nanoseconds; 0: not.
@@ -357,9 +366,8 @@ impl Instance {
 /// Begins a call that may take this much processor time.
 #[inline]
 fn begin(store: &mut Store<State>, ticker: &Ticker, most: Duration) {
-    store.data_mut().clock.begin(most);
+    store.data_mut().clock.begin(most, ticker.begin());
     store.set_epoch_deadline(1);
-    ticker.begin();
 }
 
 fn typed<P: WasmParams, R: WasmResults>(

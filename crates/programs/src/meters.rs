@@ -112,8 +112,10 @@ impl Meters {
     /// # Errors
     /// Why the name cannot be had.
     pub(crate) fn register(&self, of: NameOf, name: &[u8]) -> Result<usize, String> {
-        let Some(name) = std::str::from_utf8(name).ok().filter(|name| is_name(name)) else {
-            let name = String::from_utf8_lossy(name).chars().take(NAME_MAX).collect::<String>();
+        // A name can be given with the length of the memory.
+        let shown = &name[..name.len().min(NAME_MAX + 1)];
+        let Some(name) = std::str::from_utf8(shown).ok().filter(|name| is_name(name)) else {
+            let name = String::from_utf8_lossy(shown);
             return Err(format!(
                 "{name:?} is no name of a {}: write 1 to {NAME_MAX} of a-z, 0-9 and _, a letter first",
                 of.word()

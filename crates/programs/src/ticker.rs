@@ -4,6 +4,10 @@
 //! and each loop; when it has advanced, the code calls back ([`CallClock::tick`]), and the call ends if it has used up its processor time.
 //! The clock is read at these ticks only, not once a batch: a call that ends between two ticks costs nothing.
 //!
+//! One instruction or host function can take longer than a tick: the code looks at the epoch after it, or the call ends before. So the ticks
+//! of each call are counted. After a call with [`LONG`] of them, whose begin was not measured, the instance's calls are measured for a while
+//! ([`CallClock::end`]).
+//!
 //! Processor time counts, not time: a poller that the kernel suspends within a call is not at fault.
 //!
 //! The thread sleeps while no program is called. The first call after that wakes it. Both sides store, fence and load, so that none misses the
@@ -24,6 +28,8 @@ use crate::limits::{CALL_TIME, SHORT_CALL_TIME, SHORT_FOR};
 const TICK: Duration = Duration::from_micros(250);
 /// Time between two ticks while calls are bounded to a shorter time.
 const SHORT_TICK: Duration = Duration::from_micros(25);
+/// Ticks after which a call may have taken too long: as many as fit into the time of a call.
+const LONG: u64 = 4;
 /// Time without a call after which the thread sleeps.
 const QUIET: Duration = Duration::from_millis(10);
 
@@ -34,6 +40,8 @@ struct Flags {
     recent: AtomicBool,
     is_asleep: AtomicBool,
     ends: AtomicBool,
+    /// Ticks so far.
+    ticks: AtomicU64,
     /// Until when calls are bounded to a shorter time, in nanoseconds.
     short_until: AtomicU64,
 }
@@ -60,12 +68,19 @@ impl Ticker {
         Ok(Ticker { flags, thread: Some(thread), waker })
     }
 
-    /// To be called at the begin of each call of a program.
+    /// To be called at the begin of each call of a program. Returns the ticks so far.
     #[inline]
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self) -> u64 {
         if !self.flags.recent.load(Ordering::Relaxed) {
             self.wake();
         }
+        self.ticks()
+    }
+
+    /// The ticks so far.
+    #[inline]
+    pub(crate) fn ticks(&self) -> u64 {
+        self.flags.ticks.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -80,8 +95,7 @@ impl Ticker {
     /// Bounds calls to a shorter time for a while.
     #[cold]
     pub(crate) fn shorten(&self) {
-        let until = monotonic_ns().saturating_add(u64::try_from(SHORT_FOR.as_nanos()).unwrap_or(u64::MAX));
-        self.flags.short_until.store(until, Ordering::Relaxed);
+        self.flags.short_until.store(after_while(), Ordering::Relaxed);
     }
 }
 
@@ -105,6 +119,7 @@ fn run(engine: &Engine, flags: &Flags) {
         let tick = if is_short { SHORT_TICK } else { TICK };
         std::thread::sleep(tick);
         engine.increment_epoch();
+        flags.ticks.fetch_add(1, Ordering::Relaxed);
         if flags.recent.swap(false, Ordering::SeqCst) {
             quiet = Duration::ZERO;
             continue;
@@ -123,25 +138,74 @@ fn run(engine: &Engine, flags: &Flags) {
     }
 }
 
+/// The end of the time for which a slow instance is bounded and measured.
+fn after_while() -> u64 {
+    monotonic_ns().saturating_add(u64::try_from(SHORT_FOR.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn too_long(most: Duration) -> String {
+    format!("a call took more than {most:?} of processor time")
+}
+
 /// The processor time of one call.
 #[derive(Debug)]
 pub(crate) struct CallClock {
     most: Duration,
-    /// The thread's processor time at the first tick of the call.
+    /// The ticks at the begin of the call.
+    begun: u64,
+    /// The thread's processor time at the first tick of the call; at its begin, if calls are measured.
     first: Option<Duration>,
     /// Until when calls are bounded to a shorter time, in nanoseconds; 0: not.
     short_until: u64,
+    /// Until when calls are measured, in nanoseconds; 0: not.
+    measured_until: u64,
 }
 
 impl CallClock {
     pub(crate) fn new() -> CallClock {
-        CallClock { most: CALL_TIME, first: None, short_until: 0 }
+        CallClock { most: CALL_TIME, begun: 0, first: None, short_until: 0, measured_until: 0 }
     }
 
     /// Begins a call that may take this long.
     #[inline]
-    pub(crate) fn begin(&mut self, most: Duration) {
-        (self.most, self.first) = (most, None);
+    pub(crate) fn begin(&mut self, most: Duration, ticks: u64) {
+        (self.most, self.begun, self.first) = (most, ticks, None);
+        if self.measured_until > 0 {
+            self.measure();
+        }
+    }
+
+    #[cold]
+    fn measure(&mut self) {
+        if monotonic_ns() < self.measured_until {
+            self.first = Some(thread_time());
+        } else {
+            self.measured_until = 0;
+        }
+    }
+
+    /// Ends a call.
+    ///
+    /// # Errors
+    /// It took too long, in an instruction or host function that no tick ends.
+    #[inline]
+    pub(crate) fn end(&mut self, ticks: u64) -> Result<(), Fault> {
+        if ticks.wrapping_sub(self.begun) < LONG { Ok(()) } else { self.end_of_long() }
+    }
+
+    #[cold]
+    fn end_of_long(&mut self) -> Result<(), Fault> {
+        match self.first {
+            Some(first) if thread_time().saturating_sub(first) > self.most => {
+                Err(Fault::new(FaultKind::Time, too_long(self.most)))
+            }
+            Some(_) => Ok(()),
+            // The kernel may have suspended the thread.
+            None => {
+                self.measured_until = after_while();
+                Ok(())
+            }
+        }
     }
 
     /// The longest time of a usual call.
@@ -160,7 +224,7 @@ impl CallClock {
 
     /// Bounds calls to a shorter time for a while.
     pub(crate) fn shorten(&mut self) {
-        self.short_until = monotonic_ns().saturating_add(u64::try_from(SHORT_FOR.as_nanos()).unwrap_or(u64::MAX));
+        self.short_until = after_while();
     }
 
     /// Whether calls are bounded to a shorter time.
@@ -170,7 +234,7 @@ impl CallClock {
 
     /// Takes over the bound of an instance that this one replaces.
     pub(crate) fn inherit(&mut self, short_until: u64) {
-        self.short_until = short_until;
+        (self.short_until, self.measured_until) = (short_until, short_until);
     }
 
     /// A tick during the call. The call began at most one tick before its first one, so that a call is ended after three quarters of its time
@@ -180,8 +244,7 @@ impl CallClock {
         let now = thread_time();
         let first = *self.first.get_or_insert(now);
         if now.saturating_sub(first) >= self.most * 6 / 10 {
-            let what = format!("a call took more than {:?} of processor time", self.most);
-            return Fault::end(FaultKind::Time, what);
+            return Fault::end(FaultKind::Time, too_long(self.most));
         }
         Ok(UpdateDeadline::Continue(1))
     }

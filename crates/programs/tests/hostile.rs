@@ -266,3 +266,42 @@ fn a_start_section_that_never_ends_or_calls_the_host_is_refused() {
         "the start section failed: call: a host function was called by the start section: call it in ringway_start"
     );
 }
+
+/// The faults after this many batches of so many frames each.
+fn faults_after(module: &[u8], batches: usize, frames: usize) -> Vec<(FaultKind, u64)> {
+    let mut lan = Lan::new(3);
+    let program = load(&lan, module).expect("a program");
+    let switch = lan.switch(&program, OnFault::Learning);
+    let frames = vec![frame(mac(9), mac(0)); frames];
+    for _ in 0..batches {
+        lan.forward(&switch, 0, &frames);
+        if !faults(&program).is_empty() {
+            break;
+        }
+    }
+    faults(&program)
+}
+
+#[test]
+fn a_batch_has_the_time_of_one_call_if_it_comes_in_several() {
+    // Takes 0.3 ms for each frame of its own.
+    let start = START.replace("(i32.const 256)", "(i32.const 1)");
+    let body = "(local $begun i64) (local.set $begun (call $now_ns))
+        loop (br_if 0 (i64.lt_u (i64.sub (call $now_ns) (local.get $begun)) (i64.const 300000))) end";
+    let module = module(&format!("{start} (func (export \"ringway_frames\") (param i32 i32) {body})"));
+    assert_eq!(faults_after(&module, 1, 100), [(FaultKind::Time, 1)]);
+}
+
+#[test]
+fn a_single_instruction_that_takes_too_long_is_a_fault() {
+    let body = "(if (i32.lt_u (memory.size) (i32.const 1024)) (then (drop (memory.grow (i32.const 1022)))))
+        (memory.fill (i32.const 0x20000) (local.get $count) (i32.const 0x3fe0000))";
+    assert_eq!(faults_after(&frames(body), 20, 1), [(FaultKind::Time, 1)]);
+}
+
+#[test]
+fn a_name_as_long_as_the_memory_takes_no_time() {
+    let once = "(drop (call $port_by_name (i32.const 0x20000) (i32.const 0x3fe0000)))";
+    let grow = "(if (i32.lt_u (memory.size) (i32.const 1024)) (then (drop (memory.grow (i32.const 1022)))))";
+    assert_eq!(faults_after(&frames(&format!("{grow} {}", once.repeat(20))), 3, 1), []);
+}

@@ -25,7 +25,9 @@ pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 
 fn port_by_name(mut caller: Caller<'_, State>, name: i32, length: i32) -> wasmtime::Result<i32> {
     let (memory, state) = parts(&mut caller)?;
-    let name = std::str::from_utf8(range(memory, name, length)?).unwrap_or_default();
+    // A text of the length of the memory would take longer than a call may.
+    let name = Some(range(memory, name, length)?).filter(|name| name.len() <= state.view.longest_name());
+    let name = name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
     Ok(state.view.by_name(name).map_or(NONE, |port| port.owner.bits().into()))
 }
 

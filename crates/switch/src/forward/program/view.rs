@@ -29,6 +29,7 @@ pub struct View {
     /// By index.
     ports: Box<[Option<ViewPort>]>,
     by_name: HashMap<String, u16>,
+    longest_name: usize,
     /// Indices below this one belong to a port, or belonged to one.
     used_indices: u16,
     table: Arc<MacTable>,
@@ -46,16 +47,17 @@ impl View {
     ) -> View {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut places: Vec<Option<ViewPort>> = Vec::new();
-        let mut by_name = HashMap::new();
+        let (mut by_name, mut longest_name) = (HashMap::new(), 0);
         for port in ports {
             let index = port.owner.index();
+            longest_name = longest_name.max(port.name.len());
             places.resize_with(places.len().max(usize::from(index) + 1), || None);
             by_name.insert(port.name.clone(), index);
             places[usize::from(index)] = Some(port);
         }
         let used_indices = used_indices.max(places.len() as u16);
         let version = NEXT.fetch_add(1, Ordering::Relaxed);
-        View { version, ports: places.into(), by_name, used_indices, table, domain }
+        View { version, ports: places.into(), by_name, longest_name, used_indices, table, domain }
     }
 
     /// Differs from the version of every other view. Never 0.
@@ -82,6 +84,12 @@ impl View {
     pub fn by_name(&self, name: &str) -> Option<&ViewPort> {
         let index = *self.by_name.get(name)?;
         self.ports.get(usize::from(index))?.as_ref().filter(|port| !port.is_mirror)
+    }
+
+    /// Bytes of the longest name of a port.
+    #[must_use]
+    pub fn longest_name(&self) -> usize {
+        self.longest_name
     }
 
     /// Returns true if a port may have had this owner and has left.
