@@ -55,3 +55,7 @@ pub(crate) const TIMER_MIN: Duration = Duration::from_millis(1);
 pub(crate) const FAULTS: usize = 3;
 /// See [`FAULTS`].
 pub(crate) const FAULT_WINDOW: Duration = Duration::from_secs(1);
+/// So do this many within [`LONG_FAULT_WINDOW`]: a program can fail, start anew for a while, and fail again.
+pub(crate) const MANY_FAULTS: usize = 30;
+/// See [`MANY_FAULTS`].
+pub(crate) const LONG_FAULT_WINDOW: Duration = Duration::from_secs(60);

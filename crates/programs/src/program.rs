@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_switch::{Judging, ProgramFailed, View, poller_number};
 
 use crate::fault::{Fault, FaultKind};
 use crate::instance::Instance;
 use crate::keeper::{Job, Jobs, Kept};
-use crate::limits::{CONFIG_MAX, FAULT_WINDOW, FAULTS, MESSAGE_MAX};
+use crate::limits::{
+    CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX,
+};
 use crate::map::SharedMap;
 use crate::module::{Module, Unacceptable};
 use crate::runtime::Runtime;
@@ -84,6 +86,21 @@ pub struct Reading {
 struct FaultLog {
     recent: VecDeque<Instant>,
     last: Option<(Fault, Instant)>,
+}
+
+impl FaultLog {
+    /// Notes a fault. Returns true if there were too many.
+    fn is_too_many(&mut self, now: Instant) -> bool {
+        if self.recent.len() == MANY_FAULTS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(now);
+        let within = |faults: usize, window: Duration| {
+            let first = self.recent.len().checked_sub(faults).and_then(|first| self.recent.get(first));
+            first.is_some_and(|first| now.saturating_duration_since(*first) <= window)
+        };
+        within(FAULTS, FAULT_WINDOW) || within(MANY_FAULTS, LONG_FAULT_WINDOW)
+    }
 }
 
 /// A place for an instance.
@@ -253,12 +270,9 @@ impl Program {
         let now = Instant::now();
         let takes_out = {
             let mut log = self.fault_log();
-            log.recent.push_back(now);
-            while log.recent.len() > FAULTS || log.recent.front().is_some_and(|first| now - *first > FAULT_WINDOW) {
-                log.recent.pop_front();
-            }
-            let takes_out = log.recent.len() >= FAULTS && !self.is_out.load(Ordering::Relaxed);
-            if takes_out || !self.is_out.load(Ordering::Relaxed) {
+            let is_out = self.is_out.load(Ordering::Relaxed);
+            let takes_out = log.is_too_many(now) && !is_out;
+            if !is_out {
                 log.last = Some((fault.clone(), now));
             }
             takes_out
@@ -402,5 +416,23 @@ impl Kept for Program {
             next = [next, (due > 0 && !self.is_out.load(Ordering::Relaxed)).then_some(due)].into_iter().flatten().min();
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_faults_in_a_second_or_thirty_in_a_minute_are_too_many() {
+        let begun = Instant::now();
+        let first_too_many = |every: Duration| {
+            let mut log = FaultLog::default();
+            (1..=200).find(|number| log.is_too_many(begun + every * (*number - 1)))
+        };
+        assert_eq!(first_too_many(Duration::from_millis(500)), Some(3));
+        assert_eq!(first_too_many(Duration::from_millis(501)), Some(30));
+        assert_eq!(first_too_many(Duration::from_secs(2)), Some(30));
+        assert_eq!(first_too_many(Duration::from_millis(2100)), None);
     }
 }
