@@ -1,6 +1,6 @@
 //! Judging and compiling a module.
 
-use wasmtime::{Engine, ExternType, FuncType, InstancePre, Linker, Module as Compiled, ValType};
+use wasmtime::{Engine, ExternType, FuncType, ImportType, InstancePre, Linker, Module as Compiled, ValType};
 
 use crate::fault::Fault;
 use crate::host;
@@ -11,6 +11,9 @@ use crate::state::State;
 const PAGE: u64 = 65_536;
 /// The first bytes of a module.
 const MAGIC: [u8; 4] = *b"\0asm";
+/// Longest name of a module, and longest reason, in messages: in characters.
+const LONGEST_NAME: usize = 64;
+const LONGEST_REASON: usize = 512;
 /// Names that begin so belong to the interface.
 const PREFIX: &str = "ringway_";
 
@@ -127,10 +130,18 @@ fn reasons(module: &Compiled) -> Vec<Unacceptable> {
     reasons
 }
 
-/// All causes of an error, in one line.
+/// All causes of an error, in one line. Some quote names of the module.
 fn reason(error: &wasmtime::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| cause.to_string().replace('\n', " ")).collect();
-    causes.join(": ")
+    shown(&causes.join(": "), LONGEST_REASON)
+}
+
+/// A text with names of the module, for messages: control characters escaped, and cut.
+fn shown(text: &str, most: usize) -> String {
+    let end = text.char_indices().nth(most).map_or(text.len(), |(end, _)| end);
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let cut = if end < text.len() { "..." } else { "" };
+    text[..end].chars().map(escaped).collect::<String>() + cut
 }
 
 fn check_imports(module: &Compiled) -> Vec<Unacceptable> {
@@ -142,7 +153,10 @@ fn check_imports(module: &Compiled) -> Vec<Unacceptable> {
              \"ringway\", can be imported"
         )
     };
-    unknown.map(|import| Unacceptable::Import(what(import.module(), import.name()))).collect()
+    let what = |import: ImportType<'_>| {
+        Unacceptable::Import(what(&shown(import.module(), LONGEST_NAME), &shown(import.name(), LONGEST_NAME)))
+    };
+    unknown.map(what).collect()
 }
 
 fn check_exports(module: &Compiled) -> Vec<Unacceptable> {
@@ -171,7 +185,8 @@ fn check_exports(module: &Compiled) -> Vec<Unacceptable> {
     }
     let is_known = |name: &str| EXPORTS.iter().any(|export| export.name == name);
     for export in module.exports().filter(|export| export.name().starts_with(PREFIX) && !is_known(export.name())) {
-        let what = format!("the module exports \"{}\", which the interface does not have", export.name());
+        let name = shown(export.name(), LONGEST_NAME);
+        let what = format!("the module exports \"{name}\", which the interface does not have");
         reasons.push(Unacceptable::Export(what));
     }
     let tables = module.exports().filter_map(|export| export.ty().table().map(wasmtime::TableType::minimum));

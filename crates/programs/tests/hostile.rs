@@ -40,6 +40,17 @@ fn a_module_that_is_not_acceptable_is_refused_with_the_reason() {
         "the module imports \"env.puts\", which Ringway does not have: only functions of the interface, from the module \
          \"ringway\", can be imported"
     );
+    // Names of the module reach terminals and the log.
+    assert_eq!(
+        text(&format!("(module (import \"env\" \"\\1b[2J\\n{}\" (func)))", "x".repeat(1000))),
+        format!(
+            "the module imports \"env.\\u{{1b}}[2J\\n{}...\", which Ringway does not have: only functions of the interface, from \
+             the module \"ringway\", can be imported",
+            "x".repeat(59)
+        )
+    );
+    let twice = "(export \"\\1b\" (memory 0))".repeat(2);
+    assert!(text(&format!("(module (memory 1) {twice})")).contains("\\u{1b}"));
     assert!(text("(module (import \"ringway\" \"log\" (func (param i64))))").contains("does not export \"memory\""));
     let whole = |body: &str| refused(&module(body));
     assert_eq!(whole(START), "the module does not export \"ringway_frames\"");
