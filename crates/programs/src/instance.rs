@@ -12,7 +12,7 @@ use crate::limits::{DESCRIPTOR, INTERFACE, START_TIME, VERDICT};
 use crate::module::{Module, Unacceptable};
 use crate::shared::Shared;
 use crate::state::{Phase, Sending, State};
-use crate::ticker::Ticker;
+use crate::ticker::{CallClock, Ticker};
 
 /// Where frames for a program come from.
 pub(crate) trait Source {
@@ -44,7 +44,6 @@ impl Source for Judging<'_, '_> {
 /// One instance.
 pub(crate) struct Instance {
     store: Store<State>,
-    ticker: Arc<Ticker>,
     memory: Memory,
     layout: Layout,
     /// The version of the view that the program has seen.
@@ -78,16 +77,12 @@ impl Instance {
         let mut seed = [0; 8];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
             .map_err(|why| Unacceptable::System(format!("the kernel has no random numbers: {why}")))?;
-        let state = State::new(Arc::clone(shared), number, Arc::clone(view), u64::from_ne_bytes(seed));
+        let clock = CallClock::new(Arc::clone(ticker));
+        let state = State::new(Arc::clone(shared), number, Arc::clone(view), clock, u64::from_ne_bytes(seed));
         let mut store = Store::new(module.pre.module().engine(), state);
         store.limiter(|state| state);
-        // A long call keeps the ticker awake.
-        let ticks = Arc::clone(ticker);
-        store.epoch_deadline_callback(move |mut context| {
-            ticks.begin();
-            context.data_mut().clock.tick()
-        });
-        begin(&mut store, ticker, START_TIME);
+        store.epoch_deadline_callback(|mut context| context.data_mut().clock.tick());
+        begin(&mut store, START_TIME);
         let failed = |export: &'static str| {
             move |error: wasmtime::Error| Unacceptable::Failed { export, fault: Fault::of(&error) }
         };
@@ -102,18 +97,18 @@ impl Instance {
             .ok_or_else(|| Unacceptable::Export("the module does not export \"memory\"".to_owned()))?;
         store.data_mut().memory = Some(memory);
         let interface = typed::<(), i32>(&instance, &mut store, "ringway_interface")?;
-        begin(&mut store, ticker, START_TIME);
+        begin(&mut store, START_TIME);
         let version = interface.call(&mut store, ()).map_err(failed("ringway_interface"))?;
         if version != INTERFACE {
             return Err(Unacceptable::Interface(version));
         }
         if let Some(initialize) = optional::<(), ()>(&instance, &mut store, "_initialize") {
-            begin(&mut store, ticker, START_TIME);
+            begin(&mut store, START_TIME);
             initialize.call(&mut store, ()).map_err(failed("_initialize"))?;
         }
         let start = typed::<(), i32>(&instance, &mut store, "ringway_start")?;
         store.data_mut().phase = Phase::Start;
-        begin(&mut store, ticker, START_TIME);
+        begin(&mut store, START_TIME);
         let answer = start.call(&mut store, ()).map_err(failed("ringway_start"))?;
         if answer != 0 {
             return Err(Unacceptable::Refused(match &store.data().last_line[..] {
@@ -121,11 +116,11 @@ impl Instance {
                 line => format!("the program refuses to start: {line}"),
             }));
         }
+        store.data_mut().clock.stop();
         let Some(layout) = store.data().layout else {
             return Err(Unacceptable::Refused("ringway_start did not call frames_at".to_owned()));
         };
         Ok(Instance {
-            ticker: Arc::clone(ticker),
             memory,
             layout,
             seen: 0,
@@ -145,13 +140,13 @@ impl Instance {
         let state = self.store.data_mut();
         state.phase = phase;
         let most = state.clock.usual();
-        begin(&mut self.store, &self.ticker, most);
+        begin(&mut self.store, most);
     }
 
     /// Ends a call of the usual length.
     #[inline]
     fn end(&mut self) -> Result<(), Fault> {
-        self.store.data_mut().clock.end(self.ticker.ticks())
+        self.store.data_mut().clock.end()
     }
 
     /// Judges a batch.
@@ -176,11 +171,12 @@ impl Instance {
             }
             first += frames;
             if first >= count {
-                break self.end();
+                break Ok(());
             }
         };
+        let ended = self.end();
         self.store.data_mut().sending = None;
-        judged?;
+        judged.and(ended)?;
         let reasons = self.store.data().reasons;
         match batch.drops().iter().skip(reasons).position(|drops| *drops > 0) {
             None => Ok(()),
@@ -216,8 +212,8 @@ impl Instance {
         self.begin(Phase::Frames);
         let called = self.frames.call(&mut self.store, (count as i32, frames.from().bits().into()));
         self.store.data_mut().sending = None;
-        called.map_err(|error| Fault::of(&error))?;
-        self.end()?;
+        let ended = self.end();
+        called.map_err(|error| Fault::of(&error)).and(ended)?;
         let words = self.memory.data(&self.store).get(at..at + count * VERDICT).unwrap_or_default();
         let (words, _) = words.as_chunks::<VERDICT>();
         Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
@@ -277,8 +273,9 @@ impl Instance {
         arguments: P,
     ) -> Result<R, Fault> {
         self.begin(phase);
-        let answer = function.call(&mut self.store, arguments).map_err(|error| Fault::of(&error))?;
-        self.end().map(|()| answer)
+        let answer = function.call(&mut self.store, arguments).map_err(|error| Fault::of(&error));
+        let ended = self.end();
+        answer.and_then(|answer| ended.map(|()| answer))
     }
 
     /// When the timer fires, in nanoseconds; 0: not.
@@ -340,16 +337,17 @@ impl Instance {
         let length = saved.len() as i32;
         let state = self.store.data_mut();
         (state.restored, state.phase) = (saved.into(), Phase::Restore);
-        begin(&mut self.store, &self.ticker, START_TIME);
+        begin(&mut self.store, START_TIME);
         let answer = restore.call(&mut self.store, length).map_err(|error| Fault::of(&error));
-        self.store.data_mut().restored = Arc::default();
+        let state = self.store.data_mut();
+        state.restored = Arc::default();
+        state.clock.stop();
         Ok(answer? == 0)
     }
 
     /// Bounds calls to a shorter time for a while.
     pub(crate) fn shorten(&mut self) {
         self.store.data_mut().clock.shorten();
-        self.ticker.shorten();
     }
 
     /// Until when calls are bounded to a shorter time, in nanoseconds.
@@ -365,9 +363,9 @@ impl Instance {
 
 /// Begins a call that may take this much processor time.
 #[inline]
-fn begin(store: &mut Store<State>, ticker: &Ticker, most: Duration) {
-    store.data_mut().clock.begin(most, ticker.begin());
+fn begin(store: &mut Store<State>, most: Duration) {
     store.set_epoch_deadline(1);
+    store.data_mut().clock.begin(most);
 }
 
 fn typed<P: WasmParams, R: WasmResults>(

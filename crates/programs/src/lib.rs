@@ -19,7 +19,7 @@
 //!     |
 //!   state       what an instance knows; meters, map, limits, layout
 //!     |
-//!   ticker      ends calls that take too long
+//!   ticker      ends calls that take too long; awake: its sleep while there are none
 //!     |
 //!   fault
 //! ```
@@ -30,8 +30,11 @@
 //! of the first bytes of frames, and what it returns is a word for each frame, which the switch checks. Every host function checks the ranges
 //! that it is given.
 
+// The model check of `awake` needs no compiler of programs.
+#![cfg(not(loom))]
 #![forbid(unsafe_code)]
 
+mod awake;
 mod clock;
 mod fault;
 mod host;

@@ -119,7 +119,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(shared: Arc<Shared>, number: usize, view: Arc<View>, seed: u64) -> State {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, view: Arc<View>, clock: CallClock, seed: u64) -> State {
         State {
             shared,
             number,
@@ -137,7 +137,7 @@ impl State {
             restored: Arc::default(),
             timer: 0,
             last_line: String::new(),
-            clock: CallClock::new(),
+            clock,
             random: seed,
         }
     }

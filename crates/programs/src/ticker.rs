@@ -10,16 +10,16 @@
 //!
 //! Processor time counts, not time: a poller that the kernel suspends within a call is not at fault.
 //!
-//! The thread sleeps while no program is called. The first call after that wakes it. Both sides store, fence and load, so that none misses the
-//! other: the caller sets `recent`, then reads `is_asleep`; the thread sets `is_asleep`, then reads `recent`.
+//! The thread sleeps while no program is called ([`Awake`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use wasmtime::{Engine, UpdateDeadline};
 
+use crate::awake::Awake;
 use crate::clock::{monotonic_ns, thread_time};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::{CALL_TIME, SHORT_CALL_TIME, SHORT_FOR};
@@ -36,10 +36,7 @@ const QUIET: Duration = Duration::from_millis(10);
 /// What callers and the thread share.
 #[derive(Debug, Default)]
 struct Flags {
-    /// A program was called since the thread looked.
-    recent: AtomicBool,
-    is_asleep: AtomicBool,
-    ends: AtomicBool,
+    awake: Awake,
     /// Ticks so far.
     ticks: AtomicU64,
     /// Until when calls are bounded to a shorter time, in nanoseconds.
@@ -68,11 +65,11 @@ impl Ticker {
         Ok(Ticker { flags, thread: Some(thread), waker })
     }
 
-    /// To be called at the begin of each call of a program. Returns the ticks so far.
+    /// To be called at the begin of each call of a program, after its deadline was set. Returns the ticks so far.
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
-        if !self.flags.recent.load(Ordering::Relaxed) {
-            self.wake();
+        if self.flags.awake.call() {
+            self.waker.unpark();
         }
         self.ticks()
     }
@@ -83,13 +80,17 @@ impl Ticker {
         self.flags.ticks.load(Ordering::Relaxed)
     }
 
+    /// Keeps the ticker awake until [`Ticker::leave`].
     #[cold]
-    fn wake(&self) {
-        self.flags.recent.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.flags.is_asleep.load(Ordering::Relaxed) {
+    fn stay(&self) {
+        if self.flags.awake.stay() {
             self.waker.unpark();
         }
+    }
+
+    #[cold]
+    fn leave(&self) {
+        self.flags.awake.leave();
     }
 
     /// Bounds calls to a shorter time for a while.
@@ -101,7 +102,7 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.flags.ends.store(true, Ordering::SeqCst);
+        self.flags.awake.end();
         self.waker.unpark();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -113,14 +114,14 @@ fn run(engine: &Engine, flags: &Flags) {
     // Without this the kernel may wake the thread 50 us late.
     let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
     let mut quiet = Duration::ZERO;
-    while !flags.ends.load(Ordering::SeqCst) {
+    while !flags.awake.has_ended() {
         let short_until = flags.short_until.load(Ordering::Relaxed);
         let is_short = short_until > 0 && monotonic_ns() < short_until;
         let tick = if is_short { SHORT_TICK } else { TICK };
         std::thread::sleep(tick);
         engine.increment_epoch();
         flags.ticks.fetch_add(1, Ordering::Relaxed);
-        if flags.recent.swap(false, Ordering::SeqCst) {
+        if flags.awake.look() {
             quiet = Duration::ZERO;
             continue;
         }
@@ -128,12 +129,7 @@ fn run(engine: &Engine, flags: &Flags) {
         if quiet < QUIET {
             continue;
         }
-        flags.is_asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if !flags.recent.load(Ordering::Relaxed) && !flags.ends.load(Ordering::SeqCst) {
-            std::thread::park();
-        }
-        flags.is_asleep.store(false, Ordering::Relaxed);
+        flags.awake.sleep(std::thread::park);
         quiet = Duration::ZERO;
     }
 }
@@ -150,6 +146,9 @@ fn too_long(most: Duration) -> String {
 /// The processor time of one call.
 #[derive(Debug)]
 pub(crate) struct CallClock {
+    ticker: Arc<Ticker>,
+    /// The call keeps the ticker awake.
+    stays: bool,
     most: Duration,
     /// The ticks at the begin of the call.
     begun: u64,
@@ -162,14 +161,15 @@ pub(crate) struct CallClock {
 }
 
 impl CallClock {
-    pub(crate) fn new() -> CallClock {
-        CallClock { most: CALL_TIME, begun: 0, first: None, short_until: 0, measured_until: 0 }
+    pub(crate) fn new(ticker: Arc<Ticker>) -> CallClock {
+        CallClock { ticker, stays: false, most: CALL_TIME, begun: 0, first: None, short_until: 0, measured_until: 0 }
     }
 
-    /// Begins a call that may take this long.
+    /// Begins a call that may take this long. To be called when its deadline is set.
     #[inline]
-    pub(crate) fn begin(&mut self, most: Duration, ticks: u64) {
-        (self.most, self.begun, self.first) = (most, ticks, None);
+    pub(crate) fn begin(&mut self, most: Duration) {
+        self.stop();
+        (self.most, self.begun, self.first) = (most, self.ticker.begin(), None);
         if self.measured_until > 0 {
             self.measure();
         }
@@ -189,8 +189,17 @@ impl CallClock {
     /// # Errors
     /// It took too long, in an instruction or host function that no tick ends.
     #[inline]
-    pub(crate) fn end(&mut self, ticks: u64) -> Result<(), Fault> {
-        if ticks.wrapping_sub(self.begun) < LONG { Ok(()) } else { self.end_of_long() }
+    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+        self.stop();
+        if self.ticker.ticks().wrapping_sub(self.begun) < LONG { Ok(()) } else { self.end_of_long() }
+    }
+
+    /// Ends a call, however long it took.
+    #[inline]
+    pub(crate) fn stop(&mut self) {
+        if std::mem::take(&mut self.stays) {
+            self.ticker.leave();
+        }
     }
 
     #[cold]
@@ -225,6 +234,7 @@ impl CallClock {
     /// Bounds calls to a shorter time for a while.
     pub(crate) fn shorten(&mut self) {
         self.short_until = after_while();
+        self.ticker.shorten();
     }
 
     /// Whether calls are bounded to a shorter time.
@@ -241,11 +251,21 @@ impl CallClock {
     /// at the earliest, and after all of it at the latest.
     #[cold]
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        // The next deadline is set after this.
+        if !std::mem::replace(&mut self.stays, true) {
+            self.ticker.stay();
+        }
         let now = thread_time();
         let first = *self.first.get_or_insert(now);
         if now.saturating_sub(first) >= self.most * 6 / 10 {
             return Fault::end(FaultKind::Time, too_long(self.most));
         }
         Ok(UpdateDeadline::Continue(1))
+    }
+}
+
+impl Drop for CallClock {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
