@@ -1,4 +1,4 @@
-//! The thread that does for programs what pollers must not do: it starts instances anew, fires timers, writes the log, and releases the
+//! The thread that does for programs what pollers must not do: it has instances started anew, fires timers, writes the log, and releases the
 //! memory of instances that have ended.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -17,7 +17,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A program, as the keeper sees it.
 pub(crate) trait Kept: Send + Sync {
-    /// Starts the instances anew that a fault has ended.
+    /// Returns true once after a fault has ended an instance that has to be started anew.
+    fn has_ended(&self) -> bool;
+
+    /// Starts the instances anew that a fault has ended. May take a second for each.
     fn restart(&self);
 
     /// Fires the timers that are due. Returns when the next is due, in nanoseconds.
@@ -74,7 +77,8 @@ impl Keeper {
     /// The kernel refuses a thread.
     pub(crate) fn start() -> std::io::Result<Keeper> {
         let (jobs, queue) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new().name("programs".to_owned()).spawn(move || run(&queue))?;
+        let own = Jobs(jobs.clone());
+        let thread = std::thread::Builder::new().name("programs".to_owned()).spawn(move || run(&queue, &own))?;
         Ok(Keeper { jobs, thread: Some(thread) })
     }
 
@@ -94,7 +98,7 @@ impl Drop for Keeper {
     }
 }
 
-fn run(queue: &Receiver<Job>) {
+fn run(queue: &Receiver<Job>, jobs: &Jobs) {
     guard_thread();
     let mut programs: Vec<Weak<dyn Kept>> = Vec::new();
     let mut due: Option<u64> = None;
@@ -129,7 +133,7 @@ fn run(queue: &Receiver<Job>) {
         programs.retain(|program| program.strong_count() > 0);
         due = None;
         for program in programs.iter().filter_map(Weak::upgrade) {
-            match contain(|| look(&program)) {
+            match contain(|| look(&program, jobs)) {
                 Ok(next) => due = [due, next].into_iter().flatten().min(),
                 Err(place) => {
                     tracing::error!("a defect of Ringway, please report it: a forwarding program failed at {place}");
@@ -139,7 +143,25 @@ fn run(queue: &Receiver<Job>) {
     }
 }
 
-fn look(program: &Arc<dyn Kept>) -> Option<u64> {
-    program.restart();
+fn look(program: &Arc<dyn Kept>, jobs: &Jobs) -> Option<u64> {
+    if program.has_ended() {
+        restart(program, jobs);
+    }
     program.fire(monotonic_ns())
+}
+
+/// Has instances started anew by a thread of their own: the timers and the log of other programs go on meanwhile.
+fn restart(program: &Arc<dyn Kept>, jobs: &Jobs) {
+    let (restarted, jobs) = (Arc::clone(program), jobs.clone());
+    let work = move || {
+        guard_thread();
+        if let Err(place) = contain(|| restarted.restart()) {
+            tracing::error!("a defect of Ringway, please report it: a forwarding program failed at {place}");
+        }
+        // The new instances may have timers.
+        let _ = jobs.give(Job::Look);
+    };
+    if std::thread::Builder::new().name("restart-program".to_owned()).spawn(work).is_err() {
+        program.restart();
+    }
 }

@@ -9,7 +9,9 @@
 //!     |
 //!   program     the instances of one loaded module; faults; what the switch calls
 //!     |
-//!   keeper      the thread that starts instances anew, fires timers and writes the log
+//!   slot        whose turn it is to use an instance
+//!     |
+//!   keeper      the thread that has instances started anew, fires timers and writes the log
 //!     |
 //!   instance    one instance: its exports, the frames in its memory, its verdicts
 //!     |
@@ -49,6 +51,7 @@ mod offline;
 mod program;
 mod runtime;
 mod shared;
+mod slot;
 mod state;
 mod ticker;
 

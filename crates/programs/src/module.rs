@@ -1,5 +1,7 @@
 //! Judging and compiling a module.
 
+use std::sync::Arc;
+
 use wasmtime::{Engine, ExternType, FuncType, ImportType, InstancePre, Linker, Module as Compiled, ValType};
 
 use crate::fault::Fault;
@@ -75,6 +77,7 @@ const EXPORTS: [Export; 9] = [
 #[derive(Clone)]
 pub(crate) struct Module {
     pub(crate) pre: InstancePre<State>,
+    bytes: Arc<[u8]>,
 }
 
 impl Module {
@@ -88,7 +91,12 @@ impl Module {
             return Err(first);
         }
         let pre = linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
-        Ok(Module { pre })
+        Ok(Module { pre, bytes: bytes.into() })
+    }
+
+    /// Returns true if it was compiled from these bytes.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
+        *self.bytes == *bytes
     }
 
     /// Returns true if the module exports a function.

@@ -10,13 +10,12 @@ use ringway_switch::{Judging, ProgramFailed, View, poller_number};
 use crate::fault::{Fault, FaultKind};
 use crate::instance::Instance;
 use crate::keeper::{Job, Jobs, Kept};
-use crate::limits::{
-    CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX,
-};
+use crate::limits::{CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX};
 use crate::map::SharedMap;
 use crate::module::{Module, Unacceptable};
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::slot::Slot;
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -103,24 +102,6 @@ impl FaultLog {
     }
 }
 
-/// A place for an instance.
-#[derive(Debug, Default)]
-struct Slot {
-    /// `None` while an instance is being started anew.
-    instance: Mutex<Option<Instance>>,
-    /// When the instance's timer fires, in nanoseconds; 0: not.
-    timer: AtomicU64,
-    /// Until when the instance's calls are bounded to a shorter time.
-    short_until: AtomicU64,
-}
-
-impl Slot {
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Option<Instance>> {
-        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A loaded program.
 #[derive(Debug)]
 pub struct Program {
@@ -132,6 +113,8 @@ pub struct Program {
     is_out: AtomicBool,
     /// Some instance has to be started anew.
     has_ended: AtomicBool,
+    /// Lets one thread at a time start instances anew.
+    restarts: Mutex<()>,
     faults: Mutex<FaultLog>,
     counts: [AtomicU64; FaultKind::ALL.len()],
     /// The switch's ports as they were seen last.
@@ -157,7 +140,12 @@ impl Program {
             let what = format!("the configuration has {} bytes: {CONFIG_MAX} are the most", config.len());
             return Err(Unacceptable::Refused(what));
         }
-        let module = Module::new(&runtime.engine, &runtime.linker, module)?;
+        // Another text for the same program costs no compilation.
+        let compiled = before.filter(|before| before.module.is_of(module)).map(|before| before.module.clone());
+        let module = match compiled {
+            Some(compiled) => compiled,
+            None => Module::new(&runtime.engine, &runtime.linker, module)?,
+        };
         let pollers = pollers.max(1);
         let hands_over = before.filter(|before| before.module.has("ringway_save") && module.has("ringway_restore"));
         let map = hands_over.map_or_else(|| Arc::new(SharedMap::new()), |before| Arc::clone(&before.shared.map));
@@ -171,17 +159,14 @@ impl Program {
             tracing::info!("the program of switch {switch} does not take the state of the one before: it starts empty");
             return Program::load(runtime, Load { before: None, ..load });
         }
-        let slot = |instance: Instance| {
-            let timer = AtomicU64::new(instance.timer());
-            Slot { instance: Mutex::new(Some(instance)), timer, short_until: AtomicU64::new(0) }
-        };
         let program = Arc::new(Program {
             runtime: Arc::clone(runtime),
             module,
             shared,
-            slots: instances.into_iter().map(slot).collect(),
+            slots: instances.into_iter().map(|instance| Slot::new(Some(instance))).collect(),
             is_out: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            restarts: Mutex::new(()),
             faults: Mutex::default(),
             counts: Default::default(),
             view: Mutex::new(Arc::clone(view)),
@@ -206,20 +191,26 @@ impl Program {
             if self.is_out.load(Ordering::Relaxed) {
                 return Err(TellError::Down("it was taken out after faults: set it again"));
             }
-            let mut instance = slot.lock();
-            let Some(present) = instance.as_mut() else {
-                return Err(TellError::Down("it is being started anew after a fault: try again"));
-            };
-            match present.tell(message) {
-                Ok(None) => self.note_timer(slot, present.timer()),
-                Ok(Some(why)) => return Err(TellError::Refused(why)),
-                Err(fault) => {
-                    self.note(&mut instance, slot, fault.clone());
-                    return Err(TellError::Failed(fault));
-                }
-            }
+            slot.borrow(|instance| self.tell_one(slot, instance, message))?;
         }
         Ok(())
+    }
+
+    fn tell_one(&self, slot: &Slot, instance: &mut Option<Instance>, message: &str) -> Result<(), TellError> {
+        let Some(present) = instance.as_mut() else {
+            return Err(TellError::Down("it is being started anew after a fault: try again"));
+        };
+        match present.tell(message) {
+            Ok(None) => {
+                self.note_timer(slot, present.timer());
+                Ok(())
+            }
+            Ok(Some(why)) => Err(TellError::Refused(why)),
+            Err(fault) => {
+                self.note(instance, slot, fault.clone());
+                Err(TellError::Failed(fault))
+            }
+        }
     }
 
     /// The state and the counters.
@@ -322,17 +313,14 @@ fn hand_over(before: &Program, instances: &mut [Instance]) -> Result<bool, Unacc
     let count = instances.len();
     for (number, slot) in before.slots.iter().enumerate() {
         // An instance that failed has no state that could be trusted.
-        let saved = {
-            let mut instance = slot.lock();
-            match instance.as_mut().map(Instance::save) {
-                Some(Ok(saved)) => saved,
-                Some(Err(fault)) => {
-                    before.note(&mut instance, slot, fault);
-                    None
-                }
-                None => None,
+        let saved = slot.borrow(|instance| match instance.as_mut().map(Instance::save) {
+            Some(Ok(saved)) => saved,
+            Some(Err(fault)) => {
+                before.note(instance, slot, fault);
+                None
             }
-        };
+            None => None,
+        });
         let (Some(saved), Some(instance)) = (saved, instances.get_mut(number % count)) else { continue };
         if !instance.restore(saved).map_err(failed("ringway_restore"))? {
             return Ok(false);
@@ -341,15 +329,28 @@ fn hand_over(before: &Program, instances: &mut [Instance]) -> Result<bool, Unacc
     Ok(true)
 }
 
-impl ringway_switch::Program for Program {
+impl Program {
+    /// The number of the present poller's instance.
     #[inline]
-    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
-        if self.is_out.load(Ordering::Relaxed) {
-            return Err(ProgramFailed);
-        }
-        let number = poller_number() % self.slots.len();
+    fn number(&self) -> usize {
+        poller_number() % self.slots.len()
+    }
+
+    /// Returns true if the instance of the present poller belongs to another: that of a port in quarantine, whose client can make it
+    /// wait without bound while it collects frames.
+    #[inline]
+    fn is_guest(&self) -> bool {
+        poller_number() >= self.slots.len()
+    }
+
+    #[inline]
+    fn judge_by(
+        &self,
+        number: usize,
+        instance: &mut Option<Instance>,
+        batch: &mut Judging<'_, '_>,
+    ) -> Result<(), ProgramFailed> {
         let slot = &self.slots[number];
-        let mut instance = slot.lock();
         let Some(present) = instance.as_mut() else { return Err(ProgramFailed) };
         match present.judge(batch) {
             Ok(()) => {
@@ -362,21 +363,49 @@ impl ringway_switch::Program for Program {
             }
             Err(fault) => {
                 *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(batch.view());
-                self.note(&mut instance, slot, fault);
+                self.note(instance, slot, fault);
                 Err(ProgramFailed)
             }
         }
     }
 }
 
-impl Kept for Program {
-    fn restart(&self) {
-        if self.is_out.load(Ordering::Acquire) || !self.has_ended.swap(false, Ordering::Acquire) {
-            return;
+impl ringway_switch::Program for Program {
+    #[inline]
+    fn enter(&self) -> bool {
+        self.is_guest() || self.slots[self.number()].enter()
+    }
+
+    #[inline]
+    fn leave(&self) {
+        if !self.is_guest() {
+            self.slots[self.number()].leave();
         }
+    }
+
+    #[inline]
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        if self.is_out.load(Ordering::Relaxed) {
+            return Err(ProgramFailed);
+        }
+        let number = self.number();
+        if self.is_guest() {
+            return self.slots[number].borrow(|instance| self.judge_by(number, instance, batch));
+        }
+        self.judge_by(number, &mut self.slots[number].lock(), batch)
+    }
+}
+
+impl Kept for Program {
+    fn has_ended(&self) -> bool {
+        !self.is_out.load(Ordering::Acquire) && self.has_ended.swap(false, Ordering::Acquire)
+    }
+
+    fn restart(&self) {
+        let _one = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
         let view = Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, slot) in self.slots.iter().enumerate() {
-            if slot.lock().is_some() {
+            if slot.borrow(|instance| instance.is_some()) {
                 continue;
             }
             match Instance::start(&self.module, &self.runtime.ticker, &self.shared, number, &view) {
@@ -386,7 +415,7 @@ impl Kept for Program {
                     }
                     new.inherit(slot.short_until.load(Ordering::Relaxed));
                     slot.timer.store(new.timer(), Ordering::Relaxed);
-                    *slot.lock() = Some(new);
+                    slot.borrow(|instance| *instance = Some(new));
                 }
                 Err(why) => {
                     tracing::error!("the program of switch {} cannot be started anew: {why}", self.shared.switch);
@@ -404,13 +433,15 @@ impl Kept for Program {
         for slot in &self.slots {
             let due = slot.timer.load(Ordering::Relaxed);
             if due > 0 && due <= now && !self.is_out.load(Ordering::Relaxed) {
-                let mut instance = slot.lock();
-                if let Some(present) = instance.as_mut().filter(|present| (1..=now).contains(&present.timer())) {
+                slot.borrow(|instance| {
+                    let Some(present) = instance.as_mut().filter(|present| (1..=now).contains(&present.timer())) else {
+                        return;
+                    };
                     match present.fire() {
                         Ok(()) => slot.timer.store(present.timer(), Ordering::Relaxed),
-                        Err(fault) => self.note(&mut instance, slot, fault),
+                        Err(fault) => self.note(instance, slot, fault),
                     }
-                }
+                });
             }
             let due = slot.timer.load(Ordering::Relaxed);
             next = [next, (due > 0 && !self.is_out.load(Ordering::Relaxed)).then_some(due)].into_iter().flatten().min();

@@ -3,12 +3,16 @@
 mod support;
 
 use std::sync::Arc;
+use std::thread;
 
 use ringway_programs::Program;
 use ringway_switch::policy::Rules;
-use ringway_switch::{Destination, DropReason, Mac, OnFault};
+use ringway_switch::{Destination, DropReason, Mac, OnFault, Program as _};
 use ringway_testing::until;
 use support::{Lan, START, dropped, frame, frames, load, load_with, mac, module};
+
+/// A `ringway_frames` that leaves all frames to the built-in function.
+const FRAMES: &str = r#"(func (export "ringway_frames") (param $count i32) (param $port i32))"#;
 
 /// All frames get this verdict.
 fn always(word: u32) -> Vec<u8> {
@@ -213,4 +217,71 @@ fn a_program_does_not_keep_ports_that_have_left() {
     lan.forward(&switch, 0, &[frame(mac(1), mac(0))]);
     drop((switch, lan));
     assert_eq!((port.strong_count(), program.instances()), (0, 1));
+}
+
+/// Uses up this many rounds of a loop that takes about a nanosecond each.
+fn burn(rounds: u32) -> String {
+    format!(
+        "(local $i i32) loop $on (br_if $on (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {rounds}))) end"
+    )
+}
+
+#[test]
+fn a_poller_does_not_wait_while_a_message_is_handled_and_has_its_turn_after_each() {
+    const MESSAGES: usize = 100;
+    let body =
+        format!("(func (export \"ringway_tell\") (param $length i32) (result i32) {} i32.const 0)", burn(300_000));
+    let lan = Lan::new(2);
+    let program = load(&lan, &module(&format!("{START} {FRAMES} {body}"))).expect("a program");
+    let told = Arc::clone(&program);
+    let messages = thread::spawn(move || (0..MESSAGES).for_each(|_| told.tell("x").expect("told")));
+    let (mut turns, mut refused) = (0, 0);
+    while !messages.is_finished() {
+        if program.enter() {
+            turns += 1;
+            program.leave();
+        } else {
+            refused += 1;
+            thread::yield_now();
+        }
+    }
+    messages.join().expect("all were told");
+    assert!(turns >= MESSAGES / 10 && refused > 0, "{turns} turns, {refused} times refused");
+    assert_eq!(program.read().last_fault, None);
+}
+
+#[test]
+fn the_timers_of_other_programs_go_on_while_a_program_starts_anew() {
+    // Counts timers of 1 ms.
+    let ticking = module(&format!(
+        r#"(data (i32.const 64) "ticks") {FRAMES}
+        (func (export "ringway_start") (result i32)
+          (call $frames_at (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 4096) (i32.const 256))
+          (drop (call $counter (i32.const 64) (i32.const 5)))
+          (call $timer_set (i64.const 1000000))
+          i32.const 0)
+        (func (export "ringway_timer") (call $counter_add (i32.const 0) (i64.const 1)) (call $timer_set (i64.const 1000000)))"#
+    ));
+    // Takes long to start, and traps at its first batch.
+    let slow = module(&format!(
+        r#"(func (export "ringway_start") (result i32) {}
+          (call $frames_at (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 4096) (i32.const 256))
+          i32.const 0)
+        (func (export "ringway_frames") (param $count i32) (param $port i32) unreachable)"#,
+        burn(150_000_000)
+    ));
+    let mut lan = Lan::new(2);
+    let ticking = load(&lan, &ticking).expect("a program");
+    let slow = load(&lan, &slow).expect("a program");
+    let ticks = || ticking.read().counters[0].1;
+    let switch = lan.switch(&slow, OnFault::Drop);
+    lan.forward(&switch, 0, &[frame(mac(9), mac(0))]);
+    let before = ticks();
+    // It is there again when it judges a batch, which is a fault again.
+    let faults = || slow.read().faults[0].1;
+    until("the program is started anew", || {
+        lan.forward(&switch, 0, &[frame(mac(9), mac(0))]);
+        faults() == 2
+    });
+    assert!(ticks() >= before + 20, "{} timers fired meanwhile", ticks() - before);
 }

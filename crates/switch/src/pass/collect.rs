@@ -22,16 +22,28 @@ pub(super) struct Collected {
     pub(super) probe: u16,
 }
 
+/// The forwarding function cannot be asked at present.
+pub(super) struct Busy;
+
 /// Fills the batch with frames, within the source's limit.
+///
+/// # Errors
+/// The forwarding function cannot be asked at present: nothing was collected.
 #[inline(always)]
 pub(super) fn collect<'m>(
     context: Context<'_>,
     turn: &Turn<'_>,
     input: &'m mut dyn Input,
     batch: &mut Batch<'m>,
-) -> Collected {
-    let port = &context.from.port;
-    let may_hold = context.switch.holds() && input.capabilities().rewind;
+) -> Result<Collected, Busy> {
+    let (port, switch) = (&context.from.port, context.switch);
+    let mut may_hold = false;
+    if switch.is_checked() {
+        if switch.is_entered() && !switch.forward().enter() {
+            return Err(Busy);
+        }
+        may_hold = switch.holds() && input.capabilities().rewind;
+    }
     turn.bound(batch, may_hold);
     let probe = port.probe();
     if probe > 0 {
@@ -42,5 +54,5 @@ pub(super) fn collect<'m>(
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
     let may_hold = may_hold && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Collected { frames, bytes, more, fault, may_hold, probe }
+    Ok(Collected { frames, bytes, more, fault, may_hold, probe })
 }

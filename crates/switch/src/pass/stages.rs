@@ -15,6 +15,17 @@ use crate::port::Input;
 use crate::time::Time;
 use crate::topology::{Context, Member, Switch};
 
+/// Time until a port is visited again whose switch cannot forward at present, in nanoseconds.
+const COME_BACK: u64 = 50_000;
+
+/// A pass whose frames wait for the forwarding function.
+#[cold]
+fn come_back(context: Context<'_>, input: &mut dyn Input, work: &mut Workspace) -> Passed {
+    let Context { from, now, .. } = context;
+    let receiver_fault = handle_event(from, input, work, now);
+    Passed { until: Some(now.nanoseconds.saturating_add(COME_BACK)), receiver_fault, ..Passed::default() }
+}
+
 /// Moves one batch of frames from a port to the ports of their destinations.
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
     let context = Context { from, switch, now };
@@ -26,7 +37,11 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     // Collect.
     let mut batch = work.begin_batch();
-    let collected = collect(context, &turn, input, &mut batch);
+    let Ok(collected) = collect(context, &turn, input, &mut batch) else {
+        turn.charge(&batch);
+        work.end_batch(batch);
+        return come_back(context, input, work);
+    };
 
     // Admit.
     admit(context, &turn, &mut batch);
@@ -34,6 +49,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         turn.charge(&batch);
         work.end_batch(batch);
         input.release();
+        if switch.is_entered() {
+            switch.forward().leave();
+        }
         let moved = handle_moved(context, input, work);
         let receiver_fault = moved.receiver_fault | handle_event(from, input, work, now);
         return Passed { fault: collected.fault, receiver_fault, ..moved };

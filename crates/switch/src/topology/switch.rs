@@ -20,6 +20,20 @@ pub trait Forward: Send + Sync {
     fn narrows_floods(&self) -> bool {
         false
     }
+
+    /// Returns true if [`Forward::enter`] has to be called before frames are collected.
+    fn is_entered(&self) -> bool {
+        false
+    }
+
+    /// Returns false if the function cannot be asked at present: frames stay with their port, whose poller goes on with other ports and
+    /// comes back. After true, [`Forward::forward`] or [`Forward::leave`] follows.
+    fn enter(&self) -> bool {
+        true
+    }
+
+    /// There was no frame to forward.
+    fn leave(&self) {}
 }
 
 /// A switch: one broadcast domain and its members.
@@ -37,6 +51,10 @@ pub struct Switch {
     narrows_floods: bool,
     /// True if some port's egress limit makes its senders wait.
     holds: bool,
+    /// True if the forwarding function has to be entered.
+    is_entered: bool,
+    /// One of both is true.
+    is_checked: bool,
     domain: Option<Domain>,
 }
 
@@ -60,7 +78,7 @@ impl Switch {
         }
         let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| member.waiting_egress().is_some());
-        let (watches, narrows_floods) = (Box::default(), forward.narrows_floods());
+        let (watches, narrows_floods, is_entered) = (Box::default(), forward.narrows_floods(), forward.is_entered());
         Switch {
             name: name.into(),
             members: places.into(),
@@ -71,6 +89,8 @@ impl Switch {
             flood_policy,
             narrows_floods,
             holds,
+            is_entered,
+            is_checked: holds | is_entered,
             domain: None,
         }
     }
@@ -151,6 +171,18 @@ impl Switch {
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.holds
+    }
+
+    /// Returns true if the forwarding function has to be entered before frames are collected.
+    #[inline]
+    pub(crate) fn is_entered(&self) -> bool {
+        self.is_entered
+    }
+
+    /// Returns true if [`Switch::holds`] or [`Switch::is_entered`] is true: one look for most switches.
+    #[inline]
+    pub(crate) fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// The member at an index.

@@ -1,17 +1,24 @@
 //! Sets of ports that a program names, down to delivery.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
 use crate::batch::PortSet;
-use crate::frame::DropReason;
+use crate::frame::{DropReason, Mac};
 use crate::policy::{Bound, Bucket, Domain, Membership, Policy, Rates, Reach, Rules, Storm};
 use crate::table::MacTable;
 use crate::testing::{Lan, Plan, frame, mac};
+use crate::time::Time;
 use crate::topology::Member;
 
-/// The verdict of each frame is the word at its byte 18; set 0 is ports 1 and 3, set 1 only the source, set 2 nothing.
-struct ByFrame;
+/// The verdict of each frame is the word at its byte 18; set 0 is ports 1 and 3, set 1 only the source, set 2 nothing. `is_busy` is set by
+/// tests, `inside` counts who has entered and not left.
+#[derive(Default)]
+struct ByFrame {
+    is_busy: AtomicBool,
+    inside: AtomicUsize,
+}
 
 fn set(ports: &[u16]) -> Option<PortSet> {
     let mut set = PortSet::default();
@@ -20,6 +27,16 @@ fn set(ports: &[u16]) -> Option<PortSet> {
 }
 
 impl Program for ByFrame {
+    fn enter(&self) -> bool {
+        let may = !self.is_busy.load(Ordering::Relaxed);
+        self.inside.fetch_add(may.into(), Ordering::Relaxed);
+        may
+    }
+
+    fn leave(&self) {
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
         let words: Vec<u8> = (0..batch.len()).flat_map(|place| batch.head(place).0[18..22].to_vec()).collect();
         batch.decide(&words, &[set(&[1, 3]), set(&[0]), set(&[])]).map_err(|_| ProgramFailed)
@@ -31,7 +48,7 @@ fn lan() -> Lan {
 }
 
 fn planned(plan: Plan, vlans: bool) -> Lan {
-    with_program(plan, vlans, Arc::new(ByFrame), OnFault::Drop)
+    with_program(plan, vlans, Arc::<ByFrame>::default(), OnFault::Drop)
 }
 
 fn with_program(plan: Plan, vlans: bool, program: Arc<dyn Program>, on_fault: OnFault) -> Lan {
@@ -158,4 +175,26 @@ fn storm_control_holds_for_groups_that_a_program_sends_to_one_port() {
     };
     lan.send(0, &[broadcast(1), broadcast(2), broadcast(3)]);
     assert_eq!((lan.received(1).len(), lan.dropped(0, DropReason::StormLimited)), (1, 2));
+}
+
+#[test]
+fn frames_wait_in_their_ring_while_the_program_is_busy_and_none_is_lost() {
+    let program = Arc::<ByFrame>::default();
+    let mut lan = with_program(Plan::new(5), false, Arc::clone(&program) as Arc<dyn Program>, OnFault::Drop);
+    program.is_busy.store(true, Ordering::Relaxed);
+    (1..=3).for_each(|number| lan.offers[0].put(&with(FLOOD, number), &[]));
+    lan.offers[0].news = true;
+    let passed = lan.pass(0);
+    assert_eq!((passed.frames, passed.fault, lan.offers[0].len(), lan.offers[0].releases), (0, None, 3, 0));
+    assert_eq!(passed.until, Some(Time::at_second(1).nanoseconds + 50_000));
+    assert!(!lan.offers[0].news, "events are handled");
+    assert_eq!((lan.hearers(), lan.counters(0).in_frames), (vec![], 0));
+    program.is_busy.store(false, Ordering::Relaxed);
+    assert_eq!((lan.pass(0).frames, lan.offers[0].len()), (3, 0));
+    assert_eq!(lan.received(4).len(), 3);
+    // Left after frames, after a pass without frames, and after one whose frames were all rejected.
+    assert_eq!(program.inside.load(Ordering::Relaxed), 0);
+    assert_eq!(lan.pass(0).frames, 0);
+    lan.send(0, &[frame(mac(9), Mac::new([1; 6]), 60, 1)]);
+    assert_eq!(program.inside.load(Ordering::Relaxed), 0);
 }

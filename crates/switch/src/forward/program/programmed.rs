@@ -15,6 +15,15 @@ pub struct ProgramFailed;
 
 /// A forwarding program. Several pollers call it at the same time.
 pub trait Program: Send + Sync {
+    /// Returns false if the poller would have to wait for the program: the frames of the batch stay with their port. After true,
+    /// [`Program::leave`] follows.
+    fn enter(&self) -> bool {
+        true
+    }
+
+    /// The poller that has entered is done with the batch.
+    fn leave(&self) {}
+
     /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each.
     ///
     /// # Errors
@@ -51,9 +60,11 @@ impl Forward for Programmed {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let mut judging = Judging::new(batch, from, switch, &self.view, now);
         if judging.is_empty() {
-            return;
+            return self.program.leave();
         }
-        if judging.by(&*self.program).is_ok() {
+        let judged = judging.by(&*self.program);
+        self.program.leave();
+        if judged.is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
             return;
         }
@@ -67,5 +78,17 @@ impl Forward for Programmed {
 
     fn narrows_floods(&self) -> bool {
         true
+    }
+
+    fn is_entered(&self) -> bool {
+        true
+    }
+
+    fn enter(&self) -> bool {
+        self.program.enter()
+    }
+
+    fn leave(&self) {
+        self.program.leave();
     }
 }

@@ -1,0 +1,180 @@
+//! A place for an instance, and whose turn it is to use it.
+//!
+//! A poller must not wait for another thread. So each thread first takes the slot, by one atomic exchange. A poller that finds it taken leaves
+//! its frames where they are and comes back ([`Slot::enter`]). The others wait: they say that they want the slot, and the poller leaves it
+//! to them after its batch ([`Slot::borrow`]). Before they take it again, a poller that found it taken has its turn. So neither side
+//! keeps the other out, and the lock within, which the compiler asks for, is never waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::instance::Instance;
+
+/// Nobody has the slot.
+const FREE: u32 = 0;
+/// Its poller has the slot.
+const ENTERED: u32 = 1;
+/// Another thread has the slot.
+const BORROWED: u32 = 2;
+/// Time between two looks of a thread that waits. Pollers make no system call for it.
+const LOOK: Duration = Duration::from_micros(20);
+/// Longest wait for the turn of a poller: its port may have left.
+const TURN: Duration = Duration::from_millis(2);
+/// Longest wait for a poller to leave. A call takes a millisecond of processor time. A poller that has panicked never leaves.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// A place for an instance.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// `None` while an instance is being started anew.
+    instance: Mutex<Option<Instance>>,
+    /// [`FREE`], [`ENTERED`] or [`BORROWED`].
+    owner: AtomicU32,
+    /// Another thread than the slot's poller waits for the slot, or has it.
+    is_wanted: AtomicBool,
+    /// The poller has found the slot taken.
+    is_awaited: AtomicBool,
+    /// Lets one borrower in at a time.
+    borrowers: Mutex<()>,
+    /// When the instance's timer fires, in nanoseconds; 0: not.
+    pub(crate) timer: AtomicU64,
+    /// Until when the instance's calls are bounded to a shorter time.
+    pub(crate) short_until: AtomicU64,
+}
+
+impl Slot {
+    pub(crate) fn new(instance: Option<Instance>) -> Slot {
+        let timer = AtomicU64::new(instance.as_ref().map_or(0, Instance::timer));
+        Slot {
+            instance: Mutex::new(instance),
+            owner: AtomicU32::new(FREE),
+            is_wanted: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
+            borrowers: Mutex::new(()),
+            timer,
+            short_until: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the slot for its poller. Returns false if another thread has or wants it.
+    #[inline]
+    pub(crate) fn enter(&self) -> bool {
+        let take = || self.owner.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed);
+        // It may have the slot already: it panicked while it had it.
+        if self.is_wanted.load(Ordering::Relaxed) || take() == Err(BORROWED) {
+            return self.refuse();
+        }
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.is_awaited.store(false, Ordering::Relaxed);
+        }
+        true
+    }
+
+    #[cold]
+    fn refuse(&self) -> bool {
+        self.is_awaited.store(true, Ordering::Relaxed);
+        false
+    }
+
+    /// Gives the slot back if its poller has it.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        if self.owner.load(Ordering::Relaxed) == ENTERED {
+            self.owner.store(FREE, Ordering::Release);
+        }
+    }
+
+    /// The instance, for the poller that has entered.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Instance>> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the slot and uses it. Not for its poller.
+    pub(crate) fn borrow<T>(&self, work: impl FnOnce(&mut Option<Instance>) -> T) -> T {
+        let _one = self.borrowers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wait(TURN, || !self.is_awaited.load(Ordering::Relaxed)) {
+            self.is_awaited.store(false, Ordering::Relaxed);
+        }
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let take = || self.owner.compare_exchange(FREE, BORROWED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        wait(LEAVE, take);
+        let _borrowed = Borrowed(self);
+        work(&mut self.lock())
+    }
+}
+
+/// Gives a borrowed slot back.
+struct Borrowed<'s>(&'s Slot);
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let Slot { owner, is_wanted, .. } = self.0;
+        let _ = owner.compare_exchange(BORROWED, FREE, Ordering::Release, Ordering::Relaxed);
+        is_wanted.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Waits until `is_done`. Returns false if that takes too long.
+fn wait(most: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_done() {
+        if begun.elapsed() >= most {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_poller_never_waits_and_has_its_turn_between_two_borrowers() {
+        const BORROWED_TIMES: usize = 200;
+        let slot = Arc::new(Slot::new(None));
+        let is_held = Arc::new(AtomicBool::new(false));
+        let (borrower, held) = (Arc::clone(&slot), Arc::clone(&is_held));
+        let (mut turns, mut refused) = (0, 0);
+        let thread = thread::spawn(move || {
+            for _ in 0..BORROWED_TIMES {
+                borrower.borrow(|_| {
+                    assert!(!held.swap(true, Ordering::SeqCst));
+                    thread::sleep(Duration::from_micros(300));
+                    held.store(false, Ordering::SeqCst);
+                });
+            }
+        });
+        while !thread.is_finished() {
+            if slot.enter() {
+                assert!(!is_held.swap(true, Ordering::SeqCst), "both have the slot");
+                drop(slot.instance.try_lock().expect("the lock is free"));
+                is_held.store(false, Ordering::SeqCst);
+                slot.leave();
+                turns += 1;
+            } else {
+                refused += 1;
+                thread::yield_now();
+            }
+        }
+        thread.join().expect("the borrower has ended");
+        assert!(turns >= BORROWED_TIMES / 10, "{turns} turns");
+        assert!(refused > 0);
+    }
+
+    #[test]
+    fn a_poller_that_panicked_with_the_slot_goes_on() {
+        let slot = Slot::new(None);
+        slot.leave();
+        assert!(slot.enter() && slot.enter());
+        slot.leave();
+        assert!(slot.borrow(|instance| instance.is_none()));
+        assert!(slot.enter());
+    }
+}
