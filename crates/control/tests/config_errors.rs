@@ -154,6 +154,17 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "[switch.lan0]\nforwarding = { config = \"\", config_file = \"\", on_fault = \"drop\" }\n",
+        &[
+            "r.toml:2:1: key \"switch.lan0.forwarding.program\": missing; write the path of a module: program = \"acl.wasm\"",
+            "r.toml:2:43: key \"switch.lan0.forwarding.config_file\": it is empty; write the path of a file",
+        ],
+    ),
+    (
+        "[switch.lan0]\nforwarding = { program = \"a\", config = \"\", config_file = \"b\" }\n",
+        &["r.toml:2:44: key \"switch.lan0.forwarding.config_file\": config is given, too; write one of them"],
+    ),
+    (
         "[switch.lan0]\nmac_entries = 1000\n",
         &["r.toml:2:15: key \"switch.lan0.mac_entries\": 1000 is not a power of two; write 512 or 1024"],
     ),

@@ -56,7 +56,9 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
     let folder = folder.parent().unwrap_or(Path::new("/"));
     for switch in config.switches.values_mut() {
         if let Forwarding::Program(keys) = &mut switch.forwarding {
-            keys.program = folder.join(&keys.program);
+            for (_, path) in keys.paths().filter(|(_, path)| !path.as_os_str().is_empty()) {
+                *path = folder.join(&*path);
+            }
         }
     }
     Ok(config)

@@ -66,6 +66,7 @@ keys! {
     pub struct ProgramKeys {
         program: PathBuf = PathBuf::new(), PROGRAM, Live, "The module (WebAssembly); required.";
         config: String = String::new(), CONFIG, Live, "What the program reads at its start.";
+        config_file: PathBuf = PathBuf::new(), CONFIG_FILE, Live, "A file with what the program reads at its start, instead of config; it may be larger.";
         on_fault: OnFault = OnFault::Learning, Choice(&ON_FAULT), Live, "Where a batch goes if the program fails: where the learning bridge sends it, or nowhere.";
     }
 }
@@ -75,8 +76,11 @@ const PROGRAM: Text<PathBuf> =
     Text { word: "FILE", wanted: "a file's path", read: read_path, write: |path| path.display().to_string() };
 
 fn read_path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("it is empty; write the path of a module".to_owned()) } else { Ok(PathBuf::from(text)) }
+    if text.is_empty() { Err("it is empty; write the path of a file".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
+
+/// The form of `config_file`.
+const CONFIG_FILE: Text<PathBuf> = Text { wanted: "a file's path, instead of config", ..PROGRAM };
 
 /// The form of `config`.
 const CONFIG: Text<String> = Text { word: "TEXT", wanted: "a text", read: read_config, write: String::clone };
@@ -84,7 +88,17 @@ const CONFIG: Text<String> = Text { word: "TEXT", wanted: "a text", read: read_c
 fn read_config(text: &str) -> Result<String, String> {
     match text.len() {
         0..=CONFIG_MAX => Ok(text.to_owned()),
-        bytes => Err(format!("it has {bytes} bytes; write at most {CONFIG_MAX}")),
+        bytes => Err(format!("it has {bytes} bytes; write at most {CONFIG_MAX}, or config_file = \"PATH\"")),
+    }
+}
+
+impl ProgramKeys {
+    /// The keys that are paths of files.
+    pub const PATHS: [&'static str; 2] = ["program", "config_file"];
+
+    /// The keys that are paths of files, with their paths. An empty path: the key is not written.
+    pub fn paths(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
+        Self::PATHS.into_iter().zip([&mut self.program, &mut self.config_file])
     }
 }
 
@@ -92,6 +106,16 @@ impl Validate for ProgramKeys {
     fn validate(&mut self, keys: &Keys<'_>) {
         if self.program.as_os_str().is_empty() && !keys.has("program") {
             keys.missing("program", "write the path of a module: program = \"acl.wasm\"");
+        }
+        // Where only one of both is written, it replaces the other.
+        match (keys.understood("config"), keys.understood("config_file")) {
+            (true, true) => {
+                let span = keys.span_of_key("config_file");
+                keys.wrong("config_file", span, "config is given, too", "write one of them");
+            }
+            (true, false) => self.config_file = PathBuf::new(),
+            (false, true) => self.config = String::new(),
+            (false, false) => {}
         }
     }
 }

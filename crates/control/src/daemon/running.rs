@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::refused::Refused;
 use crate::config::check::check;
 use crate::config::port::DynamicPorts;
-use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, Switch, load};
+use crate::config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Port, Switch, load};
 use crate::keys::{Entry, Keys, Node, PortRef, Value};
 
 /// The configuration in force and where it comes from.
@@ -128,16 +128,18 @@ impl Running {
     /// # Errors
     /// Keys are wrong.
     pub fn with_switch(&self, name: &Name, old: &Switch, keys: &Node) -> Result<Config, Refused> {
-        let new = read(keys, |keys| Switch::read_section(keys, old))?;
-        if let Some(program) = new.forwarding.program().filter(|keys| keys.program.is_relative()) {
-            let what = format!("{} is a relative path, and the daemon does not know whose", program.program.display());
-            let right = "write an absolute one".to_owned();
-            return Err(Refused::Mistakes(vec![Mistake {
-                key: "forwarding.program".to_owned(),
-                span: None,
-                what,
-                right,
-            }]));
+        let mut new = read(keys, |keys| Switch::read_section(keys, old))?;
+        let mut mistakes = Vec::new();
+        if let Forwarding::Program(program) = &mut new.forwarding {
+            let is_relative = |path: &Path| !path.as_os_str().is_empty() && path.is_relative();
+            for (key, path) in program.paths().filter(|(_, path)| is_relative(path)) {
+                let what = format!("{} is a relative path, and the daemon does not know whose", path.display());
+                let (key, right) = (format!("forwarding.{key}"), "write an absolute one".to_owned());
+                mistakes.push(Mistake { key, span: None, what, right });
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(Refused::Mistakes(mistakes));
         }
         let mut config = self.config.clone();
         config.switches.insert(name.clone(), new);

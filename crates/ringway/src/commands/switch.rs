@@ -2,16 +2,20 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use ringway_control::api::types::SwitchStatus;
-use ringway_control::config::KeyScope;
-use ringway_control::keys::Name;
+use ringway_control::config::{KeyScope, ProgramKeys};
+use ringway_control::keys::{Name, Node, Value};
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
 use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};
+
+/// Longest wait for an answer: a forwarding program may have to be loaded, on a busy machine.
+const LOAD_WITHIN: Duration = Duration::from_secs(60);
 
 /// Change or list switches
 #[derive(Debug, clap::Args)]
@@ -59,11 +63,11 @@ struct Changed {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    let client = context.client();
+    let client = context.client().patience(LOAD_WITHIN);
     match args.what {
         What::Set(Changed { name, keys }) => {
-            let keys: Vec<String> = keys.iter().map(|word| with_absolute_path(word)).collect();
-            words::change("switch set", KeyScope::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
+            let ask = |name: &Name, keys: &Node| client.set_switch(name, &with_absolute_paths(keys.clone()));
+            words::change("switch set", KeyScope::Switch, &name, &keys, ask)
         }
         What::Tell { name, text } => tell(context, &name, &text),
         What::List { json } => match client.status() {
@@ -102,11 +106,26 @@ fn tell(context: &Context, name: &str, text: &str) -> ExitCode {
     }
 }
 
-/// The path of a program is relative to this folder, which the daemon does not know.
-fn with_absolute_path(word: &str) -> String {
-    let Some(path) = word.strip_prefix("forwarding.program=") else { return word.to_owned() };
-    let absolute = std::path::absolute(path).map(|path| path.display().to_string());
-    format!("forwarding.program={}", absolute.as_deref().unwrap_or(path))
+/// A program's paths are relative to this folder, which the daemon does not know.
+fn with_absolute_paths(mut keys: Node) -> Node {
+    for (_, forwarding) in entries(&mut keys).filter(|(key, _)| *key == "forwarding") {
+        for (_, node) in entries(forwarding).filter(|(key, _)| ProgramKeys::PATHS.contains(key)) {
+            let Value::Text(path) = &mut node.value else { continue };
+            if let Ok(absolute) = std::path::absolute(&path) {
+                *path = absolute.display().to_string();
+            }
+        }
+    }
+    keys
+}
+
+/// The keys of a table with their values.
+fn entries(table: &mut Node) -> impl Iterator<Item = (&str, &mut Node)> {
+    let entries = match &mut table.value {
+        Value::Table(entries) | Value::Part(entries) => entries.as_mut_slice(),
+        _ => &mut [],
+    };
+    entries.iter_mut().map(|entry| (entry.key.as_str(), &mut entry.node))
 }
 
 fn list(switches: &[SwitchStatus]) -> String {

@@ -56,6 +56,7 @@ fn quoting(key: &str) -> String {
     let value = match key.split('.').next().unwrap_or(key) {
         "ingress" | "egress" => "{rate=\"1Gbit\",burst=\"64KiB\"}",
         "storm" => "{broadcast=\"1kpps\"}",
+        "forwarding" => "{program=\"acl.wasm\"}",
         _ => "[\"...\",\"...\"]",
     };
     format!("put all of it in single quotes, and texts in it in double ones: '{key}={value}'")
@@ -128,6 +129,7 @@ mod tests {
         let lost =
             format!("key \"ingress\": \"{{rate=1Gbit}}\" cannot be read: did the shell take its quotes?; {right}");
         assert_eq!(said(&["ingress={rate=1Gbit}"]), [lost]);
+        assert!(said(&["forwarding={program=acl.wasm}"])[0].ends_with(": 'forwarding={program=\"acl.wasm\"}'"));
         assert!(said(&["mac=[02:00:00:00:00:01]"])[0].ends_with("in double ones: 'mac=[\"...\",\"...\"]'"));
         assert_eq!(said(&["weight=1", "weight=2"]), ["key \"weight\": given twice; give it once"]);
         let none: [String; 0] = [];

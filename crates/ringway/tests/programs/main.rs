@@ -6,8 +6,10 @@
 //! - `commands`: `ringway program` and its mistakes.
 //! - `scene`: a switch with a program, and its ports.
 //! - `switch`: each example in a switch.
+//! - `files`: the files that `program` and `config_file` name.
 
 mod commands;
+mod files;
 mod kit;
 mod offline;
 mod packets;

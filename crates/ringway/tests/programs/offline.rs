@@ -94,21 +94,22 @@ fn a_mistake_in_a_rule_is_told_with_its_number() {
     }
 }
 
+/// 100,000 rules of an access list of several prefix lengths, none of which fits a frame of these tests, and one that allows their TCP to port 80.
+pub fn many_rules() -> String {
+    let rule = |n: u32| {
+        let [_, a, b, c] = n.to_be_bytes();
+        let length = [32, 31, 30, 29][n as usize % 4];
+        format!("deny tcp from 172.{}.{b}.{c}/{length} to 10.0.0.0/8 port {}\n", 16 + a, n % 7000)
+    };
+    let rules: String = (0..100_000).map(rule).collect();
+    rules + "allow tcp from 10.0.0.0/8 port 80\n"
+}
+
 #[test]
 fn a_hundred_thousand_rules_are_as_fast_as_ten() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules");
-    let rule = |n: u32| {
-        let [_, a, b, c] = n.to_be_bytes();
-        format!(
-            "deny tcp from 172.{}.{b}.{c}/{} to 10.0.0.0/8 port {}\n",
-            16 + a,
-            [32, 31, 30, 29][n as usize % 4],
-            n % 7000
-        )
-    };
-    let rules: String = (0..100_000).map(rule).collect();
-    std::fs::write(&file, rules + "allow tcp from 10.0.0.0/8 port 80\n").unwrap();
+    std::fs::write(&file, many_rules()).unwrap();
     let new = |n: u32| (0.0, ipv4(TCP, End(1, n as u8, n as u16), End(2, 2, 80), &[]));
     let frames: Vec<(f64, Vec<u8>)> = (1..5000).map(new).collect();
     for module in built("access_list") {

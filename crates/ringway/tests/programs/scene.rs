@@ -22,9 +22,15 @@ struct Client {
 
 /// The keys of a switch that make a program its forwarding function.
 pub fn forwarding(module: &Path, config: &str) -> String {
+    format!("forwarding = {}\n", table(module, &[("config", config)]))
+}
+
+/// The table of a program with these further keys.
+pub fn table(module: &Path, keys: &[(&str, &str)]) -> String {
     // JSON's strings are TOML's, too.
     let text = |text: &str| Value::from(text).to_string();
-    format!("forwarding = {{ program = {}, config = {} }}\n", text(module.to_str().unwrap()), text(config))
+    let keys: String = keys.iter().map(|(key, value)| format!(", {key} = {}", text(value))).collect();
+    format!("{{ program = {}{keys} }}", text(module.to_str().unwrap()))
 }
 
 impl Scene {
@@ -35,7 +41,12 @@ impl Scene {
 
     /// The same with further configuration before the switch.
     pub fn with(before: &str, module: &Path, config: &str, ports: &[&str]) -> Scene {
-        let daemon = Daemon::start(&format!("{before}[switch.lan0]\n{}", forwarding(module, config)));
+        Scene::of(&format!("{before}[switch.lan0]\n{}", forwarding(module, config)), ports)
+    }
+
+    /// The same with a whole configuration.
+    pub fn of(config: &str, ports: &[&str]) -> Scene {
+        let daemon = Daemon::start(config);
         let mut scene = Scene { daemon, clients: Vec::new() };
         ports.iter().for_each(|name| scene.attach(name));
         scene

@@ -73,7 +73,9 @@ impl Daemon {
         Self::start_in(dir, way)
     }
 
-    fn start_in(dir: tempfile::TempDir, way: &[&str]) -> Self {
+    /// The same with the configuration `ringway.toml` of this directory, which it keeps.
+    #[must_use]
+    pub fn start_in(dir: tempfile::TempDir, way: &[&str]) -> Self {
         let mut command = match way {
             [] => ringway(),
             [program, arguments @ ..] => {

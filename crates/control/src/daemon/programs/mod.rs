@@ -3,83 +3,18 @@
 //! A change that needs a program is refused with [`WantedProgram`]s, before it has changed anything. `settle` has them loaded on a thread of
 //! their own, and tries the change again with the [`ReadyProgram`]s. A program that is not acceptable ends the change.
 
+mod loaded;
+
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ringway_engine::contain;
-use ringway_programs::{Load, MODULE_MAX, Program, ProgramState, Runtime, TellError};
 use ringway_switch::View;
 
-use crate::api::program::ProgramStatus;
+pub use loaded::LoadedProgram;
+use loaded::{Runtime, load_one};
+
 use crate::config::{Name, ProgramKeys};
-
-/// A program that runs.
-#[derive(Clone, Debug)]
-pub struct LoadedProgram {
-    program: Arc<Program>,
-    /// A hash of the module.
-    hash: u64,
-}
-
-impl LoadedProgram {
-    /// Returns the program, for the switch.
-    pub fn get(&self) -> Arc<dyn ringway_switch::Program> {
-        Arc::clone(&self.program) as Arc<dyn ringway_switch::Program>
-    }
-
-    /// Returns true if both are the same running program.
-    pub fn is_same(&self, other: &LoadedProgram) -> bool {
-        Arc::ptr_eq(&self.program, &other.program)
-    }
-
-    /// Returns true if the program was taken out after faults.
-    pub fn is_out(&self) -> bool {
-        self.program.is_out()
-    }
-
-    /// Returns the number of instances.
-    pub fn instances(&self) -> usize {
-        self.program.instances()
-    }
-
-    /// Gives the program a message. Can take a millisecond for each instance: without the daemon's lock.
-    ///
-    /// # Errors
-    /// The program does not take it.
-    pub fn tell(&self, message: &str) -> Result<(), TellError> {
-        self.program.tell(message)
-    }
-
-    /// Returns the state and the counters.
-    pub fn status(&self) -> ProgramStatus {
-        let reading = self.program.read();
-        let (state, fault) = match &reading.state {
-            ProgramState::Running => ("running", None),
-            ProgramState::Failed(fault) => ("failed", Some(fault)),
-        };
-        let detail =
-            fault.map(|fault| format!("taken out after faults, the last: {fault}; to try again, set it again"));
-        let age = |at: Instant| at.elapsed().as_secs_f64();
-        ProgramStatus {
-            state: state.to_owned(),
-            detail,
-            instances: self.program.instances(),
-            batches: reading.batches,
-            drops: reading.drops.into_iter().collect(),
-            faults: reading.faults.into_iter().map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
-            last_fault: reading.last_fault.as_ref().map(|(fault, _)| fault.to_string()),
-            last_fault_age: reading.last_fault.as_ref().map(|(_, at)| age(*at)),
-            counters: reading.counters.into_iter().collect(),
-            gauges: reading.gauges.into_iter().collect(),
-            map_entries: reading.entries,
-            lost_lines: reading.lost_lines,
-        }
-    }
-}
 
 /// A program to be loaded.
 #[derive(Debug)]
@@ -94,7 +29,7 @@ pub struct WantedProgram {
     pub view: Arc<View>,
     /// The program that it replaces.
     pub before: Option<LoadedProgram>,
-    /// The program before stays if its file is as it was.
+    /// The program before stays if its files are as they were.
     pub unless_same: bool,
     /// The runtime of all programs. `None`: it has to be started.
     pub runtime: Option<Arc<Runtime>>,
@@ -120,7 +55,7 @@ impl ReadyProgram {
 
 /// Returns true if both settings name the same program, started with the same text.
 pub fn is_same_program(a: &ProgramKeys, b: &ProgramKeys) -> bool {
-    (&a.program, &a.config) == (&b.program, &b.config)
+    (&a.program, &a.config, &a.config_file) == (&b.program, &b.config, &b.config_file)
 }
 
 /// A program cannot be loaded.
@@ -223,7 +158,7 @@ pub async fn tell(program: LoadedProgram, message: String) -> Result<(), CannotT
     match thread {
         Err(error) => failed(format!("cannot start a thread: {error}")),
         Ok(_) => match told.await {
-            Ok(Ok(told)) => told.map_err(|error| CannotTell(error.to_string())),
+            Ok(Ok(told)) => told.map_err(CannotTell),
             Ok(Err(place)) => failed(format!("a defect of Ringway, please report it: it failed at {place}")),
             Err(_) => failed("the thread that tells it has failed".to_owned()),
         },
@@ -255,50 +190,4 @@ pub fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, Cannot
         }
     }
     Ok(ready)
-}
-
-fn load_one(wanted: &WantedProgram, runtime: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
-    let module = read(wanted).map_err(|error| error.to_string())?;
-    let mut hasher = DefaultHasher::new();
-    module.hash(&mut hasher);
-    let hash = hasher.finish();
-    if runtime.is_none() {
-        *runtime = Some(Runtime::start().map_err(|error| error.to_string())?);
-    }
-    let Some(runtime) = runtime else { return Err("forwarding programs cannot be run".to_owned()) };
-    let before = wanted.before.as_ref();
-    if let Some(before) = before.filter(|before| wanted.unless_same && before.hash == hash && !before.is_out()) {
-        return Ok(before.clone());
-    }
-    let load = Load {
-        module: &module,
-        switch: wanted.switch.as_str(),
-        config: &wanted.keys.config,
-        pollers: wanted.pollers,
-        view: &wanted.view,
-        before: before.map(|before| &*before.program),
-    };
-    let begun = Instant::now();
-    let program = Program::load(runtime, load).map_err(|error| error.to_string())?;
-    if begun.elapsed() > Duration::from_secs(1) {
-        tracing::info!("the program of switch {} took {:.1} s to load", wanted.switch, begun.elapsed().as_secs_f64());
-    }
-    Ok(LoadedProgram { program, hash })
-}
-
-/// Reads the file of a module: a regular file, not too large.
-fn read(wanted: &WantedProgram) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // A named pipe without a writer must not block.
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = File::options().read(true).custom_flags(flags).open(&wanted.keys.program)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    let mut module = Vec::new();
-    file.take(MODULE_MAX as u64 + 1).read_to_end(&mut module)?;
-    if module.len() > MODULE_MAX {
-        return Err(io::Error::other(format!("it is larger than {} MiB", MODULE_MAX >> 20)));
-    }
-    Ok(module)
 }
