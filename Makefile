@@ -130,6 +130,7 @@ forget-skipped:
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile tests -p ringway --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
 
 # Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile

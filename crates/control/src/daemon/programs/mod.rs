@@ -3,6 +3,9 @@
 //! A change that needs a program is refused with [`WantedProgram`]s, before it has changed anything. `settle` has them loaded on a thread of
 //! their own, and tries the change again with the [`ReadyProgram`]s. A program that is not acceptable ends the change.
 
+#[cfg(not(feature = "programs"))]
+mod absent;
+#[cfg(feature = "programs")]
 mod loaded;
 
 use std::collections::BTreeSet;
@@ -11,6 +14,8 @@ use std::sync::Arc;
 use ringway_engine::contain;
 use ringway_switch::View;
 
+#[cfg(not(feature = "programs"))]
+use absent as loaded;
 pub use loaded::LoadedProgram;
 use loaded::{Runtime, load_one};
 

@@ -1,0 +1,52 @@
+//! A build without the feature `programs`: no program can be loaded, and so none runs.
+
+use std::sync::Arc;
+
+use super::WantedProgram;
+use crate::api::program::ProgramStatus;
+
+/// There is no runtime.
+#[derive(Debug)]
+pub enum Runtime {}
+
+/// There is no loaded program.
+#[derive(Clone, Debug)]
+pub enum LoadedProgram {}
+
+impl LoadedProgram {
+    /// There is none.
+    pub fn get(&self) -> Arc<dyn ringway_switch::Program> {
+        match *self {}
+    }
+
+    /// There is none.
+    pub fn is_same(&self, _: &LoadedProgram) -> bool {
+        match *self {}
+    }
+
+    /// There is none.
+    pub fn instances(&self) -> usize {
+        match *self {}
+    }
+
+    /// There is none.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn tell(&self, _: &str) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// There is none.
+    pub fn status(&self) -> ProgramStatus {
+        match *self {}
+    }
+}
+
+/// Refuses a program.
+///
+/// # Errors
+/// Always.
+pub fn load_one(_: &WantedProgram, _: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
+    Err("this ringway was built without forwarding programs: build it with the feature \"programs\"".to_owned())
+}
