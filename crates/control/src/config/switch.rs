@@ -263,7 +263,7 @@ const MAC_ENTRIES: std::ops::RangeInclusive<u32> = 64..=1 << 20;
 keys! {
     /// Settings of one switch.
     pub struct Switch {
-        forwarding: Forwarding = Forwarding::Learning, ForwardingForm, Live, "How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of yours.", "A program is a table: program = \"FILE.wasm\", config = \"TEXT\", on_fault = \"learning\" or \"drop\". The guide's page on forwarding programs has the interface.";
+        forwarding: Forwarding = Forwarding::Learning, ForwardingForm, Live, "How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of yours.", "A program is a table: program = \"FILE.wasm\", config = \"TEXT\" or config_file = \"FILE\", on_fault = \"learning\" or \"drop\". The guide's page on forwarding programs has the interface.";
         ageing: Duration = Duration::from_secs(300), Ageing, Live, "Learned addresses are forgotten after this time without a frame from them, in whole seconds; 0s: never.";
         mac_entries: u32 = 16384, PowerOfTwo, Live, "Size of the MAC table, a power of two; with another size the switch learns anew.";
         mac_limit: u32 = 4096, Integer(1..=*MAC_ENTRIES.end()), Live, "Most addresses learned behind one port, up to mac_entries.";
