@@ -141,7 +141,7 @@ unit:
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
 
 LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
-	  -p ringway-abi -p ringway-engine -p ringway-programs -p ringway-switch --test 'loom_*'
+	  -p ringway-abi -p ringway-engine -p ringway-switch --test 'loom_*'
 
 loom:
 	$(LOOM)

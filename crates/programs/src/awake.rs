@@ -9,9 +9,6 @@
 //!
 //! A call that a tick has interrupted gets its next deadline later. It keeps the ticker awake until it ends.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// Whether the ticker is awake, and has to be.

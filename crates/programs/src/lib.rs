@@ -32,8 +32,6 @@
 //! of the first bytes of frames, and what it returns is a word for each frame, which the switch checks. Every host function checks the ranges
 //! that it is given.
 
-// The model check of `awake` needs no compiler of programs.
-#![cfg(not(loom))]
 #![forbid(unsafe_code)]
 
 mod awake;
