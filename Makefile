@@ -40,7 +40,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz build-fuzz python python-test kits-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
 
 all: build
 
@@ -82,7 +82,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test smoke-release deny asan tsan guests oracle repeats
+nightly: test smoke-release deny asan tsan guests oracle repeats fuzz-program
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -167,6 +167,10 @@ tsan:
 
 fuzz:
 	fuzz/run all $(FUZZ_SECONDS)
+
+# Apart from the others, as its build takes minutes.
+fuzz-program:
+	fuzz/run program 300
 
 build-fuzz:
 	fuzz/run all build
