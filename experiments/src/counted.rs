@@ -72,7 +72,8 @@ impl Counted {
         (series, offered): (&'static str, ExtraCounts),
     ) -> io::Result<Counted> {
         let shape = ringway_client::Shape { rx_slots: 4, buffer_size: BUFFER, ..BUSY };
-        let mut network = Daemon::start(cores, &Settings { keys: vec![limit], forwarding: "map", shape, ..settings })?;
+        let forwarding = String::from("\"map\"");
+        let mut network = Daemon::start(cores, &Settings { keys: vec![limit], forwarding, shape, ..settings })?;
         let Some(mut sender) = network.attach(1)?.pop() else { return Err(io::Error::other("no port was attached")) };
         let (source, destinations) = (Mac::local(SENDER), vec![Mac::local(u32::MAX)]);
         let frame = Frames::new(&FrameSpec { size: FRAME, source, destinations, ..FrameSpec::default() });

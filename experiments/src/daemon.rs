@@ -23,7 +23,7 @@ use crate::scratch::Scratch;
 /// Longest wait until the daemon is ready.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Name of the switch that all ports are attached to.
-const SWITCH: &str = "bench";
+pub const SWITCH: &str = "bench";
 /// Names of the e1000 ports.
 const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
 /// Name of the TAP port and its device.
@@ -54,8 +54,8 @@ pub struct Settings {
     pub idle: &'static str,
     /// Most frames of one batch.
     pub batch: usize,
-    /// Forwarding function.
-    pub forwarding: &'static str,
+    /// Forwarding function, as a value of TOML.
+    pub forwarding: String,
     /// Ring and buffer sizes of process ports.
     pub shape: Shape,
     /// The drivers at vhost-user ports.
@@ -81,7 +81,7 @@ impl Settings {
     #[must_use]
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
-        let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
+        let (idle, forwarding, pacing) = ("spin", String::from("\"learning\""), "adaptive");
         let (vhost_user, keys, e1000, uplink, tap, bucket) = (0, Vec::new(), None, None, None, None);
         let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
         Settings {
@@ -108,7 +108,7 @@ impl Settings {
         let mut text = format!(
             "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\npacing = \"{pacing}\"\n\n\
              [attach]\ncreate = \"switches\"\nmax_ports = 2048\n\n\
-             [switch.{SWITCH}]\nforwarding = \"{forwarding}\"\n"
+             [switch.{SWITCH}]\nforwarding = {forwarding}\n"
         );
         if let Some(keys) = self.bucket {
             let _ = write!(text, "\n[bucket.shared]\n{keys}\n");

@@ -35,7 +35,7 @@ fn figure<N: RingwayNetwork>(session: &mut Session) -> io::Result<Figure> {
         lineup.add(RINGWAY, frame_len, start(&session.settings(), load.clone()));
         let unknown = Load { to: Destination::Unknown, ..load.clone() };
         let isolated = Load { to: Destination::Bound, ..load.clone() };
-        let map = Settings { forwarding: "map", ..session.settings() };
+        let map = Settings { forwarding: "\"map\"".into(), ..session.settings() };
         // The sender floods with a thousand times the rate of its limit.
         let keys = vec![String::from("ingress = { rate = \"1Mbit\" }")];
         let limited = Settings { keys, ..session.settings() };

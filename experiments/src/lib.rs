@@ -23,6 +23,7 @@ mod fig10_send_batch;
 mod fig11_frame_size;
 mod fig12_round_trip;
 mod flooded;
+mod forwarding_programs;
 mod headline;
 mod hosts;
 mod idle_ports;

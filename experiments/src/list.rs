@@ -6,11 +6,11 @@ use crate::report::Figure;
 use crate::session::Session;
 use crate::{
     ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_instructions, e1000_polls, e1000_tcp, fig06_07_destinations,
-    fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded, headline,
-    hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness, lwep_guard, lwep_guests,
-    lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares, vale_table_1, vhost_forwarding,
-    vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation, vhost_virtio_user, vm_intervals,
-    vm_pacing, vm_tcp, wire,
+    fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded,
+    forwarding_programs, headline, hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness,
+    lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares,
+    vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation,
+    vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -385,6 +385,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate of a libpcap bridge of two ports, beside the same program on packet sockets",
         reading: "Frames come from a source and go to a sink in the bridge's own thread: netmap ports on the two switches, or packet sockets at the other ends of two veth pairs.",
         run: programs::bridge,
+    },
+    Experiment {
+        name: "programs-forwarding",
+        source: "VALE, sections 3.3 and 7",
+        about: "rate of forwarding programs beside the learning bridge that is built in, of an access list beside Open vSwitch with the same rules, and what loading a program delays",
+        reading: "Forwarding programs are examples of the kit for Rust (`kits/rust/examples`). On process ports the row of Ringway has no program; the null program answers \"as built in\" to all frames. On vhost-user ports the row of Ringway is the access list, which also follows connections; Open vSwitch has the same rules as OpenFlow rules, and in the row \"connections\" also its table of connections (`ct`). Every second rule allows UDP to one address; up to 4,096 flows go to as many of these addresses as the list has, a power of two. The sender's ring has a buffer for each flow. While a program is replaced, bursts of 16 frames are sent 20 us apart; the figure is the longest time until all of a burst have arrived.",
+        run: forwarding_programs::run,
     },
     Experiment {
         name: "lwep-latency",

@@ -58,8 +58,10 @@ pub struct Load {
     pub rx_batch: usize,
     /// How buffers are filled: each frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
     pub fill: Fill,
-    /// Number of flows.
+    /// Number of flows: a multiple of `addresses`.
     pub flows: usize,
+    /// Number of IP destination addresses of the flows.
+    pub addresses: usize,
     /// Their Ethernet type; `None`: IPv4.
     pub ethernet_type: Option<[u8; 2]>,
 }
@@ -112,8 +114,9 @@ impl<N: Network> Forwarding<N> {
         let spec = FrameSpec {
             size: load.frame_len,
             source: Mac::local(SENDER),
-            destinations: vec![destination],
-            flows: load.flows,
+            // Each has an IP address of its own.
+            destinations: vec![destination; load.addresses],
+            flows: load.flows / load.addresses,
             ethernet_type: load.ethernet_type,
             ..FrameSpec::default()
         };

@@ -216,8 +216,17 @@ impl Lineup {
 /// The load of most experiments: large batches to one receiver.
 #[must_use]
 pub fn one_to_one(frame_len: usize) -> Load {
-    let to = Destination::Learned;
-    Load { frame_len, receivers: 1, to, tx_batch: 128, rx_batch: 128, fill: Fill::Once, flows: 1, ethernet_type: None }
+    Load {
+        frame_len,
+        receivers: 1,
+        to: Destination::Learned,
+        tx_batch: 128,
+        rx_batch: 128,
+        fill: Fill::Once,
+        flows: 1,
+        addresses: 1,
+        ethernet_type: None,
+    }
 }
 
 /// Starts a network of any kind for round trips.

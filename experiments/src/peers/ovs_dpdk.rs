@@ -22,6 +22,8 @@ const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Longest wait until the switch serves its ports: it prepares much memory.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Name of the bridge.
+const BRIDGE: &str = "br0";
 /// Its memory, in MiB: it makes 262,144 packet buffers.
 const MEMORY_MIB: usize = 1024;
 
@@ -107,6 +109,17 @@ impl OvsDpdk {
         arguments.extend(settings.iter().flat_map(|words| words.split(' ')));
         self.own.run("ovs-vsctl", &arguments)
     }
+
+    /// Replaces the rules of the bridge, by default one that learns, by these OpenFlow rules. The switch has to be running.
+    ///
+    /// # Errors
+    /// The switch refuses a rule.
+    pub fn set_rules(&self, rules: &str) -> io::Result<()> {
+        let (file, bridge) = (self.own.path("rules"), format!("unix:{}", self.own.path(&format!("{BRIDGE}.mgmt"))));
+        fs::write(&file, rules)?;
+        self.own.run("ovs-ofctl", &["del-flows", &bridge])?;
+        self.own.run("ovs-ofctl", &["add-flows", &bridge, &file])
+    }
 }
 
 /// The folder with all files of this switch.
@@ -170,10 +183,11 @@ impl Own {
         let mut arguments =
             vec![database.as_str(), "--no-wait", "--timeout=10", "init", "--", "set", "Open_vSwitch", "."];
         arguments.extend(settings.iter().map(String::as_str));
-        let bridge = "-- add-br br0 -- set bridge br0 datapath_type=netdev other-config:mac-aging-time=3600";
+        let bridge =
+            format!("-- add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev other-config:mac-aging-time=3600");
         arguments.extend(bridge.split(' '));
-        let add = |name: &String| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser");
-        let wire = || format!("-- add-port br0 {WIRE} -- set interface {WIRE} type=afxdp");
+        let add = |name: &String| format!("-- add-port {BRIDGE} {name} -- set interface {name} type=dpdkvhostuser");
+        let wire = || format!("-- add-port {BRIDGE} {WIRE} -- set interface {WIRE} type=afxdp");
         let ports: Vec<String> = self.ports.iter().map(add).chain(has_wire.then(wire)).collect();
         arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
         self.run("ovs-vsctl", &arguments)
