@@ -30,7 +30,8 @@ DENIED := Cargo.toml python/Cargo.toml
 # Experiments that end within seconds with --quick.
 SMOKE := headline lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
   destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
-  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge
+  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge \
+  programs-forwarding
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \

@@ -48,7 +48,7 @@ fn the_list_names_every_experiment_with_its_source() {
     assert!(output.status.success());
     let fairness = "shaping shaping-slow shaping-fast shaping-counted shaping-sizes shaping-ports shaping-burst shares \
                     shares-vhost flooded flooded-vhost isolation policy drop-rate programs programs-batch \
-                    programs-forwarder programs-bridge";
+                    programs-forwarder programs-bridge programs-forwarding";
     for name in "headline destinations round-trip idle-ports".split(' ').chain(fairness.split_whitespace()) {
         let is_it = |line: &str| line.split_whitespace().next() == Some(name) && line.contains('(');
         assert!(text.lines().any(is_it), "{name} is missing:\n{text}");
@@ -217,6 +217,43 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
     let of = |series: &str| points.iter().find(|point| point["series"] == series && point["x"] == 1514.0);
     let ratio = of("ringway").map(|point| &point["ratios"]["copies"]["median"]);
     assert!(ratio.and_then(Value::as_f64).is_some_and(|ratio| ratio <= 0.5), "swapped frames: {points:#?}");
+}
+
+#[test]
+fn forwarding_programs_are_measured_beside_built_in_learning_and_open_vswitch() {
+    if processors() < 2 {
+        skip!("needs two processors");
+    }
+    let has_target = |compiler: &&str| {
+        let target = ["--print", "target-libdir", "--target", "wasm32-unknown-unknown"];
+        let folder = Command::new(compiler).args(target).output();
+        folder.is_ok_and(|found| Path::new(String::from_utf8_lossy(&found.stdout).trim()).is_dir())
+    };
+    if !["rustc", "/usr/bin/rustc"].iter().any(has_target) {
+        skip!("needs a Rust compiler for WebAssembly");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
+    until("no program takes the cores from the experiment", || {
+        let output = bench(&["programs-forwarding", "--quick", "--json", json.to_str().expect("UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
+        output.status.success()
+    });
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
+    assert_eq!(names, ["programs-64", "programs-rules-64-1", "programs-replaced", "programs-replaced-all"]);
+    for figure in figures {
+        let name = figure["name"].as_str().expect("a name");
+        for missing in figure["unavailable"].as_array().expect("curves") {
+            let reason = missing["reason"].as_str().unwrap_or_default();
+            let is_peer = missing["peer"].as_str().is_some_and(|peer| peer.starts_with("ovs-dpdk"));
+            assert!(is_peer && reason.contains("is not installed"), "{name}: {missing:#}");
+        }
+        assert_eq!(figure["notes"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["notes"]);
+    }
 }
 
 #[test]

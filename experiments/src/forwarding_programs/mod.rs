@@ -35,6 +35,8 @@ const SOURCE: &str = "VALE, sections 3.3 and 7";
 const BUILT_IN: &str = "ringway, no program";
 /// Curves of Open vSwitch that also follows connections, as the access list does.
 const OVS_CONNECTIONS: &str = "ovs-dpdk, connections";
+/// Most bytes of `config`. What is longer is in a file.
+const CONFIG_MAX: usize = 64 << 10;
 /// Time of load before the first window: Open vSwitch puts flows into its caches one by one.
 const WARM_UP: Duration = Duration::from_millis(500);
 
@@ -45,11 +47,13 @@ const WARM_UP: Duration = Duration::from_millis(500);
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let programs = Programs::compile(&session.options.program);
     let mut figures = Vec::new();
-    for size in session.places(&SIZES) {
+    // Every start of Open vSwitch takes seconds.
+    let (sizes, flows) = if session.options.quick { (&SIZES[..1], &FLOWS[..1]) } else { (&SIZES[..], &FLOWS[..]) };
+    for &size in sizes {
         figures.push(beside_learning(session, &programs, size)?);
     }
-    for size in session.places(&SIZES) {
-        for flows in session.places(&FLOWS) {
+    for &size in sizes {
+        for &flows in flows {
             figures.push(beside_open_flow(session, &programs, size, flows)?);
         }
     }
@@ -67,7 +71,12 @@ impl Programs {
 
     /// Returns the value of `forwarding` for an example with this text.
     fn forwarding(&self, example: &Example, config: &str) -> io::Result<String> {
-        Ok(format!("{{ program = '{}', config = '{config}' }}", self.module(example)?.display()))
+        let module = self.module(example)?;
+        let config = match config.len() {
+            0..=CONFIG_MAX => format!("config = '{config}'"),
+            _ => format!("config_file = '{}'", self.modules()?.write("config", config)?.display()),
+        };
+        Ok(format!("{{ program = '{}', {config} }}", module.display()))
     }
 
     /// Returns the value of `forwarding` for an access list.
@@ -77,8 +86,11 @@ impl Programs {
 
     /// Compiles an example.
     fn module(&self, example: &Example) -> io::Result<PathBuf> {
-        let modules = self.0.as_ref().map_err(|(kind, why)| io::Error::new(*kind, why.as_str()))?;
-        modules.compile(example)
+        self.modules()?.compile(example)
+    }
+
+    fn modules(&self) -> io::Result<&Modules> {
+        self.0.as_ref().map_err(|(kind, why)| io::Error::new(*kind, why.as_str()))
     }
 }
 

@@ -61,6 +61,16 @@ impl Modules {
         Ok(modules)
     }
 
+    /// Writes a file beside the modules. Returns its path.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+        let path = self.folder.path(name);
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
     fn library(&self) -> PathBuf {
         self.folder.path("libringway_program.rlib")
     }

@@ -120,6 +120,15 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("packet sockets, veth", ORANGE),
     ("client library, receives one", OLIVE),
     ("copies", ORANGE),
+    // Forwarding programs.
+    ("ringway, no program", TEAL),
+    ("null program", GREEN),
+    ("learning bridge program", TEAL),
+    ("access list, 10 rules", OLIVE),
+    ("access list, 1000 rules", ORANGE),
+    ("access list, 100000 rules", RED),
+    ("ovs-dpdk, connections", BROWN),
+    ("nothing loaded", GREEN),
     // Limits.
     ("ringway, waits", TEAL),
     ("waits at the sender", TEAL),

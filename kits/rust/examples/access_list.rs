@@ -16,6 +16,7 @@ struct AccessList {
     rules: Rules<bool>,
     /// When the map was told of a connection.
     connections: Cache<5, u64>,
+    several: bool,
     denied: DropReason,
     unreadable: DropReason,
 }
@@ -43,7 +44,7 @@ fn read(rule: &str) -> Option<(bool, [u64; 5], [u64; 5])> {
 
 impl AccessList {
     fn passes(&mut self, flow: &Flow, now: u64) -> bool {
-        let (connection, several) = (flow.connection(), instances() > 1);
+        let (connection, several) = (flow.connection(), self.several);
         let told = self.connections.get(&connection, now).copied();
         // Another instance may have seen the first packet.
         let by_map = || map::get(bytes(&connection), &mut [0; 8]).map_or(false, |end| *end > now.to_be_bytes()[..]);
@@ -78,7 +79,7 @@ impl Program for AccessList {
         }
         let connections = Cache::new(65_536 / instances() as usize, IDLE).ok_or("no memory for connections")?;
         let (denied, unreadable) = (start.drop_reason("denied"), start.drop_reason("unreadable"));
-        Ok(AccessList { rules, connections, denied, unreadable })
+        Ok(AccessList { rules, connections, several: instances() > 1, denied, unreadable })
     }
 
     fn frames(&mut self, batch: Batch<'_, Self::Head>) {
