@@ -90,6 +90,8 @@ pub struct Forwarding<N: Network> {
     load: Load,
     /// True if frames that the switch took count, instead of those that it delivered.
     count_sent: bool,
+    /// True if threads of the switch itself use the generator's core now and then.
+    shares_core: bool,
     cores: Cores,
 }
 
@@ -128,13 +130,20 @@ impl<N: Network> Forwarding<N> {
         let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: load.fill };
         let pump = Pump::new(stations, options);
         network.hold()?;
-        Ok(Forwarding { pump, network, load, count_sent: false, cores })
+        Ok(Forwarding { pump, network, load, count_sent: false, shares_core: false, cores })
     }
 
     /// Counts the frames that the switch takes: for loads that it drops.
     #[must_use]
     pub fn counting_sent(mut self) -> Self {
         self.count_sent = true;
+        self
+    }
+
+    /// Windows count although threads of the switch itself use the generator's core now and then: what they take is the switch's cost.
+    #[must_use]
+    pub fn sharing_its_core(mut self) -> Self {
+        self.shares_core = true;
         self
     }
 }
@@ -171,6 +180,10 @@ impl<N: Network> Contestant for Forwarding<N> {
 
     fn hold(&mut self) -> io::Result<()> {
         self.network.hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        !self.shares_core
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {

@@ -99,9 +99,10 @@ fn load(size: usize, flows: usize, rules: usize) -> Load {
     Load { flows, addresses: rules::addresses(rules, flows), ..one_to_one(size) }
 }
 
-/// A forwarding that was under load for a while.
+/// A forwarding that was under load for a while. A thread that bounds the time of programs wakes 4,000 times a second, so windows count although the
+/// generator is interrupted.
 fn warm<N: Network>(session: &Session, network: N, load: Load) -> io::Result<Forwarding<N>> {
-    let mut forwarding = Forwarding::new(network, session.cores, load)?;
+    let mut forwarding = Forwarding::new(network, session.cores, load)?.sharing_its_core();
     forwarding.resume()?;
     forwarding.window(if session.options.quick { WARM_UP / 50 } else { WARM_UP })?;
     forwarding.hold()?;

@@ -7,6 +7,7 @@
 use ringway_program::{bytes, ether_type, export, instances, map, now, refuse, ARP, ICMP, ICMPV6, SECOND, TCP, UDP};
 use ringway_program::{Batch, Cache, DropReason, Flow, Prefix, Program, Refused, Rules, Start, Verdict};
 
+const FORM: &str = "allow|deny [PROTOCOL] [from PREFIX] [to PREFIX] [port PORT]";
 /// A connection is forgotten so long after its last packet.
 const IDLE: u64 = 60 * SECOND;
 /// Most combinations of prefix lengths, with or without protocol and port: each costs a look at the first packet of a connection.
@@ -16,7 +17,6 @@ struct AccessList {
     rules: Rules<bool>,
     /// When the map was told of a connection.
     connections: Cache<5, u64>,
-    several: bool,
     denied: DropReason,
     unreadable: DropReason,
 }
@@ -43,8 +43,8 @@ fn read(rule: &str) -> Option<(bool, [u64; 5], [u64; 5])> {
 }
 
 impl AccessList {
-    fn passes(&mut self, flow: &Flow, now: u64) -> bool {
-        let (connection, several) = (flow.connection(), self.several);
+    fn passes(&mut self, flow: &Flow, now: u64, several: bool) -> bool {
+        let connection = flow.connection();
         let told = self.connections.get(&connection, now).copied();
         // Another instance may have seen the first packet.
         let by_map = || map::get(bytes(&connection), &mut [0; 8]).map_or(false, |end| *end > now.to_be_bytes()[..]);
@@ -64,33 +64,33 @@ impl AccessList {
 
 impl Program for AccessList {
     type Head = [u8; 96];
-    // A call with many new connections takes less than a millisecond.
-    const CAPACITY: usize = 64;
+    const CAPACITY: usize = 64; // A call with many new connections takes less than a millisecond.
 
     fn start(start: &mut Start) -> Result<Self, Refused> {
         let lines = start.config()?.split(['\n', ';']).map(str::trim);
         let mut rules = Rules::new(lines.clone().count(), SHAPES).ok_or("no memory for so many rules")?;
         for (number, rule) in (1..).zip(lines).filter(|(_, rule)| !rule.is_empty()) {
-            let form = "allow|deny [PROTOCOL] [from PREFIX] [to PREFIX] [port PORT]";
-            let read = read(rule).ok_or_else(|| refuse!("rule {} has not the form {}: {}", number, form, rule))?;
+            let read = read(rule).ok_or_else(|| refuse!("rule {} has not the form {}: {}", number, FORM, rule))?;
             if !rules.add(&read.1, &read.2, read.0) {
                 return Err(refuse!("rule {}: more than {} combinations of prefix lengths", number, SHAPES));
             }
         }
         let connections = Cache::new(65_536 / instances() as usize, IDLE).ok_or("no memory for connections")?;
         let (denied, unreadable) = (start.drop_reason("denied"), start.drop_reason("unreadable"));
-        Ok(AccessList { rules, connections, several: instances() > 1, denied, unreadable })
+        Ok(AccessList { rules, connections, denied, unreadable })
     }
 
     fn frames(&mut self, batch: Batch<'_, Self::Head>) {
-        let now = now();
+        let (now, several, mut passed) = (now(), instances() > 1, None);
         for frame in batch {
-            let verdict = match Flow::read(frame.bytes()) {
-                Some(flow) if self.passes(&flow, now) => Verdict::BUILT_IN,
+            let flow = Flow::read(frame.bytes());
+            let verdict = match flow {
+                Some(flow) if passed == Some(flow) || self.passes(&flow, now, several) => Verdict::BUILT_IN,
                 Some(_) => Verdict::drop(self.denied),
                 None if matches!(ether_type(frame.bytes()), Some((ARP, _))) => Verdict::BUILT_IN,
                 None => Verdict::drop(self.unreadable),
             };
+            passed = flow.filter(|_| verdict == Verdict::BUILT_IN);
             frame.set(verdict);
         }
     }
