@@ -235,10 +235,13 @@ async fn delete_bucket(State(daemon): State<SharedDaemon>, Path(name): Path<Stri
 async fn set_switch(
     State(daemon): State<SharedDaemon>,
     Path(name): Path<String>,
+    Extension(lasting): Extension<Lasting>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
     let keys = Node::from_json(&keys.into()).with_dotted_keys();
+    // A forwarding program may have to be loaded.
+    lasting.set();
     change(&daemon, |daemon| daemon.set_switch(&name, &keys)).await.map(done)
 }
 
@@ -287,7 +290,12 @@ async fn fdb(
     post, path = "/v1/reload",
     responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
 )]
-async fn reload(State(daemon): State<SharedDaemon>) -> Result<Json<Done>, Refused> {
+async fn reload(
+    State(daemon): State<SharedDaemon>,
+    Extension(lasting): Extension<Lasting>,
+) -> Result<Json<Done>, Refused> {
+    // Forwarding programs may have to be loaded.
+    lasting.set();
     change(&daemon, |daemon| daemon.reload()).await.map(done)
 }
 

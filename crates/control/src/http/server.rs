@@ -57,7 +57,8 @@ struct Served {
     lasting: Lasting,
 }
 
-/// A flag for an answer whose length the client decides. Every request has one as an extension.
+/// A flag for an answer that may take long: the client decides its length, or a forwarding program is loaded for it. Every request has one as an
+/// extension.
 #[derive(Clone, Debug, Default)]
 pub struct Lasting(Arc<AtomicBool>);
 

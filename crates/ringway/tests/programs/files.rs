@@ -23,9 +23,9 @@ fn an_access_list_of_a_hundred_thousand_rules_is_loaded_from_a_file_and_decides(
     let file = dir.path().join("rules");
     let rules = many_rules();
     assert!(rules.len() > 4 << 20, "more than a configuration file may have");
-    fs::write(&file, &rules).unwrap();
     let tcp = |from: u8, port: u16| ipv4(TCP, End(1, from, 40_000), End(2, 2, port), &[]);
     for module in built("access_list") {
+        fs::write(&file, &rules).unwrap();
         let keys = table(&module, &[("config_file", file.to_str().unwrap())]);
         let mut scene = Scene::of(&format!("[switch.lan0]\nforwarding = {keys}\n"), &["a", "b"]);
         assert_eq!(scene.send("a", &tcp(1, 80)), ["b"]);
