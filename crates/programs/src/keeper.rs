@@ -1,6 +1,7 @@
 //! The thread that does for programs what pollers must not do: it has instances started anew, fires timers, writes the log, and releases the
 //! memory of instances that have ended.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,10 +11,8 @@ use ringway_switch::{contain, guard_thread};
 
 use crate::clock::monotonic_ns;
 
-/// Jobs that may wait. With more, lines of the log are lost, and others wait for the next look.
+/// Jobs that may wait. With more, lines of the log are lost, and a look comes after those that wait.
 const QUEUE: usize = 256;
-/// Longest time between two looks while there are programs with timers or with instances to be started anew: for jobs that found the queue full.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A program, as the keeper sees it.
 pub(crate) trait Kept: Send + Sync {
@@ -43,30 +42,45 @@ pub(crate) enum Job {
     End,
 }
 
-/// Gives jobs to the keeper. Never waits.
+/// Gives jobs to the keeper.
 #[derive(Clone, Debug)]
-pub(crate) struct Jobs(SyncSender<Job>);
+pub(crate) struct Jobs {
+    queue: SyncSender<Job>,
+    /// A job found the queue full: the keeper looks at all programs after one of those before it.
+    has_missed: Arc<AtomicBool>,
+}
 
 impl Jobs {
     /// Jobs for a caller that does them itself.
     pub(crate) fn collected() -> (Jobs, Receiver<Job>) {
-        let (jobs, queue) = sync_channel(QUEUE);
-        (Jobs(jobs), queue)
+        let (queue, receiver) = sync_channel(QUEUE);
+        (Jobs { queue, has_missed: Arc::default() }, receiver)
     }
 
-    /// Gives a job. Returns it if the queue is full.
+    /// Gives a job, without waiting. Returns it if the queue is full; the keeper then looks at all programs soon.
     pub(crate) fn give(&self, job: Job) -> Option<Job> {
-        match self.0.try_send(job) {
+        match self.queue.try_send(job) {
             Ok(()) => None,
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => Some(job),
+            Err(TrySendError::Full(job)) => {
+                self.has_missed.store(true, Ordering::Release);
+                // The keeper may have emptied the queue before that.
+                let _ = self.queue.try_send(Job::Look);
+                Some(job)
+            }
+            Err(TrySendError::Disconnected(job)) => Some(job),
         }
+    }
+
+    /// Has a program watched. Waits while the queue is full: not for pollers.
+    pub(crate) fn watch(&self, program: Weak<dyn Kept>) {
+        let _ = self.queue.send(Job::Watch(program));
     }
 }
 
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    jobs: SyncSender<Job>,
+    jobs: Jobs,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,20 +90,20 @@ impl Keeper {
     /// # Errors
     /// The kernel refuses a thread.
     pub(crate) fn start() -> std::io::Result<Keeper> {
-        let (jobs, queue) = sync_channel(QUEUE);
-        let own = Jobs(jobs.clone());
+        let (jobs, queue) = Jobs::collected();
+        let own = jobs.clone();
         let thread = std::thread::Builder::new().name("programs".to_owned()).spawn(move || run(&queue, &own))?;
         Ok(Keeper { jobs, thread: Some(thread) })
     }
 
     pub(crate) fn jobs(&self) -> Jobs {
-        Jobs(self.jobs.clone())
+        self.jobs.clone()
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let _ = self.jobs.send(Job::End);
+        let _ = self.jobs.queue.send(Job::End);
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -103,21 +117,22 @@ fn run(queue: &Receiver<Job>, jobs: &Jobs) {
     let mut programs: Vec<Weak<dyn Kept>> = Vec::new();
     let mut due: Option<u64> = None;
     loop {
-        let until = due.map(|due| Duration::from_nanos(due.saturating_sub(monotonic_ns())).min(LOOK_EVERY));
-        let job = match until {
-            _ if programs.is_empty() => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(wait) => queue.recv_timeout(wait),
+        let job = match due {
+            Some(due) => queue.recv_timeout(Duration::from_nanos(due.saturating_sub(monotonic_ns()))),
             None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match job {
-            Ok(Job::Watch(program)) => programs.push(program),
+        let looks = match job {
+            Ok(Job::Watch(program)) => {
+                programs.push(program);
+                true
+            }
             Ok(Job::Log(line)) => {
                 tracing::info!("{line}");
-                continue;
+                false
             }
             Ok(Job::Fault(line)) => {
                 tracing::warn!("{line}");
-                continue;
+                false
             }
             Ok(Job::Drop(old)) => {
                 if let Err(place) = contain(|| drop(old)) {
@@ -125,10 +140,13 @@ fn run(queue: &Receiver<Job>, jobs: &Jobs) {
                         "a defect of Ringway, please report it: an instance of a program failed at {place}"
                     );
                 }
-                continue;
+                false
             }
-            Ok(Job::Look) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Job::Look) | Err(RecvTimeoutError::Timeout) => true,
             Ok(Job::End) | Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if !jobs.has_missed.swap(false, Ordering::Acquire) && !looks {
+            continue;
         }
         programs.retain(|program| program.strong_count() > 0);
         due = None;
@@ -163,5 +181,54 @@ fn restart(program: &Arc<dyn Kept>, jobs: &Jobs) {
     };
     if std::thread::Builder::new().name("restart-program".to_owned()).spawn(work).is_err() {
         program.restart();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counting(AtomicU32);
+
+    impl Kept for Counting {
+        fn has_ended(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            false
+        }
+
+        fn restart(&self) {}
+
+        fn fire(&self, _: u64) -> Option<u64> {
+            None
+        }
+    }
+
+    /// Ends when its sender is dropped.
+    struct Slow(Receiver<()>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+
+    #[test]
+    fn a_look_that_found_the_queue_full_is_made_up_for() {
+        let keeper = Keeper::start().expect("a thread");
+        let jobs = keeper.jobs();
+        let program = Arc::new(Counting::default());
+        jobs.watch(Arc::downgrade(&program) as Weak<dyn Kept>);
+        let (release, held) = channel();
+        assert!(jobs.give(Job::Drop(Box::new(Slow(held)))).is_none());
+        while jobs.give(Job::Drop(Box::new(()))).is_none() {}
+        assert!(jobs.give(Job::Look).is_some(), "the queue is full");
+        let before = program.0.load(Ordering::Relaxed);
+        drop(release);
+        drop(keeper);
+        assert!(program.0.load(Ordering::Relaxed) > before);
     }
 }

@@ -173,8 +173,7 @@ impl Program {
             jobs,
         });
         let kept: Weak<Program> = Arc::downgrade(&program);
-        let _ = program.jobs.give(Job::Watch(kept));
-        let _ = program.jobs.give(Job::Look);
+        program.jobs.watch(kept);
         Ok(program)
     }
 

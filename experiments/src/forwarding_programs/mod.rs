@@ -3,12 +3,12 @@
 //!
 //! The programs are examples of the kit for Rust. They are compiled when they are measured, with the kit that is within `ringway`.
 
+mod compiled;
 mod modules;
 mod replaced;
 mod rules;
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringway_client::Shape;
@@ -22,21 +22,16 @@ use crate::report::{Axis, Figure, Heading, RATE};
 use crate::series::{OVS_DPDK, RINGWAY};
 use crate::session::{Session, one_to_one};
 use crate::trial::Contestant;
-use modules::{ACCESS_LIST, Example, LEARNING_BRIDGE, Modules, NULL};
+use compiled::{EXPERIMENT, Programs, RULES, SOURCE};
+use modules::{LEARNING_BRIDGE, NULL};
 
 const SIZES: [usize; 2] = [64, 1514];
 /// Numbers of flows. A sender's ring has a buffer for each, so that buffers that are filled once hold all of them.
 const FLOWS: [usize; 2] = [1, 4096];
-/// Numbers of rules.
-const RULES: [usize; 3] = [10, 1000, 100_000];
-const EXPERIMENT: &str = "programs-forwarding";
-const SOURCE: &str = "VALE, sections 3.3 and 7";
 /// Curves of Ringway without a program beside those with one.
 const BUILT_IN: &str = "ringway, no program";
 /// Curves of Open vSwitch that also follows connections, as the access list does.
 const OVS_CONNECTIONS: &str = "ovs-dpdk, connections";
-/// Most bytes of `config`. What is longer is in a file.
-const CONFIG_MAX: usize = 64 << 10;
 /// Time of load before the first window: Open vSwitch puts flows into its caches one by one.
 const WARM_UP: Duration = Duration::from_millis(500);
 
@@ -59,39 +54,6 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     }
     figures.extend(replaced::figures(session, &programs)?);
     Ok(figures)
-}
-
-/// The modules, or why there are none.
-struct Programs(Result<Modules, (io::ErrorKind, String)>);
-
-impl Programs {
-    fn compile(ringway: &Path) -> Programs {
-        Programs(Modules::new(ringway).map_err(|error| (error.kind(), error.to_string())))
-    }
-
-    /// Returns the value of `forwarding` for an example with this text.
-    fn forwarding(&self, example: &Example, config: &str) -> io::Result<String> {
-        let module = self.module(example)?;
-        let config = match config.len() {
-            0..=CONFIG_MAX => format!("config = '{config}'"),
-            _ => format!("config_file = '{}'", self.modules()?.write("config", config)?.display()),
-        };
-        Ok(format!("{{ program = '{}', {config} }}", module.display()))
-    }
-
-    /// Returns the value of `forwarding` for an access list.
-    fn access_list(&self, rules: usize) -> io::Result<String> {
-        self.forwarding(&ACCESS_LIST, &rules::access_list(rules))
-    }
-
-    /// Compiles an example.
-    fn module(&self, example: &Example) -> io::Result<PathBuf> {
-        self.modules()?.compile(example)
-    }
-
-    fn modules(&self) -> io::Result<&Modules> {
-        self.0.as_ref().map_err(|(kind, why)| io::Error::new(*kind, why.as_str()))
-    }
 }
 
 /// Frames of one size in `flows` flows, all of which a list of `rules` rules allows.

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint as _, FrameSpec, Frames, Mac, ProcessEndpoint};
 
-use super::{ACCESS_LIST, EXPERIMENT, Programs, RULES, SOURCE, rules};
+use super::compiled::{EXPERIMENT, Programs, RULES, SOURCE};
+use super::modules::ACCESS_LIST;
+use super::rules;
 use crate::child::Program;
 use crate::daemon::{Daemon, SWITCH};
 use crate::extra_counts::ExtraCounts;

@@ -7,6 +7,7 @@ struct Null;
 
 impl Program for Null {
     type Head = [u8; 0];
+    const DESCRIPTORS: bool = false; // It looks at no frame.
 
     fn start(_: &mut Start) -> Result<Self, Refused> {
         Ok(Null)

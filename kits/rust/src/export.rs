@@ -44,7 +44,7 @@ macro_rules! export {
 
         #[no_mangle]
         extern "C" fn ringway_start() -> i32 {
-            RINGWAY_AREA.announce();
+            RINGWAY_AREA.announce(<$program as $crate::Program>::DESCRIPTORS);
             RINGWAY_INSTANCE.start()
         }
 
@@ -93,15 +93,18 @@ impl<H: Head, const CAPACITY: usize> Area<H, CAPACITY> {
         }))
     }
 
-    /// Says once where the arrays are.
-    pub fn announce(&self) {
+    /// Says once where the arrays are, and whether the program wants descriptors.
+    pub fn announce(&self, wants_descriptors: bool) {
         let arrays = self.0.get();
         // SAFETY: no reference to the arrays exists between calls of `frames`.
         unsafe {
-            let descriptors = core::ptr::addr_of_mut!((*arrays).descriptors);
+            let descriptors = match wants_descriptors {
+                true => core::ptr::addr_of_mut!((*arrays).descriptors).cast(),
+                false => core::ptr::null_mut(),
+            };
             let heads = core::ptr::addr_of_mut!((*arrays).heads);
             let verdicts = core::ptr::addr_of_mut!((*arrays).verdicts);
-            host::frames_at(descriptors.cast(), heads.cast(), core::mem::size_of::<H>(), verdicts.cast(), CAPACITY);
+            host::frames_at(descriptors, heads.cast(), core::mem::size_of::<H>(), verdicts.cast(), CAPACITY);
         }
     }
 }

@@ -11,6 +11,8 @@ pub trait Program: Sized + 'static {
     type Head: Head;
     /// Most frames of a batch, 1 to 1024. A larger batch of the switch comes in several.
     const CAPACITY: usize = 256;
+    /// Whether the program reads anything of single frames. Without it frames cost less, and look empty: no bytes, length, port or VLAN.
+    const DESCRIPTORS: bool = true;
 
     /// Starts the program.
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::WantedProgram;
+use super::wanted::Wanted;
 use crate::api::program::ProgramStatus;
 
 /// There is no runtime.
@@ -47,6 +47,6 @@ impl LoadedProgram {
 ///
 /// # Errors
 /// Always.
-pub fn load_one(_: &WantedProgram, _: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
+pub fn load_one(_: &Wanted<LoadedProgram, Runtime>, _: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
     Err("this ringway was built without forwarding programs: build it with the feature \"programs\"".to_owned())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub use ringway_programs::Runtime;
 use ringway_programs::{CONFIG_MAX, Load, MODULE_MAX, Program, ProgramState};
 
-use super::WantedProgram;
+use super::wanted::Wanted;
 use crate::api::program::ProgramStatus;
 use crate::config::ProgramKeys;
 
@@ -83,7 +83,10 @@ impl LoadedProgram {
 ///
 /// # Errors
 /// It cannot be loaded.
-pub fn load_one(wanted: &WantedProgram, runtime: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
+pub fn load_one(
+    wanted: &Wanted<LoadedProgram, Runtime>,
+    runtime: &mut Option<Arc<Runtime>>,
+) -> Result<LoadedProgram, String> {
     let module = read(&wanted.keys.program, MODULE_MAX).map_err(|error| error.to_string())?;
     let config = read_config(&wanted.keys)?;
     let mut hasher = DefaultHasher::new();

@@ -7,38 +7,23 @@
 mod absent;
 #[cfg(feature = "programs")]
 mod loaded;
+mod wanted;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ringway_engine::contain;
-use ringway_switch::View;
 
 #[cfg(not(feature = "programs"))]
 use absent as loaded;
 pub use loaded::LoadedProgram;
 use loaded::{Runtime, load_one};
+use wanted::Wanted;
 
 use crate::config::{Name, ProgramKeys};
 
 /// A program to be loaded.
-#[derive(Debug)]
-pub struct WantedProgram {
-    /// The switch.
-    pub switch: Name,
-    /// What to load.
-    pub keys: ProgramKeys,
-    /// Number of pollers.
-    pub pollers: usize,
-    /// The switch's ports.
-    pub view: Arc<View>,
-    /// The program that it replaces.
-    pub before: Option<LoadedProgram>,
-    /// The program before stays if its files are as they were.
-    pub unless_same: bool,
-    /// The runtime of all programs. `None`: it has to be started.
-    pub runtime: Option<Arc<Runtime>>,
-}
+pub type WantedProgram = Wanted<LoadedProgram, Runtime>;
 
 /// A program that was loaded for a change.
 #[derive(Clone, Debug)]
@@ -185,7 +170,7 @@ pub fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, Cannot
     for wanted in wanted {
         let loaded = contain(|| load_one(&wanted, &mut runtime))
             .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
-        let WantedProgram { switch, keys, pollers, .. } = wanted;
+        let Wanted { switch, keys, pollers, .. } = wanted;
         match (loaded, &runtime) {
             (Ok(program), Some(runtime)) => {
                 ready.push(ReadyProgram { switch, keys, pollers, program, runtime: Arc::clone(runtime) });

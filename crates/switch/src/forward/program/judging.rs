@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::programmed::{Program, ProgramFailed};
 use super::verdict::{MAX_REASONS, MAX_SETS, Verdict};
 use super::view::View;
 use crate::batch::{Batch, Destination, PortSet};
@@ -292,14 +291,15 @@ impl<'j, 'm> Judging<'j, 'm> {
         Ok(())
     }
 
-    /// Has a program judge the frames. While passes are examined, its time is measured.
+    /// The clock, while passes are examined and the time of programs is measured.
     #[inline]
-    pub(super) fn by(&mut self, program: &dyn Program) -> Result<(), ProgramFailed> {
-        let Some(read) = self.batch.program_clock() else { return program.judge(self) };
-        let began = read();
-        let judged = program.judge(self);
-        self.batch.add_program_time(read().saturating_sub(began));
-        judged
+    pub(super) fn clock(&self) -> Option<fn() -> u64> {
+        self.batch.program_clock()
+    }
+
+    /// Notes the time in nanoseconds that the program took.
+    pub(super) fn note_time(&mut self, nanoseconds: u64) {
+        self.batch.add_program_time(nanoseconds);
     }
 
     /// The number of frames that the program drops, by reason.

@@ -54,6 +54,16 @@ impl Programmed {
     pub fn new(program: Arc<dyn Program>, view: Arc<View>, on_fault: OnFault) -> Programmed {
         Programmed { program, view, on_fault }
     }
+
+    /// Has the program judge the frames. While passes are examined, its time is measured.
+    #[inline]
+    fn judge(&self, judging: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        let Some(read) = judging.clock() else { return self.program.judge(judging) };
+        let began = read();
+        let judged = self.program.judge(judging);
+        judging.note_time(read().saturating_sub(began));
+        judged
+    }
 }
 
 impl Forward for Programmed {
@@ -62,7 +72,7 @@ impl Forward for Programmed {
         if judging.is_empty() {
             return self.program.leave();
         }
-        let judged = judging.by(&*self.program);
+        let judged = self.judge(&mut judging);
         self.program.leave();
         if judged.is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
