@@ -219,6 +219,21 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
     assert!(ratio.and_then(Value::as_f64).is_some_and(|ratio| ratio <= 0.5), "swapped frames: {points:#?}");
 }
 
+/// Returns the figures of an experiment with `--quick`.
+fn quick_figures(experiment: &str) -> Vec<Value> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
+    until("no program takes the cores from the experiment", || {
+        let output = bench(&[experiment, "--quick", "--json", json.to_str().expect("UTF-8")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
+        output.status.success()
+    });
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    report["figures"].as_array().expect("figures").clone()
+}
+
 #[test]
 fn forwarding_programs_are_measured_beside_built_in_learning_and_open_vswitch() {
     if processors() < 2 {
@@ -232,20 +247,10 @@ fn forwarding_programs_are_measured_beside_built_in_learning_and_open_vswitch() 
     if !["rustc", "/usr/bin/rustc"].iter().any(has_target) {
         skip!("needs a Rust compiler for WebAssembly");
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let json = folder.path().join("bench.json");
-    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
-    until("no program takes the cores from the experiment", || {
-        let output = bench(&["programs-forwarding", "--quick", "--json", json.to_str().expect("UTF-8")]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
-        output.status.success()
-    });
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
-    let figures = report["figures"].as_array().expect("figures");
+    let figures = quick_figures("programs-forwarding");
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
     assert_eq!(names, ["programs-64", "programs-rules-64-1", "programs-replaced", "programs-replaced-all"]);
-    for figure in figures {
+    for figure in &figures {
         let name = figure["name"].as_str().expect("a name");
         for missing in figure["unavailable"].as_array().expect("curves") {
             let reason = missing["reason"].as_str().unwrap_or_default();
@@ -264,20 +269,10 @@ fn rates_to_the_wire_and_from_it_are_measured_beside_testpmd_open_vswitch_and_a_
     if !is_root() {
         skip!("needs root");
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let json = folder.path().join("bench.json");
-    // Windows in which a thread lost its core do not count: on a busy machine that can be all of them.
-    until("no program takes the cores from the experiment", || {
-        let output = bench(&["wire", "--quick", "--json", json.to_str().expect("UTF-8")]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() || said.contains("Ringway itself could not be measured"), "{said}");
-        output.status.success()
-    });
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
-    let figures = report["figures"].as_array().expect("figures");
+    let figures = quick_figures("wire");
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
     assert_eq!(names, ["wire-out", "wire-in"]);
-    for figure in figures {
+    for figure in &figures {
         let name = figure["name"].as_str().expect("a name");
         let missing = figure["unavailable"].as_array().expect("peers");
         for peer in missing {

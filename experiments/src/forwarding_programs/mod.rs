@@ -56,7 +56,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Frames of one size in `flows` flows, all of which a list of `rules` rules allows.
+/// Returns a load of `flows` flows with frames of one size. A list of `rules` rules allows all of them.
 fn load(size: usize, flows: usize, rules: usize) -> Load {
     Load { flows, addresses: rules::addresses(rules, flows), ..one_to_one(size) }
 }

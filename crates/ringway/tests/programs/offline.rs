@@ -94,7 +94,7 @@ fn a_mistake_in_a_rule_is_told_with_its_number() {
     }
 }
 
-/// 100,000 rules of an access list of several prefix lengths, none of which fits a frame of these tests, and one that allows their TCP to port 80.
+/// Returns an access list. Its first 100,000 rules have several prefix lengths and fit no frame of these tests. The last rule allows their TCP to port 80.
 pub fn many_rules() -> String {
     let rule = |n: u32| {
         let [_, a, b, c] = n.to_be_bytes();

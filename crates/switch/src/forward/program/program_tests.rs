@@ -12,11 +12,12 @@ use crate::testing::{Lan, Plan, frame, mac};
 use crate::time::Time;
 use crate::topology::Member;
 
-/// The verdict of each frame is the word at its byte 18; set 0 is ports 1 and 3, set 1 only the source, set 2 nothing. `is_busy` is set by
-/// tests, `inside` counts who has entered and not left.
+/// Gives each frame the verdict that is the word at its byte 18. Set 0 is ports 1 and 3, set 1 only the source, set 2 nothing.
 #[derive(Default)]
 struct ByFrame {
+    /// Lets no poller enter; a test sets it.
     is_busy: AtomicBool,
+    /// Counts the pollers that have entered and not left.
     inside: AtomicUsize,
 }
 
