@@ -7,8 +7,9 @@ use rustix::io::Errno;
 
 use super::program::Place;
 
-/// Time for which a queue that another socket has is tried again: the kernel frees the queues of closed sockets a little later.
-const FREED_WITHIN: Duration = Duration::from_millis(50);
+/// Time for which a queue that another socket has is tried again: a kernel thread frees the queues of closed sockets, later on a busy
+/// machine.
+const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// Time between two of these tries.
 const TRY_EVERY: Duration = Duration::from_millis(5);
 

@@ -61,7 +61,11 @@ fn transfer(guest: &Guest, from: &str, to: &str, address: &str) {
     let sent = bulk::make(guest, 4).unwrap();
     let job = guest.start(&format!("{to} nc -l -p 7000 -e sh -c 'md5sum >&3' 3>&1")).unwrap();
     guest.until(&format!("{to} netstat -ltn | grep -q ':7000 '"), TRANSFER).unwrap();
-    guest.ok_within(&format!("{from} nc {address} 7000 -e cat /tmp/data"), TRANSFER).unwrap();
+    if let Err(why) = guest.ok_within(&format!("{from} nc {address} 7000 -e cat /tmp/data"), TRANSFER) {
+        let [status, sockets] =
+            [format!("{RINGWAY} status --json"), format!("netstat -tn; {IN_VM} netstat -tn")].map(|ask| guest.ok(&ask));
+        panic!("{why}, to {address}: {status:?}, {sockets:?}");
+    }
     assert_eq!(bulk::received(guest, &job).unwrap(), sent, "to {address}");
 }
 
