@@ -18,10 +18,8 @@ use crate::ticker::{CallClock, Ticker};
 pub(crate) trait Source {
     /// The port that the frames came from.
     fn from(&self) -> Owner;
-    /// The first bytes of a frame, and its length. Bytes beyond the frame are unspecified.
-    fn head(&self, place: usize) -> (&[u8; 128], usize);
-    /// A frame.
-    fn frame(&self, place: usize) -> Seen<'_>;
+    /// Shows `look` the frames from place `first` to before `end`, in order.
+    fn each(&self, first: usize, end: usize, look: impl FnMut(Seen<'_>));
 }
 
 impl Source for Judging<'_, '_> {
@@ -30,14 +28,9 @@ impl Source for Judging<'_, '_> {
         Judging::from(self)
     }
 
-    #[inline]
-    fn head(&self, place: usize) -> (&[u8; 128], usize) {
-        Judging::head(self, place)
-    }
-
-    #[inline]
-    fn frame(&self, place: usize) -> Seen<'_> {
-        Judging::frame(self, place)
+    #[inline(always)]
+    fn each(&self, first: usize, end: usize, look: impl FnMut(Seen<'_>)) {
+        Judging::each(self, first, end, look);
     }
 }
 
@@ -390,41 +383,69 @@ fn optional<P: WasmParams, R: WasmResults>(
 /// Writes the descriptors and heads of frames.
 #[inline]
 fn write_frames(memory: &mut [u8], layout: &Layout, batch: &impl Source, first: usize, frames: usize) {
-    if let Some(at) = layout.frames {
-        let area = memory.get_mut(at..at + frames * DESCRIPTOR).unwrap_or_default();
-        write_descriptors(area, layout.head_bytes, batch, first);
-    }
-    if layout.head_bytes == 0 {
-        return;
-    }
-    let area = memory.get_mut(layout.heads..layout.heads + frames * layout.head_bytes).unwrap_or_default();
     // Copies of a length that the compiler knows take a few instructions.
     match layout.head_bytes {
-        16 => write_heads::<16, _>(area, batch, first),
-        32 => write_heads::<32, _>(area, batch, first),
-        48 => write_heads::<48, _>(area, batch, first),
-        64 => write_heads::<64, _>(area, batch, first),
-        80 => write_heads::<80, _>(area, batch, first),
-        96 => write_heads::<96, _>(area, batch, first),
-        128 => write_heads::<128, _>(area, batch, first),
+        0 => {}
+        16 => return write_both::<16>(memory, layout, batch, first, frames),
+        32 => return write_both::<32>(memory, layout, batch, first, frames),
+        48 => return write_both::<48>(memory, layout, batch, first, frames),
+        64 => return write_both::<64>(memory, layout, batch, first, frames),
+        80 => return write_both::<80>(memory, layout, batch, first, frames),
+        96 => return write_both::<96>(memory, layout, batch, first, frames),
+        128 => return write_both::<128>(memory, layout, batch, first, frames),
         bytes => {
-            for (place, out) in area.chunks_exact_mut(bytes).enumerate() {
-                let (head, len) = batch.head(first + place);
-                out.copy_from_slice(&head[..bytes]);
-                clear_beyond(out, len);
-            }
+            let area = memory.get_mut(layout.heads..layout.heads + frames * bytes).unwrap_or_default();
+            let mut places = area.chunks_exact_mut(bytes);
+            batch.each(first, first + frames, |frame| {
+                if let Some(out) = places.next() {
+                    out.copy_from_slice(&frame.head[..bytes]);
+                    clear_beyond(out, frame.len);
+                }
+            });
         }
+    }
+    if let Some(at) = layout.frames {
+        let descriptors = memory.get_mut(at..at + frames * DESCRIPTOR).unwrap_or_default();
+        let describe = Describe { port: batch.from().bits(), head_bytes: layout.head_bytes };
+        let mut places = descriptors.as_chunks_mut::<DESCRIPTOR>().0.iter_mut();
+        batch.each(first, first + frames, |frame| {
+            if let Some(out) = places.next() {
+                *out = describe.descriptor(&frame);
+            }
+        });
     }
 }
 
-#[inline]
-fn write_heads<const BYTES: usize, S: Source>(area: &mut [u8], batch: &S, first: usize) {
-    let (area, _) = area.as_chunks_mut::<BYTES>();
-    for (place, out) in area.iter_mut().enumerate() {
-        let (head, len) = batch.head(first + place);
-        out.copy_from_slice(&head[..BYTES]);
-        clear_beyond(out, len);
-    }
+/// Writes heads of `BYTES` bytes, and the descriptors if there are any.
+#[inline(never)]
+fn write_both<const BYTES: usize>(
+    memory: &mut [u8],
+    layout: &Layout,
+    batch: &impl Source,
+    first: usize,
+    frames: usize,
+) {
+    let heads = layout.heads..layout.heads + frames * BYTES;
+    let Some(at) = layout.frames else {
+        let mut places = memory.get_mut(heads).unwrap_or_default().as_chunks_mut::<BYTES>().0.iter_mut();
+        return batch.each(first, first + frames, |frame| {
+            if let Some(out) = places.next() {
+                out.copy_from_slice(&frame.head[..BYTES]);
+                clear_beyond(out, frame.len);
+            }
+        });
+    };
+    // The layout was checked: the two areas are within the memory, and apart.
+    let Ok([descriptors, heads]) = memory.get_disjoint_mut([at..at + frames * DESCRIPTOR, heads]) else { return };
+    let describe = Describe { port: batch.from().bits(), head_bytes: BYTES };
+    let mut places = descriptors.as_chunks_mut::<DESCRIPTOR>().0.iter_mut().zip(heads.as_chunks_mut::<BYTES>().0);
+    batch.each(first, first + frames, |frame| {
+        if let Some((descriptor, out)) = places.next() {
+            *descriptor = describe.descriptor(&frame);
+            out.copy_from_slice(&frame.head[..BYTES]);
+            clear_beyond(out, frame.len);
+        }
+    });
 }
 
 /// Bytes behind the end of a frame are those of an earlier one.
@@ -435,17 +456,19 @@ fn clear_beyond(out: &mut [u8], len: usize) {
     }
 }
 
-#[inline]
-fn write_descriptors(area: &mut [u8], head_bytes: usize, batch: &impl Source, first: usize) {
-    let port = batch.from().bits();
-    let (area, _) = area.as_chunks_mut::<DESCRIPTOR>();
-    for (place, out) in area.iter_mut().enumerate() {
-        let frame = batch.frame(first + place);
-        let head = head_bytes.min(frame.len) as u64;
-        let low = frame.len as u64 & 0xffff_ffff | u64::from(port) << 32 | u64::from(frame.vlan) << 48;
+/// What the descriptors of a batch have in common.
+struct Describe {
+    port: u16,
+    head_bytes: usize,
+}
+
+impl Describe {
+    #[inline(always)]
+    fn descriptor(&self, frame: &Seen<'_>) -> [u8; DESCRIPTOR] {
+        let head = self.head_bytes.min(frame.len) as u64;
+        let low = frame.len as u64 & 0xffff_ffff | u64::from(self.port) << 32 | u64::from(frame.vlan) << 48;
         let high =
             u64::from(frame.priority()) | u64::from(frame.offload) << 8 | u64::from(frame.segment) << 16 | head << 32;
-        out[..8].copy_from_slice(&low.to_le_bytes());
-        out[8..].copy_from_slice(&high.to_le_bytes());
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 }

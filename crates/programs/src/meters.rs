@@ -58,7 +58,7 @@ impl InstanceMeters {
     }
 
     #[inline]
-    pub(crate) fn add_drops(&self, drops: &[u64; MAX_REASONS]) {
+    pub(crate) fn add_drops(&self, drops: &[u64]) {
         for (counter, drops) in self.drops.iter().zip(drops).filter(|(_, drops)| **drops > 0) {
             add(counter, *drops);
         }

@@ -267,14 +267,10 @@ impl Source for Batch {
         self.from
     }
 
-    fn head(&self, place: usize) -> (&[u8; HEAD], usize) {
-        let (head, len) = &self.frames[place];
-        (head, *len)
-    }
-
-    fn frame(&self, place: usize) -> Seen<'_> {
-        let (head, len) = self.head(place);
-        Seen { head, len, vlan: 0, offload: 0, segment: 0 }
+    fn each(&self, first: usize, end: usize, mut look: impl FnMut(Seen<'_>)) {
+        for (head, len) in &self.frames[first..end] {
+            look(Seen { head, len: *len, vlan: 0, offload: 0, segment: 0 });
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! for example `allow tcp from 10.0.0.0/8 to 10.0.0.80 port 443`. What no rule allows is dropped. ARP passes.
 #![no_std]
 
-use ringway_program::{bytes, ether_type, export, instances, map, now, refuse, ARP, ICMP, ICMPV6, SECOND, TCP, UDP};
+use ringway_program::{bytes, ether_type, export, instances, map, now, refuse, ARP, SECOND};
 use ringway_program::{Batch, Cache, DropReason, Flow, Prefix, Program, Refused, Rules, Start, Verdict};
 
 const FORM: &str = "allow|deny [PROTOCOL] [from PREFIX] [to PREFIX] [port PORT]";
@@ -31,11 +31,7 @@ fn read(rule: &str) -> Option<(bool, [u64; 5], [u64; 5])> {
             "from" => from = words.next()?.parse().ok()?,
             "to" => to = words.next()?.parse().ok()?,
             "port" => port = (words.next()?.parse().ok()?, u16::MAX),
-            "tcp" => protocol = (TCP, u8::MAX),
-            "udp" => protocol = (UDP, u8::MAX),
-            "icmp" => protocol = (ICMP, u8::MAX),
-            "icmpv6" => protocol = (ICMPV6, u8::MAX),
-            number => protocol = (number.parse().ok()?, u8::MAX),
+            name => protocol = (ringway_program::protocol(name)?, u8::MAX),
         }
     }
     let wanted = Flow::key_of(from.address, to.address, protocol.0, 0, port.0);
@@ -43,13 +39,18 @@ fn read(rule: &str) -> Option<(bool, [u64; 5], [u64; 5])> {
 }
 
 impl AccessList {
-    fn passes(&mut self, flow: &Flow, now: u64, several: bool) -> bool {
+    fn judge(&mut self, frame: &[u8], now: u64, several: bool) -> Verdict {
+        let flow = match Flow::read(frame) {
+            Some(flow) => flow,
+            None if matches!(ether_type(frame), Some((ARP, _))) => return Verdict::BUILT_IN,
+            None => return Verdict::drop(self.unreadable),
+        };
         let connection = flow.connection();
         let told = self.connections.get(&connection, now).copied();
         // Another instance may have seen the first packet.
         let by_map = || map::get(bytes(&connection), &mut [0; 8]).map_or(false, |end| *end > now.to_be_bytes()[..]);
         if told.is_none() && self.rules.first(&flow.key()) != Some(true) && !(several && by_map()) {
-            return false;
+            return Verdict::drop(self.denied);
         }
         if told.map_or(true, |told| several && now - told > IDLE / 4) {
             let forgotten = self.connections.insert(connection, now, now);
@@ -58,13 +59,12 @@ impl AccessList {
                 let _ = map::set(bytes(&connection), &(now + IDLE).to_be_bytes());
             }
         }
-        true
+        Verdict::BUILT_IN
     }
 }
 
 impl Program for AccessList {
     type Head = [u8; 96];
-    const CAPACITY: usize = 64; // A call with many new connections takes less than a millisecond.
 
     fn start(start: &mut Start) -> Result<Self, Refused> {
         let lines = start.config()?.split(['\n', ';']).map(str::trim);
@@ -81,18 +81,11 @@ impl Program for AccessList {
     }
 
     fn frames(&mut self, batch: Batch<'_, Self::Head>) {
-        let (now, several, mut passed) = (now(), instances() > 1, None);
-        for frame in batch {
-            let flow = Flow::read(frame.bytes());
-            let verdict = match flow {
-                Some(flow) if passed == Some(flow) || self.passes(&flow, now, several) => Verdict::BUILT_IN,
-                Some(_) => Verdict::drop(self.denied),
-                None if matches!(ether_type(frame.bytes()), Some((ARP, _))) => Verdict::BUILT_IN,
-                None => Verdict::drop(self.unreadable),
-            };
-            passed = flow.filter(|_| verdict == Verdict::BUILT_IN);
-            frame.set(verdict);
-        }
+        let (now, several) = (now(), instances() > 1);
+        batch.judge_runs(
+            |one, other| Flow::is_same(one.bytes(), other.bytes()),
+            |frame| self.judge(frame.bytes(), now, several),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! A learning bridge: learns where addresses are, sends frames to known ones there, and all others to all ports.
 #![no_std]
 
-use ringway_program::{export, mac_lookup, Batch, DropReason, Program, Refused, Start, Verdict};
+use ringway_program::{export, mac_lookup, Batch, DropReason, Frame, Program, Refused, Start, Verdict};
 
 struct Bridge {
     group_source: DropReason,
@@ -16,23 +16,23 @@ impl Program for Bridge {
     }
 
     fn frames(&mut self, batch: Batch<'_, Self::Head>) {
-        let mut before = None;
-        let mut verdict = Verdict::FLOOD;
-        for frame in batch {
-            // Frames of one flow follow one another: the table is asked once for them.
-            let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *frame.head;
-            let (to, from) = ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]);
-            if before != Some((to, from, frame.vlan())) {
-                before = Some((to, from, frame.vlan()));
-                verdict = if s0 & 1 != 0 {
-                    Verdict::drop(self.group_source)
-                } else {
-                    frame.learn(&from);
-                    mac_lookup(&to, frame.vlan()).map_or(Verdict::FLOOD, Verdict::port)
-                };
-            }
-            frame.set(verdict);
+        // Frames of one flow follow one another: the table is asked once for them. One number compares faster than twelve bytes.
+        let addresses = |head: &[u8; 16]| u128::from_le_bytes(*head) << 32;
+        batch.judge_runs(
+            |one, other| addresses(one.head) == addresses(other.head) && one.vlan() == other.vlan(),
+            |frame| self.judge(frame),
+        );
+    }
+}
+
+impl Bridge {
+    fn judge(&self, frame: &Frame<'_, [u8; 16]>) -> Verdict {
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *frame.head;
+        if s0 & 1 != 0 {
+            return Verdict::drop(self.group_source);
         }
+        frame.learn(&[s0, s1, s2, s3, s4, s5]);
+        mac_lookup(&[d0, d1, d2, d3, d4, d5], frame.vlan()).map_or(Verdict::FLOOD, Verdict::port)
     }
 }
 

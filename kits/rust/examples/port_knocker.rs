@@ -25,7 +25,7 @@ struct Knocker {
 
 impl Knocker {
     fn verdict(&mut self, flow: &Flow, now: u64) -> Verdict {
-        let Address(client) = flow.source;
+        let client = [flow.source.0, flow.source.1];
         if flow.destination != self.server || !matches!(flow.protocol, TCP | UDP) {
             return Verdict::BUILT_IN;
         }

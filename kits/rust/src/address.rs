@@ -5,7 +5,7 @@ use core::str::FromStr;
 /// An IPv4 or IPv6 address: its 16 bytes as two words. An IPv4 address is the IPv6 address `::ffff:a.b.c.d` (RFC 4291, 2.5.5.2). The order of
 /// addresses is none that people know: it only serves to sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address(pub [u64; 2]);
+pub struct Address(pub u64, pub u64);
 
 impl Address {
     /// The address of these 16 bytes.
@@ -13,21 +13,21 @@ impl Address {
     #[must_use]
     pub fn v6(bytes: [u8; 16]) -> Address {
         let number = u128::from_le_bytes(bytes);
-        Address([number as u64, (number >> 64) as u64])
+        Address(number as u64, (number >> 64) as u64)
     }
 
     /// The address of these 4 bytes.
     #[inline]
     #[must_use]
     pub fn v4(bytes: [u8; 4]) -> Address {
-        Address([0, u64::from(u32::from_le_bytes(bytes)) << 32 | 0xffff_0000])
+        Address(0, u64::from(u32::from_le_bytes(bytes)) << 32 | 0xffff_0000)
     }
 
     /// The address with only the bits of this mask.
     #[inline]
     #[must_use]
     pub fn masked(self, mask: Address) -> Address {
-        Address([self.0[0] & mask.0[0], self.0[1] & mask.0[1]])
+        Address(self.0 & mask.0, self.1 & mask.1)
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Prefix {
 
 impl Prefix {
     /// All addresses.
-    pub const ANY: Prefix = Prefix { address: Address([0; 2]), mask: Address([0; 2]) };
+    pub const ANY: Prefix = Prefix { address: Address(0, 0), mask: Address(0, 0) };
 
     /// Returns true if an address has this prefix.
     #[inline]

@@ -1,6 +1,6 @@
 //! A table that forgets what has not been used for longest.
 
-use crate::flow::hash;
+use crate::flow::{are_equal, hash};
 use crate::memory::filled;
 use crate::switch;
 
@@ -47,7 +47,7 @@ impl<const N: usize, V: Copy + Default> Cache<N, V> {
     #[inline]
     pub fn get(&mut self, key: &[u64; N], now: u64) -> Option<&mut V> {
         let lifetime = self.lifetime;
-        let entry = self.set(key).iter_mut().find(|entry| entry.key == *key && entry.used != 0)?;
+        let entry = self.set(key).iter_mut().find(|entry| are_equal(&entry.key, key) && entry.used != 0)?;
         if now.saturating_sub(entry.used) > lifetime {
             return None;
         }
@@ -60,11 +60,12 @@ impl<const N: usize, V: Copy + Default> Cache<N, V> {
     pub fn insert(&mut self, key: [u64; N], value: V, now: u64) -> Option<([u64; N], V)> {
         let lifetime = self.lifetime;
         let set = self.set(&key);
-        let known = set.iter().position(|entry| entry.key == key && entry.used != 0);
+        let known = set.iter().position(|entry| are_equal(&entry.key, &key) && entry.used != 0);
         let oldest = || (0..WAYS).min_by_key(|&way| set[way].used).unwrap_or(0);
         let entry = &mut set[known.unwrap_or_else(oldest)];
         let before = core::mem::replace(entry, Entry { used: now.max(1), key, value });
-        let was_in_use = before.used != 0 && before.key != key && now.saturating_sub(before.used) <= lifetime;
+        let was_in_use =
+            before.used != 0 && !are_equal(&before.key, &key) && now.saturating_sub(before.used) <= lifetime;
         if was_in_use {
             Some((before.key, before.value))
         } else {
@@ -74,7 +75,7 @@ impl<const N: usize, V: Copy + Default> Cache<N, V> {
 
     /// Forgets a key.
     pub fn remove(&mut self, key: &[u64; N]) {
-        self.set(key).iter_mut().filter(|entry| entry.key == *key).for_each(|entry| entry.used = 0);
+        self.set(key).iter_mut().filter(|entry| are_equal(&entry.key, key)).for_each(|entry| entry.used = 0);
     }
 
     /// Forgets all keys.

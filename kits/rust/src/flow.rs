@@ -17,6 +17,18 @@ pub const UDP: u8 = 17;
 /// Protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 
+/// Reads a protocol: `tcp`, `udp`, `icmp`, `icmpv6`, or a number.
+#[must_use]
+pub fn protocol(text: &str) -> Option<u8> {
+    match text {
+        "tcp" => Some(TCP),
+        "udp" => Some(UDP),
+        "icmp" => Some(ICMP),
+        "icmpv6" => Some(ICMPV6),
+        number => number.parse().ok(),
+    }
+}
+
 const VLAN_TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// More extension headers than this are not read.
 const MOST_EXTENSIONS: usize = 8;
@@ -77,6 +89,32 @@ impl Flow {
             (IPV4, at) => Flow::read_v4(frame, at),
             (IPV6, at) => Flow::read_v6(frame, at),
             _ => None,
+        }
+    }
+
+    /// Returns true if two frames, or their first bytes, are certainly of the same flow: a few words are compared. Finds UDP and TCP over IPv4 and
+    /// IPv6, without VLAN tags, options, fragments and extension headers; of other frames it says false.
+    #[inline]
+    #[must_use]
+    pub fn is_same(one: &[u8], other: &[u8]) -> bool {
+        // EtherType, version, length of the header; fragment, protocol; addresses, ports.
+        const V4: [u64; 4] = [0xff_ffff, 0xffff_0000_ff00_ffff, u64::MAX, 0xffff];
+        // EtherType, version; next header, addresses; addresses, ports.
+        const V6: [u64; 6] = [0xf0_ffff, 0xffff_ffff_ffff_00ff, u64::MAX, u64::MAX, u64::MAX, 0xffff_ffff_ffff];
+        let (head, like) = match (array::<26>(one, 12), array::<26>(other, 12)) {
+            (Some(head), Some(like)) => (head, like),
+            _ => return false,
+        };
+        let begin = word(&head, 0);
+        if begin & V4[0] == 0x45_0008 {
+            let is_whole = head[8] & 0x3f == 0 && head[9] == 0;
+            return is_whole && matches!(head[11], TCP | UDP) && are_alike(&head, &like, &V4);
+        }
+        match (array::<46>(one, 12), array::<46>(other, 12)) {
+            (Some(head), Some(like)) if begin & V6[0] == 0x60_dd86 => {
+                matches!(head[8], TCP | UDP) && are_alike(&head, &like, &V6)
+            }
+            _ => false,
         }
     }
 
@@ -171,8 +209,8 @@ impl Flow {
         source_port: u16,
         destination_port: u16,
     ) -> [u64; 5] {
-        let Address([a, b]) = source;
-        let Address([c, d]) = destination;
+        let Address(a, b) = source;
+        let Address(c, d) = destination;
         [a, b, c, d, u64::from(protocol) << 32 | u64::from(source_port) << 16 | u64::from(destination_port)]
     }
 
@@ -186,6 +224,28 @@ impl Flow {
             Flow::key_of(self.destination, self.source, self.protocol, self.destination_port, self.source_port)
         }
     }
+}
+
+/// Returns true if two keys are the same. The compiler's own comparison of arrays looks at each byte.
+#[inline]
+pub(crate) fn are_equal<const N: usize>(one: &[u64; N], other: &[u64; N]) -> bool {
+    one.iter().zip(other).fold(0, |unlike, (one, other)| unlike | (one ^ other)) == 0
+}
+
+/// A word of eight bytes, or those that are left.
+#[inline]
+fn word<const N: usize>(bytes: &[u8; N], word: usize) -> u64 {
+    let mut part = [0; 8];
+    let (begin, end) = (word * 8, (word * 8 + 8).min(N));
+    part[..end - begin].copy_from_slice(&bytes[begin..end]);
+    u64::from_le_bytes(part)
+}
+
+/// Returns true if two arrays have the same bits where the words of `masks` have ones.
+#[inline]
+fn are_alike<const N: usize, const WORDS: usize>(one: &[u8; N], other: &[u8; N], masks: &[u64; WORDS]) -> bool {
+    let unlike = |at: usize| (word(one, at) ^ word(other, at)) & masks[at];
+    (0..WORDS).fold(0, |all, at| all | unlike(at)) == 0
 }
 
 /// A number that depends on all words. With a random seed, a sender cannot easily choose keys that have the same.
@@ -239,6 +299,35 @@ mod tests {
         let extensions = [&[51, 1][..], &[0; 14], &[UDP, 2], &[0; 14], &PORTS].concat();
         let flow = Flow::read(&ethernet(IPV6, &ipv6(0, &extensions))).unwrap();
         assert_eq!((flow.protocol, flow.destination_port, flow.transport), (UDP, 80, 86));
+    }
+
+    #[test]
+    fn frames_that_are_the_same_flow_are_found_and_no_others() {
+        let v4 = ethernet(IPV4, &[&ipv4(UDP, 0x4000, &PORTS)[..], &[0; 22]].concat());
+        let v6 = ethernet(IPV6, &[&ipv6(TCP, &PORTS)[..], &[0; 2]].concat());
+        for frame in [&v4, &v6] {
+            let flow = Flow::read(frame).unwrap();
+            assert!(Flow::is_same(frame, frame));
+            let mut found = 0;
+            for bit in 0..frame.len() * 8 {
+                let mut other = frame.clone();
+                other[bit / 8] ^= 1 << (bit % 8);
+                let is_same = Flow::read(&other) == Some(flow);
+                assert!(is_same || !Flow::is_same(frame, &other) && !Flow::is_same(&other, frame), "bit {bit}");
+                found += usize::from(is_same && Flow::is_same(frame, &other));
+            }
+            assert!(found >= 160, "{found}");
+            let end = if frame == &v4 { 38 } else { 58 };
+            for end in 0..end {
+                assert!(!Flow::is_same(frame, &frame[..end]) && !Flow::is_same(&frame[..end], frame), "{end}");
+            }
+            assert!(Flow::is_same(&frame[..end], frame));
+        }
+        for other in [ipv4(UDP, 1, &PORTS), ipv4(UDP, 0x2000, &PORTS), ipv4(ICMP, 0, &PORTS), ipv6(44, &[0; 20])] {
+            let kind = if other[0] == 0x45 { IPV4 } else { IPV6 };
+            let frame = ethernet(kind, &other);
+            assert!(!Flow::is_same(&frame, &frame), "{other:?}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@
 //! | register drop reasons, counters and gauges; read `config` | [`Start`] |
 //! | find ports, name sets of ports | [`Port`], [`PortSet`] |
 //! | learn and look up addresses | [`Frame::learn`], [`mac_lookup`] |
-//! | read addresses, protocol and ports of a frame | [`Flow`], [`Address`], [`Prefix`] |
+//! | read addresses, protocol and ports of a frame | [`Flow`], [`Address`], [`Prefix`], [`protocol`] |
 //! | remember things in this instance | [`Table`], [`Cache`], [`Rules`], [`filled`] |
 //! | remember things for all instances | [`map`] |
 //! | time, random numbers, log | [`now`], [`random`], [`log!`], [`timer`] |
@@ -62,7 +62,7 @@ mod table;
 pub use address::{mac, Address, Prefix};
 pub use batch::{Batch, Frame, Frames, Head, Verdict};
 pub use cache::Cache;
-pub use flow::{ether_type, hash, Flow, ARP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
+pub use flow::{ether_type, hash, protocol, Flow, ARP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
 pub use log::{log, Line};
 pub use memory::{bytes, filled};
 pub use port::{Port, PortSet};

@@ -1,6 +1,6 @@
 //! A table of a fixed size.
 
-use crate::flow::hash;
+use crate::flow::{are_equal, hash};
 use crate::memory::filled;
 use crate::switch;
 
@@ -48,7 +48,7 @@ impl<const N: usize, V: Copy> Table<N, V> {
     fn place(&self, key: &[u64; N]) -> usize {
         let mut at = self.home(key);
         // Ends, as half of the slots are free.
-        while matches!(&self.slots[at], Some((other, _)) if other != key) {
+        while matches!(&self.slots[at], Some((other, _)) if !are_equal(other, key)) {
             at = (at + 1) & (self.slots.len() - 1);
         }
         at

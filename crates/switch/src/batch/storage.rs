@@ -257,6 +257,17 @@ impl<'m> Batch<'m> {
         &self.parts.heads[index].0
     }
 
+    /// The length and the first bytes of the frames from index `first` to before `end`.
+    #[inline(always)]
+    pub(crate) fn lengths_and_heads(
+        &self,
+        first: usize,
+        end: usize,
+    ) -> impl Iterator<Item = (usize, &[u8; HEAD_BYTES])> {
+        let (entries, heads) = (&self.parts.entries[first..end], &self.parts.heads[first..end]);
+        entries.iter().zip(heads).map(|(entry, head)| (entry.len as usize, &head.0))
+    }
+
     /// Removes the frames from index `len` on.
     pub fn truncate(&mut self, len: usize) {
         while self.parts.count > len {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::verdict::{MAX_REASONS, MAX_SETS, Verdict};
 use super::view::View;
-use crate::batch::{Batch, Destination, PortSet};
+use crate::batch::{Batch, Destination, Frame, PortSet};
 use crate::forward::addresses::{admit, within};
-use crate::frame::{Class, DropReason, Gso, Mac, Owner};
+use crate::frame::{Accepts, Class, DropReason, Gso, Mac, Owner};
 use crate::topology::{Member, Switch};
 
 /// Bytes of a verdict.
@@ -31,7 +31,23 @@ pub struct Seen<'b> {
     pub segment: u16,
 }
 
-impl Seen<'_> {
+impl<'b> Seen<'b> {
+    #[inline(always)]
+    fn of(frame: &Frame<'b, '_>, vlan: u16) -> Seen<'b> {
+        let (mut offload, mut segment) = (0, 0);
+        if let Some(wanted) = frame.offload() {
+            let kind = match wanted.gso {
+                Gso::None => 0,
+                Gso::Tcp4 => 2,
+                Gso::Tcp6 => 4,
+                Gso::UdpL4 => 8,
+                Gso::Udp4Frag => 16,
+            };
+            (offload, segment) = (kind | u8::from(wanted.needs_csum), wanted.gso_size);
+        }
+        Seen { head: &frame.head().0, len: frame.len(), vlan, offload, segment }
+    }
+
     /// The priority of its VLAN tag, 0 to 7; 0 without a tag.
     #[inline]
     #[must_use]
@@ -66,6 +82,8 @@ pub struct Judging<'j, 'm> {
     has_built_in: bool,
     /// Some frame has a destination from the program.
     has_settled: bool,
+    /// Some frame is dropped.
+    has_dropped: bool,
     drops: [u64; MAX_REASONS],
 }
 
@@ -91,6 +109,7 @@ impl<'j, 'm> Judging<'j, 'm> {
             judged: 0,
             has_built_in: false,
             has_settled: false,
+            has_dropped: false,
             drops: [0; MAX_REASONS],
         }
     }
@@ -137,33 +156,23 @@ impl<'j, 'm> Judging<'j, 'm> {
         self.count == 0
     }
 
-    /// The first bytes of the frame at a place below [`Judging::len`], and the length of the frame. Bytes beyond the frame are
-    /// unspecified.
-    #[inline]
-    #[must_use]
-    pub fn head(&self, place: usize) -> (&[u8; 128], usize) {
-        let index = if self.has_gaps { self.batch.accepted(place) } else { place };
-        (self.batch.head(index), self.batch.frame_len(index))
+    /// Shows `look` the frames from place `first` to before `end`, both at most [`Judging::len`], in order.
+    #[inline(always)]
+    pub fn each(&self, first: usize, end: usize, mut look: impl FnMut(Seen<'_>)) {
+        if self.has_gaps || self.switch.has_vlans() || self.batch.needs() != Accepts::NOTHING {
+            return self.each_by_place(first, end, look);
+        }
+        for (len, head) in self.batch.lengths_and_heads(first, end) {
+            look(Seen { head, len, vlan: 0, offload: 0, segment: 0 });
+        }
     }
 
-    /// The frame at a place below [`Judging::len`].
-    #[inline]
-    #[must_use]
-    pub fn frame(&self, place: usize) -> Seen<'_> {
-        let index = if self.has_gaps { self.batch.accepted(place) } else { place };
-        let vlan = self.vlan(index);
-        let (mut offload, mut segment) = (0, 0);
-        if let Some(wanted) = self.batch.frame(index).offload() {
-            let kind = match wanted.gso {
-                Gso::None => 0,
-                Gso::Tcp4 => 2,
-                Gso::Tcp6 => 4,
-                Gso::UdpL4 => 8,
-                Gso::Udp4Frag => 16,
-            };
-            (offload, segment) = (kind | u8::from(wanted.needs_csum), wanted.gso_size);
+    #[inline(never)]
+    fn each_by_place(&self, first: usize, end: usize, mut look: impl FnMut(Seen<'_>)) {
+        for place in first..end {
+            let index = self.batch.accepted(place);
+            look(Seen::of(&self.batch.frame(index), self.vlan(index)));
         }
-        Seen { head: self.batch.head(index), len: self.batch.frame_len(index), vlan, offload, segment }
     }
 
     /// Takes the verdicts of the next frames, 4 bytes each. `sets` are the program's sets of ports.
@@ -174,18 +183,17 @@ impl<'j, 'm> Judging<'j, 'm> {
     pub fn decide(&mut self, words: &[u8], sets: &[Option<PortSet>]) -> Result<(), BadVerdict> {
         let (words, _) = words.as_chunks::<WORD>();
         let words = &words[..words.len().min(self.count - self.judged)];
-        let Some(first) = words.first() else { return Ok(()) };
-        if !self.has_settled && words.iter().all(|word| *word == [0; WORD]) {
+        let Some(word) = words.first().map(|word| u32::from_le_bytes(*word)) else { return Ok(()) };
+        if !self.has_settled && are_all(words, 0) {
             self.judged += words.len();
             self.has_built_in = true;
             return Ok(());
         }
-        if words.len() == self.batch.len() && words.iter().all(|word| word == first) {
-            let word = u32::from_le_bytes(*first);
+        if words.len() == self.batch.len() && are_all(words, word) {
             let destination = match Verdict::read(word) {
                 None => return Err(BadVerdict { word }),
                 Some(Verdict::Drop(reason)) => {
-                    self.drops[reason] += self.count as u64;
+                    self.count_drops(reason, self.count as u64);
                     Some(Destination::Drop(DropReason::ProgramDropped))
                 }
                 Some(verdict @ (Verdict::Port(_) | Verdict::Flood))
@@ -226,7 +234,7 @@ impl<'j, 'm> Judging<'j, 'm> {
                     self.batch.settle(index, None);
                 }
                 Verdict::Drop(reason) => {
-                    self.drops[reason] += 1;
+                    self.count_drops(reason, 1);
                     self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramDropped)));
                 }
                 Verdict::Port(_) | Verdict::Flood | Verdict::Ports(_) => {
@@ -302,11 +310,17 @@ impl<'j, 'm> Judging<'j, 'm> {
         self.batch.add_program_time(nanoseconds);
     }
 
-    /// The number of frames that the program drops, by reason.
+    #[inline]
+    fn count_drops(&mut self, reason: usize, frames: u64) {
+        self.drops[reason] += frames;
+        self.has_dropped = true;
+    }
+
+    /// The number of frames that the program drops, by reason. Empty if it drops none.
     #[inline]
     #[must_use]
-    pub fn drops(&self) -> &[u64; MAX_REASONS] {
-        &self.drops
+    pub fn drops(&self) -> &[u64] {
+        if self.has_dropped { &self.drops } else { &[] }
     }
 
     /// Ends the judging. `built_in` sets the destinations of the frames that the program leaves to it.
@@ -325,6 +339,12 @@ impl<'j, 'm> Judging<'j, 'm> {
             built_in(self.batch);
         }
     }
+}
+
+/// Returns true if all words are this one. Looks at all of them, several at a time.
+#[inline]
+fn are_all(words: &[[u8; WORD]], one: u32) -> bool {
+    words.iter().fold(0, |unlike, word| unlike | (u32::from_le_bytes(*word) ^ one)) == 0
 }
 
 const _: () = assert!(MAX_SETS <= u8::MAX as usize, "a frame's set is a byte");

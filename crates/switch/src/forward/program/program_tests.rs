@@ -39,7 +39,8 @@ impl Program for ByFrame {
     }
 
     fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
-        let words: Vec<u8> = (0..batch.len()).flat_map(|place| batch.head(place).0[18..22].to_vec()).collect();
+        let mut words = Vec::new();
+        batch.each(0, batch.len(), |frame| words.extend(&frame.head[18..22]));
         batch.decide(&words, &[set(&[1, 3]), set(&[0]), set(&[])]).map_err(|_| ProgramFailed)
     }
 }
