@@ -148,7 +148,7 @@ pub const CASES: &[Case] = &[
     up("a frame one byte longer than the buffer", |_| length(2049)).counts("rx_bad_descriptors"),
     up("a frame of 65,535 bytes", |_| length(0xffff)).counts("rx_bad_descriptors"),
     up("a frame that never ends", |_| Lie::complete(|words| words[3] &= !RX_EOP)).counts("rx_bad_descriptors"),
-    up("a frame that ends before it is there", |_| Lie::complete(|words| words[3] &= !DD)),
+    up("a frame that ends before it is there", |_| Lie::complete(|words| words[3] &= !DD)).and_then(Mended::Reopened),
     up("every error at once", |_| Lie::complete(|words| words[3] |= 0xff00)).counts("rx_errors"),
     up("tags and checksums at random", |_| {
         let mut random = Random::new(1);
