@@ -417,10 +417,11 @@ static struct sk_buff *receive(struct rw_nic *nic, struct rw_rx_buffer *buffer,
  */
 static bool is_out_of_step(const struct rw_rx *rx)
 {
-	u32 at = 0;
+	u32 at;
 
-	while (at < rx->count && (at == rx->next || !(READ_ONCE(rx->ring[at].status) & RX_STATUS_DONE)))
-		at++;
+	for (at = 0; at < rx->count; at++)
+		if (at != rx->next && READ_ONCE(rx->ring[at].status) & RX_STATUS_DONE)
+			break;
 	/* The device writes the next one first. */
 	dma_rmb();
 	return at < rx->count && !(READ_ONCE(rx->ring[rx->next].status) & RX_STATUS_DONE);
