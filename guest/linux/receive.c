@@ -201,7 +201,6 @@ int rw_rx_begin(struct rw_nic *nic)
 	rx->next = 0;
 	rx->filled = 0;
 	rx->tail = 0;
-	rx->vain = 0;
 	rx->skip = false;
 	rx->careful = rx->xdp;
 	rx->changed = true;
@@ -411,34 +410,6 @@ static struct sk_buff *receive(struct rw_nic *nic, struct rw_rx_buffer *buffer,
 	return piece.length <= RW_RX_COPY ? copy(nic, piece) : take(nic, buffer, piece);
 }
 
-/*
- * Returns true if the device writes other descriptors than the next one: it has
- * said of some that they are done which were not, or the other way round.
- */
-static bool is_out_of_step(const struct rw_rx *rx)
-{
-	u32 at;
-
-	for (at = 0; at < rx->count; at++)
-		if (at != rx->next && READ_ONCE(rx->ring[at].status) & RX_STATUS_DONE)
-			break;
-	/* The device writes the next one first. */
-	dma_rmb();
-	return at < rx->count && !(READ_ONCE(rx->ring[rx->next].status) & RX_STATUS_DONE);
-}
-
-/* Counts a poll that found nothing, and looks now and then what that means. */
-static void find_nothing(struct rw_nic *nic)
-{
-	struct rw_rx *rx = nic->rx;
-
-	if (++rx->vain < rx->count / 16)
-		return;
-	rx->vain = 0;
-	if (is_out_of_step(rx))
-		rw_misuse(nic, "it receives out of order");
-}
-
 /* Takes up to @budget descriptors. Returns their number. */
 int rw_rx_poll(struct rw_nic *nic, int budget)
 {
@@ -472,10 +443,6 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 		if (!(next % RENEW_EVERY))
 			renew(nic);
 	}
-	if (taken || next == rx->tail)
-		rx->vain = 0;
-	else
-		find_nothing(nic);
 	renew(nic);
 	if (rx->xdp && taken)
 		xdp_do_flush();

@@ -140,7 +140,6 @@ struct rw_rx {
 	u32 next;		/* the next descriptor of the device */
 	u32 filled;		/* the first descriptor without a new buffer */
 	u32 tail;		/* what the device knows of filled */
-	u32 vain;		/* polls in turn that found nothing */
 	u32 headroom;
 	u32 longest;		/* most bytes that the device may write into a buffer */
 	u32 truesize;		/* bytes of a page that a buffer takes */

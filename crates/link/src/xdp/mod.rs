@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_memory::{Buffer, Mapping};
-use ringway_netdevice::xdp::{Entry, Mode, Transfer, help};
+use ringway_netdevice::xdp::{Entry, Freed, Mode, Transfer, help};
 use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -36,6 +36,8 @@ const BEFORE: usize = 256;
 const ZERO_COPY_CHUNK: u32 = 4096;
 /// Drivers of virtual devices, whose frames may come from this kernel with checksums left to do.
 const LOCAL_DRIVERS: [&str; 2] = ["veth", "tun"];
+/// Longest wait for the queue of a closed socket.
+const FREED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How a queue is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +101,8 @@ impl XdpLink {
         let requests = requests::socket()?;
         let Found { index, mac, mtu } = find(interface, requests.as_fd())?;
         let driver = requests::driver(interface, requests.as_fd()).unwrap_or_default();
-        let request = Request { interface, device: index, queue, slots, chunk, address };
+        let freed = Freed::within(FREED_WITHIN);
+        let request = Request { interface, device: index, queue, slots, chunk, address, freed };
         let memory = Arc::new(Mapping::private((slots + buffers) as usize * chunk)?);
         let (mode, socket) = open_mode(request, &memory, mode).map_err(|error| failed("attach to it", &error))?;
         let watch = watch(index).map_err(|error| failed("watch it", &error))?;

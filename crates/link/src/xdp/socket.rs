@@ -30,6 +30,7 @@ pub(super) struct Request<'a> {
     /// Bytes of a chunk.
     pub(super) chunk: usize,
     pub(super) address: Option<Ipv4Addr>,
+    pub(super) freed: Freed,
 }
 
 /// A socket that gets its frames from the queue.
@@ -54,7 +55,7 @@ impl Socket {
         place: Place,
         transfer: Transfer,
     ) -> io::Result<Self> {
-        let Request { interface, device, queue, slots, chunk, address } = request;
+        let Request { interface, device, queue, slots, chunk, address, freed } = request;
         let bound = || {
             let fd = xdp_socket()?;
             register(fd.as_fd(), memory, chunk, XdpUmemRegFlags::empty())?;
@@ -78,7 +79,7 @@ impl Socket {
             bind(&fd, &SocketAddrXdp::new(flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, device, queue))?;
             Ok((fd, receive, fill, transmit, completion))
         };
-        let (fd, receive, fill, transmit, completion) = Freed::soon().open(queue, bound)?;
+        let (fd, receive, fill, transmit, completion) = freed.open(queue, bound)?;
         let sockets = Sockets::new(queue + 1)?;
         sockets.set(queue, fd.as_fd())?;
         let host = Host::KeepsAllBut { ethertype: ETHERTYPE, address };

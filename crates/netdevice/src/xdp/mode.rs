@@ -7,9 +7,6 @@ use rustix::io::Errno;
 
 use super::program::Place;
 
-/// Time for which a queue that another socket has is tried again: a kernel thread frees the queues of closed sockets, later on a busy
-/// machine.
-const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// Time between two of these tries.
 const TRY_EVERY: Duration = Duration::from_millis(5);
 
@@ -54,15 +51,15 @@ pub enum Transfer {
     Copy,
 }
 
-/// The queues of sockets that were closed just now.
+/// The queues of sockets that were closed just now: a kernel thread frees them, within a moment, and later on a busy machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Freed(Instant);
 
 impl Freed {
-    /// The kernel frees them within a moment.
+    /// Waits this long for all queues together.
     #[must_use]
-    pub fn soon() -> Freed {
-        Freed(Instant::now() + FREED_WITHIN)
+    pub fn within(time: Duration) -> Freed {
+        Freed(Instant::now() + time)
     }
 
     /// Opens a queue, again and again while it may be that a closed socket has it.

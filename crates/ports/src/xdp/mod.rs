@@ -25,6 +25,7 @@ mod tags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_engine::Signal;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -44,6 +45,8 @@ use tags::Tags;
 
 /// Driver of virtual devices in pairs.
 const VETH: &str = "veth";
+/// Longest wait for queues of closed sockets. The daemon serves nobody else meanwhile; the user may ask again.
+const FREED_WITHIN: Duration = Duration::from_millis(50);
 /// Most queues of a device that have sockets.
 pub const MAX_QUEUES: u32 = 64;
 
@@ -149,7 +152,7 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let &Target { name, device, driver, address, queues: most, host } = target;
     let attachment = Attachment { device, transfer, metadata: transfer == Transfer::Copy && driver == VETH };
     let mut queues = Vec::new();
-    let freed = Freed::soon();
+    let freed = Freed::within(FREED_WITHIN);
     for queue in 0..most {
         match freed.open(queue, || Queue::open(attachment, queue)) {
             Ok(opened) => queues.push(opened),

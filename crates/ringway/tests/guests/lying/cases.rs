@@ -165,8 +165,9 @@ pub const CASES: &[Case] = &[
         Lie::scribble(all).and_flood()
     })
     .counts("rx_errors"),
-    up("frames in descriptors that were not given", |_| Lie::scribble(not_given)),
-    up("frames in all descriptors, again and again", |_| Lie::scribble(all_received).and_causes(RXT0)),
+    up("frames in descriptors that were not given", |_| Lie::scribble(not_given)).and_then(Mended::Reopened),
+    up("frames in all descriptors, again and again", |_| Lie::scribble(all_received).and_causes(RXT0))
+        .and_then(Mended::Reopened),
     block("the block's receive head is out of range", |_| word(HOST_RDH, |_, _| u32::MAX)),
     block("the block's receive head jumps", |_| random(&[HOST_RDH]).and_flood()),
     block("the block's request for buffers changes", |_| random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
