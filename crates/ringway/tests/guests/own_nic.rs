@@ -17,6 +17,11 @@ const RINGS: [&str; 4] = ["packed=off", "packed=on", "packed=off,event_idx=off",
 /// The same for a QEMU that knows devices which use buffers in order.
 const IN_ORDER: [&str; 2] = ["packed=off,in_order=on", "packed=on,in_order=on"];
 
+/// Round trips of a test.
+const PINGS: u64 = 100;
+/// The time from one to the next. A program that does not poll goes to sleep in between, however slow a busy machine makes the guest.
+const PAUSE: &str = "5ms";
+
 /// A daemon, and a guest with NICs that programs may have.
 pub struct Scene {
     pub daemon: Daemon,
@@ -132,8 +137,8 @@ impl Scene {
         let ping = ["gen", "ping", "lan0:out", "--dst", &mac, "--json", "--count"];
         until("the guest answers", || self.daemon.ringway(&[&ping[..], &["1"]].concat()).code == Some(0));
         let port = self.daemon.port(&format!("vm{nic}"));
-        let pings = json(&self.daemon.ok(&[&ping[..], &["200"]].concat()));
-        assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        let pings = json(&self.daemon.ok(&[&ping[..], &[&PINGS.to_string(), "--interval", PAUSE]].concat()));
+        assert_eq!(number(&pings, "/received"), PINGS, "{pings}");
         let calls = number(&self.daemon.port(&format!("vm{nic}")), "/calls") - number(&port, "/calls");
         let returned = self.interrupt(&job, &format!("answered by NIC {nic} {more}"));
         (number(&returned, "/driver/calls"), calls, port)
@@ -143,9 +148,10 @@ impl Scene {
     pub fn pings(&self, nic: usize, more: &str) -> u64 {
         let pong = self.outside(&["gen", "pong", "lan0:out"]);
         self.daemon.until_state("out", "up");
-        let pings = gen_in(&self.guest, &format!("ping --pci {} --dst lan0:out --count 200 {more}", self.nics[nic]));
+        let ping = format!("ping --pci {} --dst lan0:out --count {PINGS} --interval {PAUSE} {more}", self.nics[nic]);
+        let pings = gen_in(&self.guest, &ping);
         println!("pings of NIC {nic} {more}: {pings}");
-        assert_eq!(number(&pings, "/received"), 200, "{pings}");
+        assert_eq!(number(&pings, "/received"), PINGS, "{pings}");
         ends(pong);
         number(&pings, "/driver/calls")
     }
