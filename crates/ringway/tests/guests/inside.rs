@@ -26,7 +26,7 @@ const ZERO_COPY: [&str; 2] = ["igb", "virtio-net-pci,disable-legacy=on,iommu_pla
 
 /// Starts a guest in which Ringway runs. A port is to be made of `veth0`, whose other end is the wire.
 fn scene() -> Guest {
-    let guest = Guest::builder("host").program(binary()).start().unwrap();
+    let guest = Guest::builder("host").goes_first().program(binary()).start().unwrap();
     guest.ok("insmod /modules/veth.ko").unwrap();
     // The kernel names the other end.
     guest.ok("ip link add w0 type veth").unwrap();
@@ -123,7 +123,8 @@ fn talk(guest: &Guest, what: &str) {
 #[test]
 fn nics_with_zero_copy_work_with_it_and_without() {
     let Some(_turn) = turn() else { return };
-    let mut builder = Guest::builder("host").kernel(Release::TrixieBackports).memory_mib(512).program(binary());
+    let builder = Guest::builder("host").goes_first().kernel(Release::TrixieBackports);
+    let mut builder = builder.memory_mib(512).program(binary());
     for (hub, model) in ZERO_COPY.into_iter().enumerate() {
         let end = |number: usize| Nic::netdev(&format!("hubport,hubid={hub}")).mac(&mac(0, 2 * hub + number));
         builder = builder.nic(end(0)).nic(end(1).model(model));
