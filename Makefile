@@ -142,7 +142,7 @@ unit:
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
 
 LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
-	  -p ringway-abi -p ringway-engine -p ringway-switch --test 'loom_*'
+	  -p ringway-abi -p ringway-engine -p ringway-switch -p ringway-programs --test 'loom_*'
 
 loom:
 	$(LOOM)

@@ -9,6 +9,9 @@
 //!
 //! A call that a tick has interrupted gets its next deadline later. It keeps the ticker awake until it ends.
 
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// Whether the ticker is awake, and has to be.
@@ -50,19 +53,24 @@ impl Awake {
 
     /// For the ticker, after each tick: returns true if a program was called since the last look.
     pub(crate) fn look(&self) -> bool {
-        let was_called = self.called.swap(false, Ordering::Relaxed);
+        let was_called = self.called.load(Ordering::Relaxed);
+        if was_called {
+            self.called.store(false, Ordering::Relaxed);
+        }
         fence(Ordering::Release);
         was_called
     }
 
-    /// For the ticker, after a look without a call: parks it until the next call or the end.
-    pub(crate) fn sleep(&self, park: impl FnOnce()) {
+    /// For the ticker, after a look without a call. Returns true if it may park until it is unparked. [`Awake::rise`] follows in any case.
+    pub(crate) fn may_park(&self) -> bool {
         self.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let is_needed = self.called.load(Ordering::Relaxed) || self.staying.load(Ordering::Relaxed) > 0;
-        if !is_needed && !self.has_ended() {
-            park();
-        }
+        !is_needed && !self.has_ended()
+    }
+
+    /// For the ticker: it is awake again.
+    pub(crate) fn rise(&self) {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
 

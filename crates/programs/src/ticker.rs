@@ -129,7 +129,10 @@ fn run(engine: &Engine, flags: &Flags) {
         if quiet < QUIET {
             continue;
         }
-        flags.awake.sleep(std::thread::park);
+        if flags.awake.may_park() {
+            std::thread::park();
+        }
+        flags.awake.rise();
         quiet = Duration::ZERO;
     }
 }
