@@ -117,6 +117,7 @@ static int start_device(struct rw_nic *nic)
 	/* The handler may have been called for another device before. */
 	rw_poll_now(nic);
 	schedule_work(&nic->link_work);
+	rw_watch(&nic->watch);
 	return 0;
 }
 
@@ -141,6 +142,7 @@ static void stop_device(struct rw_nic *nic)
 	rw_tx_drop(nic);
 	rw_rx_drop(nic);
 	rw_delete_timer(&nic->reaper);
+	rw_delete_timer(&nic->watch);
 }
 
 /*
@@ -474,6 +476,7 @@ static void set_up_device(struct rw_nic *nic)
 	INIT_WORK(&nic->link_work, link_work);
 	INIT_DELAYED_WORK(&nic->reset_work, reset_work);
 	timer_setup(&nic->reaper, rw_reap, 0);
+	timer_setup(&nic->watch, rw_watch, 0);
 	netif_napi_add(dev, &nic->napi, rw_poll);
 }
 

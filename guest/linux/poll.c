@@ -139,3 +139,11 @@ void rw_reap(struct timer_list *timer)
 
 	napi_schedule(&nic->napi);
 }
+
+/* Looks whether the device is where the driver is. */
+void rw_watch(struct timer_list *timer)
+{
+	struct rw_nic *nic = container_of(timer, struct rw_nic, watch);
+
+	mod_timer(timer, jiffies + rw_rx_watch(nic));
+}

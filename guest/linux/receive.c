@@ -15,6 +15,10 @@
 /* Frames after which a poll looks whether buffers have to be renewed. */
 #define RENEW_EVERY	16
 
+/* Time between two looks at where the device is, and to the second one when it is elsewhere. */
+#define WATCH_EVERY	(2 * HZ)
+#define WATCH_AGAIN	(HZ / 2)
+
 /* Bytes of a frame, in its buffer. */
 struct piece {
 	u8 *data;
@@ -201,6 +205,7 @@ int rw_rx_begin(struct rw_nic *nic)
 	rx->next = 0;
 	rx->filled = 0;
 	rx->tail = 0;
+	rx->doubted = -1;
 	rx->skip = false;
 	rx->careful = rx->xdp;
 	rx->changed = true;
@@ -223,6 +228,48 @@ bool rw_rx_is_ready(const struct rw_nic *nic)
 	u32 next = READ_ONCE(rx->next);
 
 	return next != READ_ONCE(rx->tail) && READ_ONCE(rx->ring[next].status) & RX_STATUS_DONE;
+}
+
+/*
+ * Whether the device receives elsewhere than at the next descriptor: it has said
+ * of some that they are done which were not, or the other way round. For a moment
+ * that is so while it delivers frames, as it may write the first one last.
+ */
+static bool is_out_of_step(const struct rw_nic *nic)
+{
+	const struct rw_rx *rx = nic->rx;
+	u32 next = READ_ONCE(rx->next), head = rw_read(nic, REG_RDH), at = next;
+
+	if (head == ~0u)
+		return false;
+	while (head == next && (at = (at + 1) & (rx->count - 1)) != next)
+		if (READ_ONCE(rx->ring[at].status) & RX_STATUS_DONE)
+			break;
+	if (head == next && at == next)
+		return false;
+	/* An honest device may have got there meanwhile. */
+	dma_rmb();
+	return !(READ_ONCE(rx->ring[next].status) & RX_STATUS_DONE) && READ_ONCE(rx->next) == next;
+}
+
+/*
+ * Looks now and then whether the device is where the driver is, as nothing would
+ * be received any more. Returns the time to the next look.
+ */
+unsigned long rw_rx_watch(struct rw_nic *nic)
+{
+	struct rw_rx *rx = nic->rx;
+	u32 next = READ_ONCE(rx->next), doubted = rx->doubted;
+
+	rx->doubted = -1;
+	if (!is_out_of_step(nic))
+		return WATCH_EVERY;
+	if (next == doubted) {
+		rw_misuse(nic, "it receives elsewhere than at descriptor %u", next);
+		return WATCH_EVERY;
+	}
+	rx->doubted = next;
+	return WATCH_AGAIN;
 }
 
 static void count_one(struct rw_nic *nic, u64_stats_t *count)

@@ -140,6 +140,7 @@ struct rw_rx {
 	u32 next;		/* the next descriptor of the device */
 	u32 filled;		/* the first descriptor without a new buffer */
 	u32 tail;		/* what the device knows of filled */
+	u32 doubted;		/* next when the device was elsewhere; -1 */
 	u32 headroom;
 	u32 longest;		/* most bytes that the device may write into a buffer */
 	u32 truesize;		/* bytes of a page that a buffer takes */
@@ -206,6 +207,7 @@ struct rw_nic {
 	unsigned long flags;
 	unsigned long last_reset;	/* jiffies */
 	struct timer_list reaper;	/* frees sent frames that nobody waits for */
+	struct timer_list watch;	/* looks where the device receives */
 	struct work_struct link_work;
 	struct delayed_work reset_work;
 	unsigned long vlans[BITS_TO_LONGS(VLAN_N_VID)];
@@ -289,12 +291,14 @@ void rw_rx_drop(struct rw_nic *nic);
 void rw_rx_give(struct rw_nic *nic);
 int rw_rx_poll(struct rw_nic *nic, int budget);
 bool rw_rx_is_ready(const struct rw_nic *nic);
+unsigned long rw_rx_watch(struct rw_nic *nic);
 
 /* poll.c */
 irqreturn_t rw_interrupt(int irq, void *data);
 int rw_poll(struct napi_struct *napi, int budget);
 void rw_poll_now(struct rw_nic *nic);
 void rw_reap(struct timer_list *timer);
+void rw_watch(struct timer_list *timer);
 void rw_moderate(struct rw_nic *nic);
 u32 rw_moderation_register(const struct rw_moderation *moderation);
 

@@ -45,6 +45,12 @@ fn guests_with_ringways_driver_talk_in_both_modes_with_all_their_settings() {
     with_each("netconsole", |nic| settings::netconsole(&guests, nic));
     with_each("netconsole beside XDP", |nic| xdp::with_netpoll(&daemon, &guests, nic));
     with_each("link down and up", |nic| link(&daemon, &guests[0], nic));
+    with_each("no misuse seen", |nic| {
+        guests.iter().try_for_each(|guest| match count(guest, nic, "misuses")? {
+            0 => Ok(()),
+            misuses => Err(format!("{misuses} misuses by an honest device: {}", tell(guest, "dmesg | tail -n 20")?)),
+        })
+    });
     settings::parameters(&guests, 1).unwrap();
     all_is_well(&daemon, &guests);
 }

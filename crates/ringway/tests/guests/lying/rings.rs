@@ -59,6 +59,8 @@ pub struct Shared<'m> {
     pub block: &'m [AtomicU32],
     /// Index of the first receive descriptor that the guest has not given.
     pub receive_tail: usize,
+    /// Index of the receive descriptor that is the next.
+    pub receive_head: usize,
 }
 
 impl<'m> Shared<'m> {
@@ -72,6 +74,7 @@ impl<'m> Shared<'m> {
             receive: words(chip.address(RDBAL), ring(RDBAL, RCTL)),
             block: words(block, if block == 0 { 0 } else { csb::BYTES as u32 }),
             receive_tail: 0,
+            receive_head: chip.get(RDH) as usize,
         };
         shared.receive_tail = shared.csb().map_or(chip.get(RDT), Csb::receive_tail) as usize;
         shared
