@@ -27,11 +27,11 @@ DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
 # The workspaces whose dependencies users get.
 DENIED := Cargo.toml python/Cargo.toml
-# Experiments that end within seconds with --quick.
-SMOKE := headline lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
-  destinations switch-batch receive-batch send-batch frame-size round-trip drop-rate idle-ports shaping shaping-counted \
-  shaping-burst shares shares-vhost flooded flooded-vhost isolation policy programs programs-batch programs-forwarder programs-bridge \
-  programs-forwarding
+# Experiments that end within seconds with --quick. The tests of `ringway bench` run some of them.
+TESTED := headline round-trip drop-rate isolation policy programs programs-forwarder programs-bridge
+SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
+  destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shaping-burst shares shares-vhost \
+  flooded flooded-vhost programs-batch programs-forwarding
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
@@ -41,7 +41,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release bench benchmarks guest-driver guest-driver-package guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments bench benchmarks guest-driver guest-driver-package guests nightly clean
 
 all: build
 
@@ -83,7 +83,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test smoke-release deny asan tsan guests oracle repeats fuzz-program
+nightly: test smoke-release experiments deny asan tsan guests oracle repeats fuzz-program
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -216,7 +216,11 @@ smoke:
 	target/tests/ringway bench $(SMOKE) --quick --json target/bench-quick.json
 
 smoke-release: build
-	target/release/ringway bench $(SMOKE) --quick --json target/bench-quick.json
+	target/release/ringway bench $(TESTED) $(SMOKE) --quick --json target/bench-quick.json
+
+# Experiments with virtual machines or other switches for each figure, and what they promise.
+experiments: deps
+	$(CARGO) test --profile tests -p ringway --test bench -- --ignored
 
 clean:
 	$(CARGO) clean

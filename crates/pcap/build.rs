@@ -1,8 +1,10 @@
 //! Gives the library libpcap's soname, and makes the folder `libpcap` beside it: links of libpcap's names, for LD_LIBRARY_PATH.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The sonames of libpcap: Debian's and Ubuntu's, and everyone else's.
 const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
@@ -25,7 +27,9 @@ fn main() -> io::Result<()> {
         let _ = std::fs::remove_file(&link);
         symlink(library, &link)?;
     }
-    // A folder that is removed is made again.
+    // A folder that is removed is made again. It is older than this run: otherwise the next build would run this again, and compile all that
+    // depends on this crate.
+    File::open(&folder)?.set_modified(SystemTime::UNIX_EPOCH)?;
     println!("cargo::rerun-if-changed={}", folder.display());
     Ok(())
 }

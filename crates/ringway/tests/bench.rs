@@ -235,6 +235,7 @@ fn quick_figures(experiment: &str) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "takes minutes where other tests take the cores: make nightly"]
 fn forwarding_programs_are_measured_beside_built_in_learning_and_open_vswitch() {
     if processors() < 2 {
         skip!("needs two processors");
@@ -262,6 +263,7 @@ fn forwarding_programs_are_measured_beside_built_in_learning_and_open_vswitch() 
 }
 
 #[test]
+#[ignore = "takes minutes where other tests take the cores: make nightly"]
 fn rates_to_the_wire_and_from_it_are_measured_beside_testpmd_open_vswitch_and_a_linux_bridge() {
     if processors() < 2 {
         skip!("needs two processors");
@@ -286,6 +288,7 @@ fn rates_to_the_wire_and_from_it_are_measured_beside_testpmd_open_vswitch_and_a_
 }
 
 #[test]
+#[ignore = "takes minutes where other tests take the cores: make nightly"]
 fn guests_on_two_hosts_are_measured_beside_qemus_own_way() {
     if processors() < 2 {
         skip!("needs two processors");
