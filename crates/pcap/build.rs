@@ -27,9 +27,10 @@ fn main() -> io::Result<()> {
         let _ = std::fs::remove_file(&link);
         symlink(library, &link)?;
     }
-    // A folder that is removed is made again. It is older than this run: otherwise the next build would run this again, and compile all that
-    // depends on this crate.
-    File::open(&folder)?.set_modified(SystemTime::UNIX_EPOCH)?;
-    println!("cargo::rerun-if-changed={}", folder.display());
+    // A folder that is removed is made again. Its links must not be looked at: they lead to what is built after this. The mark is older than
+    // this run: otherwise the next build would run this again, and compile all that depends on this crate.
+    let mark = folder.join(".made");
+    File::create(&mark)?.set_modified(SystemTime::UNIX_EPOCH)?;
+    println!("cargo::rerun-if-changed={}", mark.display());
     Ok(())
 }
