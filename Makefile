@@ -41,7 +41,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments bench benchmarks guest-driver guest-driver-package guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly clean
 
 all: build
 
@@ -83,7 +83,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test smoke-release experiments deny asan tsan guests oracle repeats fuzz-program
+nightly: test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -221,6 +221,11 @@ smoke-release: build
 # Experiments with virtual machines or other switches for each figure, and what they promise.
 experiments: deps
 	$(CARGO) test --profile tests -p ringway --test bench -- --ignored
+
+# A build without forwarding programs.
+plain:
+	$(CARGO) build --profile tests -p ringway --no-default-features --target-dir target/plain
+	RINGWAY_PLAIN=$(CURDIR)/target/plain/tests/ringway $(CARGO) test --profile tests -p ringway --test programs absent -- --ignored
 
 clean:
 	$(CARGO) clean

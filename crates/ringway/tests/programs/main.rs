@@ -7,7 +7,9 @@
 //! - `scene`: a switch with a program, and its ports.
 //! - `switch`: each example in a switch.
 //! - `files`: the files that `program` and `config_file` name.
+//! - `absent`: a build without programs.
 
+mod absent;
 mod commands;
 mod files;
 mod kit;
