@@ -41,12 +41,14 @@ fn a_pipe_between_independent_programs_copies_every_frame_whichever_opens_it_fir
     for first in ["sends", "receives"] {
         let daemon = Daemon::start(CONFIG);
         let second = if first == "sends" { "receives" } else { "sends" };
-        let mut programs = Vec::new();
-        for name in [first, second] {
+        let start = |name| {
             let child = preloaded(program(), &daemon).arg(name).stderr(Stdio::piped()).spawn();
-            programs.push((name, Ended(child.unwrap())));
-            until("the end is open", || daemon.status()["ports"].as_array().is_some_and(|all| !all.is_empty()));
-        }
+            (name, Ended(child.unwrap()))
+        };
+        let first = start(first);
+        until("the end is open", || daemon.status()["ports"].as_array().is_some_and(|all| !all.is_empty()));
+        // Both may be over at once.
+        let programs = [first, start(second)];
         for (name, program) in programs {
             let said = Said::from(program.output());
             assert_eq!(said.code, Some(0), "case {name}: {}", said.err);
