@@ -259,16 +259,16 @@ static bool is_out_of_step(const struct rw_nic *nic)
 unsigned long rw_rx_watch(struct rw_nic *nic)
 {
 	struct rw_rx *rx = nic->rx;
-	u32 next = READ_ONCE(rx->next), doubted = rx->doubted;
+	u32 next = READ_ONCE(rx->next), doubted = READ_ONCE(rx->doubted);
 
-	rx->doubted = -1;
+	WRITE_ONCE(rx->doubted, -1);
 	if (!is_out_of_step(nic))
 		return WATCH_EVERY;
 	if (next == doubted) {
 		rw_misuse(nic, "it receives elsewhere than at descriptor %u", next);
 		return WATCH_EVERY;
 	}
-	rx->doubted = next;
+	WRITE_ONCE(rx->doubted, next);
 	return WATCH_AGAIN;
 }
 
@@ -491,6 +491,9 @@ int rw_rx_poll(struct rw_nic *nic, int budget)
 			renew(nic);
 	}
 	renew(nic);
+	/* The ring may come round to the same descriptor before the next look. */
+	if (taken)
+		WRITE_ONCE(rx->doubted, -1);
 	if (rx->xdp && taken)
 		xdp_do_flush();
 	if (unlikely(next == rx->tail)) {
