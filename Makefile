@@ -1,4 +1,4 @@
-# make build   the switch and the laboratory, in target/release
+# make build   the switch and the laboratory, in target/release; PROFILE=packaged: as packages have them, in target/packaged
 # make install what was built, below $(DESTDIR)$(PREFIX) (/usr/local): programs, C library, manual pages, completions, systemd unit; make uninstall
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
@@ -32,10 +32,12 @@ TESTED := headline round-trip drop-rate isolation policy programs programs-forwa
 SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shaping-burst shares shares-vhost \
   flooded flooded-vhost programs-batch programs-forwarding
-PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
+# What the demo starts, and what fetches the kernel of its guests.
+DEMO_PACKAGES := iproute2 iputils-ping iperf3 qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
+PACKAGES := $(DEMO_PACKAGES) tcpdump ethtool strace vde2 procps \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
-  gcc g++ binutils pkg-config valgrind man-db spin \
+  g++ binutils pkg-config valgrind man-db spin \
   python3 python3-venv \
   linux-source mmdebstrap \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
@@ -45,12 +47,16 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
 
 all: build
 
-# The switch, the laboratory that `ringway bench` and `ringway demo` execute, the C library, and the libraries that `ringway exec` gives to programs.
+# The switch, the laboratory that `ringway bench` and `ringway demo` execute, the C library, and the libraries that `ringway exec` gives to
+# programs. The compiler of forwarding programs is built apart, as its features must not become those of the switch.
+# PROFILE=packaged: with link-time optimisation and line numbers in backtraces, as packages have it.
+PROFILE ?= release
 build:
-	$(CARGO) build --release -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features lab
+	$(CARGO) build --profile $(PROFILE) -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features lab
+	$(CARGO) build --profile $(PROFILE) -p ringway-programs --features compiler
 
 # Where `make install` and `make uninstall` find what was built, and where it goes.
-BUILT ?= target/release
+BUILT ?= target/$(PROFILE)
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -58,7 +64,10 @@ DESTDIR ?=
 install uninstall:
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install $@ "$(BUILT)"
 
-demo: deps build
+# Builds what the demo needs and nothing else: neither experiments nor libraries nor the compiler of forwarding programs.
+demo:
+	@./packaging/install-deps $(DEMO_PACKAGES)
+	$(CARGO) build --release -p ringway --features demo
 	target/release/ringway demo --fetch-kernel
 
 # By default for the running kernel, or where its headers are not installed, for that of Debian 12.
@@ -103,14 +112,16 @@ oracle:
 repeats:
 	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-ports --test vhost_user_repeats
 
-bench: deps build
-	target/release/ringway bench --json results/bench.json --plots results
+bench: export PROFILE := packaged
+bench: deps
+	$(MAKE) --no-print-directory build
+	target/packaged/ringway bench --json results/bench.json --plots results
 
 # docs/benchmarks.md with its plots, from results of `ringway bench --json`.
 RESULTS ?= results/bench.json
 benchmarks: build
 	rm -f docs/benchmarks/*.svg
-	cd docs && ../target/release/ringway bench $(addprefix --report ,$(abspath $(RESULTS))) \
+	cd docs && ../target/$(PROFILE)/ringway bench $(addprefix --report ,$(abspath $(RESULTS))) \
 	  --plots benchmarks --summary benchmarks/run.json >benchmarks.md
 
 deps:
@@ -215,8 +226,10 @@ smoke:
 	$(CARGO) test --profile tests --workspace --test bench --test symbols --no-run
 	target/tests/ringway bench $(SMOKE) --quick --json target/bench-quick.json
 
-smoke-release: build
-	target/release/ringway bench $(TESTED) $(SMOKE) --quick --json target/bench-quick.json
+smoke-release: export PROFILE := packaged
+smoke-release:
+	$(MAKE) --no-print-directory build
+	target/packaged/ringway bench $(TESTED) $(SMOKE) --quick --json target/bench-quick.json
 
 # Experiments with virtual machines or other switches for each figure, and what they promise.
 experiments: deps

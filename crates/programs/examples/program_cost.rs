@@ -13,7 +13,7 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
 use ringway_ports::process::{self, ClientHandles};
-use ringway_programs::{Load, Program, Runtime};
+use ringway_programs::{Compiler, Load, Program, Runtime};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     FloodPolicy, Forward, Input, Learning, Mac, MacTable, Member, OnFault, Owner, Passed, Port, Programmed, Switch,
@@ -164,7 +164,7 @@ fn main() {
             _ => files.push(argument),
         }
     }
-    let runtime = Runtime::start().expect("a runtime");
+    let runtime = Runtime::with(Compiler::Here).expect("a runtime");
     if let Some(passes) = passes {
         Contestant::new(&runtime, flows, files.first().map(String::as_str)).run(passes, frames);
         return;

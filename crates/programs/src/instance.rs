@@ -9,10 +9,11 @@ use wasmtime::{Memory, Store, TypedFunc, WasmParams, WasmResults};
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
 use crate::limits::{DESCRIPTOR, INTERFACE, START_TIME, VERDICT};
-use crate::module::{Module, Unacceptable};
+use crate::module::Module;
 use crate::shared::Shared;
 use crate::state::{Phase, Sending, State};
 use crate::ticker::{CallClock, Ticker};
+use crate::unacceptable::Unacceptable;
 
 /// Where frames for a program come from.
 pub(crate) trait Source {

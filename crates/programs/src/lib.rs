@@ -17,7 +17,9 @@
 //!     |
 //!   host        the functions that a module may import
 //!     |
-//!   module      judging and compiling
+//!   module      judging what was compiled
+//!     |
+//!   compiler    the process that compiles; compile: what it does; engine: the settings of both
 //!     |
 //!   state       what an instance knows; meters, map, limits, layout
 //!     |
@@ -31,13 +33,20 @@
 //! A program is the administrator's, but it is treated like a client. It sees no memory but its own; wasmtime keeps it there. It gets copies
 //! of the first bytes of frames, and what it returns is a word for each frame, which the switch checks. Every host function checks the ranges
 //! that it is given.
+//!
+//! The compiler reads the module's bytes in a process of its own, with bounded time and memory. Its machine code runs in this process, and
+//! nothing can prove machine code harmless: the compiler is trusted as Ringway itself is. `module` says what is checked.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 // A model of the handshake in `awake` needs no compiler of programs, which takes minutes to build.
 #![cfg(not(loom))]
 
 mod awake;
 mod clock;
+#[cfg(feature = "compiler")]
+mod compile;
+mod compiler;
+mod engine;
 mod fault;
 mod host;
 mod instance;
@@ -53,11 +62,18 @@ mod runtime;
 mod shared;
 mod slot;
 mod state;
+mod text;
 mod ticker;
+mod unacceptable;
 
+#[cfg(feature = "compiler")]
+pub use compile::compile;
+pub use compiler::{COMPILER, Compiler, REFUSED};
 pub use fault::{Fault, FaultKind};
-pub use limits::{CALL_TIME, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX, MODULE_MAX, STATE_MAX};
-pub use module::Unacceptable;
+pub use limits::{
+    CALL_TIME, COMPILER_MEMORY, COMPILER_TIME, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX, MODULE_MAX, STATE_MAX,
+};
 pub use offline::{Offline, OfflineFrame, Sent, check};
 pub use program::{Load, Program, ProgramState, Reading, TellError};
 pub use runtime::Runtime;
+pub use unacceptable::Unacceptable;

@@ -6,6 +6,12 @@ use std::time::Duration;
 pub const INTERFACE: i32 = 1;
 /// Largest module in bytes. Compiling takes about a second for each MiB.
 pub const MODULE_MAX: usize = 4 << 20;
+/// Most processor time that compiling a module takes.
+pub const COMPILER_TIME: Duration = Duration::from_secs(30);
+/// Most address space of the compiler in bytes.
+pub const COMPILER_MEMORY: usize = 1 << 30;
+/// Most bytes of machine code of a module.
+pub(crate) const MACHINE_CODE_MAX: usize = 256 << 20;
 /// Largest memory of an instance in bytes.
 pub const MEMORY_MAX: usize = 64 << 20;
 /// Most elements of an instance's tables.

@@ -1,57 +1,29 @@
-//! Judging and compiling a module.
+//! Judging a module, and having it compiled.
+//!
+//! # What checks the machine code
+//! The compiler writes it to a pipe that only it and this process have. wasmtime checks that it was compiled with the settings of this
+//! process ([`engine`](crate::engine)), for this processor and this version of Ringway, and that its tables are well formed. What the
+//! instructions do is not checked, as it was not when the compiler was part of this process: cranelift confines them to the instance.
 
 use std::sync::Arc;
 
-use wasmtime::{Engine, ExternType, FuncType, ImportType, InstancePre, Linker, Module as Compiled, ValType};
+use wasmtime::{ExternType, FuncType, ImportType, InstancePre, Module as Compiled, ValType};
 
-use crate::fault::Fault;
 use crate::host;
 use crate::limits::{MEMORY_MAX, MODULE_MAX, TABLE_MAX};
+use crate::runtime::Runtime;
 use crate::state::State;
+use crate::text::{reason, shown};
+use crate::unacceptable::Unacceptable;
 
 /// Bytes of a page of memory.
 const PAGE: u64 = 65_536;
 /// The first bytes of a module.
 const MAGIC: [u8; 4] = *b"\0asm";
-/// Longest name of a module, and longest reason, in messages: in characters.
+/// Longest name of a module in messages: in characters.
 const LONGEST_NAME: usize = 64;
-const LONGEST_REASON: usize = 512;
 /// Names that begin so belong to the interface.
 const PREFIX: &str = "ringway_";
-
-/// Why a module or its start is not acceptable.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unacceptable {
-    /// The file is no module, or one that cannot be compiled.
-    #[error("{0}")]
-    Module(String),
-    /// The module lacks an export, has one of another type or one too many.
-    #[error("{0}")]
-    Export(String),
-    /// The module imports what there is not.
-    #[error("{0}")]
-    Import(String),
-    /// The module wants too much memory.
-    #[error("{0}")]
-    Memory(String),
-    /// The module was written for another interface.
-    #[error("the module is for version {0} of the interface: this Ringway has version 1")]
-    Interface(i32),
-    /// The module failed while it started.
-    #[error("{export} failed: {fault}")]
-    Failed {
-        /// The export that was called.
-        export: &'static str,
-        /// What happened.
-        fault: Fault,
-    },
-    /// The program refuses to start, or to take over a state.
-    #[error("{0}")]
-    Refused(String),
-    /// The system cannot do it.
-    #[error("{0}")]
-    System(String),
-}
 
 /// An export of the interface: its name, whether it must be there, and its type.
 struct Export {
@@ -81,16 +53,16 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Judges and compiles a module. Takes up to a second for each MiB.
+    /// Has a module compiled, and judges it. Takes up to a second for each MiB.
     ///
     /// # Errors
     /// Why it is not acceptable.
-    pub(crate) fn new(engine: &Engine, linker: &Linker<State>, bytes: &[u8]) -> Result<Module, Unacceptable> {
-        let compiled = compile(engine, bytes)?;
+    pub(crate) fn new(runtime: &Runtime, bytes: &[u8]) -> Result<Module, Unacceptable> {
+        let compiled = compile(runtime, bytes)?;
         if let Some(first) = reasons(&compiled).into_iter().next() {
             return Err(first);
         }
-        let pre = linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
+        let pre = runtime.linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
         Ok(Module { pre, bytes: bytes.into() })
     }
 
@@ -105,8 +77,8 @@ impl Module {
     }
 }
 
-/// Compiles a module. Takes up to a second for each MiB.
-fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
+/// Has a module compiled. Takes up to a second for each MiB.
+fn compile(runtime: &Runtime, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
     if bytes.len() > MODULE_MAX {
         let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
         return Err(Unacceptable::Module(what));
@@ -119,13 +91,24 @@ fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
         };
         return Err(Unacceptable::Module(what));
     }
-    Compiled::new(engine, bytes)
-        .map_err(|error| Unacceptable::Module(format!("it is no WebAssembly module: {}", reason(&error))))
+    load(runtime, &runtime.compiler.compile(bytes)?)
+}
+
+/// Loads machine code.
+#[allow(unsafe_code)]
+fn load(runtime: &Runtime, code: &[u8]) -> Result<Compiled, Unacceptable> {
+    // SAFETY: the code is what wasmtime's compiler made, in this process or in an executable that is trusted as this one is; it came
+    // through a pipe that no other process has, and cannot change during the call.
+    let loaded = unsafe { Compiled::deserialize(&runtime.engine, code) };
+    loaded.map_err(|error| {
+        let what = "the machine code from the compiler of programs does not fit this ringway: install both from the same sources";
+        Unacceptable::System(format!("{what}: {}", reason(&error)))
+    })
 }
 
 /// Returns all that is wrong with a module, without starting it.
-pub(crate) fn judge(engine: &Engine, bytes: &[u8]) -> Vec<Unacceptable> {
-    match compile(engine, bytes) {
+pub(crate) fn judge(runtime: &Runtime, bytes: &[u8]) -> Vec<Unacceptable> {
+    match compile(runtime, bytes) {
         Ok(compiled) => reasons(&compiled),
         Err(why) => vec![why],
     }
@@ -136,20 +119,6 @@ fn reasons(module: &Compiled) -> Vec<Unacceptable> {
     let mut reasons = check_imports(module);
     reasons.extend(check_exports(module));
     reasons
-}
-
-/// All causes of an error, in one line. Some quote names of the module.
-fn reason(error: &wasmtime::Error) -> String {
-    let causes: Vec<String> = error.chain().map(|cause| cause.to_string().replace('\n', " ")).collect();
-    shown(&causes.join(": "), LONGEST_REASON)
-}
-
-/// A text with names of the module, for messages: control characters escaped, and cut.
-fn shown(text: &str, most: usize) -> String {
-    let end = text.char_indices().nth(most).map_or(text.len(), |(end, _)| end);
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    let cut = if end < text.len() { "..." } else { "" };
-    text[..end].chars().map(escaped).collect::<String>() + cut
 }
 
 fn check_imports(module: &Compiled) -> Vec<Unacceptable> {

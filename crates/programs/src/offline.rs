@@ -10,15 +10,17 @@ use std::time::Duration;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{Mac, MacTable, Owner, Seen, Verdict, View, ViewPort};
 
+use crate::compiler::Compiler;
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Instance, Source};
 use crate::keeper::{Job, Jobs};
 use crate::limits::CONFIG_MAX;
 use crate::map::SharedMap;
-use crate::module::{self, Module, Unacceptable};
+use crate::module::{self, Module};
 use crate::program::TellError;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::unacceptable::Unacceptable;
 
 /// Addresses that the MAC table has room for.
 const TABLE: usize = 1 << 16;
@@ -66,7 +68,7 @@ pub struct Offline {
 /// The runtime cannot be started.
 pub fn check(bytes: &[u8]) -> Result<Vec<Unacceptable>, Unacceptable> {
     let runtime = Runtime::start()?;
-    Ok(module::judge(&runtime.engine, bytes))
+    Ok(module::judge(&runtime, bytes))
 }
 
 impl Offline {
@@ -75,12 +77,20 @@ impl Offline {
     /// # Errors
     /// Why it is not acceptable, or refuses to start.
     pub fn start(bytes: &[u8], config: &str, ports: &[String]) -> Result<Offline, Unacceptable> {
+        Offline::with(Compiler::Installed, bytes, config, ports)
+    }
+
+    /// The same with another compiler.
+    ///
+    /// # Errors
+    /// As for [`Offline::start`].
+    pub fn with(compiler: Compiler, bytes: &[u8], config: &str, ports: &[String]) -> Result<Offline, Unacceptable> {
         if config.len() > CONFIG_MAX {
             let what = format!("the configuration has {} bytes: {CONFIG_MAX} are the most", config.len());
             return Err(Unacceptable::Refused(what));
         }
-        let runtime = Runtime::start()?;
-        let module = Module::new(&runtime.engine, &runtime.linker, bytes)?;
+        let runtime = Runtime::with(compiler)?;
+        let module = Module::new(&runtime, bytes)?;
         let (sink, jobs) = Jobs::collected();
         let mut shared = Shared::new("", config, 1, Arc::new(SharedMap::new()), sink);
         shared.given_time = Some(AtomicU64::new(1));

@@ -35,7 +35,7 @@ const ECHO: &str = r#"(module
 
 fn start(text: &str) -> Offline {
     let ports = ["a", "b", "c"].map(str::to_owned);
-    Offline::start(&wat::parse_str(text).unwrap(), "", &ports).unwrap()
+    Offline::with(Compiler::Here, &wat::parse_str(text).unwrap(), "", &ports).unwrap()
 }
 
 /// A frame from station `from` to station `to`, with a word behind its header.

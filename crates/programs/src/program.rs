@@ -12,10 +12,11 @@ use crate::instance::Instance;
 use crate::keeper::{Job, Jobs, Kept};
 use crate::limits::{CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX};
 use crate::map::SharedMap;
-use crate::module::{Module, Unacceptable};
+use crate::module::Module;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::slot::Slot;
+use crate::unacceptable::Unacceptable;
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +145,7 @@ impl Program {
         let compiled = before.filter(|before| before.module.is_of(module)).map(|before| before.module.clone());
         let module = match compiled {
             Some(compiled) => compiled,
-            None => Module::new(&runtime.engine, &runtime.linker, module)?,
+            None => Module::new(runtime, module)?,
         };
         let pollers = pollers.max(1);
         let hands_over = before.filter(|before| before.module.has("ringway_save") && module.has("ringway_restore"));

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use ringway_control::runtime_dir;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::context::Context;
 
@@ -23,12 +25,15 @@ impl Global {
     /// Starts the log on stderr at the level that the options ask for.
     pub fn log_to_stderr(&self) {
         let level = match self.verbose {
-            0 => "info",
-            1 => "debug",
-            _ => "trace",
+            0 => LevelFilter::INFO,
+            1 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
         };
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+        let asked = std::env::var("RUST_LOG").ok().filter(|directives| !directives.trim().is_empty());
+        let filter = asked.and_then(|directives| directives.parse::<Targets>().ok());
+        let filter = filter.unwrap_or_else(|| Targets::new().with_default(level));
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+        tracing_subscriber::registry().with(lines).with(filter).init();
     }
 
     /// The runtime directory: the one that was given, or the default.

@@ -1,6 +1,6 @@
 //! The command line of `ringway` and its subcommands: for the program itself, for `ringway-lab`, and for the tests of the documents.
 //!
-//! `ringway` is the product. `ringway-lab` (feature `lab`) runs `ringway bench` and `ringway demo`; `ringway` finds it and executes
+//! `ringway` is the product. `ringway-lab` (features `demo` and `lab`) runs `ringway bench` and `ringway demo`; `ringway` finds it and executes
 //! it, so that plotting, experiments and virtual machines are not part of the product.
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,6 @@ pub mod command;
 mod commands;
 mod context;
 mod global;
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 pub mod lab;
 mod out;

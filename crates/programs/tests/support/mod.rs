@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock, Weak};
 
 use ringway_memory::Mapping;
-use ringway_programs::{Load, Program, Runtime, Unacceptable};
+use ringway_programs::{Compiler, Load, Program, Runtime, Unacceptable};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     BatchStorage, Bell, CallReason, CallResult, Counters, Destination, DropReason, FloodPolicy, Frames, Mac, MacTable,
@@ -13,7 +13,7 @@ use ringway_switch::{
 
 /// The runtime of all tests of a file.
 pub fn runtime() -> &'static Arc<Runtime> {
-    static RUNTIME: LazyLock<Arc<Runtime>> = LazyLock::new(|| Runtime::start().expect("a runtime"));
+    static RUNTIME: LazyLock<Arc<Runtime>> = LazyLock::new(|| Runtime::with(Compiler::Here).expect("a runtime"));
     &RUNTIME
 }
 

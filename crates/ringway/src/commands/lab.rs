@@ -52,7 +52,7 @@ pub fn exec(command: &str) -> ExitCode {
 }
 
 /// Returns the `ringway` that `ringway-lab` starts switches from: the one that the user called, or else the one that is found.
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 #[must_use]
 pub fn switch_program() -> Option<PathBuf> {
     env::var_os(PROGRAM).map(PathBuf::from).or_else(|| find("ringway"))

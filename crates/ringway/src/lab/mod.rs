@@ -1,8 +1,12 @@
-//! The laboratory: `ringway bench` and `ringway demo`, run by the program `ringway-lab` (feature `lab`).
+//! The laboratory: `ringway bench` (feature `lab`) and `ringway demo` (feature `demo`), run by the program `ringway-lab`.
 //!
 //! `ringway` executes that program with its own command line. It is a program of its own, so that an installed switch has no part in
 //! plotting, experiments and virtual machines.
 
+#[cfg(feature = "lab")]
+mod bench;
+#[cfg(not(feature = "lab"))]
+#[path = "no_bench.rs"]
 mod bench;
 mod demo;
 

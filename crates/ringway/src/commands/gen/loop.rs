@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::attached::{AnyPort, Attached};
 use super::check::Check;
 use super::frames;
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 use super::port;
 use super::port::PortArgs;
 use super::report::{Driver, GenError, report};
@@ -162,7 +162,7 @@ pub struct Loop<E = ProcessEndpoint> {
     connections: Vec<OwnedFd>,
 }
 
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 impl Loop<ProcessEndpoint> {
     /// Attaches two process ports and makes the switch learn where they are.
     pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, GenError> {

@@ -25,9 +25,9 @@ use clap::Subcommand;
 use crate::context::{Context, USAGE, complain};
 
 pub use address::{Destination, address_of, destination};
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 pub use check::Check;
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 pub use r#loop::{Loop, LoopReport, Traffic};
 pub use port::stay_on;
 pub use report::GenError;

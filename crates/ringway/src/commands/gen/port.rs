@@ -187,7 +187,7 @@ impl PortArgs {
 
 /// Returns `shape` with receive rings twice as long as its transmit rings: the frames that one turn of a thread can have under way. So
 /// no frame is lost while the thread has to wait for its CPU.
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 pub fn lossless(shape: Shape) -> Shape {
     Shape { rx_slots: (shape.tx_slots * 2).min(MAX_SLOTS), ..shape }
 }
