@@ -2,7 +2,7 @@
 # make install what was built, below $(DESTDIR)$(PREFIX) (/usr/local): programs, C library, manual pages, completions, systemd unit; make uninstall
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
+# make nightly whatever of this has not passed on this commit: make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
 # make python  the Python package, as a wheel in target/python/wheels
 # make guest-driver   the driver of Linux guests (guest/linux/ringway_e1000.ko); for another kernel: KDIR=FOLDER; make guest-driver-package: its Debian package, in target
 # make guests  everything that happens to virtual machines
@@ -91,8 +91,10 @@ guests: deps
 	$(CARGO) test --profile tests -p ringway-guests -- --include-ignored
 	RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
-# What takes too long for every change.
-nightly: test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program
+# What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
+NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program coverage
+nightly:
+	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
 # Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
 deny: $(DENY)
@@ -127,17 +129,22 @@ benchmarks: build
 deps:
 	@./packaging/install-deps $(PACKAGES)
 
+# The parts of `make test`, in this order. `make unit` also builds what those after it need.
+PARTS := deps check unit python-test kits-test loom fuzz smoke
 # The same cases every time; `make unit` alone tries others.
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
-test: deps forget-skipped check unit python-test kits-test loom fuzz smoke
+test: export RINGWAY_TIMES := $(CURDIR)/target/times
+test: forget-skipped
+	@for part in $(PARTS); do packaging/timed $$part $(MAKE) --no-print-directory $$part || exit 1; done
+	@packaging/timed
 	@echo "make test: all parts passed"
 	@packaging/skipped-tests "$$RINGWAY_SKIPPED"
 
 .PHONY: forget-skipped
 forget-skipped:
-	@mkdir -p target && rm -f target/skipped-tests
+	@mkdir -p target && rm -f target/skipped-tests target/times target/times.tests
 
 check:
 	$(CARGO) fmt --all --check
