@@ -20,7 +20,7 @@ THREADED := ringway-memory ringway-switch ringway-engine ringway-capture ringway
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
-FUZZ_SECONDS ?= 6
+FUZZ_SECONDS ?= 2
 # Built once; another version gets another folder.
 DENY_VERSION := 0.20.2
 DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
@@ -43,7 +43,12 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump ethtool strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh coverage clean
+
+# `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
+fresh:
+	packaging/fresh make demo
+	packaging/fresh
 
 all: build
 
@@ -110,6 +115,11 @@ $(DENY):
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
 
+# Which lines of the crates that handle frames and hostile bytes the tests of these crates execute; fails below packaging/coverage-floors.
+coverage:
+	@./packaging/install-deps llvm-19
+	packaging/coverage
+
 # Every message of vhost-user 100,000 times.
 repeats:
 	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-ports --test vhost_user_repeats
@@ -135,6 +145,9 @@ PARTS := deps check unit python-test kits-test loom fuzz smoke
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
+# The wheel that is tested is built as `make build` builds: without link-time optimisation.
+test: export CARGO_PROFILE_RELEASE_LTO := off
+test: export CARGO_PROFILE_RELEASE_DEBUG := 0
 test: export RINGWAY_TIMES := $(CURDIR)/target/times
 test: forget-skipped
 	@for part in $(PARTS); do packaging/timed $$part $(MAKE) --no-print-directory $$part || exit 1; done
@@ -149,7 +162,6 @@ forget-skipped:
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --profile tests -p ringway --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
 
 # Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile
@@ -244,6 +256,7 @@ experiments: deps
 
 # A build without forwarding programs.
 plain:
+	$(CARGO) clippy --profile tests -p ringway --no-default-features --target-dir target/plain -- -D warnings
 	$(CARGO) build --profile tests -p ringway --no-default-features --target-dir target/plain
 	RINGWAY_PLAIN=$(CURDIR)/target/plain/tests/ringway $(CARGO) test --profile tests -p ringway --test programs absent -- --ignored
 

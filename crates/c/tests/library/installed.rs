@@ -11,7 +11,7 @@ use crate::built::{output, root, static_library};
 use crate::programs::{compile_example, run_example};
 
 /// What has to be below the prefix, with the mode of each file.
-const FILES: [(&str, u32); 19] = [
+const FILES: [(&str, u32); 20] = [
     ("bin/ringway", 0o755),
     ("include/ringway.h", 0o644),
     ("lib/libringway.a", 0o644),
@@ -22,6 +22,7 @@ const FILES: [(&str, u32); 19] = [
     ("lib/ringway/libpcap/libpcap.so.1", 0o644),
     ("lib/ringway/libringway-netmap.so", 0o644),
     ("lib/systemd/system/ringway.service", 0o644),
+    ("libexec/ringway/ringway-program-compiler", 0o755),
     ("share/bash-completion/completions/ringway", 0o644),
     ("share/doc/ringway/LICENSE", 0o644),
     ("share/fish/vendor_completions.d/ringway.fish", 0o644),
@@ -37,6 +38,8 @@ const FILES: [(&str, u32); 19] = [
 fn build_folder() -> tempfile::TempDir {
     let folder = directory();
     symlink(binary(), folder.path().join("ringway")).unwrap();
+    // Tests of the whole workspace build it.
+    symlink(binary().with_file_name("ringway-program-compiler"), folder.path().join("ringway-program-compiler")).unwrap();
     symlink(static_library(), folder.path().join("libringway_c.a")).unwrap();
     for library in ["libringway_pcap.so", "libringway_netmap.so"] {
         symlink(std::env::current_exe().unwrap().with_file_name(library), folder.path().join(library)).unwrap();
