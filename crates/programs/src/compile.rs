@@ -5,7 +5,7 @@ use wasmtime::{Engine, OptLevel};
 use crate::engine;
 use crate::text;
 
-/// Compiles a module. Takes up to a second for each MiB, and for some modules much longer.
+/// Compiles a module. Takes some seconds for each MiB, and for some modules much longer.
 ///
 /// # Errors
 /// Why it is no module, or one that cannot be compiled.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// The version of the interface.
 pub const INTERFACE: i32 = 1;
-/// Largest module in bytes. Compiling takes about a second for each MiB.
+/// Largest module in bytes. Compiling takes some seconds for each MiB.
 pub const MODULE_MAX: usize = 4 << 20;
 /// Most processor time that compiling a module takes.
-pub const COMPILER_TIME: Duration = Duration::from_secs(30);
+pub const COMPILER_TIME: Duration = Duration::from_secs(60);
 /// Most address space of the compiler in bytes.
 pub const COMPILER_MEMORY: usize = 1 << 30;
 /// Most bytes of machine code of a module.

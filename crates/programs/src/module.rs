@@ -53,7 +53,7 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Has a module compiled, and judges it. Takes up to a second for each MiB.
+    /// Has a module compiled, and judges it. Takes some seconds for each MiB.
     ///
     /// # Errors
     /// Why it is not acceptable.
@@ -77,7 +77,7 @@ impl Module {
     }
 }
 
-/// Has a module compiled. Takes up to a second for each MiB.
+/// Has a module compiled. Takes some seconds for each MiB.
 fn compile(runtime: &Runtime, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
     if bytes.len() > MODULE_MAX {
         let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
