@@ -3,6 +3,7 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
 # make nightly whatever of this has not passed on this commit: make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
+# make shake   the tests that were built, on a machine that has no time for them; each call goes on where the last one ended
 # make python  the Python package, as a wheel in target/python/wheels
 # make guest-driver   the driver of Linux guests (guest/linux/ringway_e1000.ko); for another kernel: KDIR=FOLDER; make guest-driver-package: its Debian package, in target
 # make guests  everything that happens to virtual machines
@@ -43,7 +44,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump ethtool strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh coverage clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake coverage clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -170,6 +171,10 @@ unit:
 	$(CARGO) test --profile tests --workspace --no-run
 	nice -n 19 $(MAKE) --no-print-directory --keep-going build-loom build-fuzz python >target/builds.log 2>&1 & \
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
+
+# The test programs beside endless loops, on one processor, or both, for SHAKE_SECONDS: `packaging/shake` says what it keeps where.
+shake:
+	CARGO=$(CARGO) packaging/shake --profile tests --workspace
 
 LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
 	  -p ringway-abi -p ringway-engine -p ringway-switch -p ringway-programs --test 'loom_*'
