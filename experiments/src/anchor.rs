@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
 use crate::placement::{CachePadded, Cores, pin};
 
 /// Slots of the ring.
@@ -26,9 +27,6 @@ pub const MAX_FRAME_LEN: usize = 24 * 64 - 4;
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
-
-/// Longest wait for the consumer to start.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the producer did.
 struct Produced {

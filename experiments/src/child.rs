@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Longest wait for a program to stop or to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::PATIENCE;
+
+/// Time to end after SIGTERM. A program that needs more is killed.
+const PARTING: Duration = Duration::from_secs(30);
 
 /// A child process. Dropping it ends the process in any state and waits for its end. If the thread that started it ends without
 /// dropping it, the kernel kills the process.
@@ -101,7 +103,7 @@ impl Drop for Program {
         let _ = kill_process(self.pid(), Signal::CONT);
         let _ = kill_process(self.pid(), Signal::TERM);
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < PARTING {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }

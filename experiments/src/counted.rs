@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint as _, FrameSpec, Frames, Mac, ProcessEndpoint};
 
+use crate::PATIENCE;
 use crate::daemon::{BUSY, Daemon, Settings};
 use crate::extra_counts::ExtraCounts;
 use crate::network::{Network as _, SENDER};
@@ -81,7 +82,7 @@ impl Counted {
         // Every buffer of the ring holds the beginning of the frame.
         let mut left = 2 * sender.tx_room();
         let start = Instant::now();
-        while left > 0 && start.elapsed() < Duration::from_secs(5) {
+        while left > 0 && start.elapsed() < PATIENCE {
             left -= usize::from(sender.tx_push(FRAME, |place| place[..HEAD].copy_from_slice(&frame[..HEAD])));
             sender.tx_flush();
         }

@@ -13,6 +13,7 @@ use ringway_client::{Port, Shape};
 use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::machine::{self, ContextSwitches};
 use crate::network::{Network, wait_for_fd};
@@ -20,8 +21,6 @@ use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// Longest wait until the daemon is ready.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Name of the switch that all ports are attached to.
 pub const SWITCH: &str = "bench";
 /// Names of the e1000 ports.

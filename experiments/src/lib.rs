@@ -81,3 +81,6 @@ mod vm_tcp;
 mod wire;
 
 pub use list::{EXPERIMENTS, Experiment, find};
+
+/// Longest wait for a program, a guest or a frame: what takes longer hangs. It is no measure of the machine, which may be busy.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
 
+use crate::PATIENCE;
 use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
@@ -33,8 +34,6 @@ const WARM_UP: Duration = Duration::from_millis(100);
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 /// Most senders that touch all of their buffers within one window.
 const SENDERS_A_SPAN: u32 = 16;
-/// Longest wait for frames under way.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Address of the first sender; the others have the following ones.
 const FIRST: u32 = SENDER + (1 << 16);

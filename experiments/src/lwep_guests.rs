@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ringway_guests::Nic;
 use serde_json::Value;
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::daemon::{Daemon, Settings};
 use crate::extra_counts::ExtraCounts;
@@ -32,8 +33,6 @@ use crate::vhost::with_any;
 const STRETCH: u32 = 25;
 /// Bytes of messages.
 const SIZES: [usize; 2] = [64, 1024];
-/// Longest wait for a server.
-const PATIENCE: Duration = Duration::from_secs(10);
 const SOURCE: &str = "VPE, figures 6 and 7";
 
 /// Addresses for the kernels' sockets: of the guests, and of the host.

@@ -12,6 +12,7 @@ use ringway_traffic::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::PATIENCE;
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 
@@ -78,9 +79,6 @@ pub enum Destination {
     /// An address that no port has.
     Unknown,
 }
-
-/// Time without a frame after which the network counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Frames sent by one port and delivered to others; source and sink share the generator's core.
 pub struct Forwarding<N: Network> {
@@ -157,14 +155,12 @@ pub(crate) fn introduce<E: Endpoint>(ports: &mut [E]) -> io::Result<()> {
         let mut frames = Frames::new(&spec).map_err(io::Error::other)?;
         let mut arrived = false;
         // A network that has just come up may lose the first frames.
-        for _ in 0..200 {
+        let start = Instant::now();
+        while !arrived && start.elapsed() < PATIENCE {
             receiver.tx_push(60, |frame| frames.write(frame));
             receiver.tx_flush();
             sender.wait(true, Duration::from_millis(25))?;
             sender.rx_batch(64, |frame| arrived |= frame.get(6..12) == Some(&source.0[..]));
-            if arrived {
-                break;
-            }
         }
         if !arrived {
             return Err(io::Error::other(format!("no frame from port {number} arrives")));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ringway_guests::{Error, Guest, Job, Nic};
 use serde_json::{Value, json};
 
-/// Longest wait for a program in a guest to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::PATIENCE;
+
 /// Huge pages of 2 MiB: of 256 MiB. A program with buffers of 64 KiB needs 17 of them.
 const HUGE_PAGES: u32 = 40;
 /// Tells address, PCI address and driver of each NIC that the guest's kernel has.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::PATIENCE;
+
 /// A crossing below this many nanoseconds is near.
 pub const NEAR_BELOW_NS: f64 = 110.0;
 /// A crossing above this many nanoseconds is far.
@@ -19,8 +21,6 @@ pub const FAR_ABOVE_NS: f64 = 150.0;
 const GROUPS: usize = 9;
 /// Round trips per group: long enough for the clock, short enough that a probe takes about two milliseconds.
 const TRIPS_PER_GROUP: u64 = 250;
-/// Time without an answer after which the other core counts as not running.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two cores of a measurement.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ringway_guests::Nic;
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, ProcessEndpoint, Source as _, Tap};
 
+use crate::PATIENCE;
 use crate::daemon::{Daemon, LONG, Settings};
 use crate::network::{Forwarding, Network};
 use crate::owned_nics::{Machine, number, parse};
@@ -36,8 +37,6 @@ const OUTSIDE: u32 = 7;
 /// Interval at which the sink outside takes frames, and most frames that the source outside sends at once.
 const TAKE_EVERY: Duration = Duration::from_micros(500);
 const BATCH: usize = 32;
-/// Longest wait for the program in the guest.
-const PATIENCE: Duration = Duration::from_secs(10);
 const SOURCE: &str = "VALE, table 1";
 
 /// Addresses of the guest's NICs, but that of Ringway's e1000, which has one of its own.

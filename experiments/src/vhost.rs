@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, Ring, VirtioOptions};
 
+use crate::PATIENCE;
 use crate::daemon::Daemon;
 use crate::network::{Network, SENDER, introduce};
 use crate::peers::ovs_dpdk::OvsDpdk;
@@ -26,8 +27,6 @@ pub const IMIX: [usize; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 64, 
 const BATCH: usize = 64;
 /// Turns between two readings of the clock.
 const TURNS_PER_LOOK: u32 = 16;
-/// Time without a frame after which the switch counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The drivers' traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,7 +299,7 @@ pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
     options: &VirtioOptions,
 ) -> io::Result<Shared<Vhost<S, R>>> {
     // Open vSwitch takes a second to look at its sockets, and much more on a busy machine.
-    let options = VirtioOptions { within: Duration::from_secs(30), ..options.clone() };
+    let options = VirtioOptions { within: crate::PATIENCE, ..options.clone() };
     let ring = options.tx_ring as usize;
     // Drivers whose frames are all to be cut into TCP segments cannot send the short ones of an introduction.
     let met = options.segments.is_some();

@@ -18,11 +18,9 @@ const TIMES: usize = 8;
 /// Seconds between the command and the guest's first frame. Meanwhile the switch answers the driver's pending requests and is
 /// stopped.
 const AFTER: &str = "0.1";
-/// Longest wait until the switch is stopped, and longest wait until the guest is done.
+/// Wait until the switch is stopped, and wait until the guest is done in most cases.
 const HALF: Duration = Duration::from_millis(50);
 const DONE: Duration = Duration::from_millis(200);
-/// It may be slower.
-const WITHIN: Duration = Duration::from_secs(10);
 
 impl Station {
     /// Returns the most frames per second that the guest's kernel puts into its ring, one at a time, while the switch is stopped or
@@ -52,7 +50,7 @@ impl Station {
                 daemon.resume()?;
             }
             let told = begun.and_then(|_| {
-                self.guest.until("grep -q 'Result: OK' /proc/net/pktgen/eth0", WITHIN)?;
+                self.guest.until("grep -q 'Result: OK' /proc/net/pktgen/eth0", crate::PATIENCE)?;
                 self.guest.ok("cat /proc/net/pktgen/eth0")
             });
             rates.extend(rate(&told.map_err(failed)?));

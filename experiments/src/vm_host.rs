@@ -16,6 +16,7 @@ use ringway_guests::{Error, Guest, bulk};
 use ringway_traffic::Mac;
 use serde_json::{Value, json};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::daemon::{Daemon, Settings, TAP};
 use crate::peers::netns;
@@ -31,8 +32,6 @@ const HOST: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 3);
 const MACS: [&str; 2] = ["52:54:00:7a:00:01", "52:54:00:7a:00:02"];
 /// Port of `sockets`.
 const PORT: &str = "7000";
-/// Longest wait for programs on the host, and its step.
-const PATIENCE: Duration = Duration::from_secs(10);
 const NAP: Duration = Duration::from_millis(20);
 /// Time for which pktgen sends before its frames count.
 const WARM_UP: Duration = Duration::from_millis(300);

@@ -14,6 +14,7 @@ use ringway_guests::{Builder, Error, Guest, Nic};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::{Value, json};
 
+use crate::PATIENCE;
 use crate::daemon::{Daemon, LONG, Settings};
 use crate::network::Network as _;
 use crate::peers::vm_bridge::VmBridge;
@@ -337,9 +338,9 @@ impl Station {
 
 /// Waits for the link, and directs interrupts to the same processor in all guests.
 pub(crate) fn connect(guest: &Guest) -> Result<(), Error> {
-    guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
+    guest.until("[ -e /sys/class/net/eth0 ]", PATIENCE)?;
     guest.ok("ip link set eth0 up")?;
-    guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))?;
+    guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", PATIENCE)?;
     guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
 }
 
@@ -389,14 +390,11 @@ impl Accesses {
     }
 }
 
-/// Longest wait for a first frame.
-const FIRST: Duration = Duration::from_secs(10);
-
 /// Returns the rates in `span`, after a warm-up.
 fn watched(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64, span: Duration) -> io::Result<Counted> {
     // A guest of one processor may take seconds until its kernel begins.
     let (begun, had) = (Instant::now(), arrived.load(Ordering::Relaxed));
-    while arrived.load(Ordering::Relaxed) == had && begun.elapsed() < FIRST {
+    while arrived.load(Ordering::Relaxed) == had && begun.elapsed() < PATIENCE {
         thread::sleep(NAP);
     }
     thread::sleep(WARM_UP.min(span));

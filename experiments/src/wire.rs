@@ -11,6 +11,7 @@ use ringway_traffic::{
     Watch,
 };
 
+use crate::PATIENCE;
 use crate::daemon::{Daemon, Settings};
 use crate::network::{Network, SENDER};
 use crate::peers::cable::{Cable, Received, Receiving, WIRE};
@@ -33,8 +34,6 @@ const WAYS: [(&str, &str); 3] = [
     ("ringway, generic mode", "kind = \"xdp\"\nmode = \"generic\""),
     ("ringway, packet port", "kind = \"packet\""),
 ];
-/// Time without a frame after which the network counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Address of the port's client, and of the far end.
 const CLIENT: Mac = Mac::local(SENDER);
 const BEYOND: Mac = Mac::local(SENDER + 1);

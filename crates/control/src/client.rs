@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 
 use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status, UNAVAILABLE};
+use crate::inject::patience;
 use crate::keys::{Name, Node, PortRef};
 use crate::runtime_dir::CONTROL_SOCKET;
 
@@ -73,13 +74,13 @@ pub struct Client {
 impl Client {
     /// A client of the daemon with this runtime directory. Each request makes a connection.
     pub fn new(runtime_dir: &Path) -> Self {
-        Self { socket: runtime_dir.join(CONTROL_SOCKET), patience: ANSWER_WITHIN }
+        Self { socket: runtime_dir.join(CONTROL_SOCKET), patience: patience(ANSWER_WITHIN) }
     }
 
     /// Waits for an answer at most this long, instead of 10 s.
     #[must_use]
     pub fn patience(self, longest: Duration) -> Self {
-        Self { patience: longest, ..self }
+        Self { patience: patience(longest), ..self }
     }
 
     /// Returns the daemon's status.

@@ -3,11 +3,14 @@
 //!
 //! The variable `RINGWAY_INJECT` names a directory. A file in the directory is named like a point of the daemon and holds
 //! what is to happen there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
+//!
+//! The variable `RINGWAY_PATIENCE` has seconds. Waits for a peer that may hang last at least so long: a machine that stands still for half
+//! a minute then fails no test.
 
 #[cfg(feature = "inject")]
-pub use with::{at, sides};
+pub use with::{at, patience, sides};
 #[cfg(not(feature = "inject"))]
-pub use without::{at, sides};
+pub use without::{at, patience, sides};
 
 /// What a point makes of the function that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub enum Point {
 
 #[cfg(not(feature = "inject"))]
 mod without {
+    use std::time::Duration;
+
     use ringway_ports::PortIo;
 
     use super::Point;
@@ -29,6 +34,12 @@ mod without {
     #[inline(always)]
     pub fn at(_point: &str) -> Point {
         Point::Pass
+    }
+
+    /// Returns the longest wait unchanged.
+    #[inline(always)]
+    pub fn patience(usual: Duration) -> Duration {
+        usual
     }
 
     /// Returns the sides unchanged.
@@ -55,6 +66,13 @@ mod with {
     fn directory() -> Option<&'static PathBuf> {
         static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
         DIRECTORY.get_or_init(|| std::env::var_os("RINGWAY_INJECT").map(PathBuf::from)).as_ref()
+    }
+
+    /// Returns the longest wait for a peer that may hang: `usual`, or the seconds of `RINGWAY_PATIENCE` if they are more.
+    pub fn patience(usual: Duration) -> Duration {
+        static LEAST: OnceLock<Duration> = OnceLock::new();
+        let seconds = || std::env::var("RINGWAY_PATIENCE").ok()?.parse().ok();
+        usual.max(*LEAST.get_or_init(|| Duration::from_secs(seconds().unwrap_or(0))))
     }
 
     /// Fails as the file of this name says, if there is a file.

@@ -27,3 +27,6 @@ pub mod keys;
 pub mod kinds;
 pub mod runtime_dir;
 pub mod serve;
+
+/// The longest wait for a peer that may hang. Tests make it longer.
+pub use inject::patience;

@@ -14,6 +14,7 @@ use ringway_traffic::{Endpoint as _, FrameSpec, Frames, Mac, ProcessEndpoint};
 use super::compiled::{EXPERIMENT, Programs, RULES, SOURCE};
 use super::modules::ACCESS_LIST;
 use super::rules;
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::daemon::{Daemon, SWITCH};
 use crate::extra_counts::ExtraCounts;
@@ -32,8 +33,6 @@ const BURST: usize = 16;
 const PAUSE: Duration = Duration::from_micros(20);
 /// Replacements within a window.
 const REPLACEMENTS: usize = 8;
-/// Time without a frame after which the switch counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Curve of the stream alone.
 const ALONE: &str = "nothing loaded";
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-/// Time without a message after which the two ends count as cut off from each other.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+use crate::PATIENCE;
+
 /// Longest sleep of an end, after which it looks whether its message is lost.
 pub const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use self::messenger::{PATIENCE, is_patient};
+use self::messenger::is_patient;
+use crate::PATIENCE;
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::peers::cable::{Cable, WIRE};
 use crate::peers::hugepages::HugePages;
@@ -20,8 +21,6 @@ use crate::scratch::Scratch;
 /// Debian's paths of the switch that is built with DPDK, and of its database's schema.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Longest wait until the switch serves its ports: it prepares much memory.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Name of the bridge.
 const BRIDGE: &str = "br0";
 /// Its memory, in MiB: it makes 262,144 packet buffers.
@@ -105,7 +104,7 @@ impl OvsDpdk {
         };
         let database = self.own.database();
         let settings: Vec<String> = self.own.ports.iter().skip(1).map(set).collect();
-        let mut arguments = vec![database.as_str(), "--timeout=30"];
+        let mut arguments = vec![database.as_str(), "--timeout=300"];
         arguments.extend(settings.iter().flat_map(|words| words.split(' ')));
         self.own.run("ovs-vsctl", &arguments)
     }
@@ -181,7 +180,7 @@ impl Own {
         ];
         let database = self.database();
         let mut arguments =
-            vec![database.as_str(), "--no-wait", "--timeout=10", "init", "--", "set", "Open_vSwitch", "."];
+            vec![database.as_str(), "--no-wait", "--timeout=300", "init", "--", "set", "Open_vSwitch", "."];
         arguments.extend(settings.iter().map(String::as_str));
         let bridge =
             format!("-- add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev other-config:mac-aging-time=3600");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::peers::hugepages::HugePages;
 use crate::peers::program::find_program;
@@ -14,8 +15,6 @@ use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// Longest wait for testpmd's prompt.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Its memory, in MiB, and the packet buffers in it.
 pub(super) const MEMORY_MIB: usize = 256;
 const BUFFERS: usize = 16384;

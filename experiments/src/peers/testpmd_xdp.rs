@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::peers::cable::{Cable, WIRE};
 use crate::peers::hugepages::HugePages;
@@ -17,8 +18,6 @@ use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// Longest wait for an answer to a command.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Packet buffers.
 const BUFFERS: usize = 16384;
 /// Socket of the vhost-user port.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Endpoint;
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::network::{Network, wait_for_fd};
 use crate::peers::program::find_program;
@@ -32,8 +33,6 @@ const DESCRIPTION_LEN: usize = 128;
 const BUFFER_LEN: usize = 9216 + 18;
 /// Frames a port keeps while the switch does not take them.
 const STAGED: usize = 64;
-/// How long the switch may take to start or to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running `vde_switch`.
 pub struct Vde {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Mac;
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::network::SENDER;
 use crate::peers::hugepages::HugePages;
@@ -18,8 +19,6 @@ use crate::placement::Cores;
 use crate::scratch::Scratch;
 use crate::trial::Contestant;
 
-/// Longest wait for its answer, and for frames to come round.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Memory for its default number of packet buffers (165,000 of 2,432 bytes), in MiB.
 const DEFAULT_MIB: usize = 640;
 

@@ -6,14 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
+use crate::PATIENCE;
 use crate::daemon::{Daemon, Settings};
 use crate::network::Network as _;
 use crate::peers::veth::Veth;
 use crate::placement::Cores;
 use crate::trial::{Contestant, MOST_PREEMPTIONS};
-
-/// Time without a frame after which the network counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A program on the generator's core, with the network that it drives: a daemon, or devices in a namespace that goes with it. The figure is in million frames per second.
 pub(super) struct Driven {

@@ -10,13 +10,11 @@ use ringway_traffic::{
     transmit,
 };
 
+use crate::PATIENCE;
 use crate::daemon::Daemon;
 use crate::network::{Load, Network as _, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
-
-/// Time without a frame after which the network counts as broken.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ports of two threads that share the generator's core.
 pub(super) struct Threads {

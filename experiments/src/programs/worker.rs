@@ -5,12 +5,10 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::PATIENCE;
 use crate::child::Program;
 use crate::machine;
 use crate::network::wait_for_fd;
-
-/// Longest wait for an answer, beside the time that the program works.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running program. Between windows it waits for its standard input.
 pub(super) struct Worker {

@@ -7,6 +7,7 @@ use super::background::BackgroundTasks;
 use super::programs;
 use super::refused::Refused;
 use super::state::{Daemon, lock};
+use crate::inject::patience;
 
 /// Longest wait for pollers to release a removed device. They release it between two batches.
 pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);
@@ -50,7 +51,7 @@ pub async fn change(
 /// Waits, within bounds, until the old topology is released and these tasks have ended.
 pub async fn settle(daemon: &Mutex<Daemon>, tasks: &BackgroundTasks) {
     let begun = Instant::now();
-    let waits = |most| begun.elapsed() < most;
+    let waits = |most| begun.elapsed() < patience(most);
     while (waits(SETTLE_WITHIN) && !lock(daemon).is_released()) || (waits(TASKS_WITHIN) && !tasks.are_done()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, listen
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
-use crate::inject::{self, Point};
+use crate::inject::{self, Point, patience};
 
 /// Most connections. One more ends a connection without a request.
 const CONNECTIONS_MAX: usize = 64;
@@ -122,10 +122,10 @@ async fn serve_connection(stream: UnixStream, router: Router, asked: Arc<AtomicB
         .keep_alive(false)
         .max_buf_size(HEAD_MAX)
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(patience(HEAD_TIME))
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
-    let mut served = tokio::time::timeout(CONNECTION_TIME, connection.as_mut()).await;
+    let mut served = tokio::time::timeout(patience(CONNECTION_TIME), connection.as_mut()).await;
     if served.is_err() && lasts.get() {
         served = Ok(connection.await);
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use ringway_control::patience;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
     CheckReport, Ended, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Station,
@@ -24,13 +25,13 @@ use super::tx::Fill;
 use super::{address, parse};
 use crate::context::Context;
 
-/// Time within which a first frame must cross the switch.
+/// Time within which a first frame must cross the switch, unless the caller is more patient.
 const INTRODUCED: Duration = Duration::from_secs(2);
 /// Interval at which the first frame is sent again.
 const INTRODUCE_AGAIN: Duration = Duration::from_millis(200);
 /// Time without a frame, after the last one was sent, after which no more are expected.
 const QUIET: Duration = Duration::from_millis(100);
-/// Time without a frame after which no more are expected while frames are missing.
+/// Time without a frame after which no more are expected while frames are missing, unless the caller is more patient.
 const REALLY_QUIET: Duration = Duration::from_secs(1);
 
 /// Send from one port and receive at another in one thread, as fast as can be
@@ -125,7 +126,8 @@ fn go<E: Attached>(
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
     let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill };
-    let mut looped = Loop::new(names, ports, &traffic, options, context)?;
+    let waits = Waits { introduced: patience(INTRODUCED), missing: patience(REALLY_QUIET) };
+    let mut looped = Loop::new(names, ports, &traffic, options, (waits, context))?;
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
     let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
@@ -155,22 +157,33 @@ pub struct Traffic {
     pub check: Check,
 }
 
+/// Longest waits of a loop.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    /// For the first frame that crosses the switch.
+    introduced: Duration,
+    /// For frames that are missing, while none comes.
+    missing: Duration,
+}
+
 /// Two ports of one switch, served by one thread. The switch has learned their addresses.
 pub struct Loop<E = ProcessEndpoint> {
     names: [String; 2],
     pump: Pump<E>,
     connections: Vec<OwnedFd>,
+    waits: Waits,
 }
 
 #[cfg(feature = "demo")]
 impl Loop<ProcessEndpoint> {
-    /// Attaches two process ports and makes the switch learn where they are.
-    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, GenError> {
+    /// Attaches two process ports and makes the switch learn where they are. Waits at most `longest` for a frame.
+    pub fn attach(names: [&str; 2], traffic: &Traffic, longest: Duration, context: &Context) -> Result<Self, GenError> {
         let shape = port::lossless(ringway_client::Shape::default());
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
         let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };
-        Loop::new(names.map(str::to_owned), [near, far], traffic, options, context)
+        let waits = Waits { introduced: longest, missing: longest };
+        Loop::new(names.map(str::to_owned), [near, far], traffic, options, (waits, context))
     }
 }
 
@@ -180,15 +193,15 @@ impl<E: Attached> Loop<E> {
         ports: [E; 2],
         traffic: &Traffic,
         options: PumpOptions,
-        context: &Context,
+        (waits, context): (Waits, &Context),
     ) -> Result<Self, GenError> {
         let [mut near, mut far] = ports;
         let [near_name, far_name] = &names;
         let connections = vec![near.connection()?, far.connection()?];
         let near_mac = address::source(None, &mut near, near_name, context);
         let far_mac = address::source(None, &mut far, far_name, context);
-        introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac))?;
-        introduce((near_name, &mut near, near_mac), (far_name, &mut far, far_mac))?;
+        introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac), waits.introduced)?;
+        introduce((near_name, &mut near, near_mac), (far_name, &mut far, far_mac), waits.introduced)?;
 
         let frames = |source, destination| {
             let (size, flows) = (traffic.size, traffic.flows);
@@ -204,7 +217,7 @@ impl<E: Attached> Loop<E> {
             [Station::source(near, there), Station::sink(far, checker())]
         };
         let pump = Pump::new(stations, options);
-        Ok(Loop { names, pump, connections })
+        Ok(Loop { names, pump, connections, waits })
     }
 
     /// Sends and receives until `duration` has passed, and waits for the last frames.
@@ -215,9 +228,15 @@ impl<E: Attached> Loop<E> {
         let window = self.pump.run(duration, watch)?;
         self.pump.drain(QUIET)?;
         let mut stations = self.stations();
-        if lost(&stations) > 0 {
-            // Frames may still come: a switch that shares its CPU can pause for longer.
-            self.pump.drain(REALLY_QUIET)?;
+        // Frames may still come: a switch that shares its CPU can pause for longer.
+        let (mut last, mut is_over) = (Instant::now(), false);
+        while lost(&stations) > 0 && !is_over {
+            let is_late = last.elapsed() >= self.waits.missing;
+            if self.pump.drain(QUIET)? > 0 {
+                last = Instant::now();
+            } else {
+                is_over = is_late;
+            }
             stations = self.stations();
         }
         let lost = lost(&stations);
@@ -249,10 +268,14 @@ fn lost(stations: &[LoopStation]) -> u64 {
 
 /// Makes the switch learn the address of `from`, by a frame to `to` that must arrive. The frame is sent again at intervals: a switch
 /// may take frames of a new port before it delivers frames to the other one.
-fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) -> Result<(), GenError> {
+fn introduce<E: Attached>(
+    from: (&str, &mut E, Mac),
+    to: (&str, &mut E, Mac),
+    within: Duration,
+) -> Result<(), GenError> {
     let failed = |error: io::Error| GenError::Failed(error.to_string());
     let frame = frames::introduction(from.2, to.2)?;
-    let deadline = Instant::now() + INTRODUCED;
+    let deadline = Instant::now() + within;
     let (mut sent, mut arrived) = (0, 0);
     while arrived == 0 {
         if Instant::now() >= deadline {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
+use ringway_control::patience;
 use ringway_control::runtime_dir::ATTACH_SOCKET;
 use ringway_traffic::{E1000Options, Endpoint, MAX_RING, ProcessEndpoint, VirtioOptions, WaitMode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -204,14 +205,15 @@ pub fn attach(name: &str, context: &Context, shape: Shape) -> Result<ProcessEndp
 /// Waits until the switch has taken all sent frames: frames that are left in the ring are lost with the port. `room` is the room of
 /// the empty ring.
 pub fn settle(endpoint: &mut impl Endpoint, room: usize) -> Result<(), GenError> {
-    let deadline = Instant::now() + SETTLE;
+    let longest = patience(SETTLE);
+    let deadline = Instant::now() + longest;
     loop {
         let left = room - endpoint.tx_room().min(room);
         if left == 0 {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let what = format!("the switch has not taken the last {left} slots of frames within {SETTLE:?}");
+            let what = format!("the switch has not taken the last {left} slots of frames within {longest:?}");
             return Err(GenError::Failed(what));
         }
         std::thread::yield_now();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringway_control::patience;
 use ringway_link::Link;
 use ringway_lwep::{Connection, Event, Nanos, Options, Reason, SendError};
 use ringway_traffic::Mac;
@@ -134,7 +135,8 @@ impl<'s, L: Link> Client<'s, L> {
     /// Closes the connection, and waits until the server has done so, too, or for a while.
     pub fn close(&mut self) {
         self.finish();
-        let end = self.station.now() + CLOSE.as_nanos() as Nanos;
+        let longest = patience(CLOSE);
+        let end = self.station.now() + longest.as_nanos() as Nanos;
         loop {
             let now = self.station.now();
             if now >= end {
@@ -144,7 +146,7 @@ impl<'s, L: Link> Client<'s, L> {
                 Ok(Some(Seen::Message(()))) => {}
                 Ok(Some(Seen::Closed)) | Err(_) => break,
                 Ok(None) => {
-                    if self.station.pause(now, CLOSE).is_err() {
+                    if self.station.pause(now, longest).is_err() {
                         break;
                     }
                 }

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ringway_control::patience;
 use ringway_link::Link;
 use ringway_lwep::{Endpoint, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,7 +127,7 @@ impl<'s, L: Link> Station<'s, L> {
 
     /// Sends what is owed, and waits until the device has taken all frames: what it has not taken is lost with the link.
     pub fn settle(&mut self) {
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + patience(SETTLE);
         let now = self.now();
         self.endpoint.prepare_sleep(now);
         self.endpoint.link().awake();

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Watch;
 
+use super::PATIENCE;
 use super::live::Live;
 use super::machines::{self, Figures, Seats};
 use super::outcome::{NotDone, Outcome, Stop};
-use super::ping::{GRACE, Ping, SNMP, await_answers};
+use super::ping::{Ping, SNMP, await_answers};
 use super::program::{Program, finish, installed};
 use super::say::say;
 use super::stage::{ENDS, Spaces, Stage};
@@ -102,29 +103,30 @@ fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcom
     needs("ping", "iputils-ping")?;
     let count = (time.as_secs_f64() * PINGS).ceil();
     let mut command = spaces.command(0, "ping");
-    command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string(), ENDS[1].1]);
-    // A limit for a slow machine. With ping's own (-w), ping sends more requests while it waits for the last answer.
-    let most = time + GRACE;
+    // Without any answer, ping itself waits so long for the first one. With another limit of ping's (-w), ping sends more requests while
+    // it waits for the last answer.
+    let longest = PATIENCE.as_secs().to_string();
+    command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string(), "-W", &longest, ENDS[1].1]);
     let mut program = Program::start(&mut command)?;
     let title = format!("ping: a namespace called left, at {}, to one called right, at {}", ENDS[0].1, ENDS[1].1);
-    if !live.watch(&title, most + GRACE, stop, || program.has_ended())? {
+    if !live.watch(&title, time + PATIENCE, stop, || program.has_ended())? {
         return Err(NotDone::Failed("ping does not end".to_owned()));
     }
     let said = program.output()?;
     let counters = || finish(spaces.command(0, "cat").arg(SNMP), stop);
-    await_answers(&said, GRACE, live, stop, counters)
+    await_answers(&said, live, stop, counters)
 }
 
 /// Returns the bits per second of TCP from left to right.
 fn iperf(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
     needs("iperf3", "iperf3")?;
     let mut server = Program::start(spaces.command(1, "iperf3").args(["-s", "-1", "--forceflush"]))?;
-    server.says("Server listening", GRACE, stop)?;
+    server.says("Server listening", stop)?;
     let seconds = time.as_secs().max(1);
     let mut command = spaces.command(0, "iperf3");
     let mut client = Program::start(command.args(["-J", "-c", ENDS[1].1, "-t", &seconds.to_string()]))?;
     let title = "iperf3: a TCP stream from left to right";
-    if !live.watch(title, Duration::from_secs(seconds) + 2 * GRACE, stop, || client.has_ended())? {
+    if !live.watch(title, Duration::from_secs(seconds) + PATIENCE, stop, || client.has_ended())? {
         return Err(NotDone::Failed("iperf3 does not end".to_owned()));
     }
     let text = client.output()?;
@@ -142,7 +144,7 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
     let (send, receive) = channel();
     let thread = std::thread::spawn(move || {
         let traffic = Traffic { size: FRAME, flows: 1, both: false, check: Check::Sequence };
-        let attached = Loop::attach(["lan0:a", "lan0:b"], &traffic, &context);
+        let attached = Loop::attach(["lan0:a", "lan0:b"], &traffic, PATIENCE, &context);
         let result = attached.and_then(|mut ports| {
             let report = ports.run(time, &mut Watch::none().stop_by(flag.flag()));
             report.map(|report| (report, ports)).map_err(|error| GenError::Failed(error.to_string()))
@@ -152,7 +154,7 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
         result
     });
     let title = format!("gen loop: a program sends frames of {FRAME} bytes from port a to port b, and checks them");
-    let ended = live.watch(&title, time + 2 * GRACE, stop, || receive.try_recv().is_ok())?;
+    let ended = live.watch(&title, time + PATIENCE, stop, || receive.try_recv().is_ok())?;
     if !ended {
         return Err(NotDone::Failed("the process ports do not end".to_owned()));
     }

@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 
 use ringway_guests::{Accel, Builder, Error, Guest, Kernel, Nic, Release, bulk, missing};
 
+use super::PATIENCE;
 use super::args::Args;
 use super::live::Live;
 use super::outcome::{NotDone, Outcome, Stop};
-use super::ping::{GRACE, Ping, SNMP, await_answers};
+use super::ping::{Ping, SNMP, await_answers};
 use super::say::say;
 use super::stage::Stage;
 
 /// Names of the guests and their ports, and their addresses.
 const MACHINES: [(&str, &str); 2] = [("vm1", "10.77.1.1"), ("vm2", "10.77.1.2")];
-/// Longest time for the guests to boot, and for each later part.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// MiB sent each way whose checksums are compared.
 const CHECKED_MIB: u32 = 8;
 /// Echo requests a second.
@@ -95,30 +94,33 @@ pub fn play(seats: &Seats, time: Duration, live: &mut Live, stop: &Stop) -> Outc
     let by = if seats.accel == Accel::Kvm { "KVM" } else { "CPU emulated by QEMU" };
     let [(left, _), (right, to)] = MACHINES;
     let title = format!("boot: two virtual machines, {left} and {right}: Linux {}, busybox; {by}", seats.kernel);
-    play.part(&title, |guests| {
+    play.part(&title, Duration::ZERO, |guests| {
         for (guest, (_, address)) in guests.iter().zip(MACHINES) {
             guest.ready()?;
             // Without IPv6 a guest sends nothing by itself, so that idle is idle.
             guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
             guest.ok(&format!("ip link set eth0 up; ip addr add {address}/24 dev eth0"))?;
+            // With the kernel's three requests, a switch without a processor for three seconds makes a station unreachable.
+            guest.ok("echo 300 >/proc/sys/net/ipv4/neigh/eth0/mcast_solicit")?;
         }
         Ok(())
     })?;
     let boot = start.elapsed();
 
     let count = (time.as_secs_f64() * 0.3 * PINGS).ceil();
-    let said = play.part(&format!("ping: {left} to {right}"), |[from, _]| {
-        from.ok(&format!("ping -q -i {} -c {count} -W {} {to}", 1.0 / PINGS, PATIENCE.as_secs()))
+    let said = play.part(&format!("ping: {left} to {right}"), time, |[from, _]| {
+        let ping = format!("ping -q -i {} -c {count} -W {} {to}", 1.0 / PINGS, PATIENCE.as_secs());
+        from.ok_within(&ping, time + PATIENCE)
     })?;
     let counters = || play.guests[0].ok(&format!("cat {SNMP}")).map_err(failed);
-    let ping = await_answers(&said, GRACE, play.live, stop, counters)?;
+    let ping = await_answers(&said, play.live, stop, counters)?;
 
     let seconds = (time.as_secs_f64() * 0.5).max(1.0) as u32;
-    let tcp = play.part(&format!("tcp: a stream from {left} to {right}, by iperf3"), |[from, other]| {
+    let tcp = play.part(&format!("tcp: a stream from {left} to {right}, by iperf3"), time, |[from, other]| {
         bulk::serve(other)?;
         bulk::rate(from, to, seconds)
     })?;
-    play.part(&format!("data: {CHECKED_MIB} MiB each way, with a sum of it at either end"), |[one, other]| {
+    play.part(&format!("data: {CHECKED_MIB} MiB each way, with a sum of it at either end"), time, |[one, other]| {
         bulk::transfer(one, other, MACHINES[1].1, CHECKED_MIB)?;
         bulk::transfer(other, one, MACHINES[0].1, CHECKED_MIB)
     })?;
@@ -138,12 +140,18 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Runs `work` while the display shows rates. An interruption ends the guests, so that `work` ends as well.
-    fn part<T: Send>(&mut self, title: &str, work: impl FnOnce(&[Guest; 2]) -> Result<T, Error> + Send) -> Outcome<T> {
+    /// Runs `work`, which is planned for `time`, while the display shows rates. An interruption ends the guests, so that `work` ends as
+    /// well.
+    fn part<T: Send>(
+        &mut self,
+        title: &str,
+        time: Duration,
+        work: impl FnOnce(&[Guest; 2]) -> Result<T, Error> + Send,
+    ) -> Outcome<T> {
         let guests = &self.guests;
         thread::scope(|scope| {
             let worker = scope.spawn(|| work(guests));
-            let ended = self.live.watch(title, PATIENCE, self.stop, || worker.is_finished());
+            let ended = self.live.watch(title, time + PATIENCE, self.stop, || worker.is_finished());
             if !matches!(ended, Ok(true)) {
                 guests.iter().for_each(Guest::end);
             }

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::PATIENCE;
 use super::live::Live;
 use super::outcome::{NotDone, Outcome, Stop};
 
-/// Time that a program may take beyond its planned duration.
-pub const GRACE: Duration = Duration::from_secs(5);
 /// Interval at which the answers to pings are counted.
 const LOOK: Duration = Duration::from_millis(100);
 /// Counters of the kernel's network stack.
@@ -23,15 +22,9 @@ pub struct Ping {
     pub ms: [f64; 3],
 }
 
-/// Reads the summary of `ping`, and waits up to `longest` until the kernel has received an answer to each request. `counters` returns
-/// the content of [`SNMP`] where `ping` ran, for the first time since the network came up.
-pub fn await_answers(
-    said: &str,
-    longest: Duration,
-    live: &Live,
-    stop: &Stop,
-    counters: impl Fn() -> Outcome<String>,
-) -> Outcome<Ping> {
+/// Reads the summary of `ping`, and waits until the kernel has received an answer to each request. An answer that does not come counts
+/// as lost. `counters` returns the content of [`SNMP`] where `ping` ran, for the first time since the network came up.
+pub fn await_answers(said: &str, live: &Live, stop: &Stop, counters: impl Fn() -> Outcome<String>) -> Outcome<Ping> {
     let not_understood = || NotDone::Failed(format!("ping says what is not understood: {said}"));
     let mut ping = read_ping(said).ok_or_else(not_understood)?;
     let start = Instant::now();
@@ -39,7 +32,7 @@ pub fn await_answers(
         let text = counters()?;
         ping.received = read_answers(&text)
             .ok_or_else(|| NotDone::Failed(format!("the kernel's counters are not understood: {text}")))?;
-        if ping.received >= ping.sent || start.elapsed() >= longest {
+        if ping.received >= ping.sent || start.elapsed() >= PATIENCE {
             return Ok(ping);
         }
         live.pause(LOOK, stop)?;

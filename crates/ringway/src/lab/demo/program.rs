@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::PATIENCE;
 use super::outcome::{NotDone, Outcome, Stop};
 
 /// Interval at which waits look for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Time for a program to end after SIGTERM.
-const PARTING: Duration = Duration::from_secs(3);
 
 /// A running program; ended when dropped.
 #[derive(Debug)]
@@ -46,8 +44,8 @@ impl Program {
     }
 
     /// Waits for a line with `words` on the program's stdout.
-    pub fn says(&mut self, words: &str, within: Duration, stop: &Stop) -> Outcome<()> {
-        let deadline = Instant::now() + within;
+    pub fn says(&mut self, words: &str, stop: &Stop) -> Outcome<()> {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             stop.check()?;
             match self.out.recv_timeout(LOOK) {
@@ -56,7 +54,7 @@ impl Program {
                     return Err(NotDone::Failed(format!("{} ended: {}", self.name, self.complaint())));
                 }
                 _ if Instant::now() >= deadline => {
-                    return Err(NotDone::Failed(format!("{} did not say {words:?} within {within:?}", self.name)));
+                    return Err(NotDone::Failed(format!("{} did not say {words:?} within {PATIENCE:?}", self.name)));
                 }
                 _ => {}
             }
@@ -78,15 +76,16 @@ impl Program {
         }
     }
 
+    /// Returns the program's stderr. Call it when the program has ended: the lines end with its pipe.
     fn complaint(&self) -> String {
-        let lines: Vec<String> = std::iter::from_fn(|| self.err.recv_timeout(LOOK).ok()).collect();
+        let lines: Vec<String> = std::iter::from_fn(|| self.err.recv_timeout(PATIENCE).ok()).collect();
         lines.join("\n")
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let deadline = Instant::now() + PARTING;
+        let deadline = Instant::now() + PATIENCE;
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
             // The program may have ended meanwhile. Its process id stays its own until the wait below.
@@ -106,7 +105,7 @@ impl Drop for Program {
 /// Runs a short program to its end.
 pub fn finish(command: &mut Command, stop: &Stop) -> Outcome<String> {
     let mut program = Program::start(command)?;
-    let deadline = Instant::now() + PARTING;
+    let deadline = Instant::now() + PATIENCE;
     while !program.has_ended() {
         stop.check()?;
         if Instant::now() >= deadline {

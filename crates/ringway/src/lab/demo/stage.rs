@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use ringway_control::client::Client;
 use ringway_control::keys::Node;
 
+use super::PATIENCE;
 use super::outcome::{NotDone, Outcome, Stop};
 use super::program::{Program, finish, installed};
 use crate::commands::lab::switch_program;
 use crate::context::Context;
 
-/// Longest wait until the switch is ready.
-const READY: Duration = Duration::from_secs(10);
+/// ARP requests for an address until it counts as unreachable. The kernel sends one a second.
+const PROBES: &str = "300";
 
 /// The two namespaces: their ports, and the addresses of the devices in them.
 pub const ENDS: [(&str, &str); 2] = [("left", "10.77.0.1"), ("right", "10.77.0.2")];
@@ -33,7 +34,7 @@ impl Stage {
         let dir = dir.map_err(|error| failed("cannot make a temporary directory", error))?;
         let ringway = switch_program().ok_or_else(|| NotDone::Failed("cannot find the ringway command".to_owned()))?;
         let mut switch = Program::start(Command::new(ringway).arg("run").arg("--runtime-dir").arg(dir.path()))?;
-        switch.says("ready", READY, stop)?;
+        switch.says("ready", stop)?;
         Ok(Stage { switch, dir })
     }
 
@@ -44,7 +45,7 @@ impl Stage {
 
     /// A client of its administration API.
     pub fn client(&self) -> Client {
-        self.context().client()
+        self.context().client().patience(PATIENCE)
     }
 
     /// Returns true if the switch has ended by itself.
@@ -78,6 +79,8 @@ impl Stage {
             spaces.names.push(name.clone());
             ip(&["netns", "add", &name], stop)?;
             self.add_tap(end, &name)?;
+            // With the kernel's three requests, a switch without a processor for three seconds makes a station unreachable.
+            ip(&["-n", &name, "ntable", "change", "name", "arp_cache", "dev", "eth0", "mcast_probes", PROBES], stop)?;
             ip(&["-n", &name, "addr", "add", &format!("{address}/24"), "dev", "eth0"], stop)?;
         }
         Ok(spaces)
@@ -120,7 +123,7 @@ impl Drop for Spaces {
     fn drop(&mut self) {
         for name in self.names.iter().filter(|name| Path::new("/run/netns").join(name).exists()) {
             // A device leaves a namespace some time after its program has ended. The wait for that has a limit.
-            let deadline = Instant::now() + Duration::from_secs(2);
+            let deadline = Instant::now() + PATIENCE;
             while !Command::new("ip").args(["netns", "del", name]).output().is_ok_and(|done| done.status.success()) {
                 if Instant::now() >= deadline {
                     eprintln!(
