@@ -23,6 +23,7 @@ use crate::daemon::running::Running;
 use crate::daemon::settle::settle;
 use crate::daemon::{Daemon, Refused, change, lock};
 use crate::http::{routes, server};
+use crate::inject::patience;
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, ClaimError, RuntimeDir};
 
 /// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.
@@ -169,7 +170,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         }
     }
     notify(Event::Stopping);
-    end_process_within(END_WITHIN);
+    end_process_within(patience(END_WITHIN));
     api.abort();
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);

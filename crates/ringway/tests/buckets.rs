@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ringway_scenes::flood::{address, client, clients, config, count, drops, frame, rate, reaches};
+use ringway_scenes::flood::{address, client, clients, config, count, drops, frame, reaches};
 use ringway_scenes::{Daemon, send, until};
 use serde_json::Value;
 
@@ -168,7 +168,7 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     let config = config(&["", "", ""]);
     let daemon = Daemon::start(&config);
     let set = |args: &[&str], wanted: &str| assert_eq!(daemon.ok(args), format!("{wanted}\n"));
-    set(&["bucket", "set", "tenant", "rate=80Mbit"], "set bucket tenant");
+    set(&["bucket", "set", "tenant", "rate=80Mbit", "burst=1MB"], "set bucket tenant");
     set(&["port", "set", "p1", "ingress={bucket=\"tenant\",rate=\"20Mbit\"}"], "changed port p1");
     set(&["port", "set", "p2", "ingress={bucket=\"tenant\"}"], "changed port p2");
     let _receiver = client(&daemon, 3, address(1), &[]);
@@ -185,7 +185,7 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
         all
     };
     for (rate, keys, bits) in
-        [("160Mbit", &["rate=160Mbit", "burst=1MB"][..], 160e6), ("40Mbit", &["rate=40Mbit"], 40e6)]
+        [("160Mbit", &["rate=160Mbit", "burst=2MB"][..], 160e6), ("40Mbit", &["rate=40Mbit", "burst=500kB"], 40e6)]
     {
         let before = totals();
         set(&[&["bucket", "set", "tenant"], keys].concat(), "set bucket tenant");
@@ -194,6 +194,7 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
         assert!(before.iter().zip(&after).all(|(before, after)| before <= after), "{before:?} {after:?}");
         reaches(&daemon, "p3", bits);
     }
+    set(&["bucket", "set", "tenant", "rate=40Mbit"], "set bucket tenant");
     assert_eq!(daemon.status()["buckets"][0]["burst"], "50000B", "omitted keys have their default");
     // A refused command changes nothing, and a reload does not remove a bucket that a command made.
     for (args, code, wanted) in [
@@ -231,7 +232,14 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     assert_eq!((&bucket["rate"], &bucket["burst"]), (&"40Mbit".into(), &"50000B".into()));
     set(&["bucket", "del", "tenant"], "removed bucket tenant");
     assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
-    until("the port is not limited any more", || rate(&daemon, "p3") > 200e6);
+    // Frames flow, and none of them is refused any more.
+    let now = || {
+        let refused = ["p1", "p2"].map(|port| drops(&daemon, port, "rate_limited"));
+        (refused, count(&daemon.port("p3"), "out", "frames"))
+    };
+    let (refused, before) = now();
+    until("many frames pass", || now().1 > before + 100_000);
+    assert_eq!(now().0, refused, "a frame was refused without a limit");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Ports that clients made by attaching are checked against the configuration like configured ports.
 
-use std::time::Duration;
-
 use ringway_client::{NotExchanged, Port, Shape};
 use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send, until};
 
@@ -209,7 +207,7 @@ fn a_frame_that_left_with_its_buffer_stays_as_it_is_while_the_ring_goes_round() 
         let frame = [[0xff; 6], [2; 6], [number; 6]].concat();
         assert!(sender.tx().push(&frame));
         sender.flush();
-        assert!(receiver.wait_rx(Duration::from_secs(20)).unwrap());
+        assert!(receiver.wait_rx(PATIENCE).unwrap());
         let mut buffer = spares.pop().unwrap();
         assert_eq!(receiver.rx().exchange(&mut buffer), Ok(frame.len()));
         assert_eq!(buffer[..frame.len()], frame);

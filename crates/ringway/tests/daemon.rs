@@ -182,7 +182,8 @@ fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
     let interval = Duration::from_millis(100);
     let calls = || daemon.port("b")["calls"].as_u64().unwrap();
     // Sends ten frames to a client that sleeps until each frame comes. Returns true if there were more calls than one
-    // per interval. The time begins before the first count and ends after the second.
+    // per interval. The time begins before the first count and ends after the second. A call may be counted some time after the
+    // switch has looked at its clock for it.
     let mut calls_are_frequent = || {
         let (start, before) = (Instant::now(), calls());
         for number in 0..10 {
@@ -190,7 +191,7 @@ fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
             assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, number)[..]));
         }
         let made = calls() - before;
-        u128::from(made) > start.elapsed().as_nanos() / interval.as_nanos() + 1
+        u128::from(made) > start.elapsed().as_nanos() / interval.as_nanos() + 2
     };
     for (keys, moderated) in [
         (&["call_interval=100ms"][..], true),

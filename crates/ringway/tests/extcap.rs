@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use ringway_client::Port;
-use ringway_scenes::{Daemon, PATIENCE, Said, binary, frame, receive, send, until};
+use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, Said, binary, frame, receive, send, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip::is_root;
 use ringway_testing::{file::directory, skip};
@@ -54,11 +54,12 @@ impl User {
     /// A program as this user. Wireshark reads no variables of root's: root becomes another user, in a user namespace.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=1", "300"]);
+        command.args(["--kill-after=1", "900"]);
         if is_root() {
             command.args(["unshare", "--user", "--map-user=1000", "--map-group=1000"]);
         }
         command.arg(program).env("HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
+        command.env(PATIENCE_VARIABLE, PATIENCE.as_secs().to_string());
         command.env("WIRESHARK_EXTCAP_DIR", self.path("extcap"));
         ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WIRESHARK_CONFIG_DIR"]
             .iter()
@@ -333,7 +334,8 @@ fn without_a_daemon_that_answers_there_are_no_interfaces_and_no_failure() {
     let dir = directory();
     let list = |runtime_dir: &Path| -> Said {
         let mut command = Command::new("timeout");
-        command.arg("30").arg(binary()).arg("--runtime-dir").arg(runtime_dir);
+        // As Wireshark runs it: its own limit for the daemon holds.
+        command.arg("300").arg(binary()).arg("--runtime-dir").arg(runtime_dir);
         command.args(["extcap", "--extcap-interfaces", "--extcap-version=4.0"]).output().unwrap().into()
     };
     let version = format!("extcap {{version={}}}{{display=Ringway}}\n", env!("CARGO_PKG_VERSION"));

@@ -7,7 +7,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ringway_client::Port;
-use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, ringway, send, until, until_some, why_ended};
+use ringway_scenes::{
+    Daemon, PATIENCE, PATIENCE_VARIABLE, Said, frame, receive, ringway, send, until, until_some, why_ended,
+};
 use ringway_testing::child::Ended;
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::Signal;
@@ -31,6 +33,8 @@ impl Failing {
         let mut command = ringway();
         command.arg("run").arg("--config").arg(dir.path().join("c.toml"));
         command.arg("--runtime-dir").arg(dir.path().join("run"));
+        // The daemon does not wait long for what the test makes stand still, unless the test asks for it.
+        command.env_remove(PATIENCE_VARIABLE);
         command.env("RINGWAY_INJECT", dir.path().join("inject")).envs(variables.iter().copied());
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let child = Ended(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
@@ -229,6 +233,9 @@ fn a_service_manager_that_does_not_read_keeps_the_daemon_from_nothing() {
     until("the daemon ends", || daemon.ended() == Some(Some(0)));
 }
 
+/// The failures of a test belong together, also on a machine that stands still for longer than the minute within which they usually do.
+const SLOWLY: [(&str, &str); 1] = [(PATIENCE_VARIABLE, "300")];
+
 /// Sends a frame from one port to another, and back. Other frames are skipped.
 fn both_ways(a: &mut Port, b: &mut Port, number: u8) {
     let until_it_comes = |port: &mut Port, wanted: [u8; 60]| {
@@ -244,7 +251,7 @@ const PORTS: &str = "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"proces
 
 #[test]
 fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_time_waits_for_the_administrator() {
-    let daemon = Failing::start(PORTS, &[]);
+    let daemon = Failing::start(PORTS, &SLOWLY);
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     // A configured port, and a port that its client made.
     for (name, gone) in [("p", "waiting"), ("q", "")] {
@@ -328,7 +335,7 @@ fn say(guest: &mut impl Endpoint, number: u8) {
 #[test]
 fn a_virtual_machines_port_is_made_anew_at_once_and_the_second_time_its_socket_is_gone_until_it_is_enabled() {
     let config = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";
-    let daemon = Failing::start(config, &[]);
+    let daemon = Failing::start(config, &SLOWLY);
     let mut client = daemon.attach("lan0:client").unwrap();
     for state in ["waiting", "disabled", "waiting"] {
         let mut guest = until_some("the port accepts a front end", || drive(&daemon, "vm.sock"));
@@ -464,7 +471,7 @@ fn a_receiver_that_comes_back_at_once_cannot_have_its_senders_disabled_and_pause
 
 #[test]
 fn a_client_that_has_the_switch_fail_under_ever_new_names_is_let_in_less_and_less() {
-    let daemon = Failing::start(&format!("{PORTS}[switch.lan1]\n"), &[]);
+    let daemon = Failing::start(&format!("{PORTS}[switch.lan1]\n"), &SLOWLY);
     let refused = "is not configured: attach again in";
     let mut paused = Paused::of(0);
     for number in 0..6 {

@@ -9,6 +9,22 @@ fn daemon(keys: &str) -> Daemon {
     Daemon::start(&format!("[switch.lan0]\n{}{}", port("vm1"), port("vm2")))
 }
 
+/// Waits until the daemon has counted each frame: those of the reports, and in each run two or more that announce the ports' addresses. Each
+/// frame that came is given to the other port, or counted as dropped.
+fn all_are_counted(daemon: &Daemon, sent: u64, received: u64, runs: u64) {
+    let ports = || ["vm1", "vm2"].map(|port| daemon.port(port));
+    let frames = |port: &Value, way: &str| port[way]["frames"].as_u64().unwrap();
+    let dropped =
+        |port: &Value| port["drops"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    until("all frames are counted", || {
+        let ports = ports();
+        let sum = |count: &dyn Fn(&Value) -> u64| ports.iter().map(count).sum::<u64>();
+        let (came, given, lost) = (sum(&|port| frames(port, "in")), sum(&|port| frames(port, "out")), sum(&dropped));
+        assert!(came < sent + 4 * runs + 100, "{came} frames came, {sent} of them in the reports");
+        came >= sent + 2 * runs && came == given + lost && came - sent == given - received + lost
+    });
+}
+
 #[test]
 fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
     let (old, new) = ("csb = true", "model = \"e1000e\"\nregisters = \"mapped\"");
@@ -17,33 +33,33 @@ fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
     {
         let daemon = daemon(keys);
         let [a, b] = ["vm1.sock", "vm2.sock"].map(|name| daemon.runtime_dir().join(name).display().to_string());
-        let (mut sent, mut received) = (0, 0);
+        let (mut sent, mut received, mut runs) = (0, 0, 0);
         for mode in modes {
             let ports = ["loop", "--e1000", &a, "--e1000", &b, "--e1000-mode", mode];
             let all = ["--both", "--check", "full", "--size", "700", "--duration", "200ms", "--json"];
             let said = gen_says(&[&ports[..], &all].concat());
             assert_eq!(said.code, Some(0), "{keys} {mode}: {}{}", said.out, said.err);
             let report: Value = serde_json::from_str(&said.out).unwrap();
+            runs += 1;
             for station in report["stations"].as_array().unwrap() {
                 let count = |key: &str| station[key].as_u64().unwrap();
                 assert!(count("received") > 0, "{keys} {mode}: {report}");
-                // And one frame from each port that announces its address.
-                (sent, received) = (sent + count("sent") + 1, received + count("received") + 1);
+                (sent, received) = (sent + count("sent"), received + count("received"));
+                // And those that announce the addresses: at least one from each port to the other, and another one after a while without it.
                 let driver = &station["driver"];
-                assert_eq!(driver["frames"].as_u64(), Some(count("sent") + count("received") + 2), "{driver}");
+                let announced = driver["frames"].as_u64().unwrap() - count("sent") - count("received");
+                assert!(announced >= 2, "{driver}");
                 let tails = driver["tx_tail_writes"].as_u64().unwrap();
                 match *mode {
-                    "base" | "each" | "moderated" => assert_eq!(tails, count("sent") + 1, "{driver}"),
+                    "base" | "each" | "moderated" => {
+                        assert!((1..announced).contains(&(tails - count("sent"))), "{driver}");
+                    }
                     "mapped" => assert_eq!(tails, 0, "{driver}"),
                     _ => assert!(tails < count("sent"), "{mode}: {driver}"),
                 }
             }
         }
-        let counted = |way: &str| -> u64 {
-            ["vm1", "vm2"].iter().map(|port| daemon.port(port)[way]["frames"].as_u64().unwrap()).sum()
-        };
-        until("all frames are counted", || counted("in") >= sent && counted("out") >= received);
-        assert_eq!((counted("in"), counted("out")), (sent, received), "{keys}");
+        all_are_counted(&daemon, sent, received, runs);
         assert!(daemon.port("vm1")["e1000"]["messages"].as_u64() > Some(0));
     }
 }

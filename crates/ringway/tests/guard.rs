@@ -352,11 +352,11 @@ fn stacks_with_their_own_addresses_notice_no_guard_and_others_are_not_heard() {
         !space.ok("ip", &["-6", "addr", "show", "tentative"]).contains("fd77")
     };
     until("duplicate address detection ends", || ready(one) && ready(two));
-    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "60", "10.77.0.2"]);
-    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "60", "fd77::2"]);
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "300", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "300", "fd77::2"]);
     // Pings in fragments.
-    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "60", "-s", "8000", "10.77.0.2"]);
-    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "60", "-s", "8000", "fd77::2"]);
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "300", "-s", "8000", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "300", "-s", "8000", "fd77::2"]);
     let drops = |reason| lan.drops("t1", reason);
     let reasons = ["spoofed_mac", "spoofed_arp", "spoofed_ip", "spoofed_nd", "dhcp_server", "guard_unreadable"];
     assert_eq!(reasons.map(drops), [0; 6], "{}", lan.daemon.port("t1"));
@@ -382,7 +382,7 @@ fn stacks_with_their_own_addresses_notice_no_guard_and_others_are_not_heard() {
 fn a_guard_that_changes_loses_no_ping() {
     let lan = Lan::new(2);
     lan.spaces[0].ok("ip", &["link", "set", "dev", "t1", "address", "02:00:00:00:00:01"]);
-    let pings = lan.spaces[0].start_ping(400, &["-i", "0.005", "-W", "60", "10.77.0.2"]);
+    let pings = lan.spaces[0].start_ping(400, &["-i", "0.005", "10.77.0.2"]);
     for round in 0..20 {
         let macs: Vec<String> =
             (0..200 * round).map(|n| format!("\"06:00:00:00:{:02x}:{:02x}\"", n / 256, n % 256)).collect();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ringway_scenes::namespace::{Namespace, cpu_time};
-use ringway_scenes::{Daemon, Said, binary, ringway, until};
+use ringway_scenes::{Daemon, Said, binary, ringway, until, until_some};
 use ringway_testing::child::Ended;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
@@ -25,6 +25,7 @@ fn start(daemon: &Daemon, args: &[&str]) -> Ended {
 
 /// Starts a server at `lan0:b`, and waits until it serves.
 fn serve(daemon: &Daemon, args: &[&str]) -> Ended {
+    until("the port of an earlier server is gone", || daemon.port("b").is_null());
     let mut server = start(daemon, &[&["serve", "lan0:b", "--json"], args].concat());
     let mut line = String::new();
     BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -32,12 +33,17 @@ fn serve(daemon: &Daemon, args: &[&str]) -> Ended {
     server
 }
 
-/// Starts a ping without an end from `lan0:a`, and waits until it is under way.
+/// Starts a ping without an end from `lan0:a`, and waits until it is under way. Starts another one if the server was not heard for longer
+/// than the ping waits.
 fn endless_ping(daemon: &Daemon, args: &[&str]) -> Ended {
-    let ping = start(daemon, &[&["ping", "lan0:a", "--to", "lan0:b"], args].concat());
-    // The handshake has two frames from each end.
-    until("messages go", || daemon.port("a")["in"]["frames"].as_u64().is_some_and(|frames| frames >= 3));
-    ping
+    until_some("messages go", || {
+        until("the port of an earlier ping is gone", || daemon.port("a").is_null());
+        let mut ping = start(daemon, &[&["ping", "lan0:a", "--to", "lan0:b"], args].concat());
+        // The handshake has two frames from each end.
+        let is_under_way = || daemon.port("a")["in"]["frames"].as_u64().is_some_and(|frames| frames >= 3);
+        until("messages go, or the ping ends", || is_under_way() || ping.try_wait().unwrap().is_some());
+        ping.try_wait().unwrap().is_none().then_some(ping)
+    })
 }
 
 fn json(text: &str) -> Value {
@@ -46,7 +52,7 @@ fn json(text: &str) -> Value {
 
 /// Runs a client from `lan0:a` to `lan0:b`, which must succeed. Returns its report.
 fn client(daemon: &Daemon, what: &str, args: &[&str]) -> Value {
-    let head = ["lwep", what, "lan0:a", "--to", "lan0:b", "--json"];
+    let head = ["lwep", what, "lan0:a", "--to", "lan0:b", "--json", "--timeout", "300s"];
     json(&daemon.ok(&[&head[..], args].concat()))
 }
 
@@ -78,7 +84,7 @@ fn messages_come_back_and_both_ends_say_how_many() {
     // A message longer than a frame, with checksums, without sleep.
     client(&daemon, "ping", &["--count", "3", "--size", "100000", "--checksums", "--wait", "spin"]);
     client(&daemon, "ping", &["--count", "1", "--size", "0"]);
-    let text = daemon.ok(&["lwep", "ping", "lan0:a", "--to", "lan0:b", "--count", "7"]);
+    let text = daemon.ok(&["lwep", "ping", "lan0:a", "--to", "lan0:b", "--count", "7", "--timeout", "300s"]);
     assert!(text.contains("7 messages of 64 bytes sent, 7 received") && text.contains("p99.9"), "{text}");
     let served = end(server);
     assert_eq!((&served["connections"], &served["echoed"]), (&4.into(), &111.into()));
@@ -133,7 +139,7 @@ fn a_file_arrives_whole_under_its_name_and_nowhere_else() {
     std::fs::write(&file, &contents).unwrap();
     std::fs::write(&empty, "").unwrap();
     let send = |file: &Path, args: &[&str]| {
-        let head = ["lwep", "send", "lan0:a", "--to", "lan0:b", file.to_str().unwrap()];
+        let head = ["lwep", "send", "lan0:a", "--to", "lan0:b", "--timeout", "300s", file.to_str().unwrap()];
         daemon.ringway(&[&head[..], args].concat())
     };
     let names = || {
@@ -171,7 +177,7 @@ fn a_file_arrives_whole_under_its_name_and_nowhere_else() {
 fn a_client_of_a_server_that_was_killed_says_why_it_ends() {
     let daemon = Daemon::start("");
     let server = serve(&daemon, &[]);
-    let ping = endless_ping(&daemon, &[]);
+    let ping = endless_ping(&daemon, &["--timeout", "300s"]);
     drop(server);
     let server = serve(&daemon, &[]);
     fails(&ping.output().into(), "the peer does not know the connection any more: was it started again?");
@@ -187,7 +193,7 @@ fn a_client_of_a_server_that_was_killed_says_why_it_ends() {
 fn a_server_that_ends_tells_its_clients() {
     let daemon = Daemon::start("");
     let server = serve(&daemon, &[]);
-    let ping = endless_ping(&daemon, &["--interval", "1h"]);
+    let ping = endless_ping(&daemon, &["--interval", "1h", "--timeout", "300s"]);
     end(server);
     fails(&ping.output().into(), "the peer has ended the connection");
 }
@@ -197,7 +203,7 @@ fn both_ends_say_that_the_switch_was_restarted() {
     for wait in ["sleep", "spin"] {
         let mut daemon = Daemon::start("");
         let server = serve(&daemon, &["--wait", wait]);
-        let ping = endless_ping(&daemon, &["--wait", wait]);
+        let ping = endless_ping(&daemon, &["--wait", wait, "--timeout", "300s"]);
         daemon.replace();
         fails(&ping.output().into(), "lan0:a: the switch is gone");
         fails(&server.output().into(), "lan0:b: the switch is gone");
@@ -231,7 +237,7 @@ fn cpu(process: &Ended) -> (Duration, u32) {
 fn ends_that_have_nothing_to_do_sleep() {
     let daemon = Daemon::start("");
     let server = serve(&daemon, &[]);
-    let ping = endless_ping(&daemon, &["--interval", "1h"]);
+    let ping = endless_ping(&daemon, &["--interval", "1h", "--timeout", "300s"]);
     let ends = [&server, &ping];
     let before = ends.map(cpu);
     until("both have slept some times", || ends.iter().zip(&before).all(|(end, before)| cpu(end).1 > before.1 + NAPS));
@@ -255,7 +261,7 @@ fn interfaces_of_the_host_are_ports_too() {
     let ringway = ringway.to_str().unwrap();
     let address = "address 02:00:00:00:00:0b";
     let server = namespace.start(ringway, &["lwep", "serve", "dev:right", "--address", "10.99.0.2"], address);
-    let to = ["--to", "02:00:00:00:00:0b", "--json"];
+    let to = ["--to", "02:00:00:00:00:0b", "--json", "--timeout", "300s"];
     let report = namespace.ok(ringway, &[&["lwep", "ping", "dev:left", "--count", "100"], &to[..]].concat());
     assert_eq!(json(&report)["received"], 100);
     let segmented = ["lwep", "bandwidth", "dev:left", "--count", "5000", "--segmented", "--address", "10.99.0.1"];
@@ -287,7 +293,7 @@ fn a_file_beyond_the_limit_of_the_server_is_refused_and_the_server_goes_on() {
     let send = |name: &str, bytes: usize| {
         let file = own.path().join(name);
         std::fs::write(&file, vec![0; bytes]).unwrap();
-        daemon.ringway(&["lwep", "send", "lan0:a", "--to", "lan0:b", file.to_str().unwrap()])
+        daemon.ringway(&["lwep", "send", "lan0:a", "--to", "lan0:b", "--timeout", "300s", file.to_str().unwrap()])
     };
     fails(&send("large", 3 << 20), "large: File too large");
     assert_eq!(send("small", 1).code, Some(0));

@@ -65,7 +65,7 @@ fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
     let mut lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
     let mut client = lab.daemon.attach("lan0:c").unwrap();
     assert_eq!(lab.run(&["ip", "addr", "add", "10.9.9.1/24", "dev", "tap0"]).code, Some(0));
-    let ping = lab.inside(&["ping", "-c", "1", "-W", "60", "10.9.9.2"]).stdout(Stdio::null()).spawn();
+    let ping = lab.inside(&["ping", "-c", "1", "-W", "300", "10.9.9.2"]).stdout(Stdio::null()).spawn();
     let ping = Ended(ping.unwrap());
     let deadline = Instant::now() + PATIENCE;
     let mut asked = false;

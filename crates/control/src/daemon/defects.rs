@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use ringway_switch::Defect;
 
 use super::faults::Key;
+use crate::inject::patience;
 use crate::keys::Name;
 use crate::kinds::Kind;
 
@@ -126,7 +127,7 @@ impl Defects {
         if !defect.role.is_attributable() {
             return Verdict::Pause(self.pause(key, why, now));
         }
-        self.last.retain(|_, at| now.saturating_duration_since(*at) < TWICE_WITHIN);
+        self.last.retain(|_, at| now.saturating_duration_since(*at) < patience(TWICE_WITHIN));
         forget_oldest(&mut self.last, |at| Some(*at));
         match self.last.insert(key.clone(), now) {
             None => Verdict::Reopen,
@@ -155,7 +156,7 @@ impl Defects {
     /// Counts a failure that the client of a dynamic port caused. Returns the time for which no further dynamic ports are made, if
     /// there were too many failures.
     pub(super) fn count_dynamic(&mut self, switch: Option<Name>, now: Instant) -> Option<Duration> {
-        let recent = |at: &Instant| now.saturating_duration_since(*at) < TWICE_WITHIN;
+        let recent = |at: &Instant| now.saturating_duration_since(*at) < patience(TWICE_WITHIN);
         self.dynamic.retain(|_, counted| counted.times.iter().any(recent) || !counted.pauses.is_reset(now));
         let counted = self.dynamic.entry(switch).or_default();
         counted.times.retain(recent);

@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ringway_guests::Qemu;
+use ringway_scenes::{PATIENCE, PATIENCE_VARIABLE};
 use ringway_testing::skip;
 
 use super::markdown::{Block, Page, Task};
 use super::shell;
 
 /// Longest time for one block or condition, in seconds.
-const BLOCK_WITHIN: u32 = 120;
+const BLOCK_WITHIN: u32 = 300;
 
 /// Functions of the shell script that runs a page.
 const PRELUDE: &str = r#"
@@ -112,6 +113,7 @@ pub fn run(page: &Page) {
     let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display());
     command.arg("bash").arg(work.join("page"));
     command.env_clear().env("PATH", path).env("HOME", work.join("home")).env("LC_ALL", "C.UTF-8");
+    command.env(PATIENCE_VARIABLE, PATIENCE.as_secs().to_string());
     command.env("WORK", work).env("WITHIN", BLOCK_WITHIN.to_string()).env("QEMU", qemu(&blocks));
     command.env("ROOT", super::root()).env("REAL_CARGO", env!("CARGO")).env("REAL_CARGO_HOME", cargo_home());
     let output = command.output().expect("unshare is installed");

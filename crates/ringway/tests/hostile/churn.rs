@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clients::Other;
 use crate::raw::Raw;
-use crate::scene::{Scene, turn};
+use crate::scene::{Scene, impatient, turn};
 use ringway_scenes::{Daemon, until};
 
 /// The smallest port, because these tests need many ports.
@@ -75,7 +75,7 @@ fn two_thousand_ports_at_once_come_and_go() {
 #[test]
 fn without_descriptors_clients_are_refused_and_later_let_in_again() {
     let turn = turn();
-    let daemon = Daemon::start_by(&["prlimit", "--nofile=64:64"], "[switch.lan0]\n");
+    let daemon = impatient(&["prlimit", "--nofile=64:64"], "[switch.lan0]\n");
     let scene = Scene::with(turn, daemon);
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     for _ in 0..3 {

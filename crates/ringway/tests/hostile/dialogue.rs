@@ -8,7 +8,7 @@ use ringway_client::{Port, Shape};
 
 use crate::raw::{MOST_DESCRIPTORS, Raw, Said};
 use crate::scene::Scene;
-use ringway_scenes::until;
+use ringway_scenes::{until, until_some};
 
 /// The place of the name in a request.
 const NAME_AT: usize = 28;
@@ -29,6 +29,14 @@ fn shaped(change: impl FnOnce(&mut Shape)) -> Vec<u8> {
     let mut shape = Shape::default();
     change(&mut shape);
     Request { switch: "lan0".into(), port: "x".into(), shape, external: None }.encode().to_vec()
+}
+
+/// Connects, and says this. Connects again if this test stood still in between for longer than the switch waits for a request.
+fn said(scene: &Scene, message: &[u8]) -> Raw {
+    until_some("the switch hears the message in time", || {
+        let raw = Raw::connect(&scene.daemon);
+        (raw.say(message) && !raw.hears("no request came within")).then_some(raw)
+    })
 }
 
 #[test]
@@ -84,9 +92,7 @@ fn whatever_is_no_request_is_refused_with_the_reason() {
         (shaped(|s| s.extra_buffers = u32::MAX), "extra_buffers 4294967295 is not possible"),
         (shaped(biggest), "[attach] max_memory allows 64MiB"),
     ] {
-        let raw = Raw::connect(&scene.daemon);
-        assert!(raw.say(&message));
-        raw.must_be_refused(words, words);
+        said(&scene, &message).must_be_refused(words, words);
     }
     assert!(scene.daemon.port("x").is_null());
     scene.end();
@@ -154,9 +160,7 @@ fn a_name_in_use_is_refused_and_its_owner_lives() {
     let scene = Scene::start();
     let first = scene.attach("x");
     for _ in 0..100 {
-        let raw = Raw::connect(&scene.daemon);
-        assert!(raw.say(&request("x")));
-        raw.must_be_refused("lan0:x is in use: attach to another name", "the same name twice");
+        said(&scene, &request("x")).must_be_refused("lan0:x is in use: attach to another name", "the same name twice");
     }
     assert_eq!(first.port.ended(), None);
     assert_eq!(scene.daemon.port("x")["state"], "up");

@@ -9,7 +9,7 @@ use ringway_abi::attach::{REPLY_BYTES, REPLY_FDS, Reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, recvmsg, sendmsg, socket_with,
 };
 
 use ringway_scenes::{Daemon, PATIENCE};
@@ -54,6 +54,16 @@ impl Raw {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
         sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL).is_ok()
+    }
+
+    /// Waits for the next answer, and returns true if it refuses with these words. The answer stays.
+    pub fn hears(&self, words: &str) -> bool {
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout));
+        let mut message = [0; REPLY_BYTES];
+        let heard = recv(&self.0, &mut message[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let Ok((_, len @ 1..)) = heard else { return false };
+        matches!(Reply::decode(&message[..len]), Ok(Reply::Refused(why)) if why.contains(words))
     }
 
     pub fn next_answer(&self) -> Said {

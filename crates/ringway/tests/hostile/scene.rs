@@ -9,13 +9,18 @@ use ringway_client::Shape;
 use crate::attacker::{Attacker, EVIL, PEER};
 use crate::bystanders::Bystanders;
 use crate::vitals::Vitals;
-use ringway_scenes::{Daemon, PATIENCE, until};
+use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits for this test's turn.
 pub fn turn() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a daemon with the limits of users: attackers make it wait.
+pub fn impatient(way: &[&str], config: &str) -> Daemon {
+    Daemon::start_by(&[&["env", "-u", PATIENCE_VARIABLE], way].concat(), config)
 }
 
 pub struct Scene {
@@ -33,7 +38,7 @@ impl Scene {
 
     pub fn start_with(config: &str) -> Self {
         let turn = turn();
-        Self::with(turn, Daemon::start(config))
+        Self::with(turn, impatient(&[], config))
     }
 
     pub fn with(turn: MutexGuard<'static, ()>, daemon: Daemon) -> Self {

@@ -9,7 +9,7 @@ use ringway_control::api::types::{PortStatus, Status};
 use ringway_control::client::Client;
 
 use ringway_scenes::flood::{address, clients_to, config};
-use ringway_scenes::{Daemon, until};
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 /// Length of a window. At 8 kbit/s, tokens for 50 frames of 60 bytes are added in it.
 const WINDOW: Duration = Duration::from_secs(3);
@@ -107,7 +107,7 @@ const RESERVATION: f64 = (4 << 20) as f64;
 /// without a reservation, and in which no more passed than the visible tokens allow. If the machine interrupts a poller
 /// that holds a reservation, the window is useless, but there is no defect.
 fn hold(daemon: &Daemon, limits: &[Held]) {
-    let client = Client::new(&daemon.runtime_dir());
+    let client = Client::new(&daemon.runtime_dir()).patience(PATIENCE);
     let mut unseen: Vec<Held> = limits.iter().copied().filter(|limit| !limit.is_high).collect();
     until("all limits are reached, and their buckets are nearly empty", || {
         let look = look(&client);

@@ -8,7 +8,7 @@ use ringway_testing::child::thread_states;
 use rustix::process::Signal;
 
 use ringway_scenes::flood::{address, clients_to, config};
-use ringway_scenes::{Daemon, until};
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 /// A limit's burst and rate per second, in bytes or frames, and the bytes or frames that have passed.
 struct Row {
@@ -74,7 +74,7 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     };
     let lens = |port: u8| if matches!(port, 7 | 8 | 11) { &[][..] } else { &[1514][..] };
     let _floods = clients_to(&daemon, &(1..=11).map(|port| (port, to(port), lens(port))).collect::<Vec<_>>());
-    let client = Client::new(&daemon.runtime_dir());
+    let client = Client::new(&daemon.runtime_dir()).patience(PATIENCE);
     let passed = || {
         let status = client.status().expect("the daemon answers");
         ROWS.each_ref().map(|row| (row.passed)(&status))

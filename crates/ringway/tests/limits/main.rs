@@ -16,12 +16,12 @@ use serde_json::Value;
 
 #[test]
 fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
-    let daemon = Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"100kB\" }", ""]));
+    let daemon = Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"1MB\" }", ""]));
     let receiver = client(&daemon, 2, address(1), &[]);
     let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
     until("the port is limited", || drops(&daemon, "p1", "rate_limited") > 0);
     reaches(&daemon, "p2", 80e6);
-    // In 5 ms without frames, half of the burst is added.
+    // In 50 ms without frames, half of the burst is added.
     until("the bucket is nearly empty", || daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
     drop(flooder);
     drop(receiver);
@@ -57,19 +57,19 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
 
 #[test]
 fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
-    let limited = config(&["ingress = { rate = \"40Mbit\" }", ""]);
+    let limited = config(&["ingress = { rate = \"40Mbit\", burst = \"500kB\" }", ""]);
     let daemon = Daemon::start(&limited);
     let _receiver = client(&daemon, 2, address(1), &[]);
     let _flooder = client(&daemon, 1, address(2), &[1514]);
     reaches(&daemon, "p2", 40e6);
-    daemon.ok(&["port", "set", "p1", "ingress={rate=\"160Mbit\",on_excess=\"wait\"}"]);
+    daemon.ok(&["port", "set", "p1", "ingress={rate=\"160Mbit\",burst=\"2MB\",on_excess=\"wait\"}"]);
     reaches(&daemon, "p2", 160e6);
     assert_eq!(daemon.port("p1")["ingress"]["rate"], "160Mbit");
     daemon.ok(&["port", "set", "p1", "ingress={}", "egress={frames=\"1Mpps\"}", "storm={broadcast=\"10pps\"}"]);
     until("the port is not limited any more", || rate(&daemon, "p2") > 400e6);
     assert_eq!(daemon.port("p1")["ingress"], Value::Null);
     assert_eq!(daemon.port("p1")["storm"]["broadcast"], "10pps");
-    let shared = "[bucket.tenant]\nrate = \"80Mbit\"\n".to_owned();
+    let shared = "[bucket.tenant]\nrate = \"80Mbit\"\nburst = \"1MB\"\n".to_owned();
     daemon.reload(&(shared + &config(&["ingress = { bucket = \"tenant\", ceiling = \"400Mbit\" }", ""])));
     until("the new configuration is in force", || daemon.status()["buckets"][0]["name"] == "tenant");
     reaches(&daemon, "p2", 80e6);

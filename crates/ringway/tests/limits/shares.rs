@@ -35,7 +35,7 @@ fn shared(window: usize, wanted: f64, mut take: impl FnMut(&mut [usize; 2])) {
 
 #[test]
 fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
-    let daemon = Daemon::start(&config(&["egress = { rate = \"80Mbit\" }", "", "weight = 3", ""]));
+    let daemon = Daemon::start(&config(&["egress = { rate = \"80Mbit\", burst = \"1MB\" }", "", "weight = 3", ""]));
     let receiver = client(&daemon, 1, address(2), &[]);
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     until("the port is limited", || drops(&daemon, "p1", "egress_limited") > 0);
@@ -83,7 +83,7 @@ fn who_sends_little_to_a_receiver_that_others_flood_loses_nothing() {
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     until("the receiver's address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let _floods = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
-    let client = Client::new(&daemon.runtime_dir());
+    let client = Client::new(&daemon.runtime_dir()).patience(PATIENCE);
     let lost = || {
         let status = client.status().expect("the daemon answers");
         let receiver = status.ports.iter().find(|port| port.name == "p1").expect("the receiver");

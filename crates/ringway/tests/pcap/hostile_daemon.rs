@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socke
 /// `ringway exec` of tcpdump with the sockets of a folder.
 fn tcpdump(dir: &Path, args: &[&str]) -> Ended {
     let mut command: Command = ringway();
-    command.arg("--runtime-dir").arg(dir).args(["exec", "timeout", "--kill-after=1", "60", "tcpdump", "-Z", "root"]);
+    command.arg("--runtime-dir").arg(dir).args(["exec", "timeout", "--kill-after=1", "900", "tcpdump", "-Z", "root"]);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ended(command.spawn().unwrap())
 }

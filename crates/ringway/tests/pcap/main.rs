@@ -21,7 +21,7 @@ const ALL: [u8; 6] = [0xff; 6];
 /// `ringway exec` with these arguments. Programs that hang are ended.
 fn exec(daemon: &Daemon, args: &[&str]) -> Command {
     let mut command = ringway();
-    command.arg("--runtime-dir").arg(daemon.runtime_dir()).args(["exec", "--", "timeout", "--kill-after=1", "100"]);
+    command.arg("--runtime-dir").arg(daemon.runtime_dir()).args(["exec", "--", "timeout", "--kill-after=1", "900"]);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use ringway_client::{AttachError, Port, Shape};
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::file::directory;
-use ringway_testing::{PATIENCE, until};
+use ringway_testing::{PATIENCE, until, until_some};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -24,10 +24,19 @@ pub fn binary() -> PathBuf {
     folder.join("ringway")
 }
 
-/// The command itself.
+/// Variable with the seconds that the command and the daemon wait at least for a peer (`control/src/inject.rs`). Tests of shorter limits
+/// remove it.
+pub const PATIENCE_VARIABLE: &str = "RINGWAY_PATIENCE";
+
+/// The command itself, as patient as the tests.
 #[must_use]
 pub fn ringway() -> Command {
-    Command::new(binary())
+    patient(Command::new(binary()))
+}
+
+fn patient(mut command: Command) -> Command {
+    command.env(PATIENCE_VARIABLE, PATIENCE.as_secs().to_string());
+    command
 }
 
 /// What a command wrote and how it ended.
@@ -79,7 +88,7 @@ impl Daemon {
         let mut command = match way {
             [] => ringway(),
             [program, arguments @ ..] => {
-                let mut command = Command::new(program);
+                let mut command = patient(Command::new(program));
                 command.args(arguments).arg(binary());
                 command
             }
@@ -167,7 +176,24 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses.
     pub fn attach(&self, name: &str) -> Result<Port, AttachError> {
-        Port::attach(self.runtime_dir().join("attach.sock"), name, Shape::default())
+        self.attach_as(name, Shape::default())
+    }
+
+    /// Attaches a client with rings of this shape. Asks again if the daemon, or this test, stood still for longer than either waits for the
+    /// other.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn attach_as(&self, name: &str, shape: Shape) -> Result<Port, AttachError> {
+        let stood_still = |why: &AttachError| match why {
+            AttachError::Dialogue(why) => why.kind() == std::io::ErrorKind::TimedOut,
+            AttachError::Refused(why) => why.contains("no request came within"),
+            _ => false,
+        };
+        until_some("the daemon answers in time", || {
+            Some(Port::attach(self.socket("attach.sock"), name, shape))
+                .filter(|asked| !asked.as_ref().is_err_and(stood_still))
+        })
     }
 
     /// Sends a signal.

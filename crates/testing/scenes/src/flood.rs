@@ -145,11 +145,12 @@ pub fn rate(daemon: &Daemon, port: &str) -> f64 {
 }
 
 /// Waits until a window has the wanted rate. No window may have more: a limit holds on any machine. Other windows may have less, as
-/// others may have the processors.
+/// others may have the processors. The limit's burst must be that of a tenth of a second: with a smaller one the tokens are lost that
+/// come while a sender or the switch waits for a processor, and no window may have the rate.
 pub fn reaches(daemon: &Daemon, port: &str, wanted: f64) {
     until("the rate is reached", || {
         let rate = rate(daemon, port);
-        // A burst (10 ms of the rate) and a batch that was under way are far less than a quarter of a second.
+        // A burst (a tenth of a second) and a batch that was under way are less than a quarter of a second.
         assert!(rate < wanted * 1.25, "{rate} for {wanted}");
         rate > wanted * 0.75
     });

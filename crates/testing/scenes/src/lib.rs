@@ -10,7 +10,7 @@ pub mod namespace;
 mod port;
 pub mod testpmd;
 
-pub use daemon::{Daemon, Said, binary, ringway};
+pub use daemon::{Daemon, PATIENCE_VARIABLE, Said, binary, ringway};
 pub use port::{receive, send, settle, why_ended};
 pub use ringway_testing::frame::short as frame;
 pub use ringway_testing::{PATIENCE, until, until_some};

@@ -12,15 +12,22 @@ use std::time::Duration;
 
 use ringway_testing::child::{Ended, forward_lines};
 use ringway_testing::skip::{is_installed, is_root};
-use ringway_testing::{snmp, until};
+use ringway_testing::{PATIENCE, snmp, until};
 use ringway_traffic::pcap::CaptureReader;
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::{Daemon, Said};
 
-/// Longest life of any program, in seconds: only a program that hangs is ended by it.
-const DEADLINE: &str = "300";
+/// Longest life of any program, in seconds: only a program that hangs is ended by it. A program may outlive several waits of a test.
+const DEADLINE: &str = "3600";
+/// What a kernel tries, once a second, until an address counts as unreachable. By default it tries three times.
+const PROBES: [&str; 4] = [
+    "net.ipv4.neigh.default.mcast_solicit=300",
+    "net.ipv4.neigh.default.ucast_solicit=300",
+    "net.ipv6.neigh.default.mcast_solicit=300",
+    "net.ipv6.neigh.default.ucast_solicit=300",
+];
 
 /// A network namespace with a name of its own; goes when dropped.
 pub struct Namespace {
@@ -29,7 +36,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates it.
+    /// Creates it. Its kernel waits for neighbours as long as tests wait: the switch may stand still.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         assert!(is_root(), "this test makes network namespaces: run it as root");
@@ -39,6 +46,7 @@ impl Namespace {
         // No neighbour or router discovery: every frame is the test's.
         namespace
             .ok("sysctl", &["-qw", "net.ipv6.conf.default.disable_ipv6=1", "net.ipv4.icmp_echo_ignore_broadcasts=0"]);
+        namespace.ok("sysctl", &[&["-qw"], &PROBES[..]].concat());
         namespace
     }
 
@@ -99,7 +107,9 @@ impl Namespace {
     pub fn start_ping(&self, count: u64, args: &[&str]) -> Pings<'_> {
         let wanted = self.snmp("Icmp", "InEchoReps") + count;
         let number = count.to_string();
-        let args = [&["-c", &number], args].concat();
+        // Without any answer, ping ends after this time. The answers may all be late.
+        let patience = PATIENCE.as_secs().to_string();
+        let args = [&["-c", &number, "-W", &patience], args].concat();
         Pings { space: self, ping: self.start("ping", &args, "icmp_seq="), wanted }
     }
 

@@ -93,7 +93,7 @@ impl Default for E1000Options {
         E1000Options {
             mode: E1000Mode::Base,
             interval: Duration::from_micros(250),
-            within: Duration::from_secs(10),
+            within: Duration::from_secs(60),
             tx_ring: 256,
             rx_ring: 256,
             buffer_size: 2048,

@@ -50,7 +50,7 @@ impl Default for VirtioOptions {
     fn default() -> VirtioOptions {
         VirtioOptions {
             socket_role: SocketRole::Connect,
-            within: Duration::from_secs(10),
+            within: Duration::from_secs(60),
             tx_ring: 256,
             rx_ring: 256,
             buffer_size: 2304,
