@@ -22,7 +22,7 @@ static void ioctl_case(void) {
 static void child_sends(const char *name, uint32_t count, useconds_t pause) {
     if (fork() != 0)
         return;
-    alarm(60);
+    alarm(2 * PATIENCE);
     struct port a = port_open(name);
     usleep(50000);
     for (uint32_t at = 0; at < count; at++) {
@@ -51,7 +51,7 @@ static void poll_case(void) {
     child_sends("lan0:a", 300, 1000);
     for (uint32_t got = 0; got < 300;) {
         struct pollfd fd = {.fd = b.fd, .events = POLLIN};
-        CHECK(poll(&fd, 1, 10000) == 1 && fd.revents == POLLIN);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLIN);
         uint32_t more = take(b.rx[0], got);
         CHECK(more > 0);
         got += more;
@@ -65,7 +65,7 @@ static void ppoll_case(void) {
     CHECK(pipe(pipes) == 0);
     child_sends("lan0:a", 100, 1000);
     CHECK(write(pipes[1], "x", 1) == 1);
-    struct timespec limit = {.tv_sec = 10};
+    struct timespec limit = {.tv_sec = PATIENCE};
     for (uint32_t got = 0, heard = 0; got < 100 || !heard;) {
         struct pollfd fds[] = {{.fd = b.fd, .events = POLLIN}, {.fd = heard ? -1 : pipes[0], .events = POLLIN}, {.fd = -1}};
         CHECK(ppoll(fds, 3, &limit, NULL) >= 1);
@@ -94,7 +94,7 @@ static void select_case(void) {
         FD_SET(b.fd, &set);
         fd_set out = set;
         FD_CLR(b.fd, &out);
-        struct timespec wait_for = {.tv_sec = 10};
+        struct timespec wait_for = {.tv_sec = PATIENCE};
         int found = got % 2 ? select(b.fd + 1, &set, &out, NULL, NULL) : pselect(b.fd + 1, &set, &out, NULL, &wait_for, NULL);
         CHECK(found == 1 && FD_ISSET(b.fd, &set));
         got += take(b.rx[0], got);
@@ -138,10 +138,10 @@ static void epoll_with(uint32_t flags) {
         /* What was reported and not taken is not reported again; a further frame is. */
         struct port a = port_open("lan0:c");
         send_frames(&a, 1, 0, 1);
-        CHECK(epoll_wait(set, events, 4, 10000) == 1);
+        CHECK(epoll_wait(set, events, 4, PATIENCE_MS) == 1);
         CHECK(epoll_wait(set, events, 4, 50) == 0);
         send_frames(&a, 1, 1, 1);
-        CHECK(epoll_wait(set, events, 4, 10000) == 1);
+        CHECK(epoll_wait(set, events, 4, PATIENCE_MS) == 1);
         CHECK(take(b.rx[0], 0) == 2);
     }
     CHECK(epoll_ctl(set, EPOLL_CTL_DEL, b.fd, NULL) == 0);
@@ -162,7 +162,7 @@ static void *sends_on_ring(void *argument) {
     CHECK(port.nif->ring_ofs[ring] != 0 && port.nif->ring_ofs[1 - ring] == 0);
     for (uint32_t at = 0; at < 2000;) {
         struct pollfd fd = {.fd = port.fd, .events = POLLOUT};
-        CHECK(poll(&fd, 1, 10000) == 1);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1);
         at += put(port.tx[ring], ring + 1, at, 1);
     }
     drain(&port, ring);
@@ -180,7 +180,7 @@ static void threads_case(void) {
     uint32_t got[3] = {0};
     while (got[1] + got[2] < 4000) {
         struct pollfd fd = {.fd = b.fd, .events = POLLIN};
-        CHECK(poll(&fd, 1, 10000) == 1);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1);
         struct nm_ring *ring = b.rx[0];
         for (; ring->head != ring->tail; ring->head = ring->cur = ring_next(ring, ring->head)) {
             const char *frame = ring_buf(ring, ring->slots[ring->head].buf_idx);
@@ -216,7 +216,7 @@ static void passed_case(void) {
         struct port a = {.fd = passed(pair[1])};
         CHECK(read(pair[1], &a.reg, sizeof(a.reg)) == sizeof(a.reg));
         struct pollfd fd = {.fd = a.fd, .events = POLLOUT};
-        CHECK(poll(&fd, 1, 1000) == 1 && fd.revents == POLLOUT);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLOUT);
         port_map(&a);
         send_frames(&a, 1, 0, 100);
         CHECK(read(pair[1], &fd, 1) == 1);
@@ -250,7 +250,7 @@ static void exec_case(void) {
 static void inherited(char **words) {
     struct port a = {.fd = atoi(words[0]), .reg = {.memsize = strtoull(words[1], NULL, 10), .offset = strtoull(words[2], NULL, 10), .tx_rings = 1, .rx_rings = 1}};
     struct pollfd fd = {.fd = a.fd, .events = POLLOUT};
-    CHECK(poll(&fd, 1, 1000) == 1 && fd.revents == POLLOUT);
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLOUT);
     port_map(&a);
     send_frames(&a, 1, 0, 50);
     drain(&a, 0);
@@ -308,7 +308,7 @@ static void flags_case(void) {
     CHECK(poll(&fd, 1, 10) == 0);
     CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && ring_space(b.rx[0]) == 0);
     fd.events = POLLOUT;
-    CHECK(poll(&fd, 1, 10) == 1);
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1);
     expect(&b, 0, 3);
     struct port c = port_open("lan0:c");
     put(c.tx[0], 1, 3, 3);
@@ -325,11 +325,11 @@ static void flags_case(void) {
     CHECK(poll(&fd, 1, 10) == 0);
     CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && ring_space(b.rx[0]) == 0);
     fd.events = POLLOUT;
-    CHECK(poll(&fd, 1, 10) == 1);
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1);
     expect(&b, 6, 3);
     pass(pair[0], d.fd);
     fd = (struct pollfd){.fd = passed(pair[1]), .events = POLLOUT};
-    for (double end = now() + 20; ring_space(d.rx[0]) != 3;)
+    for (double end = now() + PATIENCE; ring_space(d.rx[0]) != 3;)
         CHECK(poll(&fd, 1, 0) == 1 && now() < end);
 }
 
@@ -350,7 +350,7 @@ static void busy_case(void) {
     struct nm_register reg = {.mode = MODE_ALL};
     CHECK(control(fd, "lan0:a", REQ_REGISTER, &reg, NULL) == EBUSY);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
-    double end = now() + 10;
+    double end = now() + PATIENCE;
     int error;
     do {
         reg = (struct nm_register){.mode = MODE_ALL};
@@ -371,7 +371,7 @@ static void refused_case(void) {
     CHECK(ioctl(fd, NM_RXSYNC, NULL) == -1 && errno == ENXIO);
     CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
     struct pollfd unbound = {.fd = fd, .events = POLLIN};
-    CHECK(poll(&unbound, 1, 1000) == 1 && unbound.revents == POLLERR);
+    CHECK(poll(&unbound, 1, PATIENCE_MS) == 1 && unbound.revents == POLLERR);
     CHECK(ioctl(fd, _IO('i', 199), NULL) == -1 && errno == EOPNOTSUPP);
     CHECK(ioctl(fd, NM_CONTROL, NULL) == -1 && errno == EFAULT);
     CHECK(ioctl(fd, NM_CONTROL, (void *)8) == -1 && errno == EFAULT);
@@ -479,8 +479,8 @@ static void killed_case(void) {
     puts("waiting");
     fflush(stdout);
     struct pollfd fd = {.fd = a.fd, .events = POLLIN};
-    CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLERR);
-    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && (event.events & EPOLLERR));
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLERR);
+    CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && (event.events & EPOLLERR));
     CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == -1 && errno == ENXIO);
     CHECK(open("/dev/netmap", O_RDWR) == -1 && errno == ENXIO);
 }
@@ -490,7 +490,7 @@ static void killed_busy_case(void) {
     struct port a = port_open("lan0:a");
     puts("waiting");
     fflush(stdout);
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     int result;
     do
         result = ioctl(a.fd, NM_RXSYNC, NULL);
@@ -547,7 +547,7 @@ static void last_case(void) {
 
 static void *waits(void *argument) {
     struct pollfd fd = {.fd = (int)(intptr_t)argument, .events = POLLIN};
-    CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLIN);
     return NULL;
 }
 
@@ -605,7 +605,7 @@ static const struct test_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    alarm(100);
+    alarm(2 * PATIENCE);
     if (argc == 5 && !strcmp(argv[1], "inherited"))
         return inherited(argv + 2), 0;
     return run_case(cases, sizeof(cases) / sizeof(cases[0]), argc, argv);

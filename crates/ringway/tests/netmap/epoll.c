@@ -15,7 +15,7 @@ static void add(int set, int fd, uint32_t events, uint64_t data) {
 }
 
 static void has_frame(struct port *port) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     do
         CHECK(ioctl(port->fd, NM_RXSYNC, NULL) == 0 && now() < end);
     while (port->rx[0]->head == port->rx[0]->tail);
@@ -29,7 +29,7 @@ static void lap_case(void) {
     struct epoll_event event;
     add(set, b.fd, EPOLLIN | EPOLLET, 7);
     send_frames(&a, 1, 0, 1);
-    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && take(b.rx[0], 0) == 1);
+    CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && take(b.rx[0], 0) == 1);
     for (uint32_t at = 1; at < lap; at++) {
         send_frames(&a, 1, at, 1);
         expect(&b, at, 1);
@@ -51,13 +51,13 @@ static void bad_ring_case(void) {
     struct nm_ring *rx = a.rx[0], *tx = a.tx[0];
     for (int round = 0; round < 2; round++) {
         rx->head = rx->cur = ring_next(rx, rx->tail);
-        CHECK(epoll_wait(set, &event, 1, 500) == 1 && event.events == EPOLLERR && event.data.u64 == 7);
+        CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && event.events == EPOLLERR && event.data.u64 == 7);
         CHECK(epoll_wait(set, &event, 1, 20) == 0);
     }
-    CHECK(epoll_wait(edges, &event, 1, 500) == 1 && event.events == EPOLLOUT);
+    CHECK(epoll_wait(edges, &event, 1, PATIENCE_MS) == 1 && event.events == EPOLLOUT);
     CHECK(epoll_wait(edges, &event, 1, 20) == 0);
     tx->head = 0xffffffff;
-    CHECK(epoll_wait(edges, &event, 1, 500) == 1 && event.events == (EPOLLOUT | EPOLLERR));
+    CHECK(epoll_wait(edges, &event, 1, PATIENCE_MS) == 1 && event.events == (EPOLLOUT | EPOLLERR));
     CHECK(epoll_wait(edges, &event, 1, 20) == 0);
 }
 
@@ -72,7 +72,7 @@ static void killed_busy_case(void) {
     fflush(stdout);
     int sets[] = {set, inner};
     for (int i = 0; i < 2; i++) {
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         int found;
         do
             found = epoll_wait(sets[i], &event, 1, 0);
@@ -109,7 +109,7 @@ static void forked_case(void) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     CHECK((end.tv_sec - start.tv_sec) * 1e9 + end.tv_nsec - start.tv_nsec < 2.5e8);
     CHECK(write(pipes[1], "x", 1) == 1);
-    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 5);
+    CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 5);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
@@ -138,11 +138,11 @@ static void executed_case(void) {
     }
     char byte;
     struct pollfd said = {.fd = ready[0], .events = POLLIN};
-    CHECK(poll(&said, 1, 20000) == 1 && read(ready[0], &byte, 1) == 1);
+    CHECK(poll(&said, 1, PATIENCE_MS) == 1 && read(ready[0], &byte, 1) == 1);
     struct epoll_event event = {0};
     CHECK(epoll_wait(shared_set, &event, 1, 200) == 0);
     CHECK(write(pipes[1], "x", 1) == 1);
-    CHECK(epoll_wait(shared_set, &event, 1, 20000) == 1 && event.data.u64 == 5);
+    CHECK(epoll_wait(shared_set, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 5);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     port_close(&a);
 }
@@ -188,7 +188,7 @@ static void later_case(void) {
     CHECK(epoll_ctl(outer, EPOLL_CTL_MOD, inner, &event) == 0);
     send_frames(&a, 1, 0, 1);
     has_frame(&b);
-    CHECK(epoll_wait(outer, &event, 1, 20000) == 1 && event.data.u64 == 8);
+    CHECK(epoll_wait(outer, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 8);
     CHECK(epoll_ctl(outer, EPOLL_CTL_DEL, inner, NULL) == 0 && epoll_wait(outer, &event, 1, 20) == 0);
     CHECK(epoll_ctl(outer, EPOLL_CTL_DEL, inner, NULL) == -1 && errno == ENOENT);
 
@@ -208,13 +208,15 @@ static void later_case(void) {
     CHECK(epoll_ctl(plain, EPOLL_CTL_ADD, inner, &event) == -1 && errno == ENOSPC);
     CHECK(epoll_ctl(plain, EPOLL_CTL_DEL, copies[0], NULL) == 0);
     CHECK(epoll_ctl(plain, EPOLL_CTL_ADD, inner, &event) == 0);
-    CHECK(epoll_wait(plain, &event, 1, 20000) == 1 && event.data.u64 == 7);
+    CHECK(epoll_wait(plain, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 7);
 }
 
 static int old_set, old_error;
+static volatile pid_t old_tid;
 
 static void *waits_in_old_set(void *argument) {
     struct epoll_event event;
+    old_tid = gettid();
     old_error = epoll_wait(old_set, &event, 1, -1) < 0 ? errno : 0;
     __atomic_store_n((int *)argument, 1, __ATOMIC_RELEASE);
     return NULL;
@@ -231,7 +233,7 @@ static void reopened_case(void) {
     has_frame(&b);
     CHECK(epoll_wait(set, &event, 1, 20) == 0);
     add(set, b.fd, EPOLLIN, 8);
-    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 8);
+    CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 8);
     CHECK(syscall(SYS_close, set) == 0 && epoll_create(1) == set);
     CHECK(epoll_wait(set, &event, 1, 20) == 0 && close(set) == 0);
     expect(&b, 0, 1);
@@ -241,15 +243,17 @@ static void reopened_case(void) {
     old_set = epoll_create1(0);
     add(old_set, b.fd, EPOLLIN, 9);
     CHECK(pthread_create(&thread, NULL, waits_in_old_set, &woken) == 0);
-    usleep(100000);
+    while (old_tid == 0)
+        sched_yield();
+    sleeps(&old_tid);
     CHECK(close(old_set) == 0);
     set = epoll_create1(0);
     CHECK(set == old_set);
     add(set, b.fd, EPOLLIN | EPOLLONESHOT, 10);
     send_frames(&a, 1, 1, 1);
     /* The thread takes no event of the new set. */
-    CHECK(epoll_wait(set, &event, 1, 20000) == 1 && event.data.u64 == 10);
-    double end = now() + 20;
+    CHECK(epoll_wait(set, &event, 1, PATIENCE_MS) == 1 && event.data.u64 == 10);
+    double end = now() + PATIENCE;
     while (!__atomic_load_n(&woken, __ATOMIC_ACQUIRE))
         CHECK(now() < end && usleep(1000) == 0);
     CHECK(pthread_join(thread, NULL) == 0 && old_error == EBADF);

@@ -100,7 +100,7 @@ static void open_both(void) {
 
 /* Sends single frames to a switch that sleeps in between, until a synchronisation kicks. The frame is then on its way. */
 static void send_until_a_kick(void) {
-    for (double end = now() + 20; now() < end; usleep(20000)) {
+    for (double end = now() + PATIENCE; now() < end; usleep(20000)) {
         CHECK(put(a.tx[0], 1, sent, 1) == 1 && ioctl(a.fd, NM_TXSYNC, NULL) == 0);
         if (kicks > 0)
             return;
@@ -192,7 +192,7 @@ static void leave_locked(uintptr_t place) {
     send_frames(&a, 1, sent, 1);
     drain(&a, 0);
     /* In the ring: synchronised, and not taken. */
-    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+    for (double end = now() + PATIENCE; b.rx[0]->head == b.rx[0]->tail;)
         CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
     CHECK(take(b.rx[0], sent++) == 1);
     send_frames(&a, 1, sent, 1);
@@ -285,7 +285,7 @@ static void reap(void) {
 static void await_sleep_or_sync(pid_t process) {
     char path[64], text[256], state = 0;
     snprintf(path, sizeof(path), "/proc/%d/stat", process);
-    for (double end = now() + 20; state != 'S' && !shared->synced;) {
+    for (double end = now() + PATIENCE; state != 'S' && !shared->synced;) {
         int fd = open(path, O_RDONLY);
         ssize_t length = read(fd, text, sizeof(text) - 1);
         CHECK(fd >= 0 && length > 0 && close(fd) == 0 && now() < end);
@@ -327,7 +327,7 @@ static void forks(int number, siginfo_t *info, void *context) {
     (void)number, (void)info, (void)context;
     if (kicks++ > 0 || (child = fork()) == 0)
         return;
-    for (double end = now() + 20; !shared->synced;)
+    for (double end = now() + PATIENCE; !shared->synced;)
         CHECK(now() < end);
     shared->held = (pid_t)(*tx_lock & ((1 << 22) - 1)) == gettid();
 }
@@ -366,7 +366,7 @@ static void forks_waiting(int number, siginfo_t *info, void *context) {
     if (kicks++ > 0)
         return;
     child = fork();
-    for (double end = now() + 20; child != 0 && !shared->synced;)
+    for (double end = now() + PATIENCE; child != 0 && !shared->synced;)
         CHECK(now() < end);
     *tx_lock = 0;
 }
@@ -439,7 +439,7 @@ static void no_proc_case(void) {
     CHECK(namespace() == known && known >> 13 == 0);
     child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(2 * PATIENCE);
         find_locks();
         _exit(namespace() >> 13 == 1 ? 0 : 1);
     }
@@ -469,7 +469,7 @@ static void no_wipe_case(void) {
     unsigned known = namespace();
     child = in_own_namespace();
     if (child == 0) {
-        alarm(20);
+        alarm(2 * PATIENCE);
         kicks = 0;
         find_locks();
         _exit(namespace() == known ? 1 : 0);
@@ -486,7 +486,7 @@ static void epoll_add(int fd, uint64_t data) {
 }
 
 static int epoll_look(struct epoll_event *events) {
-    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+    for (double end = now() + PATIENCE; b.rx[0]->head == b.rx[0]->tail;)
         CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
     return epoll_wait(set, events, 1, 0);
 }
@@ -607,7 +607,7 @@ static void quiet_fork_case(void) {
     trap(SYS_epoll_pwait, 2, ROOM, forks_quietly_in_set);
     CHECK(epoll_wait(set, events, ROOM, 0) == 1 && events[0].data.u64 == 7);
     if (child == 0)
-        alarm(10);
+        alarm(2 * PATIENCE);
     wait_deep(events);
     if (child == 0)
         _exit(0);
@@ -620,7 +620,7 @@ static void forks_in_request(int number, siginfo_t *info, void *context) {
     RESULT((ucontext_t *)context) = 1;
     if (kicks++ > 0 || (child = fork()) == 0)
         return;
-    for (double end = now() + 20; !shared->synced;)
+    for (double end = now() + PATIENCE; !shared->synced;)
         CHECK(now() < end);
 }
 
@@ -645,7 +645,7 @@ static void forks_quietly_in_request(int number, siginfo_t *info, void *context)
     if (kicks++ == 0) {
         child = _Fork();
         if (child == 0) {
-            alarm(20);
+            alarm(2 * PATIENCE);
             while (!shared->synced)
                 sched_yield();
             RESULT((ucontext_t *)context) = -EINTR;
@@ -683,7 +683,7 @@ static void interrupts(int number, siginfo_t *info, void *context) {
 /* The daemon has gone, and the set has reported it: a wait without a limit sleeps without one. */
 static void ended_case(void) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = 7};
-    alarm(20);
+    alarm(2 * PATIENCE);
     open_both();
     set = epoll_create1(0);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
@@ -724,7 +724,7 @@ static void forked_in_set_case(void) {
         sched_yield();
     child = fork();
     if (child == 0) {
-        alarm(10);
+        alarm(2 * PATIENCE);
         struct epoll_event event;
         set = epoll_create1(0);
         struct epoll_event wanted = {.events = EPOLLOUT, .data.u64 = 8};
@@ -957,7 +957,7 @@ static void steps_and_counts(int number, siginfo_t *info, void *context) {
 static void arrives(void) {
     send_frames(&a, 1, sent, 1);
     drain(&a, 0);
-    for (double end = now() + 20; b.rx[0]->head == b.rx[0]->tail;)
+    for (double end = now() + PATIENCE; b.rx[0]->head == b.rx[0]->tail;)
         CHECK(ioctl(b.fd, NM_RXSYNC, NULL) == 0 && now() < end);
 }
 

@@ -9,7 +9,7 @@ enum { FRAMES = 20000 };
 /* Sends all frames from one end and receives them at the other, which is slow: it returns a few slots at a time. */
 static void through(struct port *from, struct port *to, uint32_t count) {
     struct nm_ring *rx = to->rx[0];
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     for (uint32_t sent = 0, got = 0; got < count;) {
         sent += put(from->tx[0], 1, sent, count - sent);
         CHECK(ioctl(from->fd, NM_TXSYNC, NULL) == 0 && ioctl(to->fd, NM_RXSYNC, NULL) == 0);
@@ -25,7 +25,7 @@ static void through(struct port *from, struct port *to, uint32_t count) {
 
 /* Waits until `count` frames have come. */
 static void arrived(struct port *port, uint32_t count) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     while (ring_space(port->rx[0]) != count) {
         CHECK(ioctl(port->fd, NM_RXSYNC, NULL) == 0);
         if (now() > end)
@@ -63,17 +63,17 @@ static void swap_case(void) {
     /* A full receiver stops the sender. */
     uint32_t sent = 0;
     double end = now() + 0.2;
-    while (now() < end) {
+    do {
         sent += put(tx, 1, sent, 1000);
         CHECK(ioctl(m.fd, NM_TXSYNC, NULL) == 0);
-    }
+    } while (now() < end);
     CHECK(sent == 63);
     struct pollfd out = {.fd = m.fd, .events = POLLOUT};
     CHECK(poll(&out, 1, 30) == 0);
     arrived(&s, 63);
     rx->head = rx->cur = ring_next(rx, rx->head);
     CHECK(ioctl(s.fd, NM_RXSYNC, NULL) == 0);
-    CHECK(poll(&out, 1, 10000) == 1 && ring_space(tx) == 1);
+    CHECK(poll(&out, 1, PATIENCE_MS) == 1 && ring_space(tx) == 1);
 
     /* What the slave has not returned comes to the next one; a frame of several slots comes whole. */
     port_close(&s);
@@ -111,7 +111,7 @@ static void fork_case(void) {
         struct port s = port_open("lan0:p}x");
         for (uint32_t got = 0; got < COUNT;) {
             struct pollfd fd = {.fd = s.fd, .events = POLLIN};
-            CHECK(poll(&fd, 1, 10000) == 1 && fd.revents == POLLIN);
+            CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLIN);
             got += take(s.rx[0], got);
             if (got % 5 == 0)
                 usleep(100);
@@ -122,7 +122,7 @@ static void fork_case(void) {
     struct port m = port_open("lan0:p{x");
     for (uint32_t sent = 0; sent < COUNT;) {
         struct pollfd fd = {.fd = m.fd, .events = POLLOUT};
-        CHECK(poll(&fd, 1, 10000) == 1 && fd.revents == POLLOUT);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLOUT);
         sent += put(m.tx[0], 1, sent, COUNT - sent);
     }
     CHECK(ioctl(m.fd, NM_TXSYNC, NULL) == 0);
@@ -135,12 +135,12 @@ static void sends_case(void) {
     struct port m = port_make("lan0:p{1", (struct nm_register){.tx_slots = 128});
     for (uint32_t sent = 0; sent < FRAMES;) {
         struct pollfd fd = {.fd = m.fd, .events = POLLOUT};
-        CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLOUT);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLOUT);
         sent += put(m.tx[0], 1, sent, FRAMES - sent);
     }
     drain(&m, 0);
     struct pollfd fd = {.fd = m.fd, .events = POLLIN};
-    CHECK(poll(&fd, 1, 20000) == 1 && take(m.rx[0], 0) == 1);
+    CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && take(m.rx[0], 0) == 1);
     CHECK(ioctl(m.fd, NM_RXSYNC, NULL) == 0);
 }
 
@@ -148,13 +148,13 @@ static void receives_case(void) {
     struct port s = port_open("lan0:p}1");
     for (uint32_t got = 0; got < FRAMES;) {
         struct pollfd fd = {.fd = s.fd, .events = POLLIN};
-        CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+        CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLIN);
         got += take(s.rx[0], got);
     }
     CHECK(ioctl(s.fd, NM_RXSYNC, NULL) == 0);
     CHECK(put(s.tx[0], 1, 0, 1) == 1 && ioctl(s.fd, NM_TXSYNC, NULL) == 0);
     /* The frame is the other program's once that has returned its slot. */
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     while (ring_space(s.tx[0]) != s.tx[0]->num_slots - 1 && now() < end) {
         struct pollfd gone = {.fd = s.fd, .events = POLLOUT};
         CHECK(poll(&gone, 1, 100) >= 0);

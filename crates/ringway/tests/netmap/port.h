@@ -19,6 +19,10 @@
 #define FAIL(...) (fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 #define CHECK(fact) ((fact) ? (void)0 : FAIL("not true: %s (errno %d)", #fact, errno))
 
+/* Longest wait for anything, in seconds and in milliseconds: what takes longer hangs. The machine may stand still for a while. */
+#define PATIENCE 300
+#define PATIENCE_MS (PATIENCE * 1000)
+
 struct port {
     int fd;
     char *mem;
@@ -142,7 +146,7 @@ static inline uint32_t take(struct nm_ring *ring, uint32_t sequence) {
 
 /* Receives exactly `count` frames from number `sequence` on, by busy RXSYNC. */
 static inline void expect(struct port *port, uint32_t sequence, uint32_t count) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     for (uint32_t got = 0; got < count;) {
         CHECK(ioctl(port->fd, NM_RXSYNC, NULL) == 0);
         got += take(port->rx[0], sequence + got);
@@ -153,7 +157,7 @@ static inline void expect(struct port *port, uint32_t sequence, uint32_t count) 
 
 /* Sends exactly `count` frames. */
 static inline void send_frames(struct port *port, int from, uint32_t sequence, uint32_t count) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     for (uint32_t done = 0; done < count;) {
         done += put(port->tx[0], from, sequence + done, count - done);
         CHECK(ioctl(port->fd, NM_TXSYNC, NULL) == 0);
@@ -164,7 +168,7 @@ static inline void send_frames(struct port *port, int from, uint32_t sequence, u
 
 /* Waits until the switch has taken all frames: those in the ring go with the port. */
 static inline void drain(struct port *port, int ring) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     while (ring_space(port->tx[ring]) != port->tx[ring]->num_slots - 1) {
         CHECK(ioctl(port->fd, NM_TXSYNC, NULL) == 0);
         if (now() > end)
@@ -174,7 +178,7 @@ static inline void drain(struct port *port, int ring) {
 
 /* Waits until a thread of this process sleeps in a system call. */
 static inline void sleeps(volatile pid_t *tid) {
-    double end = now() + 20;
+    double end = now() + PATIENCE;
     for (char state = 0; state != 'S'; usleep(1000)) {
         char path[64], text[256] = "";
         snprintf(path, sizeof(path), "/proc/self/task/%d/stat", *tid);
@@ -238,7 +242,7 @@ struct test_case {
 };
 
 static inline int run_case(const struct test_case *cases, size_t count, int argc, char **argv) {
-    alarm(100);
+    alarm(2 * PATIENCE);
     for (size_t i = 0; argc == 2 && i < count; i++)
         if (!strcmp(argv[1], cases[i].name))
             return cases[i].run(), 0;

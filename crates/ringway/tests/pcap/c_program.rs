@@ -396,7 +396,7 @@ fn frames_that_are_dropped_or_taken_one_by_one_cost_no_system_call_each() {
     assert!(calls < 200, "{calls} system calls");
 
     let sender = Counted::start(&daemon, "poll,ppoll,epoll_wait,epoll_pwait", &["drop", "lan0:p", "6400"]);
-    daemon.signal(Signal::STOP);
+    daemon.pause();
     let (said, calls) = sender.go();
     daemon.signal(Signal::CONT);
     assert_eq!(said, "6400 dropped\n");
