@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use ringway_scenes::{PATIENCE, ringway};
+use ringway_scenes::{PATIENCE, ringway, until_some};
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::skip;
 use ringway_testing::skip::is_root;
@@ -117,7 +117,9 @@ fn a_whole_demo_shows_figures_and_leaves_nothing() {
     let mut demo = Demo::start();
     demo.says("gen loop: ");
     let processes = demo.offspring();
-    assert!(processes.len() >= 2, "the demo and its switch: {processes:?}");
+    // Unless this test stood still until the demo was over.
+    let is_over = demo.child.try_wait().unwrap().is_some();
+    assert!(processes.len() >= 2 || is_over, "the demo and its switch: {processes:?}");
     let (code, said) = demo.finish();
     assert_eq!(code, Some(0), "{said}");
     let (_, report) = said.split_once("What came out:\n").expect(&said);
@@ -149,11 +151,15 @@ fn ctrl_c_in_any_part_ends_it_at_once_and_leaves_nothing() {
         parts.extend(["boot: ", "ping: vm1", "tcp: "]);
     }
     for part in parts {
-        let mut demo = Demo::start();
-        demo.says(part);
-        let processes = demo.offspring();
-        demo.child.signal(Signal::INT);
-        let (code, said) = demo.finish();
+        // Another demo, if this test stood still until the first one was over.
+        let (demo, processes, code, said) = until_some("a demo is interrupted", || {
+            let mut demo = Demo::start();
+            demo.says(part);
+            let processes = demo.offspring();
+            demo.child.signal(Signal::INT);
+            let (code, said) = demo.finish();
+            (code != Some(0)).then_some((demo, processes, code, said))
+        });
         assert_eq!(code, Some(130), "{part}{said}");
         assert!(said.contains("stopped; nothing is left behind"), "{part}{said}");
         assert!(!said.contains("Now yours"), "{part}{said}");
@@ -220,18 +226,26 @@ fn without_a_kernel_it_says_how_to_get_one_and_shows_the_rest() {
 
 #[test]
 fn a_switch_that_dies_ends_the_demo_with_what_failed() {
-    let mut demo = Demo::start();
-    demo.says("gen loop: ");
-    let processes = demo.offspring();
+    // Another demo, if this test stood still until the ports of the first one had done their part.
+    let (demo, processes, code, said) = until_some("a switch dies in time", || {
+        let mut demo = Demo::start();
+        demo.says("gen loop: ");
+        let processes = demo.offspring();
+        end_switch(&processes)?;
+        let (code, said) = demo.finish();
+        said.contains("process ports  FAILED: ").then_some((demo, processes, code, said))
+    });
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("idle           FAILED: the switch has ended"), "{said}");
+    demo.assert_nothing_left(&processes);
+}
+
+/// Kills the switch of a demo, if it still runs.
+fn end_switch(processes: &BTreeSet<i32>) -> Option<()> {
     let is_switch = |pid: &&i32| {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.contains("\0run\0")
     };
-    let switch = processes.iter().find(is_switch).expect("the process of the switch");
-    kill_process(Pid::from_raw(*switch).unwrap(), Signal::KILL).unwrap();
-    let (code, said) = demo.finish();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("process ports  FAILED: "), "{said}");
-    assert!(said.contains("idle           FAILED: the switch has ended"), "{said}");
-    demo.assert_nothing_left(&processes);
+    let switch = processes.iter().find(is_switch)?;
+    kill_process(Pid::from_raw(*switch)?, Signal::KILL).ok()
 }
