@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use ringway_guests::{Error, Guest, Job, Nic};
 use serde_json::{Value, json};
