@@ -21,13 +21,9 @@ use crate::{Daemon, Said};
 
 /// Longest life of any program, in seconds: only a program that hangs is ended by it. A program may outlive several waits of a test.
 const DEADLINE: &str = "3600";
-/// What a kernel tries, once a second, until an address counts as unreachable. By default it tries three times.
-const PROBES: [&str; 4] = [
-    "net.ipv4.neigh.default.mcast_solicit=300",
-    "net.ipv4.neigh.default.ucast_solicit=300",
-    "net.ipv6.neigh.default.mcast_solicit=300",
-    "net.ipv6.neigh.default.ucast_solicit=300",
-];
+/// Has the kernel ask for the Ethernet address of a neighbour for five minutes, once a second, on all devices. By default it asks three
+/// times, and then the address counts as unreachable.
+const ASK_LONGER: &str = "for file in /proc/sys/net/ipv[46]/neigh/*/[mu]cast_solicit; do echo 300 >$file; done";
 
 /// A network namespace with a name of its own; goes when dropped.
 pub struct Namespace {
@@ -36,7 +32,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates it. Its kernel waits for neighbours as long as tests wait: the switch may stand still.
+    /// Creates it.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         assert!(is_root(), "this test makes network namespaces: run it as root");
@@ -46,7 +42,6 @@ impl Namespace {
         // No neighbour or router discovery: every frame is the test's.
         namespace
             .ok("sysctl", &["-qw", "net.ipv6.conf.default.disable_ipv6=1", "net.ipv4.icmp_echo_ignore_broadcasts=0"]);
-        namespace.ok("sysctl", &[&["-qw"], &PROBES[..]].concat());
         namespace
     }
 
@@ -72,10 +67,14 @@ impl Namespace {
         self.command(name, args).output().unwrap().into()
     }
 
-    /// Runs a program inside, which must succeed; gives its output.
+    /// Runs a program inside, which must succeed; gives its output. A device that `ip addr add` gives an address waits for its neighbours as
+    /// long as tests wait: the switch may stand still.
     pub fn ok(&self, name: &str, args: &[&str]) -> String {
         let said = self.run(name, args);
         assert_eq!(said.code, Some(0), "{name} {}: {}{}", args.join(" "), said.out, said.err);
+        if name == "ip" && args.starts_with(&["addr", "add"]) {
+            self.ok("sh", &["-c", ASK_LONGER]);
+        }
         said.out
     }
 
