@@ -39,7 +39,8 @@ fn build_folder() -> tempfile::TempDir {
     let folder = directory();
     symlink(binary(), folder.path().join("ringway")).unwrap();
     // Tests of the whole workspace build it.
-    symlink(binary().with_file_name("ringway-program-compiler"), folder.path().join("ringway-program-compiler")).unwrap();
+    symlink(binary().with_file_name("ringway-program-compiler"), folder.path().join("ringway-program-compiler"))
+        .unwrap();
     symlink(static_library(), folder.path().join("libringway_c.a")).unwrap();
     for library in ["libringway_pcap.so", "libringway_netmap.so"] {
         symlink(std::env::current_exe().unwrap().with_file_name(library), folder.path().join(library)).unwrap();
