@@ -56,7 +56,7 @@ fn good() -> Vec<u8> {
 /// A module whose compilation takes seconds and hundreds of megabytes: one function of nested blocks with many live values.
 fn costly() -> Vec<u8> {
     let locals = 20_000;
-    let mut body = String::from("(local i64) ".repeat(locals));
+    let mut body = "(local i64) ".repeat(locals);
     for block in 0..20_000 {
         let (from, to) = (1 + block % locals, 1 + (block * 7 + 3) % locals);
         body += &format!(
