@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_testing::frame::{Address, blank, station};
-use ringway_testing::until;
+use ringway_testing::{PATIENCE, until};
 use ringway_traffic::{Endpoint, Ring, VirtioEndpoint, VirtioOptions};
 use serde_json::Value;
 
@@ -105,7 +105,8 @@ pub fn clients_to(daemon: &Daemon, each: &[(u8, Address, &[usize])]) -> Flooder 
 #[must_use]
 pub fn driver<R: Ring + 'static>(daemon: &Daemon, from: u8, to: Address, len: usize) -> Flooder {
     let socket = daemon.runtime_dir().join(format!("p{from}.sock"));
-    let mut port = VirtioEndpoint::<R>::attach(&socket, &VirtioOptions::default()).expect("the port takes a front end");
+    let options = VirtioOptions { within: PATIENCE, ..VirtioOptions::default() };
+    let mut port = VirtioEndpoint::<R>::attach(&socket, &options).expect("the port takes a front end");
     let (frame, mut number) = (frame(to, from, len), 0u32);
     Flooder::start(move || {
         let mut sent = false;
