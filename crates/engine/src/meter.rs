@@ -238,8 +238,8 @@ mod tests {
     #[test]
     fn a_long_stall_has_visits_examined_and_many_long_computations_do() {
         let took_long = |meter: &mut Meter, visits| {
-            // A visit that takes a minute. The usage of this thread is the real one.
-            let ticks = meter.ticks.of_nanoseconds(60_000 * MILLISECOND);
+            // A visit that takes an hour. The usage of this thread is the real one.
+            let ticks = meter.ticks.of_nanoseconds(3_600_000 * MILLISECOND);
             meter.took_long(ticks, 1, 60, visits);
         };
         let mut meter = Meter::new();

@@ -116,9 +116,8 @@ mod tests {
         let seen = reader.since_last(7);
         assert!(seen.faults >= 1, "{seen:?}");
         assert_eq!(reader.at(), 7);
-        // No new page is touched between these two.
-        let (first, second) = (reader.since_last(8), reader.since_last(9));
-        assert!(second.faults <= first.faults.max(1), "{first:?} {second:?}");
+        // No new page is touched between two of these, except for what the kernel took away meanwhile.
+        assert!((0..10).any(|_| reader.since_last(8).faults == 0));
     }
 
     #[test]
@@ -132,18 +131,21 @@ mod tests {
 
     #[test]
     fn time_that_the_thread_ran_is_no_time_that_it_waited() {
-        let mut reader = UsageReader::new(0);
         let began = std::time::Instant::now();
+        // The scheduler updates its account at its ticks, and when it is asked for the thread's processor time.
+        let processor_time = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let _ = processor_time();
+        let mut reader = UsageReader::new(0);
         let mut sum = 0u64;
         let mut ran = Usage::default();
-        while ran.ran < 20_000_000 && began.elapsed().as_secs() < 60 {
+        ringway_testing::until("the thread has run for 20 ms", || {
             (0..100_000).for_each(|n| sum = std::hint::black_box(sum.wrapping_add(n)));
             let more = reader.since_last(0);
             ran = Usage { ran: ran.ran + more.ran, waited: ran.waited + more.waited, ..ran };
-        }
+            ran.ran >= 20_000_000
+        });
         let wall = began.elapsed().as_nanos() as u64;
-        assert!(ran.ran >= 20_000_000, "{ran:?}");
-        // The scheduler updates its account at its ticks.
-        assert!(ran.ran + ran.waited <= wall + 40_000_000, "{ran:?} in {wall} ns");
+        // However long the thread had no processor, both times lie within the whole. The kernel's two clocks differ by less than that.
+        assert!(ran.ran + ran.waited <= wall + wall / 64, "{ran:?} in {wall} ns");
     }
 }

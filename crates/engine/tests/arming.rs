@@ -46,11 +46,7 @@ fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_armed_agai
         }));
         *lock(&busy.floods) = None;
         support::wait_until("both frames arrive", || busy.take().iter().any(|frame| frame.number == u64::MAX));
-        support::wait_until("the poller sleeps", || {
-            let sleeps = engine.readings()[0].sleeps;
-            std::thread::sleep(Duration::from_millis(2));
-            engine.readings()[0].sleeps == sleeps
-        });
+        support::wait_until_it_stays_asleep("poller0");
         parked.take();
         busy.send(2, round);
         // Whether it arrives is another matter: a poller that lost its processor during the closure charged the parked port for that.

@@ -37,12 +37,7 @@ fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
         if devices > 0 {
             support::wait_until("the poller sleeps again", || engine.readings()[2].sleeps > sleeps);
         }
-        // A poller that is awake, or wakes repeatedly, changes its readings.
-        support::wait_until("the poller stays asleep", || {
-            let before = engine.readings()[2];
-            std::thread::sleep(Duration::from_millis(20));
-            engine.readings()[2] == before
-        });
+        support::wait_until_it_stays_asleep("poller2");
 
         drop(held);
         let mut received = Vec::new();

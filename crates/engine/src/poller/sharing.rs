@@ -50,12 +50,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
+    use ringway_testing::PATIENCE;
+
     use super::super::thread::pin;
     use super::*;
     use crate::clock;
-
-    /// Longest wait for the scheduler.
-    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn window(ran: u64, waited: u64, preempted: u64) -> Usage {
         Usage { ran, waited, preempted, ..Usage::default() }

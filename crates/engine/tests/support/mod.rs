@@ -1,6 +1,6 @@
 //! Stations in memory on a running engine: each sends from a queue, receives into a queue, and sleeps on an eventfd.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 pub mod client;
 
@@ -20,8 +20,7 @@ use ringway_switch::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 
-/// The deadline of every wait, for a machine of any speed.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub use ringway_testing::{PATIENCE as DEADLINE, until as wait_until, until_some as wait_until_some};
 
 /// Frames of this many bytes, numbered.
 pub const FRAME: usize = 60;
@@ -161,6 +160,8 @@ pub struct Cost {
     pub hold: Mutex<()>,
     /// Number of accesses that have begun to pay the cost.
     began: AtomicU64,
+    /// The thread that began to pay it last.
+    payer: Mutex<String>,
     /// Number of accesses that have paid the cost.
     pub paid: AtomicU64,
 }
@@ -172,7 +173,13 @@ impl Cost {
         self.began.load(Ordering::SeqCst) > paid
     }
 
+    /// The name of the thread that pays the cost, or has paid it last.
+    pub fn payer(&self) -> String {
+        lock(&self.payer).clone()
+    }
+
     fn pay(&self) {
+        std::thread::current().name().unwrap_or_default().clone_into(&mut lock(&self.payer));
         self.began.fetch_add(1, Ordering::SeqCst);
         self.pay_all();
         drop(lock(&self.hold));
@@ -691,11 +698,24 @@ pub fn cpus(pollers: usize) -> Vec<usize> {
     all.into_iter().cycle().take(pollers).collect()
 }
 
-/// Waits until a condition holds.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < DEADLINE, "waited in vain until {what}");
-        std::thread::yield_now();
-    }
+/// The state of the only thread of this process with this name (proc_pid_stat(5), field 3), and how often it has blocked
+/// (`voluntary_ctxt_switches`, proc_pid_status(5)).
+fn state_of(thread: &str) -> (char, u64) {
+    let threads = std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
+    let mut found = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    let status = found.find(|status| status.lines().next() == Some(&format!("Name:\t{thread}")));
+    let status = status.unwrap_or_else(|| panic!("no thread is called {thread}"));
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("a field of the kernel").trim();
+    (field("State:").chars().next().expect("a state"), field("voluntary_ctxt_switches:").parse().expect("a number"))
+}
+
+/// Waits until the only thread of this name sleeps for so long that a timer of a poller would have woken it. A thread that is awake,
+/// or was woken and has no processor yet, is not in the state `S`.
+pub fn wait_until_it_stays_asleep(thread: &str) {
+    wait_until("the thread stays asleep", || {
+        let before = state_of(thread);
+        std::thread::sleep(Duration::from_millis(20));
+        before.0 == 'S' && state_of(thread) == before
+    });
 }
