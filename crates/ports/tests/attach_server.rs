@@ -1,5 +1,6 @@
 //! The attach dialogue with clients of every kind. One test runs at a time: tests count the process's descriptors.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,7 +16,7 @@ use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::{AttachError, Port};
 use ringway_memory::Mapping;
-use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost};
+use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, TimeLimits};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -68,16 +69,25 @@ struct Attach {
     server: Option<AttachServer>,
     events: Receiver<Event>,
     folder: tempfile::TempDir,
+    /// The number of descriptors before the server was started.
+    before: usize,
     _one: MutexGuard<'static, ()>,
 }
 
 impl Attach {
     fn start(request_within: Duration) -> Attach {
         let one = ONE_AT_A_TIME.lock();
+        // Threads of an earlier test's server close connections of clients after their end.
+        until("no connection is left", || connections() == 0);
+        let before = descriptors();
         let folder = tempfile::tempdir().expect("a folder");
         let (sender, events) = channel();
-        let server = AttachServer::start_with(&folder.path().join("s"), Box::new(Recorder(sender)), request_within);
-        Attach { server: Some(server.expect("listens")), events, folder, _one: one }
+        let server = AttachServer::start_with(
+            &folder.path().join("s"),
+            Box::new(Recorder(sender)),
+            TimeLimits { request_within, ..TimeLimits::default() },
+        );
+        Attach { server: Some(server.expect("listens")), events, folder, before, _one: one }
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -92,12 +102,9 @@ impl Attach {
         self.events.recv_timeout(PATIENCE).expect("an event")
     }
 
-    /// Returns the number of descriptors after the server has closed those of all earlier clients.
-    fn settled(&self) -> usize {
-        let last = self.connect();
-        send(&last, &request("no"), SendFlags::NOSIGNAL).expect("sent");
-        assert_eq!(refusal(&last), "not this one");
-        drop(last);
+    /// Returns the number of descriptors after the server has closed those of all earlier clients. So many clients are still there.
+    fn settled(&self, clients: usize) -> usize {
+        until("the server has closed its ends", || connections() == 2 * clients);
         descriptors()
     }
 
@@ -139,6 +146,23 @@ fn refusal(socket: &OwnedFd) -> String {
 
 fn request(port: &str) -> Vec<u8> {
     Request { switch: "lan0".into(), port: port.into(), shape: Shape::default(), external: None }.encode().to_vec()
+}
+
+/// The number of this process's ends of connections between clients and servers: of connected sockets of the kind SEQPACKET
+/// (`/proc/net/unix`; 0x10000 marks sockets that listen).
+fn connections() -> usize {
+    let table = std::fs::read_to_string("/proc/net/unix").expect("the table of sockets");
+    let sockets: HashSet<String> = table
+        .lines()
+        .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [_, _, _, flags, "0005", _, inode, ..] if flags != "00010000" => Some(format!("socket:[{inode}]")),
+            _ => None,
+        })
+        .collect();
+    let own = std::fs::read_dir("/proc/self/fd")
+        .expect("a list")
+        .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    own.filter(|file| file.to_str().is_some_and(|file| sockets.contains(file))).count()
 }
 
 fn descriptors() -> usize {
@@ -319,7 +343,7 @@ fn a_client_that_closes_in_any_state_leaves_nothing_behind() {
     drop(Port::attach(attach.path(), "lan0:first", Shape::default()));
     let first = attach.attached();
     assert_eq!(attach.event(), Event::Detach(first));
-    let before = attach.settled();
+    let before = attach.settled(0);
     for _ in 0..100 {
         drop(attach.connect());
         let asked = attach.connect();
@@ -406,7 +430,7 @@ fn a_port_that_has_ended_and_whose_client_knows_why_keeps_no_connection_of_the_s
     let mut port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
     let client = attach.attached();
     // The server has closed what it sent to the client.
-    let before = attach.settled();
+    let before = attach.settled(1);
     let server = attach.server.as_ref().expect("runs");
     server.disconnector().end(client, "the client broke the rules".to_owned());
     let reason = until_some("the client learns the reason", || port.ended());
@@ -419,12 +443,6 @@ fn a_port_that_has_ended_and_whose_client_knows_why_keeps_no_connection_of_the_s
 
 #[test]
 fn a_server_that_ends_tells_its_clients_and_leaves_no_descriptor_and_no_file() {
-    let warm_up = Attach::start(PATIENT);
-    drop(warm_up);
-    let before = {
-        let _one = ONE_AT_A_TIME.lock();
-        descriptors()
-    };
     let mut attach = Attach::start(PATIENT);
     let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
     let client = attach.attached();
@@ -434,14 +452,14 @@ fn a_server_that_ends_tells_its_clients_and_leaves_no_descriptor_and_no_file() {
     assert!(!attach.path().exists());
     drop(port);
     drop(attach.events);
-    wait_for_descriptors(before);
+    wait_for_descriptors(attach.before);
 }
 
 #[test]
 fn descriptors_that_a_client_sends_are_not_kept() {
     let attach = Attach::start(PATIENT);
     let file = std::fs::File::open("/dev/null").expect("a file");
-    let before = descriptors();
+    let before = attach.settled(0);
     let socket = attach.connect();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);

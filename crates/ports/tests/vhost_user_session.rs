@@ -109,7 +109,7 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
     let error = open().err().expect("the address is in use").to_string();
     assert!(error.contains("vm.sock"), "{error}");
     drop(port);
-    assert!(!path.exists(), "the socket is removed with its port");
+    until("the socket is removed with its port", || !path.exists());
     std::fs::write(&path, "precious").expect("written");
     let error = open().err().expect("not a socket").to_string();
     assert!(error.contains("not a socket"), "{error}");
@@ -118,19 +118,17 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
 
 #[test]
 fn a_port_that_is_removed_lets_go_of_its_front_end_at_once() {
-    // The shortest timeout is that of half a message. The test tries again if it was itself delayed for that time.
-    until("the port is removed before the timeout of half a message", || {
-        let mut lan = Lan::new(&[Role::Server, Role::Client]);
-        let _vm = Vm::connect(&lan.socket(0));
-        let second = UnixListener::bind(lan.socket(1)).expect("listening");
-        let raw = [Raw(second.accept().expect("accepted").0), Raw::connect(&lan.socket(0))];
-        let since = Instant::now();
-        lan.ports.clear();
-        let took = since.elapsed();
-        assert!(raw.iter().all(Raw::ended));
-        assert!(!lan.socket(0).exists() && lan.socket(1).exists(), "only the port's own socket is removed");
-        took < Duration::from_millis(4500)
-    });
+    let mut lan = Lan::new(&[Role::Server, Role::Client]);
+    let _vm = Vm::connect(&lan.socket(0));
+    let second = UnixListener::bind(lan.socket(1)).expect("listening");
+    let raw = [Raw(second.accept().expect("accepted").0), Raw::connect(&lan.socket(0))];
+    // No time ends these connections: their front ends have sent no part of a message.
+    lan.ports.clear();
+    assert!(raw.iter().all(Raw::ended));
+    until("the port's own socket is removed", || !lan.socket(0).exists());
+    assert!(lan.socket(1).exists(), "only the port's own socket is removed");
+    let is_fault = |told: &Event| matches!(told, Event::Fault(..));
+    assert!(!lan.watchers.iter().any(|watcher| watcher.all().iter().any(is_fault)));
 }
 
 #[test]
@@ -163,28 +161,35 @@ fn half_a_message_costs_nobody_else_anything_and_ends_in_time() {
     let mut lan = Lan::new(&[Role::Server, Role::Server, Role::Server]);
     let slow = [Raw::connect(&lan.socket(2)), Raw::connect(&lan.socket(2))];
     slow[0].say(&[1, 0, 0], &[]).expect("sent");
-    let since = Instant::now();
     let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
-    while lan.watchers[2].all().len() < 2 && since.elapsed() < vhost_user::PATIENCE {
+    until("the half message has ended its connection", || {
         exchange(&mut lan, (&mut a, 0), (&mut b, 1));
-    }
+        lan.watchers[2].all().len() >= 2
+    });
     lan.watchers[2].fault(1, "message_too_slow");
-    assert!(since.elapsed() < vhost_user::PATIENCE, "{:?}", since.elapsed());
 }
 
 #[test]
 fn a_message_may_come_byte_by_byte() {
     let lan = Lan::new(&[Role::Server]);
-    let mut raw = Raw::connect(&lan.socket(0));
     let bytes = [2u32, 1, 8, (VERSION_1 | PROTOCOL_FEATURES) as u32, 1].map(u32::to_ne_bytes);
-    for byte in bytes.as_flattened() {
-        raw.0.write_all(&[*byte]).expect("sent");
-    }
-    raw.tell(1, &[], &[]);
-    let mut reply = [0; 20];
-    std::io::Read::read_exact(&mut raw.0, &mut reply).expect("an answer");
-    let status = lan.ports[0].as_ref().expect("open").status();
-    assert_eq!(status.features, VERSION_1 | PROTOCOL_FEATURES & u64::from(u32::MAX));
+    let mut connections = 0;
+    // A message has five seconds. A machine that holds this test up for longer has it try again.
+    until("a message comes byte by byte", || {
+        connections += 1;
+        let (since, mut raw) = (Instant::now(), Raw::connect(&lan.socket(0)));
+        let is_sent = bytes.as_flattened().iter().all(|byte| raw.0.write_all(&[*byte]).is_ok());
+        let is_answered = is_sent && raw.tell(1, &[], &[]) && raw.0.read_exact(&mut [0; 20]).is_ok();
+        if is_answered {
+            let status = lan.ports[0].as_ref().expect("open").status();
+            assert_eq!(status.features, VERSION_1 | PROTOCOL_FEATURES & u64::from(u32::MAX));
+        } else {
+            lan.watchers[0].fault(connections, "message_too_slow");
+            assert!(since.elapsed() >= Duration::from_secs(5));
+            lan.watchers[0].wait(connections, |told| *told == Event::Connected(false));
+        }
+        is_answered
+    });
 }
 
 #[test]
@@ -236,17 +241,22 @@ fn a_broken_ring_costs_its_port_the_connection_and_the_front_end_is_told_why() {
 fn a_client_port_waits_longer_after_each_fault() {
     let lan = Lan::new(&[Role::Client]);
     let listener = UnixListener::bind(lan.socket(0)).expect("listening");
-    let mut last = None;
-    for (times, least) in [(1, 0), (2, 1000), (3, 2000)] {
+    let (mut last, mut least) = (None, Duration::ZERO);
+    for times in 1..=3 {
         let hostile = listener.accept().expect("accepted").0;
         let came = lan.watchers[0].wait(times, |told| *told == Event::Connected(true));
         if let Some(last) = last {
             let waited = came.duration_since(last);
             // A busy machine may connect later.
-            assert!(waited >= Duration::from_millis(least), "{waited:?} before connection {times}");
+            assert!(waited >= least, "{waited:?} before connection {times}");
         }
         Raw(hostile).say(&[0xff; 12], &[]).expect("sent");
-        last = Some(lan.watchers[0].wait(times, |told| matches!(told, Event::Fault(..))));
+        let fault = lan.watchers[0].wait(times, |told| matches!(told, Event::Fault(..)));
+        let gone = lan.watchers[0].wait(times, |told| *told == Event::Connected(false));
+        // After a connection that has lasted for ten seconds, on a machine that held this test up, the waits begin anew.
+        let is_in_a_row = last.is_some_and(|last| gone.duration_since(last) < Duration::from_secs(10));
+        least = Duration::from_secs(if is_in_a_row { 2 } else { 1 });
+        last = Some(fault);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, Moderation, WakeOn};
 
@@ -404,14 +404,16 @@ fn a_broken_ring_is_named_once_rests_and_works_again_when_it_is_turned_on_anew()
     nic.write(TCTL, 0);
     nic.write(TCTL, TCTL_EN);
     assert_eq!(nic.pass(), 1);
-    // Many times in a loop: faults do not fill the log.
+    // Many times in a loop: faults do not fill the log. One is told each second.
+    let began = Instant::now();
     for _ in 0..1_000 {
         nic.write(TCTL, 0);
         nic.write(TDT, !0);
         nic.write(TCTL, TCTL_EN);
         nic.pass();
     }
-    assert!(nic.told().len() < 10);
+    let told = nic.told().len() as u64;
+    assert!(told <= 1 + began.elapsed().as_secs(), "{told}");
 }
 
 #[test]
@@ -511,15 +513,21 @@ fn a_sleeping_poller_looks_for_frequent_frames_and_asks_for_tail_writes_when_it_
     // On a busy machine some windows have too few frames.
     let mut count = 0;
     let mut tail = 0;
-    while nic.input.arm(WakeOn::Frames) != Armed::Silent {
-        assert_eq!(asks(&nic), 1);
-        nic.input.disarm();
-        count += 1;
-        assert!(count < 1_000_000, "the poller never looks by itself");
-        tail = count % DESCRIPTORS;
-        nic.guest.write(block, &tail.to_le_bytes());
-        assert_eq!(nic.pass(), 1);
-    }
+    ringway_testing::until("the poller looks by itself", || {
+        // As fast as frames can come.
+        for _ in 0..1000 {
+            if nic.input.arm(WakeOn::Frames) == Armed::Silent {
+                return true;
+            }
+            assert_eq!(asks(&nic), 1);
+            nic.input.disarm();
+            count += 1;
+            tail = count % DESCRIPTORS;
+            nic.guest.write(block, &tail.to_le_bytes());
+            assert_eq!(nic.pass(), 1);
+        }
+        false
+    });
     assert_eq!(asks(&nic), 0);
     nic.guest.write(block, &((tail + 1) % DESCRIPTORS).to_le_bytes());
     assert!(nic.input.pending(), "a look finds a frame");

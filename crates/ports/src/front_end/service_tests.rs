@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use ringway_switch::Defect;
+use ringway_testing::PATIENCE;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 
@@ -23,8 +24,6 @@ use super::peer::Peer;
 use super::role::Role;
 use super::service::{Protocol, Service, Socket, serve};
 use super::thread::Thread;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Event {

@@ -110,6 +110,8 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use ringway_testing::{PATIENCE, until_some};
+
     use super::*;
 
     struct Nobody;
@@ -136,10 +138,10 @@ mod tests {
         let role = |run: fn(Stop)| {
             let told = Arc::new(Told::default());
             drop(Thread::start("fails", Arc::clone(&told) as _, run).expect("a thread"));
-            *told.0.lock()
+            until_some("the port has failed", || *told.0.lock())
         };
-        assert_eq!(role(|_| panic!("injected")), Some(Role::Thread));
-        assert_eq!(role(|_| ringway_switch::giving(|| panic!("injected"))), Some(Role::Receiver));
+        assert_eq!(role(|_| panic!("injected")), Role::Thread);
+        assert_eq!(role(|_| ringway_switch::giving(|| panic!("injected"))), Role::Receiver);
     }
 
     #[test]
@@ -154,10 +156,6 @@ mod tests {
         drop(thread.expect("a thread"));
         assert_eq!(end.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout), "it waits still");
         drop(front_end);
-        assert_eq!(
-            end.recv_timeout(Duration::from_secs(60)),
-            Err(RecvTimeoutError::Disconnected),
-            "it ends when it can"
-        );
+        assert_eq!(end.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "it ends when it can");
     }
 }

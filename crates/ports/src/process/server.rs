@@ -9,13 +9,14 @@
 //! - `host`: what the server asks of the daemon. `send`: messages to clients.
 //! - `connection`: a connection, and how many of them a process may have.
 //! - `thread`: what the server's thread has. `events`: its loop. `requests`: messages of clients, and the attach dialogue.
-//!   `ends`: how connections end.
+//!   `ends`: how connections end. `limits`: their time limits.
 //! - `netmap`: the netmap dialogue, on connections whose first message says so. `netmap_requests`: their messages.
 
 mod connection;
 mod ends;
 mod events;
 mod host;
+mod limits;
 mod netmap;
 mod netmap_requests;
 mod requests;
@@ -27,7 +28,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use ringway_engine::{PanicCounter, contain, run_or_exit};
@@ -39,12 +39,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use super::external::ExternalFiles;
 use crate::front_end::{Files, refuse_files};
 pub use host::{Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
+pub use limits::TimeLimits;
 #[cfg(test)]
 pub(super) use requests::TRAP;
 use thread::{COMMANDS, Command, FIRST_CLIENT, LISTENER, Queue, Server};
-
-/// Time limit for a client's request.
-const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 
 /// The running server. Dropping it ends the server and removes the ports of its clients.
 pub struct AttachServer {
@@ -59,14 +57,14 @@ impl AttachServer {
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
     pub fn start(path: &Path, host: Box<dyn Host>) -> io::Result<AttachServer> {
-        Self::start_with(path, host, REQUEST_WITHIN)
+        Self::start_with(path, host, TimeLimits::default())
     }
 
-    /// Listens at `path`, which must not exist, with another time limit for a client's request.
+    /// Listens at `path`, which must not exist, with other time limits.
     ///
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
-    pub fn start_with(path: &Path, host: Box<dyn Host>, request_within: Duration) -> io::Result<AttachServer> {
+    pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits) -> io::Result<AttachServer> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // Accepted sockets inherit this option.
@@ -93,7 +91,7 @@ impl AttachServer {
             next: FIRST_CLIENT,
             asking: 0,
             unfinished: VecDeque::new(),
-            request_within,
+            limits,
             pending: VecDeque::new(),
             at: None,
             at_host: false,

@@ -4,10 +4,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use ringway_abi::attach::{Reply, Request};
 use ringway_abi::netmap::{self, Family, Numbers, PortName, Register, Rings, Wish};
+use ringway_testing::PATIENCE;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
@@ -15,9 +15,12 @@ use rustix::net::{
 
 use super::external::ExternalMemory;
 use super::region::{Region, RegionPort, Registration};
-use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP};
+use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP, TimeLimits};
 use crate::PortIo;
 use crate::front_end::Process;
+
+/// No client is late, and no registration is given up.
+const PATIENT: TimeLimits = TimeLimits { request_within: PATIENCE, tries_for: PATIENCE };
 
 /// Refuses all requests.
 struct RefuseAll;
@@ -60,7 +63,7 @@ fn answer(client: &OwnedFd) -> String {
 fn a_panic_while_a_client_is_served_costs_that_client_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
-    let server = AttachServer::start_with(&path, Box::new(RefuseAll), Duration::from_secs(60)).unwrap();
+    let server = AttachServer::start_with(&path, Box::new(RefuseAll), PATIENT).unwrap();
     let others = client(&path);
     // Repeated panics: each ends only the connection of the client that caused it.
     for _ in 0..10 {
@@ -145,7 +148,7 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
     let path = dir.path().join("attach.sock");
     let tries = Arc::new(AtomicU32::new(0));
     let host = NotYet { has_asked: false, tries: Arc::clone(&tries) };
-    let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
+    let server = AttachServer::start_with(&path, Box::new(host), PATIENT).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     let register = register(0);
     say(&waits, &netmap::Request::Register(register.clone()).encode());
@@ -206,7 +209,7 @@ fn a_registration_gets_the_extra_buffers_that_a_closed_port_gives_back_within_a_
     let path = dir.path().join("attach.sock");
     let registered = Arc::new(AtomicU32::new(0));
     let host = WithLeaving { port, leaving: Some(leaving), registered: Arc::clone(&registered) };
-    let server = AttachServer::start_with(&path, Box::new(host), Duration::from_secs(60)).unwrap();
+    let server = AttachServer::start_with(&path, Box::new(host), PATIENT).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     say(&waits, &netmap::Request::Register(register(u32::MAX)).encode());
     ringway_testing::until("it is registered", || registered.load(Ordering::SeqCst) > 0);

@@ -6,7 +6,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -77,7 +76,7 @@ pub struct Raw {
 impl Raw {
     pub fn connect(path: &Path) -> Raw {
         let socket = UnixStream::connect(path).expect("a connection");
-        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        socket.set_read_timeout(Some(ringway_testing::PATIENCE)).expect("a time");
         Raw { socket, id: 0xfff0 }
     }
 

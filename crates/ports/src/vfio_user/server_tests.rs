@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
 
+use ringway_testing::until;
 use rustix::io::Errno;
 use vfio_user::Client;
 
@@ -492,7 +493,7 @@ fn one_front_end_at_a_time_and_the_next_when_it_has_gone() {
     let mut front = served.attach();
     served.end();
     assert!(front.answer().is_none(), "the connection ends with the port");
-    assert!(!served.socket.exists());
+    until("the socket is removed", || !served.socket.exists());
 }
 
 #[test]

@@ -69,6 +69,9 @@ pub fn config() -> ConfigSpace {
     )
 }
 
+/// Longest wait for an event, as in `ringway-testing`, which fuzz targets do not have.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 impl Card {
     pub fn new() -> Arc<Card> {
         let state =
@@ -100,7 +103,7 @@ impl Card {
     /// Waits for an event for which `wanted` returns true, and discards those before it.
     pub fn wait_for(&self, wanted: impl Fn(&Happened) -> bool) -> Happened {
         let mut state = self.state.lock();
-        let until = Instant::now() + Duration::from_secs(120);
+        let until = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = state.happened.iter().position(&wanted) {
                 return state.happened.drain(..=at).next_back().expect("an event");

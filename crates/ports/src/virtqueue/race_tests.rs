@@ -1,10 +1,10 @@
 //! A driver that rewrites its ring, or takes its memory away, while the device is at work.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
-use ringway_testing::PATIENCE;
 use ringway_testing::random::Random;
+use ringway_testing::{PATIENCE, until};
 
 use super::testing::{Driver, Guest, LOW_BYTES, Piece, both, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_EVENT_IDX, F_INDIRECT_DESC, RingFault};
@@ -17,8 +17,10 @@ both!(
 
 const LONGEST: usize = 65_597;
 
-/// The longest delay before another thread first runs.
-const LATE: Duration = PATIENCE;
+/// Rounds in which the rings are filled and used. Some hundred milliseconds on a machine without other load.
+const ROUNDS: u32 = 1000;
+/// The same where holes are punched.
+const ROUNDS_WITH_HOLES: u32 = 200;
 
 /// A ring full of chains of two pieces each, in one direction.
 fn filled<D: Driver>(guest: &Guest, write: bool) -> D {
@@ -36,7 +38,7 @@ fn filled<D: Driver>(guest: &Guest, write: bool) -> D {
 fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
     let guest = Guest::new();
     let (sender, receiver) = (filled::<D>(&guest, false), filled::<D>(&guest, true));
-    let (stop, deadline) = (AtomicBool::new(false), Instant::now() + Duration::from_millis(700));
+    let (stop, deadline) = (AtomicBool::new(false), Instant::now() + PATIENCE);
     let rings = [sender.addresses(), receiver.addresses()];
     let (mut frames, mut faults) = (0, 0);
     // The contents of all rings, from the first byte of the first to the last byte of the last, before the other thread
@@ -80,8 +82,11 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
             }
         });
         let some: Vec<_> = (0..40).map(|n| (vec![n; 60 + 50 * usize::from(n)], None)).collect();
-        // Runs for some time, and until the writing thread has run.
-        while Instant::now() < deadline || faults == 0 && Instant::now() < deadline + LATE {
+        // Runs so often, and until the writing thread has run.
+        for round in 0u32.. {
+            if round >= ROUNDS && (frames > 0 && faults > 0 || Instant::now() > deadline) {
+                break;
+            }
             guest.write(begin, &good);
             let (mut transmit, mut receive) = (transmit_queue(guest, &sender), receive_queue(guest, &receiver, true));
             for _ in 0..20 {
@@ -167,18 +172,22 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
 fn holes_punched_in_mid_copy_hurt_nobody<D: Driver>() {
     use rustix::fs::{FallocateFlags, fallocate};
     let guest = Guest::new();
-    let deadline = Instant::now() + Duration::from_millis(300);
-    let stop = AtomicBool::new(false);
+    let (stop, laps) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(&guest.file, how, 0, LOW_BYTES).expect("punches");
+                laps.fetch_add(1, Ordering::Relaxed);
             }
         });
         let first = guest.allocated();
         let mut passes = 0;
-        while (Instant::now() < deadline || passes == 0) && guest.allocated() - first < LOW_BYTES / 2 {
+        until("holes are punched", || laps.load(Ordering::Relaxed) > 0);
+        for _ in 0..ROUNDS_WITH_HOLES {
+            if guest.allocated() - first >= LOW_BYTES / 2 {
+                break;
+            }
             let (sender, receiver) = (filled::<D>(&guest, false), filled::<D>(&guest, true));
             let (mut transmit, mut receive) = (transmit_queue(&guest, &sender), receive_queue(&guest, &receiver, true));
             let some: Vec<_> = (0..40).map(|n| (vec![n; 1000], None)).collect();

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use ringway_memory::{Mapping, View};
@@ -14,7 +13,7 @@ use ringway_netdevice::requests;
 use ringway_netdevice::xdp::{HAS_METADATA, METADATA, Transfer, register};
 use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
 use ringway_testing::skip::{is_root, note};
-use ringway_testing::until;
+use ringway_testing::{PATIENCE, until};
 use rustix::net::xdp::XdpUmemRegFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -99,7 +98,7 @@ impl Sender {
         let device = Device { longest: Arc::new(AtomicUsize::new(9018)), is_running, takes_pieces, before };
         let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
         let far = UdpSocket::bind("10.79.0.1:2000").expect("a socket");
-        far.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
+        far.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         Some(Sender { output, bell: XdpBell(sending), memory, far, _receiving: socket })
     }
 

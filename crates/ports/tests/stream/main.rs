@@ -206,7 +206,7 @@ fn a_port_that_goes_closes_its_connection_and_removes_its_socket() {
     let (mut lan, [mut left, _right]) = Lan::pair();
     lan.ends[0].stream = None;
     until("the connection is closed", || left.is_closed());
-    assert!(!lan.path(0).exists());
+    until("the socket is removed", || !lan.path(0).exists());
     left.socket.write_all(&[0]).unwrap_err();
     assert_eq!(lan.pass(0).frames, 0);
 }

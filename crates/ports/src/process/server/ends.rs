@@ -40,7 +40,7 @@ impl Server {
         for (id, takes_files) in late {
             let missing = if takes_files { "memory" } else { "request" };
             self.at = Some(id);
-            self.refuse_silent(id, &format!("no {missing} came within {:?}", self.request_within));
+            self.refuse_silent(id, &format!("no {missing} came within {:?}", self.limits.request_within));
             self.at = None;
         }
     }

@@ -125,7 +125,7 @@ impl Server {
 
     /// A client that has sent nothing yet.
     fn connection(&self, socket: OwnedFd) -> Connection {
-        let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.request_within));
+        let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.limits.request_within));
         Connection { socket, state, takes_files: false, process, is_paused: false }
     }
 

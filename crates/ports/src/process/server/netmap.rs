@@ -17,19 +17,31 @@ use super::host::{Change, ClientId, Host, Listed, Refusal};
 use super::send::send_with_descriptors;
 use crate::front_end::Process;
 
-/// How long a registration that is refused for the moment, or gets too few extra buffers, is tried again: what a program closed a
-/// moment ago still has its memory.
-const TRIES_FOR: Duration = Duration::from_secs(1);
 /// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
 const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);
+
+/// The tries of a registration.
+#[derive(Clone, Copy)]
+struct Tries {
+    begun: Instant,
+    /// See [`super::limits::TimeLimits::tries_for`].
+    within: Duration,
+}
+
+impl Tries {
+    /// Returns true if there may be another one.
+    fn go_on(self) -> bool {
+        self.begun.elapsed() < self.within
+    }
+}
 
 /// A connection of this dialogue.
 pub(super) struct Open {
     family: Family,
     process: Process,
     registration: Option<Box<Registration>>,
-    /// The tag of the request that is not answered yet, and when its registration has been tried for long enough.
-    pending: Option<(u64, Instant)>,
+    /// The tag of the request that is not answered yet, and the tries of its registration.
+    pending: Option<(u64, Tries)>,
     /// The registration that is tried again. None: the registration gets its extra buffers.
     retried: Option<Box<Register>>,
     /// The extra buffers wait for closed ports.
@@ -104,10 +116,10 @@ impl Open {
     /// Tries the registration again, or adds some extra buffers to it. Returns the answer, and the tag of its request, if it can be
     /// given now.
     pub(super) fn proceed(&mut self, host: &mut dyn Host, client: ClientId) -> Option<(Result<Answer, Refusal>, u64)> {
-        let (tag, until) = self.pending?;
+        let (tag, tries) = self.pending?;
         let answer = match self.retried.take() {
-            Some(register) => self.register(host, client, register, until),
-            None => Ok(self.add_extra(until)),
+            Some(register) => self.register(host, client, register, tries),
+            None => Ok(self.add_extra(tries)),
         };
         if matches!(answer, Ok(Answer::Later)) {
             return None;
@@ -116,20 +128,20 @@ impl Open {
         Some((answer, tag))
     }
 
-    /// Registers rings. A refusal that may pass is no answer before this time.
+    /// Registers rings. A refusal that may pass is no answer while there may be another try.
     fn register(
         &mut self,
         host: &mut dyn Host,
         client: ClientId,
         register: Box<Register>,
-        until: Instant,
+        tries: Tries,
     ) -> Result<Answer, Refusal> {
         match host.register(client, self.process, self.family, &register) {
             Ok(registration) => {
                 self.registration = Some(Box::new(registration));
-                Ok(self.add_extra(until))
+                Ok(self.add_extra(tries))
             }
-            Err(refusal) if may_pass(&refusal, until) => {
+            Err(refusal) if may_pass(&refusal, tries) => {
                 self.retried = Some(register);
                 Ok(Answer::Later)
             }
@@ -137,15 +149,15 @@ impl Open {
         }
     }
 
-    /// Adds some extra buffers to the registration. It gets those that there are at this time.
-    fn add_extra(&mut self, until: Instant) -> Answer {
-        let waits = Instant::now() < until;
+    /// Adds some extra buffers to the registration. After the last try it gets those that there are.
+    fn add_extra(&mut self, tries: Tries) -> Answer {
+        let waits = tries.go_on();
         let extra = self.registration.as_mut().map_or(Extra::Complete, |registration| registration.add_extra(waits));
         self.is_waiting = extra == Extra::Leaving;
         if extra == Extra::Complete { Answer::Registration } else { Answer::Later }
     }
 
-    /// Carries out a request. `tag`: that of the request.
+    /// Carries out a request. `tag`: that of the request; `tries_for`: how long a registration is tried again.
     ///
     /// # Errors
     /// Why the request is refused. The connection stays open.
@@ -155,6 +167,7 @@ impl Open {
         client: ClientId,
         request: Request,
         tag: u64,
+        tries_for: Duration,
     ) -> Result<Answer, Refusal> {
         let change = match request {
             Request::Open(_) => return Err(Refusal::new(Errno::BUSY, "the connection is open already")),
@@ -162,9 +175,9 @@ impl Open {
                 return Err(Refusal::new(Errno::BUSY, "the connection has a registration already"));
             }
             Request::Register(register) => {
-                let until = Instant::now() + TRIES_FOR;
-                let answer = self.register(host, client, Box::new(register), until)?;
-                self.pending = matches!(answer, Answer::Later).then_some((tag, until));
+                let tries = Tries { begun: Instant::now(), within: tries_for };
+                let answer = self.register(host, client, Box::new(register), tries)?;
+                self.pending = matches!(answer, Answer::Later).then_some((tag, tries));
                 return Ok(answer);
             }
             Request::Recall if self.has_registration() => return Ok(Answer::Registration),
@@ -209,11 +222,10 @@ pub(super) fn send_end(socket: &OwnedFd, reason: &Refusal) {
     let _ = rustix::net::send(socket, &reason.reply().encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Returns true if the server tries a refused registration again. `until`: the end of [`TRIES_FOR`].
-fn may_pass(refusal: &Refusal, until: Instant) -> bool {
-    let left = until.saturating_duration_since(Instant::now());
+/// Returns true if the server tries a refused registration again.
+fn may_pass(refusal: &Refusal, tries: Tries) -> bool {
     match refusal.errno {
-        Errno::NOMEM if left > TRIES_FOR - LOOKS_AROUND_FOR => true,
-        _ => refusal.is_transient && !left.is_zero(),
+        Errno::NOMEM if tries.begun.elapsed() < LOOKS_AROUND_FOR => true,
+        _ => refusal.is_transient && tries.go_on(),
     }
 }

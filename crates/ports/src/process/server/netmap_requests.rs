@@ -59,7 +59,8 @@ impl Server {
             Ok(Message::Refused(refusal)) => Err(refusal),
             Ok(Message::Request(request)) => {
                 self.at_host = true;
-                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag);
+                let tries_for = self.limits.tries_for;
+                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag, tries_for);
                 self.at_host = false;
                 answer
             }

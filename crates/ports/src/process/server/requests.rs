@@ -82,7 +82,7 @@ impl Server {
         }
         connection.takes_files = true;
         accept_files(&connection.socket);
-        connection.state = State::Sending(Instant::now() + self.request_within, Box::new(request));
+        connection.state = State::Sending(Instant::now() + self.limits.request_within, Box::new(request));
         if send_with_descriptors(&connection.socket, &Reply::SendMemory.encode(), &[]).is_err() {
             self.forget(id, true);
         }

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use ringway_engine::PanicCounter;
@@ -11,6 +10,7 @@ use ringway_engine::PanicCounter;
 use super::super::external::ExternalFiles;
 use super::connection::Connection;
 use super::host::{ClientId, Host};
+use super::limits::TimeLimits;
 use crate::front_end::Files;
 
 pub(super) const LISTENER: u64 = 0;
@@ -52,7 +52,7 @@ pub(super) struct Server {
     pub(super) asking: usize,
     /// Clients whose registrations are tried again or get extra buffers, each in its turn.
     pub(super) unfinished: VecDeque<u64>,
-    pub(super) request_within: Duration,
+    pub(super) limits: TimeLimits,
     /// A spare descriptor for [`Server::refuse_without_descriptor`].
     pub(super) spare_fd: Option<OwnedFd>,
     /// Commands that are still to be executed.
