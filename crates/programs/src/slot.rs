@@ -93,13 +93,18 @@ impl Slot {
 
     /// Waits for the slot and uses it. Not for its poller.
     pub(crate) fn borrow<T>(&self, work: impl FnOnce(&mut Option<Instance>) -> T) -> T {
+        self.borrow_within([TURN, LEAVE], work)
+    }
+
+    /// The same with these longest waits for the turn of a poller and for a poller to leave.
+    fn borrow_within<T>(&self, [turn, leave]: [Duration; 2], work: impl FnOnce(&mut Option<Instance>) -> T) -> T {
         let _one = self.borrowers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wait(TURN, || !self.is_awaited.load(Ordering::Relaxed)) {
+        if !wait(turn, || !self.is_awaited.load(Ordering::Relaxed)) {
             self.is_awaited.store(false, Ordering::Relaxed);
         }
         self.is_wanted.store(true, Ordering::Relaxed);
         let take = || self.owner.compare_exchange(FREE, BORROWED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        wait(LEAVE, take);
+        wait(leave, take);
         let _borrowed = Borrowed(self);
         work(&mut self.lock())
     }
@@ -131,7 +136,10 @@ fn wait(most: Duration, mut is_done: impl FnMut() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
+
+    use ringway_testing::{PATIENCE, until};
 
     use super::*;
 
@@ -140,32 +148,39 @@ mod tests {
         const BORROWED_TIMES: usize = 200;
         let slot = Arc::new(Slot::new(None));
         let is_held = Arc::new(AtomicBool::new(false));
-        let (borrower, held) = (Arc::clone(&slot), Arc::clone(&is_held));
-        let (mut turns, mut refused) = (0, 0);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (borrower, held, begins) = (Arc::clone(&slot), Arc::clone(&is_held), Arc::clone(&begun));
         let thread = thread::spawn(move || {
-            for _ in 0..BORROWED_TIMES {
-                borrower.borrow(|_| {
-                    assert!(!held.swap(true, Ordering::SeqCst));
-                    thread::sleep(Duration::from_micros(300));
+            for number in 1..=BORROWED_TIMES {
+                borrower.borrow_within([PATIENCE; 2], |_| {
+                    assert!(!held.swap(true, Ordering::SeqCst), "both have the slot");
+                    begins.store(number, Ordering::SeqCst);
+                    until("the poller finds the slot taken", || borrower.is_awaited.load(Ordering::SeqCst));
                     held.store(false, Ordering::SeqCst);
                 });
             }
         });
+        // How many borrowers had begun when the poller was refused; how often it had its turn after that.
+        let (mut refused, mut turns) = (None, 0);
         while !thread.is_finished() {
+            let before = begun.load(Ordering::SeqCst);
             if slot.enter() {
                 assert!(!is_held.swap(true, Ordering::SeqCst), "both have the slot");
                 drop(slot.instance.try_lock().expect("the lock is free"));
+                let now = begun.load(Ordering::SeqCst);
                 is_held.store(false, Ordering::SeqCst);
                 slot.leave();
-                turns += 1;
+                if let Some(refused) = refused.take() {
+                    assert!(now <= refused + 1, "{} borrowers had the slot before the poller", now - refused);
+                    turns += 1;
+                }
             } else {
-                refused += 1;
+                refused.get_or_insert(before);
                 thread::yield_now();
             }
         }
         thread.join().expect("the borrower has ended");
-        assert!(turns >= BORROWED_TIMES / 10, "{turns} turns");
-        assert!(refused > 0);
+        assert!(turns >= BORROWED_TIMES - 1, "{turns} turns");
     }
 
     #[test]

@@ -217,17 +217,25 @@ fn an_endless_loop_is_ended_and_then_sooner() {
     let program = load(&lan, &frames("loop br 0 end")).expect("a program");
     let switch = lan.switch(&program, OnFault::Learning);
     let one = [frame(mac(9), mac(0))];
-    let mut ended = |what: &str| {
-        let begun = Instant::now();
+    let mut ended = || {
         assert_eq!(lan.forward(&switch, 0, &one), [Destination::Flood]);
-        assert!(begun.elapsed() < Duration::from_secs(2), "ends");
-        assert_eq!(program.read().last_fault.expect("a fault").0.to_string(), what);
+        program.read().last_fault.expect("a fault").0.to_string()
     };
-    ended("time: a call took more than 1ms of processor time");
-    // The instance is started anew.
-    until("a new instance", || program.tell("").is_err_and(|error| error.to_string().contains("takes no messages")));
-    ended("time: a call took more than 100µs of processor time");
-    assert_eq!(faults(&program), [(FaultKind::Time, 2)]);
+    let (mut begun, mut calls) = (Instant::now(), 1);
+    assert_eq!(ended(), "time: a call took more than 1ms of processor time");
+    // The time of a call is shorter for ten seconds only. A machine that holds this test up for longer has it try again.
+    until("a call is ended sooner", || {
+        until("a new instance", || {
+            program.tell("").is_err_and(|error| error.to_string().contains("takes no messages"))
+        });
+        let before = std::mem::replace(&mut begun, Instant::now());
+        let said = ended();
+        calls += 1;
+        let is_sooner = said == "time: a call took more than 100\u{b5}s of processor time";
+        assert!(is_sooner || before.elapsed() >= Duration::from_secs(10), "{said}");
+        is_sooner
+    });
+    assert_eq!(faults(&program), [(FaultKind::Time, calls)]);
 }
 
 #[test]
@@ -236,15 +244,18 @@ fn three_faults_within_a_second_take_a_program_out() {
     let program = load(&lan, &frames("(call $verdicts (local.get $count) (i32.const 7))")).expect("a program");
     let switch = lan.switch(&program, OnFault::Drop);
     let one = [frame(mac(9), mac(0))];
-    for count in 1..=3 {
-        assert!(!program.is_out());
+    // However slow the machine is, three of them come within a second at some time.
+    let mut count = 0;
+    until("the program is taken out", || {
         lan.forward(&switch, 0, &one);
+        count += 1;
         assert_eq!(faults(&program), [(FaultKind::Verdict, count)]);
-    }
-    assert!(program.is_out());
+        assert!(count >= 3 || !program.is_out());
+        program.is_out()
+    });
     assert!(matches!(program.read().state, ProgramState::Failed(fault) if fault.kind == FaultKind::Verdict));
     assert_eq!(dropped(lan.forward(&switch, 0, &one)[0]), Some(DropReason::ProgramFault));
-    assert_eq!(faults(&program), [(FaultKind::Verdict, 3)], "it is not asked any more");
+    assert_eq!(faults(&program), [(FaultKind::Verdict, count)], "it is not asked any more");
 }
 
 #[test]
@@ -278,18 +289,17 @@ fn a_start_section_that_never_ends_or_calls_the_host_is_refused() {
     );
 }
 
-/// The faults after this many batches of so many frames each.
-fn faults_after(module: &[u8], batches: usize, frames: usize) -> Vec<(FaultKind, u64)> {
+/// The first fault of a program that gets batches of so many frames each. The thread that ends calls may have no processor during some
+/// of them.
+fn first_fault(module: &[u8], frames: usize) -> Vec<(FaultKind, u64)> {
     let mut lan = Lan::new(3);
     let program = load(&lan, module).expect("a program");
     let switch = lan.switch(&program, OnFault::Learning);
     let frames = vec![frame(mac(9), mac(0)); frames];
-    for _ in 0..batches {
+    until("a fault", || {
         lan.forward(&switch, 0, &frames);
-        if !faults(&program).is_empty() {
-            break;
-        }
-    }
+        !faults(&program).is_empty()
+    });
     faults(&program)
 }
 
@@ -300,19 +310,23 @@ fn a_batch_has_the_time_of_one_call_if_it_comes_in_several() {
     let body = "(local $begun i64) (local.set $begun (call $now_ns))
         loop (br_if 0 (i64.lt_u (i64.sub (call $now_ns) (local.get $begun)) (i64.const 300000))) end";
     let module = module(&format!("{start} (func (export \"ringway_frames\") (param i32 i32) {body})"));
-    assert_eq!(faults_after(&module, 1, 100), [(FaultKind::Time, 1)]);
+    assert_eq!(first_fault(&module, 100), [(FaultKind::Time, 1)]);
 }
 
 #[test]
 fn a_single_instruction_that_takes_too_long_is_a_fault() {
     let body = "(if (i32.lt_u (memory.size) (i32.const 1024)) (then (drop (memory.grow (i32.const 1022)))))
         (memory.fill (i32.const 0x20000) (local.get $count) (i32.const 0x3fe0000))";
-    assert_eq!(faults_after(&frames(body), 20, 1), [(FaultKind::Time, 1)]);
+    assert_eq!(first_fault(&frames(body), 1), [(FaultKind::Time, 1)]);
 }
 
 #[test]
 fn a_name_as_long_as_the_memory_takes_no_time() {
     let once = "(drop (call $port_by_name (i32.const 0x20000) (i32.const 0x3fe0000)))";
     let grow = "(if (i32.lt_u (memory.size) (i32.const 1024)) (then (drop (memory.grow (i32.const 1022)))))";
-    assert_eq!(faults_after(&frames(&format!("{grow} {}", once.repeat(20))), 3, 1), []);
+    let mut lan = Lan::new(3);
+    let program = load(&lan, &frames(&format!("{grow} {}", once.repeat(20)))).expect("a program");
+    let switch = lan.switch(&program, OnFault::Learning);
+    (0..3).for_each(|_| drop(lan.forward(&switch, 0, &[frame(mac(9), mac(0))])));
+    assert_eq!(faults(&program), []);
 }
