@@ -89,6 +89,8 @@ pub fn receive<E: Endpoint>(
 
 #[cfg(test)]
 mod tests {
+    use ringway_testing::PATIENCE;
+
     use super::*;
     use crate::{FrameSpec, Frames, Level, Origin, TxOptions, memory, transmit};
 
@@ -96,11 +98,11 @@ mod tests {
     fn a_transfer_between_two_threads_is_clean() {
         for wait_mode in [WaitMode::Wait, WaitMode::Spin] {
             let (mut a, mut b) = memory::pair(256);
-            let limits = Limits { frames: Some(20_000), duration: Some(ringway_testing::PATIENCE) };
+            let limits = Limits { frames: Some(20_000), duration: Some(PATIENCE) };
             let sender = std::thread::spawn(move || {
                 let spec = FrameSpec { size: 200, flows: 7, ..FrameSpec::default() };
                 let mut frames = Frames::new(&spec).expect("valid");
-                let options = TxOptions { limits, wait_mode, ..TxOptions::default() };
+                let options = TxOptions { limits, wait_mode, stall: PATIENCE, ..TxOptions::default() };
                 transmit(&mut a, &mut frames, &options, &mut Watch::none())
             });
             let mut checker = Checker::new(Level::Full, Origin::Zero);

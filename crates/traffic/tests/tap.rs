@@ -109,7 +109,7 @@ fn a_sleeping_receiver_is_woken_by_a_frame() {
         });
         let mut frames = Frames::new(&spec(1, 2, 100)).expect("valid");
         let limits = Limits { frames: Some(100), duration: Some(PATIENCE) };
-        let options = TxOptions { limits, rate: Rate::Frames(5000), ..TxOptions::default() };
+        let options = TxOptions { limits, rate: Rate::Frames(5000), stall: PATIENCE, ..TxOptions::default() };
         transmit(&mut a, &mut frames, &options, &mut Watch::none()).expect("the device is up");
         let report = receiver.join().expect("no panic").expect("the device is up");
         assert!(report.received.frames == 100 && report.check.is_clean(), "{report}");
@@ -119,7 +119,7 @@ fn a_sleeping_receiver_is_woken_by_a_frame() {
 #[test]
 fn a_device_that_is_down_or_gone_ends_the_run_with_its_name() {
     in_namespace(|| {
-        let options = TxOptions { stall: Duration::from_secs(5), ..TxOptions::default() };
+        let options = TxOptions { stall: PATIENCE, ..TxOptions::default() };
         let send = |tap: &mut Tap| {
             let mut frames = Frames::new(&FrameSpec::default()).expect("valid");
             transmit(tap, &mut frames, &options, &mut Watch::none()).expect_err("nothing can be sent").to_string()

@@ -2,16 +2,17 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ringway_testing::{until, until_some};
+use ringway_testing::{PATIENCE, until_some};
 use ringway_traffic::{Endpoint, Packed, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 
 use crate::backend::{
     ALL, Connection, EVENT_IDX, IN_ORDER, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, Session, VERSION_1,
 };
-use crate::scene::attach;
+use crate::scene::{attach, patient};
 
 /// Options with a short timeout, for back ends that do not answer.
 fn quick() -> VirtioOptions {
@@ -34,7 +35,7 @@ fn refused<R: ringway_traffic::Ring>(path: &Path, options: &VirtioOptions) -> St
 
 #[test]
 fn rings_are_told_in_an_order_that_back_ends_know() {
-    let (driver, session) = attach::<Split>(&VirtioOptions { tx_ring: 64, rx_ring: 128, ..VirtioOptions::default() });
+    let (driver, session) = attach::<Split>(&VirtioOptions { tx_ring: 64, rx_ring: 128, ..patient() });
     assert_eq!(session.requests, [3, 1, 15, 16, 2, 5, 8, 10, 9, 13, 12, 8, 10, 9, 13, 12, 18, 18]);
     assert_eq!(session.features, VERSION_1 | PROTOCOL_FEATURES, "only the requested features");
     assert_eq!([session.rings[0].size, session.rings[1].size], [128, 64]);
@@ -47,7 +48,7 @@ fn rings_are_told_in_an_order_that_back_ends_know() {
 
 #[test]
 fn features_are_those_that_were_asked_for() {
-    let all = VirtioOptions { in_order: true, event_idx: true, mergeable: true, ..VirtioOptions::default() };
+    let all = VirtioOptions { in_order: true, event_idx: true, mergeable: true, ..patient() };
     let (_driver, session) = attach::<Packed>(&all);
     let wanted = VERSION_1 | PROTOCOL_FEATURES | RING_PACKED | IN_ORDER | EVENT_IDX | MRG_RXBUF;
     assert_eq!(session.features, wanted);
@@ -56,11 +57,11 @@ fn features_are_those_that_were_asked_for() {
 #[test]
 fn a_feature_that_is_not_offered_is_named() {
     for (option, lacking, name) in [
-        (VirtioOptions { in_order: true, ..VirtioOptions::default() }, IN_ORDER, "VIRTIO_F_IN_ORDER"),
-        (VirtioOptions { event_idx: true, ..VirtioOptions::default() }, EVENT_IDX, "VIRTIO_F_EVENT_IDX"),
-        (VirtioOptions { mergeable: true, ..VirtioOptions::default() }, MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
-        (VirtioOptions::default(), VERSION_1, "VIRTIO_F_VERSION_1"),
-        (VirtioOptions::default(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
+        (VirtioOptions { in_order: true, ..patient() }, IN_ORDER, "VIRTIO_F_IN_ORDER"),
+        (VirtioOptions { event_idx: true, ..patient() }, EVENT_IDX, "VIRTIO_F_EVENT_IDX"),
+        (VirtioOptions { mergeable: true, ..patient() }, MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
+        (patient(), VERSION_1, "VIRTIO_F_VERSION_1"),
+        (patient(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
     ] {
         let (path, backend, _dir) = with_backend(move |connection| {
             while let Some(message) = connection.next_request() {
@@ -93,7 +94,7 @@ fn a_back_end_without_protocol_features_will_do() {
         }
         requests
     });
-    let driver = VirtioEndpoint::<Split>::attach(&path, &VirtioOptions::default()).expect("a device");
+    let driver = VirtioEndpoint::<Split>::attach(&path, &patient()).expect("a device");
     drop(driver);
     let requests = backend.join().expect("the requests");
     // Without protocol features, the driver asks for no replies, and rings are enabled from the start.
@@ -116,23 +117,30 @@ fn a_refusal_is_told_with_its_request() {
             }
         }
     });
-    let said = refused::<Split>(&path, &VirtioOptions::default());
+    let said = refused::<Split>(&path, &patient());
     assert!(said.contains("SET_MEM_TABLE: the back end refused it with 1"), "{said}");
     backend.join().expect("the connection ends");
 }
 
 #[test]
 fn silence_is_not_waited_for_longer_than_was_said() {
-    // The timeout is shorter than the default. The test tries again if it was itself delayed for that time.
-    until("the driver gives up in time", || {
-        let (path, backend, _dir) = with_backend(|connection| while connection.next_request().is_some() {});
-        let start = Instant::now();
-        let said = refused::<Split>(&path, &quick());
-        let took = start.elapsed();
-        assert!(said.contains("GET_FEATURES: no answer in time"), "{said}");
-        backend.join().expect("the connection ends");
-        took < VirtioOptions::default().within / 2
+    // A driver with more patience has begun before, and waits still when the other one gives up.
+    let (release, released) = mpsc::channel::<()>();
+    let (path, backend, _dir) = with_backend(move |connection| {
+        let first = connection.next_request();
+        assert!(released.recv().is_err());
+        first
     });
+    let other = thread::spawn(move || refused::<Split>(&path, &VirtioOptions { within: 10 * PATIENCE, ..patient() }));
+    let (path, quick_backend, _quick_dir) = with_backend(|connection| while connection.next_request().is_some() {});
+    let said = refused::<Split>(&path, &quick());
+    assert!(said.contains("GET_FEATURES: no answer in time"), "{said}");
+    quick_backend.join().expect("the connection ends");
+    assert!(!other.is_finished());
+    drop(release);
+    assert!(backend.join().expect("the back end").is_some());
+    let said = other.join().expect("the other driver");
+    assert!(!said.contains("no answer in time"), "{said}");
 }
 
 #[test]
@@ -140,7 +148,7 @@ fn an_end_in_the_middle_is_told() {
     let (path, backend, _dir) = with_backend(|connection| {
         connection.next_request();
     });
-    let said = refused::<Split>(&path, &VirtioOptions::default());
+    let said = refused::<Split>(&path, &patient());
     assert!(said.contains("the back end closed the connection") || said.contains("Broken pipe"), "{said}");
     backend.join().expect("the connection ends");
 }
@@ -154,7 +162,7 @@ fn an_answer_to_something_else_is_told() {
             }
         }
     });
-    let said = refused::<Split>(&path, &VirtioOptions::default());
+    let said = refused::<Split>(&path, &patient());
     assert!(said.contains("GET_FEATURES: it answers with request 11"), "{said}");
     backend.join().expect("the connection ends");
 }
@@ -170,7 +178,7 @@ fn the_driver_may_be_the_one_that_listens() {
             Session::with(Connection::over(socket), ALL, 1)
         })
     };
-    let options = VirtioOptions { socket_role: SocketRole::Listen, ..VirtioOptions::default() };
+    let options = VirtioOptions { socket_role: SocketRole::Listen, ..patient() };
     let mut driver = VirtioEndpoint::<Split>::attach(&path, &options).expect("a device");
     assert!(!path.exists(), "the socket is removed after its only use");
     assert_eq!(driver.tx_room(), 256);
@@ -191,7 +199,7 @@ fn without_a_back_end_it_says_so() {
 
 #[test]
 fn a_back_end_that_goes_is_noticed() {
-    let (mut driver, session) = attach::<Packed>(&VirtioOptions::default());
+    let (mut driver, session) = attach::<Packed>(&patient());
     assert!(driver.wait(true, Duration::ZERO).is_ok());
     drop(session);
     for timeout in [Duration::ZERO, Duration::from_secs(10)] {
@@ -212,7 +220,7 @@ fn another_queue_pair_can_be_used() {
         let session = Session::with(Connection::accept(&listener), ALL | 1 << 22, 3);
         (Session::with(Connection::accept(&listener), ALL | 1 << 22, 3), session)
     });
-    let options = VirtioOptions { pair: 2, ..VirtioOptions::default() };
+    let options = VirtioOptions { pair: 2, ..patient() };
     let mut driver = VirtioEndpoint::<Split>::attach(&path, &options).expect("a device");
     let said = refused::<Split>(&path, &VirtioOptions { pair: 3, ..options });
     assert!(said.contains("has 3 queue pairs, not 4"), "{said}");

@@ -12,6 +12,11 @@ use crate::device::{Buffer, Queue};
 /// Bytes of the header in front of each frame.
 pub const HEADER: u32 = 12;
 
+/// Returns options with no other time limit than that of tests.
+pub fn patient() -> VirtioOptions {
+    VirtioOptions { within: ringway_testing::PATIENCE, ..VirtioOptions::default() }
+}
+
 /// Returns the options that tests use with both ring formats.
 pub fn variants() -> Vec<VirtioOptions> {
     let variant = |in_order, event_idx, mergeable| VirtioOptions {
@@ -21,7 +26,7 @@ pub fn variants() -> Vec<VirtioOptions> {
         in_order,
         event_idx,
         mergeable,
-        ..VirtioOptions::default()
+        ..patient()
     };
     vec![
         variant(false, false, false),
