@@ -127,7 +127,7 @@ impl Faults {
         self.totals.iter().map(one).collect()
     }
 
-    /// Remembers a fault that happened now. `place`: the line of Ringway's source, for a defect of Ringway.
+    /// Remembers a fault that happened at `at`. `place`: the line of Ringway's source, for a defect of Ringway.
     pub fn note(
         &mut self,
         key: &Key,
@@ -135,10 +135,10 @@ impl Faults {
         reason: &'static str,
         detail: String,
         place: Option<String>,
+        at: Instant,
     ) {
         *self.totals.entry((reason, place.unwrap_or_default())).or_default() += 1;
         let port = self.of_port(key, is_configured);
-        let at = Instant::now();
         let is_next = port.latest.front().is_some_and(|last| at.saturating_duration_since(last.at) < ROW_ENDS_AFTER);
         port.in_a_row = if is_next { port.in_a_row.saturating_add(1) } else { 1 };
         port.latest.truncate(REMEMBERED - 1);
@@ -156,8 +156,7 @@ impl Faults {
 
     /// Takes one log line about the port. Returns the number of lines withheld before it, or `None` if this line must
     /// be withheld.
-    pub fn may_log(&mut self, key: &Key, is_configured: bool) -> Option<u64> {
-        let now = Instant::now();
+    pub fn may_log(&mut self, key: &Key, is_configured: bool, now: Instant) -> Option<u64> {
         let withheld = self.of_port(key, is_configured).lines.take(LINE_EVERY, now)?;
         if is_configured {
             return Some(withheld);
@@ -202,12 +201,12 @@ mod tests {
 
     #[test]
     fn no_ports_noise_pushes_out_what_is_known_of_another() {
-        let mut faults = Faults::default();
-        faults.note(&key("quiet"), true, "memory_lost", "once".into(), None);
-        faults.note(&key("guest"), false, "memory_lost", "once".into(), None);
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        faults.note(&key("quiet"), true, "memory_lost", "once".into(), None, now);
+        faults.note(&key("guest"), false, "memory_lost", "once".into(), None, now);
         for number in 0..1000 {
-            faults.note(&key("noisy"), true, "bad", number.to_string(), None);
-            faults.note(&key("noisy-guest"), false, "bad", number.to_string(), None);
+            faults.note(&key("noisy"), true, "bad", number.to_string(), None, now);
+            faults.note(&key("noisy-guest"), false, "bad", number.to_string(), None, now);
         }
         assert_eq!([reasons(&faults, "quiet"), reasons(&faults, "guest")], [["once"], ["once"]]);
         let latest: Vec<String> = (1000 - REMEMBERED..1000).rev().map(|number| number.to_string()).collect();
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(faults.counts()[&("lan0".into(), "noisy".into())], BTreeMap::from([("bad".to_owned(), 1000)]));
         // Clients may choose any number of names.
         for number in 0..1000 {
-            faults.note(&key(&format!("dynamic{number}")), false, "bad", String::new(), None);
+            faults.note(&key(&format!("dynamic{number}")), false, "bad", String::new(), None, now);
         }
         assert_eq!(faults.ports.len(), 2 + DYNAMIC_MAX);
         assert_eq!(reasons(&faults, "quiet"), ["once"], "clients cannot push out a configured port");
@@ -224,36 +223,39 @@ mod tests {
 
     #[test]
     fn the_next_client_waits_after_many_faults_in_a_row_and_those_of_other_ports_do_not() {
-        let mut faults = Faults::default();
-        let wait = |faults: &Faults, port: &str, later: Duration| {
-            let last = faults.ports.get(&key(port)).and_then(|port| port.latest.front()).map(|last| last.at);
-            faults.wait(&key(port), last.unwrap_or_else(Instant::now) + later).map(|(wait, _)| wait)
-        };
+        let (mut faults, start) = (Faults::default(), Instant::now());
+        let note =
+            |faults: &mut Faults, port: &str, now| faults.note(&key(port), true, "bad", String::new(), None, now);
+        let wait = |faults: &Faults, port: &str, now| faults.wait(&key(port), now).map(|(wait, _)| wait);
         for _ in 0..FREE_FAULTS {
-            assert_eq!(wait(&faults, "bad", Duration::ZERO), None);
-            faults.note(&key("bad"), true, "bad", String::new(), None);
+            assert_eq!(wait(&faults, "bad", start), None);
+            note(&mut faults, "bad", start);
         }
+        // Each within the time that ends the row.
+        let mut now = start;
         for times in [1, 2, 4, 8, 16, 32, 50, 50] {
-            faults.note(&key("bad"), true, "bad", String::new(), None);
-            assert_eq!(wait(&faults, "bad", Duration::ZERO), Some(times * FIRST_WAIT));
-            assert_eq!(wait(&faults, "bad", times * FIRST_WAIT), None);
+            now += ROW_ENDS_AFTER - Duration::from_nanos(1);
+            note(&mut faults, "bad", now);
+            assert_eq!(wait(&faults, "bad", now), Some(times * FIRST_WAIT));
+            assert_eq!(wait(&faults, "bad", now + times * FIRST_WAIT), None);
         }
-        faults.note(&key("good"), true, "bad", String::new(), None);
-        assert_eq!(wait(&faults, "good", Duration::ZERO), None);
+        note(&mut faults, "good", now);
+        assert_eq!(wait(&faults, "good", now), None);
+        note(&mut faults, "bad", now + ROW_ENDS_AFTER);
+        assert_eq!(wait(&faults, "bad", now + ROW_ENDS_AFTER), None, "the row has ended");
     }
 
     #[test]
     fn a_flood_is_logged_now_and_then_and_others_are_logged_beside_it() {
-        let mut faults = Faults::default();
-        let logged =
-            |faults: &mut Faults, port: &str| (0..1000).filter(|_| faults.may_log(&key(port), true).is_some()).count();
+        let (mut faults, start) = (Faults::default(), Instant::now());
+        let logged = |faults: &mut Faults, port: &str| {
+            (0..1000).filter(|_| faults.may_log(&key(port), true, start).is_some()).count()
+        };
         assert_eq!(logged(&mut faults, "noisy"), LINES as usize);
         assert_eq!(logged(&mut faults, "other"), LINES as usize);
-        let dynamic =
-            (0..1000).filter(|number| faults.may_log(&key(&format!("dynamic{number}")), false).is_some()).count();
-        assert!(dynamic >= DYNAMIC_LINES as usize && dynamic < 500, "{dynamic}");
+        let mut dynamic = |number: &i32| faults.may_log(&key(&format!("dynamic{number}")), false, start).is_some();
+        assert_eq!((0..1000).filter(&mut dynamic).count(), DYNAMIC_LINES as usize);
         let mut lines = LogLimit::<2>::default();
-        let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let every = Duration::from_secs(1);
         let taken = [0, 0, 0, 0, 1, 1, 9, 9, 9].map(|seconds| lines.take(every, at(seconds)));

@@ -189,14 +189,14 @@ impl Daemon {
     /// Remembers a fault of a port. `place`: the line of Ringway's source, for a defect of Ringway.
     pub(super) fn note_fault(&mut self, key: &Key, reason: &'static str, detail: String, place: Option<String>) {
         let is_configured = self.is_configured(&key.0, &key.1);
-        self.faults.note(key, is_configured, reason, detail, place);
+        self.faults.note(key, is_configured, reason, detail, place, Instant::now());
     }
 
     /// Returns the log line about a port, with the number of lines that were withheld before it, or `None` if the port has logged too
     /// much.
     pub(super) fn log_line(&mut self, key: &Key, text: &str) -> Option<String> {
         let is_configured = self.is_configured(&key.0, &key.1);
-        let withheld = self.faults.may_log(key, is_configured)?;
+        let withheld = self.faults.may_log(key, is_configured, Instant::now())?;
         let (switch, port) = key;
         let more =
             if withheld > 0 { format!(" ({withheld} lines about such ports were left out)") } else { String::new() };
