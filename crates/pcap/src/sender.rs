@@ -66,7 +66,7 @@ impl Sending {
         let mut wait = Wait::new(waiting, &self.taken);
         let mut sender = match self.sender.try_lock() {
             Ok(sender) => sender,
-            Err(_) => await_turn(&self.sender, &mut wait)?,
+            Err(_) => await_turn(&self.sender, &mut wait, Instant::now)?,
         };
         if sender.push(frame) { Ok(()) } else { sender.send_without_room(frame, &mut wait) }
     }
@@ -79,11 +79,15 @@ impl Sending {
 
 /// Waits for the end of other sends. So does a sender that does not block: the other one does not wait for room then.
 #[cold]
-fn await_turn<'a, T>(sender: &'a Lock<T>, wait: &mut Wait<'_>) -> Result<Guard<'a, T>, Refusal> {
+fn await_turn<'a, T>(
+    sender: &'a Lock<T>,
+    wait: &mut Wait<'_>,
+    now: impl Fn() -> Instant,
+) -> Result<Guard<'a, T>, Refusal> {
     sender.wait(|busy| match busy {
         Busy::Interrupted => Err("send: the signal handler has interrupted a send by this handle".into()),
         Busy::Inherited => Err("send: the parent was sending by this handle when it forked".into()),
-        Busy::Held => wait.left(Instant::now(), NO_END),
+        Busy::Held => wait.left(now(), NO_END),
     })
 }
 
@@ -213,13 +217,15 @@ mod tests {
     static BLOCKS: AtomicBool = AtomicBool::new(false);
     static DOES_NOT_BLOCK: AtomicBool = AtomicBool::new(true);
 
-    /// Starts a send that waits for the lock, and calls `then` when it sleeps. Returns how the wait has ended.
+    /// Starts a send that waits for the lock, and calls `then` when it sleeps. Returns how the wait has ended. The send's clock stands
+    /// still, so that no time ends the wait.
     fn while_a_sender_sleeps(lock: &Lock<()>, breaker: &Breaker, then: impl FnOnce()) -> Result<(), Refusal> {
-        let (taken, sleeper) = (AtomicU32::new(0), Sleeper::new());
+        let (taken, sleeper, begun) = (AtomicU32::new(0), Sleeper::new(), Instant::now());
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 sleeper.begin();
-                await_turn(lock, &mut Wait::new(Waiting { breaker, nonblocking: &BLOCKS }, &taken)).map(drop)
+                let mut wait = Wait::new(Waiting { breaker, nonblocking: &BLOCKS }, &taken);
+                await_turn(lock, &mut wait, || begun).map(drop)
             });
             ringway_testing::until("the sender sleeps", || {
                 assert!(!sender.is_finished(), "the send has ended");
