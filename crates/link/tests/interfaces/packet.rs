@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringway_link::{Gso, Link, Offload, PacketLink, PacketOptions};
 use ringway_scenes::namespace::Namespace;
-use ringway_scenes::until;
+use ringway_scenes::{PATIENCE, until};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::scene::{Scene, Station, cross, frame, payload, sleeping, tcp};
@@ -150,7 +150,7 @@ fn the_device_wakes_a_sleeper_and_a_frame_that_is_there_keeps_it_awake() {
     assert!(b.link.want(true), "there is room");
     // A thread that waits for long.
     let waiter = sleeping(move || {
-        b.link.wait(false, Duration::from_secs(100)).unwrap();
+        b.link.wait(false, PATIENCE).unwrap();
         b.receive().0
     });
     a.send(&frame, None);
@@ -180,7 +180,7 @@ fn a_link_ends_when_its_interface_is_down_or_gone_and_a_sleeper_hears_of_it() {
         let (mut a, _b) = pair(&scene);
         let waiter = sleeping(move || {
             loop {
-                if let Err(error) = a.link.wait(false, Duration::from_secs(100)) {
+                if let Err(error) = a.link.wait(false, PATIENCE) {
                     return (a, error);
                 }
             }
@@ -267,13 +267,16 @@ fn frames_that_do_not_fit_and_frames_that_find_no_room_are_counted() {
     }
     a.drain();
     assert_eq!(a.link.counts().unsent, 0);
-    let mut got = 0;
-    while b.link.peek().is_some() {
-        b.link.release();
-        got += 1;
-    }
+    let (mut got, count) = (0, count as u64);
+    until("each frame is received or counted", || {
+        while b.link.peek().is_some() {
+            b.link.release();
+            got += 1;
+        }
+        got + b.link.counts().lost + scene.lost_before_w0() >= count
+    });
     let lost = b.link.counts().lost;
-    assert!(lost > 0 && got + lost == count as u64, "{got} received, {lost} lost");
+    assert!(lost > 0 && got + lost + scene.lost_before_w0() == count, "{got} received, {lost} lost");
 }
 
 #[test]

@@ -30,6 +30,13 @@ impl Scene {
         scene
     }
 
+    /// Frames that `x0` has sent and the kernel has lost before `w0`: a queue of the processor, which all programs share, or of the device
+    /// was full (`net.core.netdev_max_backlog`).
+    pub fn lost_before_w0(&self) -> u64 {
+        let said = self.a.ok("cat", &["/sys/class/net/x0/statistics/tx_dropped"]);
+        said.trim().parse().expect("a number")
+    }
+
     /// Lets the kernels' own traffic pass: echo requests, and a TCP connection with data in both directions.
     pub fn kernels_talk(&self) {
         use std::io::{Read, Write};
