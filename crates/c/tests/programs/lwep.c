@@ -14,7 +14,7 @@
             exit(1);                                                                                                    \
         }                                                                                                               \
     } while (0)
-#define PATIENCE UINT64_C(100000000000)
+#define PATIENCE UINT64_C(300000000000)
 #define SERVICE 7
 #define NOW ringway_lwep_now()
 
@@ -31,6 +31,7 @@ static ringway_lwep *attach(const char *name, uint8_t number, uint32_t longest) 
         memcpy(options.address, address, sizeof address);
     options.long_message = longest;
     options.buffers = 512;
+    options.connect_within_ns = PATIENCE;
     ringway_lwep *lwep;
     char text[256] = "";
     if (ringway_lwep_attach(attach_socket, name, &options, &lwep, text, sizeof text) != 0) {

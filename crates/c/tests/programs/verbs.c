@@ -18,7 +18,7 @@
         }                                                                                                               \
     } while (0)
 #define SECOND INT64_C(1000000000)
-#define PATIENCE (100 * SECOND)
+#define PATIENCE (300 * SECOND)
 
 static const char *attach_socket;
 
@@ -271,7 +271,7 @@ static void event_loop(void) {
         CHECK(poll(on, 2, 0) == 0);
         make(frame, sizeof frame, 1, number);
         CHECK(ringway_push(a, 0, frame, sizeof frame) == 1 && ringway_flush(a) == 0);
-        CHECK(poll(on, 2, 100000) == 1 && on[0].revents == POLLIN);
+        CHECK(poll(on, 2, 300000) == 1 && on[0].revents == POLLIN);
         CHECK(ringway_clear_call(b) == 1);
         CHECK(ringway_want_rx(b) == 1);
         CHECK(ringway_want_nothing(b) == 0);
