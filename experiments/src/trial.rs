@@ -245,7 +245,7 @@ mod tests {
             contestant: Box::new(Scripted { name, log: Rc::clone(&log), fails_at }),
         };
         let entries = vec![entry("a", fails_at[0]), entry("b", fails_at[1])];
-        let schedule = Schedule { pairs: 3, span: Duration::ZERO, budget: Duration::from_secs(60) };
+        let schedule = Schedule { pairs: 3, span: Duration::ZERO, budget: Duration::MAX };
         let windows = Cell::new(0);
         let mut distance = distances.iter().cycle();
         let mut callbacks = Callbacks {
