@@ -1,10 +1,13 @@
 //! A guest's file system, made of the host's programs.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::archive::Archive;
+use crate::bulk;
 use crate::driver::{self, OwnDriver};
 use crate::error::{Error, at};
 use crate::kernel::Kernel;
@@ -15,7 +18,7 @@ const INIT: &[u8] = include_bytes!("init.sh");
 /// Returns the archive for this kernel, with these programs of the host and the driver of Linux guests, too.
 pub fn make(kernel: &Kernel, programs: &[PathBuf], own: Option<&OwnDriver>) -> Result<Vec<u8>, Error> {
     let mut tree = Tree::default();
-    for directory in ["bin", "dev", "modules", "proc", "sys", "tmp"] {
+    for directory in ["bin", "dev", "modules", "proc", "sys", "tmp", "usr"] {
         tree.directory(Path::new(directory));
     }
     tree.archive.program("init", INIT);
@@ -40,6 +43,9 @@ pub fn make(kernel: &Kernel, programs: &[PathBuf], own: Option<&OwnDriver>) -> R
             tree.archive.file("modules/own-all", b"");
         }
     }
+    let mut random = vec![0; bulk::RANDOM_BYTES];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).map_err(at("/dev/urandom"))?;
+    tree.archive.file(bulk::RANDOM, &random);
     let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
     tree.archive.file("modules/order", order.as_bytes());
     for (name, content) in modules {

@@ -33,7 +33,7 @@ mod qmp;
 pub use builder::Builder;
 pub use console::Output;
 pub use error::Error;
-pub use guest::{Guest, Job};
+pub use guest::{Guest, Job, PATIENCE};
 pub use kernel::{Kernel, Release};
 pub use nic::Nic;
 pub use programs::missing;

@@ -1,7 +1,7 @@
 //! Linux guests on vhost-user, stream and e1000 ports: stock QEMU, Debian's kernels, every feature on and off, and the
 //! usual events of virtual machines and switches. Also the driver of Linux guests, and Ringway itself in a guest.
 //!
-//! One test runs at a time, because emulated guests need much processor time. `make guests` stops a guest for longer.
+//! Few tests run at a time, because emulated guests need much processor time, and many share a guest (`shared`). `make guests` stops a guest for longer.
 //! `RINGWAY_NO_QEMU=1` skips guests, for machines without QEMU.
 
 mod coalescing;
@@ -15,8 +15,10 @@ mod lying;
 mod moves;
 mod own_e1000;
 mod own_nic;
+mod pair;
 mod restarts;
 mod rings;
 mod scene;
+mod shared;
 mod streams;
 mod vlans;

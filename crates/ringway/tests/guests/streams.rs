@@ -3,8 +3,12 @@
 use ringway_guests::{Builder, Guest, Nic};
 
 use crate::features::{pings, transfer};
-use crate::scene::{address, addresses, boot, mac, turn, wait_for};
+use crate::pair::{PAIR, STREAMS};
+use crate::scene::{address, addresses, boot, mac, turn};
 use ringway_scenes::Daemon;
+
+/// Models of NICs that QEMU has.
+pub const MODELS: [&str; 3] = ["virtio-net-pci", "e1000", "rtl8139"];
 
 /// Sends pings of all sizes, both ways.
 fn talk(guests: &[Guest; 2], nic: usize, when: &str) {
@@ -28,48 +32,69 @@ pub fn name(guest: &Guest) {
     guest.ok("for n in $(cd /sys/class/net; echo x*); do ip link set $n name eth${n#x}; done").unwrap();
 }
 
-const MODELS: [&str; 3] = ["virtio-net-pci", "e1000", "rtl8139"];
-
 #[test]
-fn any_model_of_nic_talks_over_a_stream_and_a_killed_qemu_comes_back() {
+fn any_model_of_nic_talks_over_a_stream() {
+    let Some(pair) = PAIR.turn() else { return };
+    for (nic, model) in (STREAMS..).zip(MODELS) {
+        talk(&pair.guests, nic, model);
+    }
+    pair.no_faults();
+}
+
+/// The port's side of a QEMU that comes and goes. Whether frames flow afterwards is asked by [`any_model_of_nic_talks_over_a_stream`] after a
+/// first connection, and after others by `restarts`.
+#[test]
+fn a_killed_qemu_comes_back_to_its_stream_in_both_roles() {
     let Some(_turn) = turn() else { return };
-    let config: String = (0..MODELS.len())
-        .map(|lan| format!("[switch.lan{lan}]\n") + &port(&format!("a{lan}"), &format!("lan{lan}"), "server"))
-        .chain((0..MODELS.len()).map(|lan| port(&format!("b{lan}"), &format!("lan{lan}"), "client")))
-        .collect();
-    let daemon = Daemon::start(&config);
+    let ports = ["server", "client"].map(|role| port(role, "lan0", role)).concat();
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
+    let start = || {
+        let nic = |role: &str| Nic::stream(daemon.socket(&format!("{role}.sock"))).model("e1000");
+        Guest::builder("vm").nic(nic("server")).nic(nic("client").listen()).start().unwrap()
+    };
+    let both = |state: &str| ["server", "client"].iter().for_each(|port| daemon.until_state(port, state));
+    for _ in 0..2 {
+        let guest = start();
+        both("up");
+        guest.kill();
+        both("waiting");
+    }
+    let guest = start();
+    both("up");
+    drop(guest);
+    assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
+}
+
+/// The same with frames.
+#[test]
+#[ignore = "boots four guests: make guests"]
+fn guests_talk_when_a_killed_qemu_has_come_back_to_its_stream() {
+    let Some(_turn) = turn() else { return };
+    let config = port("a0", "lan0", "server") + &port("b0", "lan0", "client");
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{config}"));
     // The second guest's QEMU listens.
     let builder = |guest: usize| -> Builder {
-        MODELS.iter().enumerate().fold(Guest::builder(["a", "b"][guest]), |builder, (lan, model)| {
-            let nic = Nic::stream(daemon.runtime_dir().join(format!("{}{lan}.sock", ["a", "b"][guest])));
-            let nic = if guest == 1 { nic.listen() } else { nic };
-            builder.nic(nic.model(model).mac(&mac(guest, lan)))
-        })
+        let nic =
+            Nic::stream(daemon.socket(&format!("{}0.sock", ["a", "b"][guest]))).model("e1000").mac(&mac(guest, 0));
+        Guest::builder(["a", "b"][guest]).nic(if guest == 1 { nic.listen() } else { nic })
     };
     let guests = boot([builder(0), builder(1)]);
     for (number, guest) in guests.iter().enumerate() {
-        name(guest);
-        addresses(guest, number, MODELS.len());
+        addresses(guest, number, 1);
     }
-    for (lan, model) in MODELS.iter().enumerate() {
-        talk(&guests, lan, model);
-    }
-
     let [first, second] = guests;
     first.kill();
-    daemon.until_state("a1", "waiting");
+    daemon.until_state("a0", "waiting");
     let again = builder(0).start().unwrap();
-    name(&again);
-    addresses(&again, 0, MODELS.len());
+    addresses(&again, 0, 1);
     let guests = [again, second];
-    talk(&guests, 1, "after a killed QEMU was started again");
+    talk(&guests, 0, "after a killed QEMU was started again");
     let [first, second] = guests;
     second.kill();
-    daemon.until_state("b1", "waiting");
+    daemon.until_state("b0", "waiting");
     let again = builder(1).start().unwrap();
-    name(&again);
-    addresses(&again, 1, MODELS.len());
-    wait_for(&daemon, "b1", "up");
-    talk(&[first, again], 1, "after a killed QEMU that listens was started again");
+    addresses(&again, 1, 1);
+    daemon.until_state("b0", "up");
+    talk(&[first, again], 0, "after a killed QEMU that listens was started again");
     assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
 }

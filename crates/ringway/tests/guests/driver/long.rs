@@ -202,7 +202,7 @@ fn guests_sleep_and_wake_under_load() {
             println!("guest {number}: sleeps by {how}");
             tell(guest, &format!("echo {how} >/sys/power/pm_test")).unwrap();
             let sleep = guest.start("echo mem >/sys/power/state").unwrap();
-            assert_eq!(guest.wait(&sleep, PATIENCE * 4).unwrap().status, 0);
+            assert_eq!(guest.wait(&sleep, LONG).unwrap().status, 0);
             (0..NICS.len()).for_each(|nic| linked(guest, nic).unwrap());
             other.ok("killall ping").unwrap();
             with_each(how, |nic| answered(other, &address(number, nic)).and_then(|()| talk(&guests, nic)));

@@ -1,8 +1,6 @@
 //! The tests of all other events of a NIC. They take minutes.
 
-use std::time::Duration;
-
-use ringway_guests::Nic;
+use ringway_guests::{Nic, bulk};
 
 use super::short::{link, self_test};
 use super::*;
@@ -10,8 +8,6 @@ use ringway_scenes::{frame, until};
 
 /// Number of copies of the data that are sent during the disturbance.
 const TIMES: u32 = 10;
-/// Longest time of a transfer with a disturbance: TCP doubles its time between retries.
-const RECOVERED: Duration = Duration::from_secs(240);
 
 #[test]
 #[ignore = "takes minutes: make guests"]
@@ -147,7 +143,7 @@ pub fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<
     let receiver = bulk::receive(&guests[1], 7001).map_err(error)?;
     let sender = guests[0].start(&bulk::send(&address(1, nic), 7001, TIMES)).map_err(error)?;
     disturb()?;
-    let sent = guests[0].wait(&sender, RECOVERED).map_err(error)?;
+    let sent = guests[0].wait(&sender, PATIENCE).map_err(error)?;
     let came = bulk::received(&guests[1], &receiver).map_err(error)?;
     if sent.status == 0 && sum == came { Ok(()) } else { Err(format!("altered: {sent:?}, {came}, {sum}")) }
 }

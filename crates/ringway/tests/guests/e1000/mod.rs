@@ -7,7 +7,7 @@
 pub mod long;
 pub mod short;
 
-use ringway_guests::{Builder, Guest, Nic, Qemu, Release, bulk};
+use ringway_guests::{Builder, Guest, Nic, Qemu, Release};
 use ringway_testing::{PATIENCE, skip};
 
 use crate::features::{pings, transfer};
@@ -90,7 +90,7 @@ fn with_each(what: &str, check: impl FnMut(usize) -> Result<(), String>) {
 
 /// Runs a command. Returns an error if the command fails.
 pub fn tell(guest: &Guest, command: &str) -> Result<String, String> {
-    guest.ok_within(command, bulk::TRANSFER).map_err(|error| error.to_string())
+    guest.ok(command).map_err(|error| error.to_string())
 }
 
 /// Sends pings of some sizes and data, both ways.

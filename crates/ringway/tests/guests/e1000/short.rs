@@ -69,7 +69,7 @@ fn unread(daemon: &Daemon, nics: usize) -> u64 {
 /// Runs the driver's whole self-test. In mapped registers the guest can write all bits, so the register test then fails
 /// at the first register with read-only bits (RDTR).
 pub fn self_test(guest: &Guest, nic: usize) -> Result<(), String> {
-    let said = guest.run_within(&format!("ethtool -t eth{nic} offline"), bulk::TRANSFER);
+    let said = guest.run(&format!("ethtool -t eth{nic} offline"));
     let said = said.map_err(|error| error.to_string())?;
     let results: Vec<&str> =
         said.text.lines().filter_map(|line| line.split_once("line)")).map(|(_, n)| n.trim()).collect();
