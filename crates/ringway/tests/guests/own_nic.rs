@@ -69,11 +69,23 @@ pub fn its_turn() -> Option<Use<'static, Scene>> {
     SCENE.turn()
 }
 
+/// Returns the switch of a NIC. QEMU keeps what comes for its own NICs while no driver receives: others must not flood them.
+fn switch(nic: usize) -> String {
+    if (OF_QEMU..OF_RINGWAY).contains(&nic) { format!("lan{nic}") } else { "lan0".to_owned() }
+}
+
+/// Returns the process port outside with which a NIC exchanges frames.
+fn outside(nic: usize) -> String {
+    format!("{}:out", switch(nic))
+}
+
 /// Returns the configuration, with this behaviour of an idle poller.
 pub fn config(idle: &str) -> String {
     let name = |nic: usize| format!("vm{nic}");
     let ports = (0..RINGS.len()).map(|nic| port(&name(nic), "lan0", "")).collect::<String>()
-        + &(OF_QEMU..OF_RINGWAY).map(|nic| streams::port(&name(nic), "lan0", "server")).collect::<String>()
+        + &(OF_QEMU..OF_RINGWAY)
+            .map(|nic| format!("[switch.{0}]\n{1}", switch(nic), streams::port(&name(nic), &switch(nic), "server")))
+            .collect::<String>()
         + &(OF_RINGWAY..)
             .zip(own_e1000::OF_RINGWAY)
             .map(|(nic, keys)| own_e1000::port(&name(nic), nic, keys))
@@ -136,7 +148,12 @@ pub fn number(value: &Value, path: &str) -> u64 {
 }
 
 pub fn assert_unaltered(report: &Value) {
-    for fault in ["reordered", "duplicated", "stale", "corrupted", "foreign", "unsequenced"] {
+    assert_eq!(report["check"]["foreign"], 0, "{report}");
+    assert_in_order(report);
+}
+
+fn assert_in_order(report: &Value) {
+    for fault in ["reordered", "duplicated", "stale", "corrupted", "unsequenced"] {
         assert_eq!(report["check"][fault], 0, "{fault}: {report}");
     }
 }
@@ -146,10 +163,9 @@ impl Scene {
     pub fn sends(&self, nic: usize, more: &str) -> Value {
         // QEMU's own NICs lose frames when more than 10,000 wait for a stream's socket.
         let frames = FRAMES.to_string();
-        let (count, runtime_dir) = (frames.clone(), self.daemon.runtime_dir());
+        let (count, out, runtime_dir) = (frames.clone(), outside(nic), self.daemon.runtime_dir());
         let receiver = std::thread::spawn(move || {
-            let rx =
-                ["gen", "rx", "lan0:out", "--count", &count, "--check", "full", "--from-start", "--strict", "--json"];
+            let rx = ["gen", "rx", &out, "--count", &count, "--check", "full", "--from-start", "--strict", "--json"];
             // Room for all frames: none is lost. A guest that fails does not keep it for ever.
             let room = ["--slots", "16384", "--buffer-size", "1536", "--duration", "300s"];
             Said::from(ringway().arg("--runtime-dir").arg(runtime_dir).args(rx).args(room).output().unwrap())
@@ -179,11 +195,12 @@ impl Scene {
         let receive = format!("rx --pci {address} --count {PACED} --check full --from-start --announce {more}");
         let job = self.guest.start(&format!("ringway gen {receive} --json")).unwrap();
         until("the guest is ready to receive", || count("/in/frames") > before);
-        let sender = self.outside(&["gen", "tx", "lan0:out", "--size", "60,1514", "--rate", "2kpps", "--dst", &mac]);
+        let sender = self.outside(&["gen", "tx", &outside(nic), "--size", "60,1514", "--rate", "2kpps", "--dst", &mac]);
         let received = json(&self.guest.wait(&job, PATIENCE).unwrap().text);
         ends(sender);
         println!("received by NIC {nic} {more}: {received}");
-        assert_unaltered(&received);
+        // There may be frames for the program that had the NIC before.
+        assert_in_order(&received);
         let (came, lost) = (number(&received, "/check/frames"), number(&received, "/check/lost"));
         // QEMU's e1000 takes none in its first second.
         let named = dropped() - dropped_before;
@@ -196,7 +213,8 @@ impl Scene {
     pub fn answers(&self, nic: usize, more: &str) -> (u64, u64, Value) {
         let (address, mac) = (&self.nics[nic], mac(0, nic));
         let job = self.guest.start(&format!("ringway gen pong --pci {address} {more} --json")).unwrap();
-        let ping = ["gen", "ping", "lan0:out", "--dst", &mac, "--json", "--count"];
+        let out = outside(nic);
+        let ping = ["gen", "ping", &out, "--dst", &mac, "--json", "--count"];
         until("the guest answers", || self.daemon.ringway(&[&ping[..], &["1"]].concat()).code == Some(0));
         let port = self.daemon.port(&format!("vm{nic}"));
         let pings = json(&self.daemon.ok(&[&ping[..], &[&PINGS.to_string(), "--interval", PAUSE]].concat()));
@@ -208,9 +226,10 @@ impl Scene {
 
     /// Sends frames from a NIC to a program outside that sends each back. Returns how often the program in the guest was woken.
     pub fn pings(&self, nic: usize, more: &str) -> u64 {
-        let pong = self.outside(&["gen", "pong", "lan0:out"]);
+        let pong = self.outside(&["gen", "pong", &outside(nic)]);
         self.daemon.until_state("out", "up");
-        let ping = format!("ping --pci {} --dst lan0:out --count {PINGS} --interval {PAUSE} {more}", self.nics[nic]);
+        let ping =
+            format!("ping --pci {} --dst {} --count {PINGS} --interval {PAUSE} {more}", self.nics[nic], outside(nic));
         let pings = gen_in(&self.guest, &ping);
         println!("pings of NIC {nic} {more}: {pings}");
         assert_eq!(number(&pings, "/received"), PINGS, "{pings}");
@@ -222,17 +241,17 @@ impl Scene {
     /// switch had from the guest for 5,000 messages in the segmentation layout, if the NIC segments, and how many it gave to it for as
     /// many.
     pub fn messages(&self, nic: usize, segments: bool) -> [u64; 2] {
-        let (address, mac, port) = (&self.nics[nic], mac(0, nic), format!("vm{nic}"));
+        let (address, mac, port, out) = (&self.nics[nic], mac(0, nic), format!("vm{nic}"), outside(nic));
         let count = |path| number(&self.daemon.port(&port), path);
         let guest = format!("pci:{address} --address 10.99.0.1");
         let job = self.guest.start(&format!("ringway lwep serve {guest} --json")).unwrap();
         let outside = |what, args: &[&str]| {
-            let head = ["lwep", what, "lan0:out", "--to", &mac, "--address", "10.99.0.2", "--json"];
+            let head = ["lwep", what, &out, "--to", &mac, "--address", "10.99.0.2", "--json"];
             let report = json(&self.daemon.ok(&[&head[..], args].concat()));
             println!("to NIC {nic}: {report}");
             report
         };
-        let first = ["lwep", "ping", "lan0:out", "--to", &mac, "--count", "1"];
+        let first = ["lwep", "ping", &out, "--to", &mac, "--count", "1"];
         until("the guest serves", || self.daemon.ringway(&first).code == Some(0));
         outside("ping", &["--size", "1000", "--count", "20"]);
         outside("bandwidth", &["--size", "1400", "--count", "1000"]);
@@ -241,11 +260,11 @@ impl Scene {
         let received = count("/out/frames") - before;
         self.interrupt(&job, "served");
 
-        let mut server = self.outside(&["lwep", "serve", "lan0:out", "--address", "10.99.0.2", "--json"]);
+        let mut server = self.outside(&["lwep", "serve", &out, "--address", "10.99.0.2", "--json"]);
         let mut line = String::new();
         BufReader::new(server.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         let inside = |args: &str| {
-            let said = self.guest.run_within(&format!("ringway lwep {args} {guest} --to lan0:out --json"), PATIENCE);
+            let said = self.guest.run_within(&format!("ringway lwep {args} {guest} --to {out} --json"), PATIENCE);
             let Output { status, text } = said.unwrap();
             println!("from NIC {nic}: {text}");
             (status, text)
@@ -376,7 +395,9 @@ fn what_a_guest_lacks_for_a_program_that_wants_its_nic_is_named() {
     };
     // As if no program had had its NIC yet.
     guest.ok("rmmod uio_pci_generic uio; echo 0 >/proc/sys/vm/nr_hugepages").unwrap();
-    guest.ok(&format!("echo {address} >/sys/bus/pci/drivers/virtio-pci/bind")).unwrap();
+    let probe =
+        format!("echo >/sys/bus/pci/devices/{address}/driver_override; echo {address} >/sys/bus/pci/drivers_probe");
+    guest.ok(&probe).unwrap();
     says("eth0", "is not the address of a PCI device");
     says("00:1e.0", "no PCI device 0000:00:1e.0 is here; network devices: ");
     says("00:1e.0", address);
