@@ -16,9 +16,10 @@ use crate::programs::{SETPRIV, find};
 use crate::qemu::{ANY, Accel, Qemu, VFIO_USER, Version};
 
 /// Kernel arguments for a short and silent boot. The clock is not the TSC: a busy host spoils its calibration, and then
-/// the guest's seconds have a wrong length.
+/// the guest's seconds have a wrong length. An emulated processor that does not run on a busy host is no lockup and no stall.
 const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=hpet lpj=4000000 no_timer_check nokaslr \
-                           mitigations=off cryptomgr.notests random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
+                           mitigations=off cryptomgr.notests random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0 \
+                           nowatchdog rcupdate.rcu_cpu_stall_timeout=300";
 
 /// Kernel arguments for a CPU that is not emulated, where the clock can be the best one.
 const KVM_KERNEL_ARGS: &str =

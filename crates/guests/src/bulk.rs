@@ -11,6 +11,9 @@ pub(crate) const RANDOM_BYTES: usize = 1 << 20;
 /// File with the guest's data, and the file with their checksum.
 const DATA: &str = "/tmp/data";
 const DATA_SUM: &str = "/tmp/data-sum";
+/// The TCP port of the receiver for [`transfer`], and the pipe with the checksums of what it has received.
+const SUMMED: u16 = 7070;
+const SUMS: &str = "/tmp/sums";
 /// The file that ends a sender, with the number of its TCP port.
 const STOP: &str = "/tmp/stop";
 /// Program that sums bytes up: the quickest in an emulated guest that finds every change.
@@ -78,9 +81,14 @@ pub fn received(guest: &Guest, job: &Job) -> Result<String, Error> {
 /// unchanged.
 pub fn transfer(from: &Guest, to: &Guest, address: &str, mib: u32) -> Result<(), Error> {
     let sent = make(from, mib)?;
-    let job = receive(to, 7000)?;
-    from.ok(&format!("nc {address} 7000 -e cat {DATA}"))?;
-    if received(to, &job)? == sent { Ok(()) } else { Err(to.altered(format!("{mib} MiB to {address} came altered"))) }
+    // The receiver stays: to start one for each transfer costs more than the transfer of a MiB.
+    let receiver = format!("exec 4<>{SUMS}; exec nc -ll -p {SUMMED} -e sh -c '{SUM} >&4'");
+    let start = format!("mkfifo {SUMS}; ( {receiver} ) >/dev/null 2>&1 </dev/null &");
+    let listens = format!("until netstat -ltn | grep -q ':{SUMMED} '; do sleep 0.02; done");
+    to.ok(&format!("[ -e {SUMS} ] || {{ {start} {listens}; }}"))?;
+    from.ok(&format!("nc {address} {SUMMED} -e cat {DATA}"))?;
+    let came = to.ok(&format!("read sum rest <{SUMS}; echo $sum"))?;
+    if came.trim() == sent { Ok(()) } else { Err(to.altered(format!("{mib} MiB to {address} came altered"))) }
 }
 
 /// Starts the server for [`rate`] in a guest.

@@ -74,7 +74,7 @@ fn builder(daemon: &Daemon, guest: usize) -> Builder {
     let nics = nics.chain((0..vlans::NICS[guest]).map(|at| vlans::nic(daemon, guest, at)));
     // The host's QEMU and the newest.
     let builder = Guest::builder(["a", "b"][guest]).kernel([Release::Bookworm, Release::Backports][guest]);
-    let builder = nics.fold(builder.cpus(2).memory_mib(512), Builder::nic);
+    let builder = nics.fold(builder.cpus(guest as u16 + 1).memory_mib(384), Builder::nic);
     if guest == 1 { builder.vfio_user_qemu() } else { builder }
 }
 

@@ -64,8 +64,8 @@ pub fn mac(guest: usize, nic: usize) -> String {
 /// Gives guest number `guest` its addresses on NICs 0 to `nics`.
 pub fn addresses(on: &Guest, guest: usize, nics: usize) {
     for nic in 0..nics {
-        let mut command = format!("echo 0 >/proc/sys/net/ipv6/conf/eth{nic}/accept_dad; ip link set eth{nic} up; ");
-        let _ = write!(command, "ip addr add {}/24 dev eth{nic}; ", address(guest, nic));
+        let mut command = format!("echo 0 >/proc/sys/net/ipv6/conf/eth{nic}/accept_dad; ");
+        let _ = write!(command, "ifconfig eth{nic} {} netmask 255.255.255.0 up; ", address(guest, nic));
         let _ = write!(command, "ip addr add {}/64 dev eth{nic}", address6(guest, nic));
         on.ok(&command).unwrap();
     }

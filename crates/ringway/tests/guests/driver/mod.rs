@@ -164,7 +164,10 @@ fn statistic(guest: &Guest, nic: usize, name: &str) -> Result<u64, String> {
 fn all_is_well(daemon: &Daemon, guests: &[Guest; 2]) {
     no_faults(daemon);
     for guest in guests {
-        assert_eq!(guest.kernel_complaints().unwrap(), [""; 0]);
+        // That a transmitter stood still is the truth if Ringway had no processor for some seconds.
+        let complaints = guest.kernel_complaints().unwrap();
+        let complaints: Vec<_> = complaints.iter().filter(|line| !line.contains("dev_watchdog")).collect();
+        assert_eq!(complaints, [""; 0]);
         assert_eq!(guest.ok("dmesg | grep -E 'misbehaves|stalled pool|nobody cared' || :").unwrap(), "");
     }
 }

@@ -64,10 +64,12 @@ pub struct Case {
     pub mode: Option<Mode>,
     /// The driver's counter that grows.
     pub counted: Option<&'static str>,
+    /// Told for every change, and not only in `make guests`.
+    pub is_usual: bool,
 }
 
 const fn up(name: &'static str, lie: fn(u64) -> Lie) -> Case {
-    Case { name, lie, number: 0, during: While::Up, mended: Mended::Itself, mode: None, counted: None }
+    Case { name, lie, number: 0, during: While::Up, mended: Mended::Itself, mode: None, counted: None, is_usual: false }
 }
 
 const fn block(name: &'static str, lie: fn(u64) -> Lie) -> Case {
@@ -97,20 +99,25 @@ impl Case {
         Case { mended, ..self }
     }
 
+    const fn usual(self) -> Case {
+        Case { is_usual: true, ..self }
+    }
+
     const fn counts(self, counter: &'static str) -> Case {
         Case { counted: Some(counter), ..self }
     }
 }
 
-/// The lies for every change. The driver may rest for a while before it resets a NIC again.
+/// The lies. The driver may rest for a while before it resets a NIC again.
 pub const CASES: &[Case] = &[
     // Transmission.
     up("all descriptors are done", |_| Lie::scribble(all_sent)),
-    up("descriptors are done that are not sent", |_| Lie::scribble(all_sent).and_deaf().and_causes(TXDW)),
+    up("descriptors are done that are not sent", |_| Lie::scribble(all_sent).and_deaf().and_causes(TXDW)).usual(),
     up("the transmit head is out of range", |_| Lie::read(|at, value| if at == TDH { 0xffff } else { value })),
     block("the block's transmit head is far out of range", |_| bad_block()).counts("misuses"),
     block("the block's transmit head is just out of range", |_| word(HOST_TDH, |shared, _| places(shared.transmit)))
-        .counts("misuses"),
+        .counts("misuses")
+        .usual(),
     block("the block's transmit head goes back", |_| {
         word(HOST_TDH, |shared, number| places(shared.transmit).saturating_sub(1 + number % 256))
     })
@@ -121,12 +128,12 @@ pub const CASES: &[Case] = &[
         })
     })
     .counts("misuses"),
-    block("the block's transmit head jumps", |_| random(&[HOST_TDH])).counts("misuses"),
+    block("the block's transmit head jumps", |_| random(&[HOST_TDH])).counts("misuses").usual(),
     block("the block's request for kicks changes", |_| random(&[HOST_NEED_TXKICK])),
     // Reception.
     up("a frame of no bytes", |_| length(0)).counts("rx_errors"),
     up("a frame of one byte", |_| length(1)).counts("rx_errors"),
-    up("a frame shorter than its header", |_| length(13)).counts("rx_errors"),
+    up("a frame shorter than its header", |_| length(13)).counts("rx_errors").usual(),
     up("a first part shorter than the header", |_| {
         let mut is_first = false;
         Lie::complete(move |words| {
@@ -145,9 +152,9 @@ pub const CASES: &[Case] = &[
         })
     })
     .counts("rx_errors"),
-    up("a frame one byte longer than the buffer", |_| length(2049)).counts("rx_bad_descriptors"),
+    up("a frame one byte longer than the buffer", |_| length(2049)).counts("rx_bad_descriptors").usual(),
     up("a frame of 65,535 bytes", |_| length(0xffff)).counts("rx_bad_descriptors"),
-    up("a frame that never ends", |_| Lie::complete(|words| words[3] &= !RX_EOP)).counts("rx_bad_descriptors"),
+    up("a frame that never ends", |_| Lie::complete(|words| words[3] &= !RX_EOP)).counts("rx_bad_descriptors").usual(),
     up("a frame that ends before it is there", |_| Lie::complete(|words| words[3] &= !DD)),
     up("every error at once", |_| Lie::complete(|words| words[3] |= 0xff00)).counts("rx_errors"),
     up("tags and checksums at random", |_| {
@@ -165,18 +172,18 @@ pub const CASES: &[Case] = &[
         Lie::scribble(all).and_flood()
     })
     .counts("rx_errors"),
-    up("frames in descriptors that were not given", |_| Lie::scribble(not_given)),
+    up("frames in descriptors that were not given", |_| Lie::scribble(not_given)).usual(),
     up("frames in all descriptors, again and again", |_| Lie::scribble(all_received).and_causes(RXT0)),
     block("the block's receive head is out of range", |_| word(HOST_RDH, |_, _| u32::MAX)),
-    block("the block's receive head jumps", |_| random(&[HOST_RDH]).and_flood()),
+    block("the block's receive head jumps", |_| random(&[HOST_RDH]).and_flood()).usual(),
     block("the block's request for buffers changes", |_| random(&[HOST_NEED_RXKICK, HOST_RXKICK_AT]).and_flood()),
     // Interrupts.
     block("the block has causes all the time", |_| word(HOST_ISR, |_, _| u32::MAX)),
-    block("the block has causes now and then", |_| random(&[HOST_ISR]).and_flood()),
+    block("the block has causes now and then", |_| random(&[HOST_ISR]).and_flood()).usual(),
     up("all interrupt causes at once", |_| {
         Lie::read(|at, value| if at == ICR { u32::MAX } else { value }).and_causes(TXDW)
     }),
-    up("interrupts without a cause", |_| Lie::interrupting(Interrupting::Storm(20_000))),
+    up("interrupts without a cause", |_| Lie::interrupting(Interrupting::Storm(20_000))).usual(),
     up("all causes all the time", |_| Lie::default().and_causes(0x1_ffff)),
     up("no interrupt", |_| Lie::interrupting(Interrupting::Never)),
     up("the link goes and comes at every look", |_| {
@@ -185,9 +192,9 @@ pub const CASES: &[Case] = &[
             .and_causes(LSC)
     }),
     // Registers.
-    up("the device is gone", |_| Lie::read(|_, _| u32::MAX)),
-    reopened("the device is gone when it is opened", |_| Lie::read(|_, _| u32::MAX)),
-    bound("the device is gone when it is bound", |_| Lie::read(|_, _| u32::MAX)),
+    up("the device is gone", |_| Lie::read(|_, _| u32::MAX)).usual(),
+    reopened("the device is gone when it is opened", |_| Lie::read(|_, _| u32::MAX)).usual(),
+    bound("the device is gone when it is bound", |_| Lie::read(|_, _| u32::MAX)).usual(),
     reopened("a reset that does not end when it is opened", |_| Lie::read(endless_reset)),
     bound("a reset that does not end when it is bound", |_| Lie::read(endless_reset)),
     bound("no address", |_| Lie::read(|at, value| if at == RAL || at == RAH { 0 } else { value })),
@@ -203,7 +210,7 @@ pub const CASES: &[Case] = &[
             _ => value,
         })
     }),
-    up("registers at random", |_| registers(3)),
+    up("registers at random", |_| registers(3)).usual(),
     reopened("registers at random when it is opened", |_| registers(4)),
 ];
 

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Guest, Qemu};
-use ringway_testing::{skip, snmp, until};
+use ringway_testing::{PATIENCE, skip, snmp, until};
 use tempfile::TempDir;
 
 use crate::scene;
@@ -70,8 +70,6 @@ const LONGEST: Duration = Duration::from_millis(300);
 const STILL: Duration = Duration::from_secs(8);
 /// KiB of memory that may be in use after all lies and was not before: a fraction of what a ring's buffers take.
 const LEAK: u64 = 4096;
-/// Time in which frames must pass again.
-const RECOVERED: Duration = Duration::from_secs(20);
 
 /// Waits for this test's turn. Returns `None` if these guests cannot run on this machine.
 fn turn() -> Option<scene::Turn> {
@@ -108,7 +106,6 @@ impl Scene {
             None => ("e1000", builder),
         };
         let guest = builder.start().unwrap();
-        guest.ok("echo 10 >/proc/sys/kernel/hung_task_timeout_secs").unwrap();
         let place = guest.ok("basename $(readlink -f /sys/class/net/eth0/device)").unwrap().trim().to_owned();
         let scene = Scene { card, guest, driver, place, mtu, _dir: dir };
         scene.open().unwrap();
@@ -121,7 +118,8 @@ impl Scene {
     /// Lets the guest send and receive all the time.
     fn talk(&self) -> Checked {
         for size in [64, 4000] {
-            let ping = format!("ping -i 0.005 -c 1000 -s {size} -W 1 {STATION} || sleep 0.01");
+            // More of them keep an emulated processor busy all the time.
+            let ping = format!("ping -i 0.02 -c 1000 -s {size} -W 1 {STATION} || sleep 0.01");
             let talk = format!("{{ while [ ! -e /tmp/quiet ]; do {ping}; done; }} >/dev/null");
             self.guest.start(&talk).map_err(|error| error.to_string())?;
         }
@@ -173,7 +171,7 @@ impl Scene {
 
     /// Waits until pings are answered.
     fn recovered(&self) -> Checked {
-        let deadline = Instant::now() + RECOVERED;
+        let deadline = Instant::now() + PATIENCE;
         let answers = || -> Checked<u64> {
             let counters = self.guest.ok("cat /proc/net/snmp").map_err(|error| error.to_string())?;
             snmp::counter(&counters, "Icmp", "InEchoReps").ok_or(counters)
@@ -215,7 +213,13 @@ impl Scene {
         while begun.elapsed() < least || self.card.told() < ENOUGH && begun.elapsed() < LONGEST {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let after = self.ask()?;
+        let grew =
+            |after: &HashMap<String, u64>| case.counted.is_none_or(|counter| after.get(counter) > before.get(counter));
+        let (mut after, deadline) = (self.ask()?, Instant::now() + PATIENCE);
+        // The guest may not have had a processor meanwhile.
+        while !grew(&after) && Instant::now() < deadline {
+            after = self.ask()?;
+        }
         let told = self.card.told();
         self.card.be_honest();
         match case.mended {
@@ -225,11 +229,11 @@ impl Scene {
         }
         self.recovered()?;
         self.examine()?;
-        let grew = |counter: &str| after.get(counter) > before.get(counter);
-        if let Some(counter) = case.counted.filter(|counter| !grew(counter)) {
-            return Err(format!("told {told} times, but {counter} did not grow: {after:?}"));
+        if grew(&after) {
+            Ok(())
+        } else {
+            Err(format!("told {told} times, but {:?} did not grow: {after:?}", case.counted))
         }
-        Ok(())
     }
 
     /// Returns what is wrong in the kernel's messages.
@@ -339,7 +343,7 @@ impl Test {
         card.tell(cases::hundred_received());
         until("frames that did not come are told of", || card.told() > 0);
         card.be_honest();
-        let deadline = Instant::now() + RECOVERED;
+        let deadline = Instant::now() + PATIENCE;
         let mut lost = 0;
         while guest.ok(&format!("ping -c 1 -W 1 {STATION}")).is_err() {
             lost += 1;
@@ -370,19 +374,25 @@ impl Test {
     fn run(mut self) -> Vec<String> {
         let mode = self.mode;
         let long = random_for();
+        let usual = CASES.iter().filter(|case| long.is_some() || case.is_usual);
         // For every change, what is a lie in both modes is told in one of them, by turns.
         let turn = usize::from(mode == Mode::Block);
         let is_told = |(number, case): &(usize, &Case)| match case.mode {
             Some(only) => only == mode,
             None => long.is_some() || number % 2 == turn,
         };
-        for (_, case) in CASES.iter().enumerate().filter(is_told) {
+        for (_, case) in usual.enumerate().filter(is_told) {
             self.tell(case, Duration::ZERO);
         }
         // The NIC goes at any moment while the driver binds to it. A driver reads some 40 registers.
-        for reads in (1..60).step_by(if long.is_some() { 1 } else { 29 }) {
-            self.tell(&cases::gone_after(reads), Duration::ZERO);
-            self.tell(&cases::gone_after(reads).opened(), Duration::ZERO);
+        let moments = if long.is_some() { 1..60 } else { 30..31 };
+        for reads in moments {
+            if long.is_some() || mode == Mode::Registers {
+                self.tell(&cases::gone_after(reads), Duration::ZERO);
+            }
+            if long.is_some() || mode == Mode::Block {
+                self.tell(&cases::gone_after(reads).opened(), Duration::ZERO);
+            }
         }
         if long.is_some() {
             cases::STILL.iter().for_each(|case| self.tell(case, STILL));
@@ -424,7 +434,7 @@ fn a_card_that_does_not_lie_carries_frames_for_an_unmodified_driver() {
     assert_eq!(scene.card.faults(), [""; 0]);
 }
 
-/// A guest for each mode, at the same time. `make guests` tells all lies in both.
+/// A guest for each mode, at the same time: some lies of each kind. `make guests` tells all lies in both.
 #[test]
 fn the_driver_of_linux_guests_stands_a_card_that_lies() {
     let Some(_turn) = turn() else { return };
