@@ -147,7 +147,7 @@ pub fn pings(from: &Guest, to: &str, sizes: &[u32]) -> Result<(), String> {
     pings_or(from, to, sizes, || 0)
 }
 
-/// Does so again as long as answers are missing and `lost`, a number of frames that the switch has dropped, grows meanwhile. (A ring without
+/// Does so again as long as answers are missing and `lost`, the number of frames that the switch has dropped, grows. (A ring without
 /// mergeable buffers and indirect descriptors has room for 13 frames: less than the fragments of two long pings, of which a guest without a
 /// processor takes none.)
 pub fn pings_or(from: &Guest, to: &str, sizes: &[u32], lost: impl Fn() -> u64) -> Result<(), String> {
@@ -159,9 +159,8 @@ pub fn pings_or(from: &Guest, to: &str, sizes: &[u32], lost: impl Fn() -> u64) -
     let count = sizes.len() as u64;
     let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     let pings = format!("for s in {sizes}; do ping -c 1 -W 1 -s $s {to} || :; done");
-    let deadline = Instant::now() + PATIENCE;
+    let (mut known, deadline) = (0, Instant::now() + PATIENCE);
     loop {
-        let lost_before = lost();
         let wanted = answers(&from.ok(counters).unwrap()) + count;
         let said = from.ok(&format!("{pings}; {counters}")).unwrap();
         let mut came = answers(&said);
@@ -173,7 +172,9 @@ pub fn pings_or(from: &Guest, to: &str, sizes: &[u32], lost: impl Fn() -> u64) -
             if came >= wanted {
                 return Ok(());
             }
-            if lost() > lost_before {
+            let now = lost();
+            if now > known {
+                known = now;
                 break;
             }
             if Instant::now() > deadline {

@@ -1,7 +1,7 @@
 //! A program in a guest drives the guest's e1000 or e1000e itself: QEMU's, or Ringway's.
 
 use crate::own_nic::{self, Scene, gen_in, its_turn, number};
-use crate::scene::mac;
+use crate::scene::{is_whole, mac};
 
 /// QEMU's own NICs.
 pub const OF_QEMU: [&str; 2] = ["e1000", "e1000e"];
@@ -45,7 +45,8 @@ fn a_program_in_a_guest_drives_ringways_nics_by_polling() {
     let Some(scene) = its_turn() else { return };
     // A poller that sleeps wants to be told, and a busy machine decides how often it does.
     scene.idles("spin");
-    for (nic, what) in of_ringway() {
+    // Those with a status block and mapped registers, whose registers a program need not access.
+    for (nic, what) in of_ringway().filter(|(_, what)| what.contains("csb") || what.contains("mapped") || is_whole()) {
         let messages = || number(&scene.daemon.port(&format!("vm{nic}")), "/e1000/messages");
         let cost = |action: &dyn Fn()| {
             let before = messages();
@@ -83,14 +84,20 @@ fn a_program_in_a_guest_sleeps_until_ringways_nic_wakes_it() {
     let Some(scene) = its_turn() else { return };
     for (nic, what) in of_ringway() {
         wakes(&scene, nic, what);
+        // Registers alone, and a status block.
+        if nic >= own_nic::OF_RINGWAY + 2 && !is_whole() {
+            continue;
+        }
         let [sent, _] = scene.messages(nic, true);
         assert!(sent < 1000, "{what}: the NIC segments whole buffers: {sent} frames for 5,000 messages");
     }
 }
 
 fn wakes(scene: &Scene, nic: usize, what: &str) {
-    scene.sends(nic, "");
-    scene.receives(nic, "");
+    if is_whole() {
+        scene.sends(nic, "");
+        scene.receives(nic, "");
+    }
     // Most answers of a busy machine are there before the program is asleep.
     assert!(scene.pings(nic, "") > 0, "{what} wakes the program");
     // Every wake-up needs the interrupt line open again.

@@ -10,7 +10,7 @@ use ringway_testing::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::scene::{mac, nic, port, turn};
+use crate::scene::{is_whole, mac, nic, port, turn};
 use crate::shared::{Shared, Use};
 use crate::{own_e1000, streams};
 
@@ -326,7 +326,8 @@ fn ends(program: Ended) {
 #[test]
 fn a_program_in_a_guest_drives_its_virtio_nic_by_polling() {
     let Some(scene) = its_turn() else { return };
-    for (nic, option) in RINGS[..4].iter().enumerate() {
+    // A program that polls does not use what the kinds differ in.
+    for (nic, option) in RINGS[..4].iter().enumerate().filter(|(nic, _)| *nic < 2 || is_whole()) {
         scene.sends(nic, "--spin");
         scene.receives(nic, "--spin");
         let (_, calls, _) = scene.answers(nic, "--spin");
@@ -351,8 +352,10 @@ fn messages_go_between_a_program_in_a_guest_and_one_outside() {
 fn a_program_in_a_guest_sleeps_until_its_virtio_nic_wakes_it() {
     let Some(scene) = its_turn() else { return };
     for (nic, option) in RINGS.iter().enumerate() {
-        scene.sends(nic, "");
-        scene.receives(nic, "");
+        if nic < 2 || is_whole() {
+            scene.sends(nic, "");
+            scene.receives(nic, "");
+        }
         // Every wake-up needs the interrupt line open again.
         let (calls, _, port) = scene.answers(nic, "");
         assert!(calls > 2, "{option}: the NIC wakes the program, {calls} times");

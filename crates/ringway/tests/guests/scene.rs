@@ -24,6 +24,11 @@ impl Drop for Turn {
     }
 }
 
+/// Returns true if each kind is tried in each way, as `make guests` does: for every change, some of each.
+pub fn is_whole() -> bool {
+    std::env::var_os("RINGWAY_GUESTS_WHOLE").is_some()
+}
+
 /// Waits for this test's turn. Returns `None` if guests are skipped.
 pub fn turn() -> Option<Turn> {
     if std::env::var_os("RINGWAY_NO_QEMU").is_some() {

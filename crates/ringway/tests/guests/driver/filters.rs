@@ -1,5 +1,7 @@
 //! Which frames a NIC receives: addresses, groups, VLANs.
 
+use std::time::Instant;
+
 use ringway_client::Port;
 
 use super::*;
@@ -45,10 +47,15 @@ impl Probe<'_> {
     }
 
     fn expect(&mut self, what: &str, all: bool, sent: &[u8]) -> Result<(), String> {
-        match (self.taken(sent)?, all) {
-            (MANY.., true) => Ok(()),
-            (came, false) if came < MANY / 2 => Ok(()),
-            (came, _) => Err(format!("{what}: {came} of {MANY} came")),
+        // What the driver has written to a register takes effect when Ringway's thread for the port has read it.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match (self.taken(sent)?, all) {
+                (MANY.., true) => return Ok(()),
+                (came, false) if came < MANY / 2 => return Ok(()),
+                (came, _) if Instant::now() > deadline => return Err(format!("{what}: {came} of {MANY} came")),
+                _ => {}
+            }
         }
     }
 }

@@ -27,8 +27,12 @@ fn guests_with_ringways_driver_talk_in_both_modes_with_all_their_settings() {
     with_each("IPv6", |nic| talk6(&guests, nic));
     talk(&guests, OTHER).unwrap();
     with_each("offloads", |nic| {
-        OFFLOADS.iter().try_for_each(|setting| {
+        // Each setting in one of the modes, by turns.
+        OFFLOADS.iter().enumerate().try_for_each(|(number, setting)| {
             tell(&guests[0], &format!("ethtool -K eth{nic} {setting}"))?;
+            if number % 2 != nic && !scene::is_whole() {
+                return Ok(());
+            }
             pings(&guests[0], &address(1, nic), &[64, 10_000])?;
             transfer(&guests[0], &guests[1], &address(1, nic)).map_err(|why| format!("{setting}: {why}"))
         })

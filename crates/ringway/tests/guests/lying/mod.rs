@@ -427,6 +427,7 @@ impl Test {
 }
 
 #[test]
+#[ignore = "a control: make guests"]
 fn a_card_that_does_not_lie_carries_frames_for_an_unmodified_driver() {
     let Some(_turn) = turn() else { return };
     let scene = Scene::start(None, 1500);
