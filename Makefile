@@ -94,7 +94,7 @@ KERNEL_PACKAGES := bc bison flex libelf-dev libssl-dev make perl
 
 guests: deps
 	@./packaging/install-deps $(KERNEL_PACKAGES)
-	$(CARGO) test --profile tests -p ringway-guests -- --include-ignored
+	RINGWAY_GUESTS_WHOLE=1 $(CARGO) test --profile tests -p ringway-guests -- --include-ignored
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.

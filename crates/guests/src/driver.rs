@@ -135,8 +135,11 @@ mod tests {
         if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
             skip!("guests are left out, as RINGWAY_NO_QEMU is set");
         }
+        // The oldest and the newest for every change.
+        let is_whole = std::env::var_os("RINGWAY_GUESTS_WHOLE").is_some();
+        let releases = RELEASES.into_iter().filter(|release| is_whole || [RELEASES[0], RELEASES[3]].contains(release));
         thread::scope(|scope| {
-            for release in RELEASES {
+            for release in releases {
                 scope.spawn(move || {
                     assert_eq!(make(release, unpack().unwrap().path()), (true, String::new()), "{release:?}");
                 });

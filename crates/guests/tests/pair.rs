@@ -1,9 +1,9 @@
 //! Guests on a cable of QEMU's own: the promises of this library, without any switch.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringway_guests::{Error, Guest, Nic, Release};
-use ringway_testing::{PATIENCE, skip, until};
+use ringway_testing::{PATIENCE, skip};
 
 /// Returns true if guests are left out.
 fn has_no_guests() -> bool {
@@ -39,9 +39,6 @@ fn two_guests_of_either_kernel_boot_talk_and_reboot() {
     left.ok("touch /tmp/before").unwrap();
     left.reboot().unwrap();
     assert!(left.ok("ls /tmp/before").is_err(), "a reboot starts anew");
-    left.ok("touch /tmp/before").unwrap();
-    left.reset().unwrap();
-    assert!(left.ok("ls /tmp/before").is_err(), "so does a reset");
 }
 
 #[test]
@@ -58,7 +55,9 @@ fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
     assert!(matches!(guest.ok("false"), Err(Error::Status { output, .. }) if output.status == 1));
     assert!(guest.run("one\ntwo").is_err());
     // A command that was given up does not disturb the next.
-    assert!(guest.run_within("sleep 1; echo late", Duration::from_millis(100)).is_err());
+    guest.freeze();
+    assert!(guest.run_within("echo late", Duration::from_millis(100)).is_err(), "it stands still");
+    guest.thaw();
     assert_eq!(guest.ok("echo in time").unwrap(), "in time\n");
 
     let job = guest.start("for i in $(seq 40); do echo $i; sleep 0.05; done").unwrap();
@@ -67,11 +66,6 @@ fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
     assert_ne!(guest.pid(), before);
     let output = guest.wait(&job, PATIENCE).unwrap();
     assert_eq!((output.status, output.text.lines().count()), (0, 40));
-
-    guest.freeze();
-    assert!(guest.run_within("true", Duration::from_millis(200)).is_err(), "it stands still");
-    guest.thaw();
-    guest.ok("true").unwrap();
 }
 
 #[test]
@@ -79,13 +73,9 @@ fn a_guest_that_cannot_start_says_why_at_once() {
     if has_no_guests() {
         skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
-    // Long before the time that a guest has to boot is over. If this test was held up for so long itself, it tries again.
-    until("the reason is told in time", || {
-        let guest = Guest::builder("lost").nic(Nic::vhost_user("/nowhere/vm.sock")).start().unwrap();
-        let start = Instant::now();
-        let why = guest.ready().unwrap_err().to_string();
-        let took = start.elapsed();
-        assert!(why.contains("guest lost") && why.contains("/nowhere/vm.sock"), "{why}");
-        took < Duration::from_secs(45)
-    });
+    let guest = Guest::builder("lost").nic(Nic::vhost_user("/nowhere/vm.sock")).start().unwrap();
+    let why = guest.ready().unwrap_err().to_string();
+    assert!(why.contains("guest lost") && why.contains("/nowhere/vm.sock"), "{why}");
+    // And not when time is up.
+    assert!(why.contains("QEMU has ended with status 1"), "{why}");
 }

@@ -7,7 +7,7 @@ use ringway_testing::snmp;
 
 use crate::pair::{self, PAIR, Pair};
 use crate::scene::{address, address6};
-use ringway_scenes::{Daemon, PATIENCE};
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 /// Numbers of features (virtio 1.3, 5.1.3 and 6).
 mod bit {
@@ -285,4 +285,37 @@ fn guests_talk_whatever_features_they_refuse() {
         println!("{}: {:?}", case.name, start.elapsed());
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), pair.daemon.ok(&["status"]));
+}
+
+/// The NIC of [`CASES`] with the smallest rings: packed, without mergeable buffers and indirect descriptors.
+const SMALLEST: usize = 3;
+
+/// The switch names the frames that have no room while the guest stands still. Afterwards nothing waits for a wake-up.
+#[test]
+fn frames_without_room_in_the_smallest_ring_are_named_and_others_pass_again() {
+    let Some(pair) = PAIR.turn() else { return };
+    let [guest, other] = &pair.guests;
+    let to = address(0, SMALLEST);
+    pings_or(other, &to, &[64], || lost(&pair.daemon, SMALLEST)).unwrap();
+    let before = lost(&pair.daemon, SMALLEST);
+    guest.freeze();
+    let job = other.start(&format!("ping -c 3 -i 0.02 -W 1 -s 10000 {to} || :")).unwrap();
+    until("the frames without room are counted", || lost(&pair.daemon, SMALLEST) > before);
+    guest.thaw();
+    other.wait(&job, PATIENCE).unwrap();
+    for size in [64, 10_000] {
+        pings_or(other, &to, &[size], || lost(&pair.daemon, SMALLEST)).unwrap();
+    }
+}
+
+#[test]
+fn scratch() {
+    let Some(pair) = PAIR.turn() else { return };
+    let [guest, other] = &pair.guests;
+    for round in 0..10 {
+        for (from, to) in [(other, address(0, SMALLEST)), (guest, address(1, SMALLEST))] {
+            let said = from.ok(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do ping -c 1 -W 5 -s 10000 {to} | grep -E 'loss|round'; done")).unwrap();
+            println!("{round}: lost {} {}", lost(&pair.daemon, SMALLEST), said.replace('\n', " "));
+        }
+    }
 }
