@@ -132,9 +132,8 @@ impl Faults {
         &mut self,
         key: &Key,
         is_configured: bool,
-        reason: &'static str,
+        (reason, place): (&'static str, Option<String>),
         detail: String,
-        place: Option<String>,
         at: Instant,
     ) {
         *self.totals.entry((reason, place.unwrap_or_default())).or_default() += 1;
@@ -202,11 +201,11 @@ mod tests {
     #[test]
     fn no_ports_noise_pushes_out_what_is_known_of_another() {
         let (mut faults, now) = (Faults::default(), Instant::now());
-        faults.note(&key("quiet"), true, "memory_lost", "once".into(), None, now);
-        faults.note(&key("guest"), false, "memory_lost", "once".into(), None, now);
+        faults.note(&key("quiet"), true, ("memory_lost", None), "once".into(), now);
+        faults.note(&key("guest"), false, ("memory_lost", None), "once".into(), now);
         for number in 0..1000 {
-            faults.note(&key("noisy"), true, "bad", number.to_string(), None, now);
-            faults.note(&key("noisy-guest"), false, "bad", number.to_string(), None, now);
+            faults.note(&key("noisy"), true, ("bad", None), number.to_string(), now);
+            faults.note(&key("noisy-guest"), false, ("bad", None), number.to_string(), now);
         }
         assert_eq!([reasons(&faults, "quiet"), reasons(&faults, "guest")], [["once"], ["once"]]);
         let latest: Vec<String> = (1000 - REMEMBERED..1000).rev().map(|number| number.to_string()).collect();
@@ -214,7 +213,7 @@ mod tests {
         assert_eq!(faults.counts()[&("lan0".into(), "noisy".into())], BTreeMap::from([("bad".to_owned(), 1000)]));
         // Clients may choose any number of names.
         for number in 0..1000 {
-            faults.note(&key(&format!("dynamic{number}")), false, "bad", String::new(), None, now);
+            faults.note(&key(&format!("dynamic{number}")), false, ("bad", None), String::new(), now);
         }
         assert_eq!(faults.ports.len(), 2 + DYNAMIC_MAX);
         assert_eq!(reasons(&faults, "quiet"), ["once"], "clients cannot push out a configured port");
@@ -225,7 +224,7 @@ mod tests {
     fn the_next_client_waits_after_many_faults_in_a_row_and_those_of_other_ports_do_not() {
         let (mut faults, start) = (Faults::default(), Instant::now());
         let note =
-            |faults: &mut Faults, port: &str, now| faults.note(&key(port), true, "bad", String::new(), None, now);
+            |faults: &mut Faults, port: &str, now| faults.note(&key(port), true, ("bad", None), String::new(), now);
         let wait = |faults: &Faults, port: &str, now| faults.wait(&key(port), now).map(|(wait, _)| wait);
         for _ in 0..FREE_FAULTS {
             assert_eq!(wait(&faults, "bad", start), None);

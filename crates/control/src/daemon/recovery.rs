@@ -189,7 +189,7 @@ impl Daemon {
     /// Remembers a fault of a port. `place`: the line of Ringway's source, for a defect of Ringway.
     pub(super) fn note_fault(&mut self, key: &Key, reason: &'static str, detail: String, place: Option<String>) {
         let is_configured = self.is_configured(&key.0, &key.1);
-        self.faults.note(key, is_configured, reason, detail, place, Instant::now());
+        self.faults.note(key, is_configured, (reason, place), detail, Instant::now());
     }
 
     /// Returns the log line about a port, with the number of lines that were withheld before it, or `None` if the port has logged too
