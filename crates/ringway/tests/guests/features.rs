@@ -307,19 +307,3 @@ fn frames_without_room_in_the_smallest_ring_are_named_and_others_pass_again() {
         pings_or(other, &to, &[size], || lost(&pair.daemon, SMALLEST)).unwrap();
     }
 }
-
-#[test]
-fn scratch() {
-    let Some(pair) = PAIR.turn() else { return };
-    let [guest, other] = &pair.guests;
-    for round in 0..10 {
-        for (from, to) in [(other, address(0, SMALLEST)), (guest, address(1, SMALLEST))] {
-            let said = from
-                .ok(&format!(
-                    "for i in 1 2 3 4 5 6 7 8 9 10; do ping -c 1 -W 5 -s 10000 {to} | grep -E 'loss|round'; done"
-                ))
-                .unwrap();
-            println!("{round}: lost {} {}", lost(&pair.daemon, SMALLEST), said.replace('\n', " "));
-        }
-    }
-}
