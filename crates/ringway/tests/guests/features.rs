@@ -246,13 +246,23 @@ fn check(case: &Case, pair: &Pair, nic: usize) -> Result<(), String> {
     if nic == MANY {
         queues(pair)?;
     }
-    // All rings came round.
-    for name in [0, 1].map(|guest| pair::name(guest, nic)) {
-        let port = pair.daemon.port(&name);
-        let size = port["vhost_user"]["ring_size"].as_u64();
+    comes_round(pair, nic)
+}
+
+/// Sends data until all rings have come round.
+fn comes_round(pair: &Pair, nic: usize) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let has_come_round = |guest: usize| {
+        let port = pair.daemon.port(&pair::name(guest, nic));
         let [sent, received] = ["in", "out"].map(|way| port[way]["frames"].as_u64());
-        if sent.min(received) < size {
-            return Err(format!("too little for a ring of {size:?}: {port}"));
+        sent.min(received) >= port["vhost_user"]["ring_size"].as_u64()
+    };
+    while !(has_come_round(0) && has_come_round(1)) {
+        if Instant::now() > deadline {
+            return Err(format!("a ring does not come round: {}", pair.daemon.ok(&["status"])));
+        }
+        for (from, to) in [(0, 1), (1, 0)] {
+            transfer(&pair.guests[from], &pair.guests[to], &address(to, nic))?;
         }
     }
     Ok(())
