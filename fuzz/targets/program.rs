@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use libfuzzer_sys::fuzz_target;
 use module::{Bytes, module};
 use ringway_memory::Mapping;
-use ringway_programs::{Load, Program, Runtime};
+use ringway_programs::{Compiler, Load, Program, Runtime};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     BatchStorage, Bell, CallReason, CallResult, Counters, Destination, FloodPolicy, Frames, MacTable, Member, OnFault,
@@ -23,7 +23,7 @@ const PORTS: u16 = 4;
 /// Bytes of memory for a frame.
 const ROOM: usize = 256;
 
-static RUNTIME: LazyLock<Arc<Runtime>> = LazyLock::new(|| Runtime::start().expect("a runtime"));
+static RUNTIME: LazyLock<Arc<Runtime>> = LazyLock::new(|| Runtime::with(Compiler::Here).expect("a runtime"));
 
 struct Nobody;
 

@@ -67,8 +67,12 @@ pub struct Offline {
 /// # Errors
 /// The runtime cannot be started.
 pub fn check(bytes: &[u8]) -> Result<Vec<Unacceptable>, Unacceptable> {
-    let runtime = Runtime::start()?;
-    Ok(module::judge(&runtime, bytes))
+    check_with(Compiler::Installed, bytes)
+}
+
+/// The same with another compiler.
+fn check_with(compiler: Compiler, bytes: &[u8]) -> Result<Vec<Unacceptable>, Unacceptable> {
+    Ok(module::judge(&*Runtime::with(compiler)?, bytes))
 }
 
 impl Offline {

@@ -99,7 +99,8 @@ fn a_check_names_everything_that_is_wrong() {
         (import "ringway" "reboot" (func))
         (func (export "ringway_start") (param i32))
         (func (export "ringway_stop")))"#;
-    let reasons: Vec<String> = check(&wat::parse_str(text).unwrap()).unwrap().iter().map(ToString::to_string).collect();
+    let reasons: Vec<String> =
+        check_with(Compiler::Here, &wat::parse_str(text).unwrap()).unwrap().iter().map(ToString::to_string).collect();
     let wanted = [
         "imports \"env.abort\"",
         "imports \"ringway.reboot\"",
@@ -113,6 +114,6 @@ fn a_check_names_everything_that_is_wrong() {
         reasons.len() == wanted.len() && reasons.iter().zip(wanted).all(|(reason, wanted)| reason.contains(wanted)),
         "{reasons:#?}"
     );
-    assert_eq!(check(&wat::parse_str(ECHO).unwrap()), Ok(vec![]));
+    assert_eq!(check_with(Compiler::Here, &wat::parse_str(ECHO).unwrap()), Ok(vec![]));
     assert_eq!(check(b"").unwrap()[0].to_string(), "the file is empty");
 }
