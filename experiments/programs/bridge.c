@@ -96,7 +96,7 @@ int main(int count, char **words) {
     netmap_one.batch = netmap_other.batch = packet_one.batch = packet_other.batch = BATCH;
     left = device_open(words[3]);
     right = device_open(words[4]);
-    introduce(now() + 10);
+    introduce(now() + PATIENCE);
     unsigned size = atoi(words[6]);
     if (is_netmap) {
         netmap_aim(&netmap_one, OTHER, ONE, size, 0);

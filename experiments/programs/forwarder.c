@@ -67,7 +67,7 @@ static void introduce(double end) {
 static void count_batches(unsigned batches) {
     uint64_t frames = 0;
     for (unsigned i = 0; i < batches; i++) {
-        double end = now() + 20;
+        double end = now() + PATIENCE;
         for (unsigned sent = 0; sent < BATCH && now() < end; netmap_sync(&source, NM_TXSYNC))
             sent += netmap_fill(&source, BATCH - sent);
         while (ring_space(left.port.rx[0]) < BATCH || ring_space(right.port.tx[0]) < BATCH) {
@@ -93,7 +93,7 @@ int main(int count, char **words) {
     CHECK(left.port.reg.mem_id == right.port.reg.mem_id);
     netmap_aim(&source, SINK, SOURCE, atoi(words[6]), 0);
     source.batch = sink.batch = BATCH;
-    introduce(now() + 10);
+    introduce(now() + PATIENCE);
     if (count == 9)
         count_batches(atoi(words[8]));
     else

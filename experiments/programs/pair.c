@@ -71,7 +71,7 @@ int main(int count, char **words) {
         FAIL("pair netmap|packet SENDER RECEIVER SIZE SEND_BATCH RECEIVE_BATCH once|each one|two");
     unsigned size = atoi(words[4]), send_batch = atoi(words[5]), receive_batch = atoi(words[6]);
     is_netmap = strcmp(words[1], "netmap") == 0;
-    double end = now() + 10;
+    double end = now() + PATIENCE;
     if (is_netmap) {
         netmap_open(&netmap_sender, words[2]);
         netmap_open(&netmap_receiver, words[3]);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 use crate::placement::{CachePadded, Cores, pin};
 
 /// Slots of the ring.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 
 /// Time to end after SIGTERM. A program that needs more is killed.
 const PARTING: Duration = Duration::from_secs(30);

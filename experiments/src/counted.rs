@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint as _, FrameSpec, Frames, Mac, ProcessEndpoint};
 
-use crate::PATIENCE;
 use crate::daemon::{BUSY, Daemon, Settings};
 use crate::extra_counts::ExtraCounts;
 use crate::network::{Network as _, SENDER};
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 

@@ -13,10 +13,10 @@ use ringway_client::{Port, Shape};
 use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::machine::{self, ContextSwitches};
 use crate::network::{Network, wait_for_fd};
+use crate::patience::PATIENCE;
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
 use crate::scratch::Scratch;

@@ -57,8 +57,13 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
     let start = |keys, mode| -> io::Result<Shared<E1000s>> {
         let daemon = Daemon::start(cores, &Settings { e1000: Some(keys), ..session.settings() })?;
-        let options =
-            E1000Options { mode, tx_ring: RING, rx_ring: RING, within: crate::PATIENCE, ..E1000Options::default() };
+        let options = E1000Options {
+            mode,
+            tx_ring: RING,
+            rx_ring: RING,
+            within: crate::patience::PATIENCE,
+            ..E1000Options::default()
+        };
         Pair::new(E1000s::new(daemon, options), cores, RING as usize, false)
     };
     let ways = WAYS.map(|(name, keys, mode)| (name, mode, start(keys, mode)));

@@ -95,7 +95,7 @@ impl<N: RingwayNetwork> Neighbours<N> {
         for (port, frame) in ports.iter_mut().zip(&all) {
             let mut left = 4 * port.tx_room();
             let start = Instant::now();
-            while left > 0 && start.elapsed() < crate::PATIENCE {
+            while left > 0 && start.elapsed() < crate::patience::PATIENCE {
                 left -= usize::from(port.tx_push(size, |place| place.copy_from_slice(frame)));
                 port.tx_flush();
             }

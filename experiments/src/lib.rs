@@ -46,6 +46,7 @@ pub mod messages;
 pub mod network;
 mod number;
 mod owned_nics;
+mod patience;
 pub mod peers;
 pub mod placement;
 pub mod plot;
@@ -81,6 +82,3 @@ mod vm_tcp;
 mod wire;
 
 pub use list::{EXPERIMENTS, Experiment, find};
-
-/// Longest wait for a program, a guest or a frame: what takes longer hangs. It is no measure of the machine, which may be busy.
-pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
 
-use crate::PATIENCE;
 use crate::network::{Network, SENDER, introduce};
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use ringway_guests::Nic;
 use serde_json::Value;
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::daemon::{Daemon, Settings};
 use crate::extra_counts::ExtraCounts;
 use crate::network::Network;
 use crate::owned_nics::{Machine, number, parse};
+use crate::patience::PATIENCE;
 use crate::peers::netns;
 use crate::peers::vhost::VhostSwitch as _;
 use crate::placement::unpin;

@@ -12,7 +12,7 @@ use ringway_traffic::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 

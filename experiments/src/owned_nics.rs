@@ -6,7 +6,7 @@ use std::path::Path;
 use ringway_guests::{Error, Guest, Job, Nic};
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 
 /// Huge pages of 2 MiB: of 256 MiB. A program with buffers of 64 KiB needs 17 of them.
 const HUGE_PAGES: u32 = 40;

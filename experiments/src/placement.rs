@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 
 /// A crossing below this many nanoseconds is near.
 pub const NEAR_BELOW_NS: f64 = 110.0;

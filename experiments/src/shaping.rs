@@ -104,7 +104,7 @@ fn police(session: &Session, senders: usize) -> Policer {
     if !session.options.wants(OVS_DPDK) {
         return Err(io::Error::other("not asked for"));
     }
-    let options = VirtioOptions { within: crate::PATIENCE, ..VirtioOptions::default() };
+    let options = VirtioOptions { within: crate::patience::PATIENCE, ..VirtioOptions::default() };
     let network = Vhost::new(OvsDpdk::start_with(session.cores, 1 + senders)?, options);
     let flood = Flood::new(network, session.cores, Plan::new(vec![vec![1514]; senders], Metric::Fairness))?;
     Ok(Rc::new(RefCell::new(flood)))

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use ringway_guests::Nic;
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, ProcessEndpoint, Source as _, Tap};
 
-use crate::PATIENCE;
 use crate::daemon::{Daemon, LONG, Settings};
 use crate::network::{Forwarding, Network};
 use crate::owned_nics::{Machine, number, parse};
+use crate::patience::PATIENCE;
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::peers::vhost::VhostSwitch as _;
 use crate::peers::vm_bridge::VmBridge;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, Ring, VirtioOptions};
 
-use crate::PATIENCE;
 use crate::daemon::Daemon;
 use crate::network::{Network, SENDER, introduce};
+use crate::patience::PATIENCE;
 use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::testpmd::Testpmd;
 use crate::peers::vhost::{Vhost, VhostSwitch};
@@ -299,7 +299,7 @@ pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
     options: &VirtioOptions,
 ) -> io::Result<Shared<Vhost<S, R>>> {
     // Open vSwitch takes a second to look at its sockets, and much more on a busy machine.
-    let options = VirtioOptions { within: crate::PATIENCE, ..options.clone() };
+    let options = VirtioOptions { within: crate::patience::PATIENCE, ..options.clone() };
     let ring = options.tx_ring as usize;
     // Drivers whose frames are all to be cut into TCP segments cannot send the short ones of an introduction.
     let met = options.segments.is_some();

@@ -50,7 +50,7 @@ impl Station {
                 daemon.resume()?;
             }
             let told = begun.and_then(|_| {
-                self.guest.until("grep -q 'Result: OK' /proc/net/pktgen/eth0", crate::PATIENCE)?;
+                self.guest.until("grep -q 'Result: OK' /proc/net/pktgen/eth0", crate::patience::PATIENCE)?;
                 self.guest.ok("cat /proc/net/pktgen/eth0")
             });
             rates.extend(rate(&told.map_err(failed)?));

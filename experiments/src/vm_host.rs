@@ -16,9 +16,9 @@ use ringway_guests::{Error, Guest, bulk};
 use ringway_traffic::Mac;
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::daemon::{Daemon, Settings, TAP};
+use crate::patience::PATIENCE;
 use crate::peers::netns;
 use crate::peers::vm_bridge::{BRIDGE, VmBridge};
 use crate::placement::unpin;

@@ -14,9 +14,9 @@ use ringway_guests::{Builder, Error, Guest, Nic};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
 use crate::daemon::{Daemon, LONG, Settings};
 use crate::network::Network as _;
+use crate::patience::PATIENCE;
 use crate::peers::vm_bridge::VmBridge;
 use crate::placement::{Cores, unpin};
 use crate::session::Session;

@@ -11,9 +11,9 @@ use ringway_traffic::{
     Watch,
 };
 
-use crate::PATIENCE;
 use crate::daemon::{Daemon, Settings};
 use crate::network::{Network, SENDER};
+use crate::patience::PATIENCE;
 use crate::peers::cable::{Cable, Received, Receiving, WIRE};
 use crate::peers::linux_bridge::LinuxBridge;
 use crate::peers::netns;

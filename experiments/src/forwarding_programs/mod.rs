@@ -105,7 +105,7 @@ fn beside_learning(session: &mut Session, programs: &Programs, size: usize) -> i
 fn beside_open_flow(session: &mut Session, programs: &Programs, size: usize, flows: usize) -> io::Result<Figure> {
     let (mut lineup, cores) = (session.lineup(), session.cores);
     // Open vSwitch takes a second to look at its sockets, and much more on a busy machine.
-    let within = crate::PATIENCE;
+    let within = crate::patience::PATIENCE;
     let virtio = VirtioOptions { within, tx_ring: 256.max(flows as u32), ..VirtioOptions::default() };
     let settings = Settings { virtio: virtio.clone(), ..session.settings() };
     for rules in session.places(&RULES) {

@@ -7,7 +7,7 @@ use ringway_link::{Buffer, Gso, Interface, Link, Offload};
 use ringway_traffic::{FrameSpec, Frames};
 
 use super::lwep::{LinkNetwork, Way, address};
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 use crate::vhost::make_tcp;

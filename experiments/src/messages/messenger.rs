@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 
 /// Longest sleep of an end, after which it looks whether its message is lost.
 pub const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

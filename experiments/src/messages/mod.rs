@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::messenger::is_patient;
-use crate::PATIENCE;
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
 use crate::child::Program;
+use crate::patience::PATIENCE;
 use crate::peers::hugepages::HugePages;
 use crate::peers::program::find_program;
 use crate::peers::vhost::VhostSwitch;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
 use crate::child::Program;
+use crate::patience::PATIENCE;
 use crate::peers::cable::{Cable, WIRE};
 use crate::peers::hugepages::HugePages;
 use crate::peers::netns;

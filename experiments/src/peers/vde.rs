@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Endpoint;
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::network::{Network, wait_for_fd};
+use crate::patience::PATIENCE;
 use crate::peers::program::find_program;
 use crate::placement::Cores;
 use crate::scratch::Scratch;

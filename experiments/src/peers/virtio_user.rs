@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Mac;
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::network::SENDER;
+use crate::patience::PATIENCE;
 use crate::peers::hugepages::HugePages;
 use crate::peers::testpmd;
 use crate::peers::vhost::VhostSwitch;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::worker::Worker;
-use crate::PATIENCE;
 use crate::daemon::{Daemon, Settings};
 use crate::network::Network as _;
+use crate::patience::PATIENCE;
 use crate::peers::veth::Veth;
 use crate::placement::Cores;
 use crate::trial::{Contestant, MOST_PREEMPTIONS};

@@ -10,9 +10,9 @@ use ringway_traffic::{
     transmit,
 };
 
-use crate::PATIENCE;
 use crate::daemon::Daemon;
 use crate::network::{Load, Network as _, SENDER, introduce};
+use crate::patience::PATIENCE;
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 

@@ -5,10 +5,10 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
 use crate::child::Program;
 use crate::machine;
 use crate::network::wait_for_fd;
+use crate::patience::PATIENCE;
 
 /// A running program. Between windows it waits for its standard input.
 pub(super) struct Worker {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::Watch;
 
-use super::PATIENCE;
 use super::live::Live;
 use super::machines::{self, Figures, Seats};
 use super::outcome::{NotDone, Outcome, Stop};
+use super::patience::PATIENCE;
 use super::ping::{Ping, SNMP, await_answers};
 use super::program::{Program, finish, installed};
 use super::say::say;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use ringway_guests::{Accel, Builder, Error, Guest, Kernel, Nic, Release, bulk, missing};
 
-use super::PATIENCE;
 use super::args::Args;
 use super::live::Live;
 use super::outcome::{NotDone, Outcome, Stop};
+use super::patience::PATIENCE;
 use super::ping::{Ping, SNMP, await_answers};
 use super::say::say;
 use super::stage::Stage;

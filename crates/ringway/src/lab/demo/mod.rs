@@ -5,6 +5,7 @@ mod args;
 mod live;
 mod machines;
 mod outcome;
+mod patience;
 mod ping;
 mod program;
 mod report;
@@ -24,8 +25,6 @@ use outcome::{NotDone, Outcome, Stop};
 use say::say;
 use stage::Stage;
 
-/// Longest wait for a step of the demo. It is no measure of the step: only a step that hangs takes longer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 

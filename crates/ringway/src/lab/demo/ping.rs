@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::PATIENCE;
 use super::live::Live;
 use super::outcome::{NotDone, Outcome, Stop};
+use super::patience::PATIENCE;
 
 /// Interval at which the answers to pings are counted.
 const LOOK: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PATIENCE;
 use super::outcome::{NotDone, Outcome, Stop};
+use super::patience::PATIENCE;
 
 /// Interval at which waits look for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ringway_control::client::Client;
 use ringway_control::keys::Node;
 
-use super::PATIENCE;
 use super::outcome::{NotDone, Outcome, Stop};
+use super::patience::PATIENCE;
 use super::program::{Program, finish, installed};
 use crate::commands::lab::switch_program;
 use crate::context::Context;
