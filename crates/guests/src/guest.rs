@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde_json::{Value, json};
@@ -319,6 +320,9 @@ impl Guest {
 
     /// Describes how QEMU ended, if it ended by itself.
     fn ending(&self) -> String {
+        // Its sockets are closed before its end can be seen.
+        let most = Timespec::try_from(PATIENCE).ok();
+        let _ = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], most.as_ref());
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
