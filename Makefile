@@ -34,8 +34,8 @@ SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-bin
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shaping-burst shares shares-vhost \
   flooded flooded-vhost programs-batch programs-forwarding
 # What the demo starts, and what fetches the kernel of its guests.
-DEMO_PACKAGES := iproute2 iputils-ping iperf3 qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
-PACKAGES := $(DEMO_PACKAGES) tcpdump ethtool strace vde2 procps \
+DEMO_PACKAGES := iproute2 iputils-ping iperf3 ethtool qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
+PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl jq passt \
   g++ binutils pkg-config valgrind man-db spin \
