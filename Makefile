@@ -44,7 +44,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake coverage clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -98,7 +98,7 @@ guests: deps
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
-NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program coverage
+NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program
 nightly:
 	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
@@ -115,11 +115,6 @@ $(DENY):
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
-
-# Which lines of the crates that handle frames and hostile bytes the tests of these crates execute; fails below packaging/coverage-floors.
-coverage:
-	@./packaging/install-deps llvm-19
-	packaging/coverage
 
 # Every message of vhost-user 100,000 times.
 repeats:
