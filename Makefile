@@ -44,7 +44,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-program build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -98,7 +98,7 @@ guests: deps
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
-NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-program
+NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long
 nightly:
 	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
@@ -141,9 +141,9 @@ PARTS := deps check unit python-test kits-test loom fuzz smoke
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
-# The wheel that is tested is built as `make build` builds: without link-time optimisation.
-test: export CARGO_PROFILE_RELEASE_LTO := off
-test: export CARGO_PROFILE_RELEASE_DEBUG := 0
+# What is built of the wheel and of the fuzz targets for seconds of work is not optimised.
+test: export PYTHON_PROFILE := quick
+test: export FUZZ_PROFILE := quick
 test: export RINGWAY_TIMES := $(CURDIR)/target/times
 test: forget-skipped
 	@for part in $(PARTS); do packaging/timed $$part $(MAKE) --no-print-directory $$part || exit 1; done
@@ -163,7 +163,7 @@ check:
 # Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile
 # builds the parts of `make test` that follow, which repeat what fails here, with its messages.
 unit:
-	$(CARGO) test --profile tests --workspace --no-run
+	$(CARGO) test --profile tests --workspace --lib --bins --tests --no-run
 	nice -n 19 $(MAKE) --no-print-directory --keep-going build-loom build-fuzz python >target/builds.log 2>&1 & \
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
 
@@ -199,8 +199,9 @@ tsan:
 fuzz:
 	fuzz/run all $(FUZZ_SECONDS)
 
-# Apart from the others, as its build takes minutes.
-fuzz-program:
+# Each target for a minute, and `program`, whose build takes minutes, for five.
+fuzz-long:
+	fuzz/run all 60
 	fuzz/run program 300
 
 build-fuzz:
@@ -208,6 +209,7 @@ build-fuzz:
 
 # The Python package. Its tools are in a virtual environment of Debian's Python, of these versions.
 PYTHON_FOLDER := target/python
+PYTHON_PROFILE ?= release
 PYTHON_TOOLS := $(PYTHON_FOLDER)/tools-$(firstword $(shell cksum python/requirements.txt))
 
 $(PYTHON_TOOLS)/ready:
@@ -218,13 +220,13 @@ $(PYTHON_TOOLS)/ready:
 
 python: $(PYTHON_TOOLS)/ready
 	rm -rf $(PYTHON_FOLDER)/wheels
-	CARGO=$(CARGO) $(PYTHON_TOOLS)/bin/maturin build --release --locked --quiet --manifest-path python/Cargo.toml \
+	CARGO=$(CARGO) $(PYTHON_TOOLS)/bin/maturin build --profile $(PYTHON_PROFILE) --locked --quiet --manifest-path python/Cargo.toml \
 	  --target-dir $(PYTHON_FOLDER)/build --interpreter $(PYTHON_TOOLS)/bin/python --out $(PYTHON_FOLDER)/wheels
 
 # The wheel as a user installs it, against the daemon that `make unit` built.
 python-test: python
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check
-	$(CARGO) clippy --release --locked --manifest-path python/Cargo.toml --target-dir $(PYTHON_FOLDER)/build -- -D warnings
+	$(CARGO) clippy --profile $(PYTHON_PROFILE) --locked --manifest-path python/Cargo.toml --target-dir $(PYTHON_FOLDER)/build -- -D warnings
 	$(CARGO) test --profile tests --workspace --test bench --no-run
 	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(PYTHON_FOLDER)/wheels/*.whl
 	cd python/tests && RINGWAY=$(CURDIR)/target/tests/ringway $(CURDIR)/$(PYTHON_TOOLS)/bin/python -W error::ResourceWarning \
