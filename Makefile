@@ -31,8 +31,9 @@ DENIED := Cargo.toml python/Cargo.toml
 # Experiments that end within seconds with --quick. The tests of `ringway bench` run some of them.
 TESTED := headline round-trip drop-rate isolation policy programs programs-forwarder programs-bridge
 SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
-  destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shaping-burst shares shares-vhost \
-  flooded flooded-vhost programs-batch programs-forwarding
+  destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shares flooded flooded-vhost programs-batch
+# Those that take a quarter of a minute or more even so: in `make smoke-release`.
+SMOKE_LONG := shaping-burst shares-vhost programs-forwarding
 # What the demo starts, and what fetches the kernel of its guests.
 DEMO_PACKAGES := iproute2 iputils-ping iperf3 ethtool qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
 PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
@@ -250,7 +251,7 @@ smoke:
 smoke-release: export PROFILE := packaged
 smoke-release:
 	$(MAKE) --no-print-directory build
-	target/packaged/ringway bench $(TESTED) $(SMOKE) --quick --json target/bench-quick.json
+	target/packaged/ringway bench $(TESTED) $(SMOKE) $(SMOKE_LONG) --quick --json target/bench-quick.json
 
 # Experiments with virtual machines or other switches for each figure, and what they promise.
 experiments: deps
