@@ -45,7 +45,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
+.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long coverage mutants build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -99,7 +99,7 @@ guests: deps
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
-NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long
+NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long coverage
 nightly:
 	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
@@ -120,6 +120,20 @@ oracle:
 # Every message of vhost-user 100,000 times.
 repeats:
 	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-ports --test vhost_user_repeats
+
+# How much of the data path the tests of its crates reach, with floors.
+coverage:
+	@./packaging/install-deps llvm-19
+	packaging/coverage
+
+# Mutation testing of samples of 300: hours, in as many calls as you like.
+MUTANTS := target/tools/mutants/bin/cargo-mutants
+mutants: $(MUTANTS)
+	packaging/mutants core
+	packaging/mutants policy
+
+$(MUTANTS):
+	$(CARGO) install cargo-mutants --locked --version 27.1.0 --root target/tools/mutants --target-dir target/tools/build
 
 bench: export PROFILE := packaged
 bench: deps
