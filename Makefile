@@ -34,7 +34,7 @@ SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-bin
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shaping-burst shares shares-vhost \
   flooded flooded-vhost programs-batch programs-forwarding
 # The test programs with a long form. Those of unit tests are in `make whole` itself.
-WHOLE := documents gen_vhost hostile killed netmap
+WHOLE := demo documents gen_vhost hostile killed netmap
 # What the demo starts, and what fetches the kernel of its guests.
 DEMO_PACKAGES := iproute2 iputils-ping iperf3 ethtool qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
 PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \

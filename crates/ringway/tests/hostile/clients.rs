@@ -135,9 +135,8 @@ fn a_client_that_never_reads_is_counted_as_full_and_the_others_receive() {
         let status = scene.daemon.status();
         let ports = status["ports"].as_array().expect("a list");
         let silent: Vec<_> = ports.iter().filter(|port| port["name"].as_str().is_some_and(is_silent)).collect();
-        let is_full = |port: &serde_json::Value| {
-            port["out"]["frames"] == 511 && port["drops"]["receiver_full"] == FRAMES - 511
-        };
+        let is_full =
+            |port: &serde_json::Value| port["out"]["frames"] == 511 && port["drops"]["receiver_full"] == FRAMES - 511;
         silent.len() == 50 && silent.into_iter().all(is_full)
     });
     assert_eq!(scene.daemon.port("peer")["drops"], serde_json::json!({}));

@@ -1,5 +1,7 @@
 //! Senders of a congested receiver, with a simulated clock.
 
+use ringway_testing::whole;
+
 use crate::Member;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Time, pass};
