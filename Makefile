@@ -34,6 +34,8 @@ SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-bin
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shares flooded flooded-vhost programs-batch
 # Those that take a quarter of a minute or more even so: in `make smoke-release`.
 SMOKE_LONG := shaping-burst shares-vhost programs-forwarding
+# The test programs with a long form. Those of unit tests are in `make whole` itself.
+WHOLE := demo documents gen_vhost hostile killed netmap
 # What the demo starts, and what fetches the kernel of its guests.
 DEMO_PACKAGES := iproute2 iputils-ping iperf3 ethtool qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
 PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
@@ -45,7 +47,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long coverage mutants build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
+.PHONY: all build install uninstall demo deps test whole check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long coverage mutants build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -99,7 +101,7 @@ guests: deps
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
-NIGHTLY ?= test smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long coverage
+NIGHTLY ?= test whole smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long coverage
 nightly:
 	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
@@ -116,6 +118,11 @@ $(DENY):
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
+
+# Tests that repeat less in `make test`, in their long form (crates/testing/src/whole.rs).
+whole:
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --no-fail-fast $(addprefix --test ,$(WHOLE))
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion
 
 # Every message of vhost-user 100,000 times.
 repeats:

@@ -258,6 +258,18 @@ fn remove_clocks(status: &mut Value) {
     }
 }
 
+/// The other tests ask the socket.
+#[test]
+fn the_command_for_the_status_writes_what_the_socket_answers() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    until("a moment at which nothing changes", || {
+        let said: Value = serde_json::from_str(&daemon.ok(&["status", "--json"])).unwrap();
+        let mut both = [said, daemon.status()];
+        both.iter_mut().for_each(remove_clocks);
+        both[0] == both[1]
+    });
+}
+
 #[test]
 fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status() {
     let daemon = Daemon::start(

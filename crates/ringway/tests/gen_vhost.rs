@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use ringway_scenes::testpmd::Testpmd;
-use ringway_scenes::{Daemon, Said, ringway, until};
+use ringway_scenes::{Daemon, Said, ringway, until, whole};
 use ringway_testing::child::Ended;
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ fn gen_says<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Sai
 
 /// Runs `gen loop ARGS` in both directions, and checks every frame. Returns the report.
 fn looped(args: &[&str]) -> Value {
-    let all = ["--both", "--check", "full", "--flows", "3", "--duration", "300ms", "--json"];
+    let all = ["--both", "--check", "full", "--flows", "3", "--duration", whole("100ms", "300ms"), "--json"];
     let said = gen_says([&["loop"], args, &all].concat());
     assert_eq!(said.code, Some(0), "gen loop {args:?}: {}", said.err);
     let report: Value = serde_json::from_str(&said.out).unwrap();

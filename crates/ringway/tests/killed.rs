@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use ringway_scenes::{Daemon, PATIENCE, until};
+use ringway_scenes::{Daemon, PATIENCE, until, whole};
 use ringway_traffic::{Endpoint, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Number of receivers of every frame. When some have received a batch, others still wait for it.
 const RECEIVERS: usize = 3;
-/// Number of times that the daemon is killed.
-const ROUNDS: usize = 30;
+/// Number of times that the daemon is killed, in short and as a whole.
+const ROUNDS: [usize; 2] = [8, 30];
 /// The same where hypervisors listen. The daemon tries to connect ten times a second.
-const CLIENT_ROUNDS: usize = 6;
+const CLIENT_ROUNDS: [usize; 2] = [3, 6];
 /// Frames that must arrive between two kills.
 const BETWEEN: usize = 20_000;
 const FRAME: usize = 1514;
@@ -64,7 +64,8 @@ fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_connects_again_to_h
     kill_and_start_again(listening, CLIENT_ROUNDS);
 }
 
-fn kill_and_start_again(options: VirtioOptions, rounds: usize) {
+fn kill_and_start_again(options: VirtioOptions, [short, long]: [usize; 2]) {
+    let rounds = whole(short, long);
     let role = if options.socket_role == SocketRole::Listen { "client" } else { "server" };
     let ports =
         (0..=RECEIVERS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nrole = \"{role}\"\n"));

@@ -6,6 +6,7 @@
 //! | module | helpers |
 //! | --- | --- |
 //! | [`wait`] | conditions that are awaited with a deadline |
+//! | [`mod@whole`] | repetitions in `make test` and in `make whole` |
 //! | [`mod@skip`] | tests that cannot run on this machine |
 //! | [`frame`] | Ethernet addresses and frames |
 //! | [`snmp`] | counters of a kernel's network stack |
@@ -20,5 +21,7 @@ pub mod random;
 pub mod skip;
 pub mod snmp;
 pub mod wait;
+pub mod whole;
 
 pub use wait::{PATIENCE, until, until_some};
+pub use whole::whole;

@@ -33,11 +33,11 @@ pub fn until_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-        // Many conditions execute a program. Their tries leave most of the processor time to what the test waits for.
+        // Many conditions ask the daemon or execute a program. Their tries leave most of the processor time to what the test waits for.
         if start.elapsed() < IMPATIENT {
             std::thread::yield_now();
         } else {
-            std::thread::sleep((2 * begun.elapsed()).min(LONGEST_PAUSE));
+            std::thread::sleep((8 * begun.elapsed()).min(LONGEST_PAUSE));
         }
     }
 }

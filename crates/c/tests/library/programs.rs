@@ -68,8 +68,11 @@ impl Program {
         command
     }
 
-    fn run(&self, daemon: &Daemon, scene: &str) {
-        succeeds(self.command(&daemon.socket("attach.sock"), scene));
+    /// Runs scenes, one after another in one process, each on a switch of its own.
+    fn run(&self, scenes: &[&str]) {
+        let daemons: Vec<Daemon> = scenes.iter().map(|_| Daemon::start(CONFIG)).collect();
+        let sockets = daemons.iter().map(|daemon| daemon.socket("attach.sock").display().to_string());
+        succeeds(self.command(Path::new(&sockets.collect::<Vec<_>>().join(",")), &scenes.join(",")));
     }
 }
 
@@ -78,19 +81,17 @@ fn succeeds(mut command: Command) {
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
-/// The programs with all their scenes but "ended".
+/// The programs with all their scenes but "ended". The signals of "interrupted" come until the program ends.
 const VERBS: [&str; 10] =
-    ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors", "interrupted", "own-memory"];
+    ["copy", "batches", "runs", "pieces", "event-loop", "offloads", "threads", "errors", "own-memory", "interrupted"];
 
 const LWEP: [&str; 7] = ["echo", "pipeline", "kept", "long", "ends", "event-loop", "errors"];
 
 fn all_scenes(way: Way) {
     for (name, scenes) in [("verbs", &VERBS[..]), ("lwep", &LWEP[..])] {
         let program = Program::compile(name, way);
-        for scene in scenes {
-            let daemon = Daemon::start(CONFIG);
-            program.run(&daemon, scene);
-        }
+        // Valgrind takes longer to begin than for a scene.
+        scenes.chunks(if way == Way::Valgrind { scenes.len() } else { 1 }).for_each(|some| program.run(some));
         killed_while_waiting(&program);
         ended_while_waiting(&program);
     }

@@ -1,5 +1,5 @@
-/* LWEP between two ports of a running switch, or two interfaces: lwep SOCKET SCENE [CLIENT SERVER]. A mistake is a line on stderr and exit
- * status 1. */
+/* LWEP between two ports of a running switch, or two interfaces: lwep SOCKET[,SOCKET...] SCENE[,SCENE...] [CLIENT SERVER], a
+ * socket for each scene. A mistake is a line on stderr and exit status 1. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
 #include <ringway.h>
@@ -422,26 +422,34 @@ static void ended(void) {
     ringway_lwep_free(lwep);
 }
 
-int main(int count, char **arguments) {
+static int run(const char *name) {
     static const struct {
         const char *name;
         void (*run)(void);
     } scenes[] = {{"echo", echo},   {"pipeline", pipeline},     {"kept", kept},   {"long", long_messages},
                   {"ends", ends},   {"event-loop", event_loop}, {"errors", errors}, {"ended", ended},
                   {"names", names}};
+    for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
+        if (strcmp(scenes[i].name, name) == 0) {
+            scenes[i].run();
+            return 0;
+        }
+    }
+    fprintf(stderr, "no scene %s\n", name);
+    return 2;
+}
+
+int main(int count, char **arguments) {
     CHECK(count == 3 || count == 5);
-    attach_socket = arguments[1];
     if (count == 5) {
         client_name = arguments[3];
         server_name = arguments[4];
         are_ports = 0;
     }
-    for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
-        if (strcmp(scenes[i].name, arguments[2]) == 0) {
-            scenes[i].run();
-            return 0;
-        }
-    }
-    fprintf(stderr, "no scene %s\n", arguments[2]);
-    return 2;
+    char *sockets, *scenes, *scene = strtok_r(arguments[2], ",", &scenes);
+    attach_socket = strtok_r(arguments[1], ",", &sockets);
+    for (int status = 0; scene != NULL; scene = strtok_r(NULL, ",", &scenes), attach_socket = strtok_r(NULL, ",", &sockets))
+        if ((status = run(scene)) != 0)
+            return status;
+    return 0;
 }

@@ -1,4 +1,4 @@
-/* Every verb of the library against a running switch: verbs SOCKET SCENE. A mistake is a line on stderr and exit status 1. */
+/* Every verb of the library against a running switch: verbs SOCKET[,SOCKET...] SCENE[,SCENE...], a socket for each scene. A mistake is a line on stderr and exit status 1. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
 #include <pthread.h>
@@ -635,20 +635,27 @@ static void ended(void) {
     ringway_detach(a);
 }
 
-int main(int count, char **arguments) {
+static int run(const char *name) {
     static const struct {
         const char *name;
         void (*run)(void);
     } scenes[] = {{"copy", by_copy}, {"batches", batches}, {"runs", runs}, {"pieces", pieces}, {"event-loop", event_loop}, {"offloads", offloads},
                   {"threads", threads}, {"errors", errors}, {"interrupted", interrupted}, {"own-memory", own_memory}, {"ended", ended}};
-    if (count == 3) {
-        attach_socket = arguments[1];
-        for (size_t number = 0; number < sizeof scenes / sizeof *scenes; number++)
-            if (strcmp(arguments[2], scenes[number].name) == 0) {
-                scenes[number].run();
-                return 0;
-            }
-    }
-    fprintf(stderr, "usage: verbs SOCKET SCENE\n");
+    for (size_t number = 0; number < sizeof scenes / sizeof *scenes; number++)
+        if (strcmp(name, scenes[number].name) == 0) {
+            scenes[number].run();
+            return 0;
+        }
+    fprintf(stderr, "no scene %s\n", name);
     return 2;
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    char *sockets, *scenes, *scene = strtok_r(arguments[2], ",", &scenes);
+    attach_socket = strtok_r(arguments[1], ",", &sockets);
+    for (int status = 0; scene != NULL; scene = strtok_r(NULL, ",", &scenes), attach_socket = strtok_r(NULL, ",", &sockets))
+        if ((status = run(scene)) != 0)
+            return status;
+    return 0;
 }

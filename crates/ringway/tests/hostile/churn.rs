@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::clients::Other;
 use crate::raw::Raw;
 use crate::scene::{Scene, impatient, turn};
-use ringway_scenes::{Daemon, until};
+use ringway_scenes::{Daemon, until, whole};
 
 /// The smallest port, because these tests need many ports.
 const SMALL: Shape =
@@ -19,11 +19,12 @@ fn port_count(daemon: &Daemon) -> usize {
 }
 
 #[test]
-fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
+fn thousands_of_clients_come_and_go_and_leave_nothing_behind() {
+    let (clean, kills) = whole((1500, 6), (8000, 40));
     let scene = Scene::start();
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     let start = Instant::now();
-    for number in 0..8000 {
+    for number in 0..clean {
         // A name is free only after the switch has seen the end of its client. Two alternating names would wait.
         let name = format!("lan0:c{}", number % 64);
         let mut port = Port::attach(&socket, &name, if number % 8 == 0 { Shape::default() } else { SMALL });
@@ -33,38 +34,41 @@ fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
         }
         drop(port.expect("a port for each client"));
     }
-    println!("8000 clean ends in {:?}", start.elapsed());
+    println!("{clean} clean ends in {:?}", start.elapsed());
     let start = Instant::now();
-    for round in 0..40 {
+    for round in 0..kills {
         let other = Other::start(&scene.daemon, "send", &format!("k{round}-"), 50);
         other.kill();
     }
-    println!("2000 ports ended by 40 SIGKILLs in {:?}", start.elapsed());
+    println!("{} ports ended by {kills} SIGKILLs in {:?}", 50 * kills, start.elapsed());
     until("all ports are gone", || port_count(&scene.daemon) == 2);
     scene.end();
 }
 
 #[test]
-fn two_thousand_ports_at_once_come_and_go() {
-    let mut scene = Scene::start_with("[attach]\nmax_ports = 2002\n[switch.lan0]\n");
+fn hundreds_of_ports_at_once_come_and_go() {
+    // More than the soft limit of descriptors allows.
+    let (count, bystanders) = (whole(400, 2000), 2);
+    let most = count + bystanders;
+    let mut scene = Scene::start_with(&format!("[attach]\nmax_ports = {most}\n[switch.lan0]\n"));
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     // Each client takes four descriptors, in this process and in the daemon.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
-    // Small leaks show in the ten thousand of the other test.
+    // Small leaks show in the thousands of the other test.
     for round in 0..2 {
         let start = Instant::now();
         let attach = |number| Port::attach(&socket, &format!("lan0:p{number}"), SMALL).expect("a port");
-        let ports: Vec<Port> = (0..2000).map(attach).collect();
-        println!("2000 attached in {:?}", start.elapsed());
+        let ports: Vec<Port> = (0..count).map(attach).collect();
+        println!("{count} attached in {:?}", start.elapsed());
         let why = Port::attach(&socket, "lan0:more", SMALL).err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(why.contains("2002 clients are attached: [attach] max_ports allows no more"), "{why}");
-        assert_eq!(port_count(&scene.daemon), 2002);
+        assert!(why.contains(&format!("{most} clients are attached: [attach] max_ports allows no more")), "{why}");
+        assert_eq!(port_count(&scene.daemon), most);
         scene.bystanders.go_on(2000);
         let start = Instant::now();
         drop(ports);
-        until("all ports are gone", || port_count(&scene.daemon) == 2);
-        println!("2000 gone in {:?}", start.elapsed());
+        until("all ports are gone", || port_count(&scene.daemon) == bystanders);
+        println!("{count} gone in {:?}", start.elapsed());
         if round == 0 {
             scene.allow_for_the_first_round(16 << 10);
         }

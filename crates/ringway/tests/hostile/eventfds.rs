@@ -142,6 +142,7 @@ fn a_client_that_closes_its_descriptors_stays_attached_until_its_connection_ends
         other => panic!("the attach was not granted: {other:?}"),
     }
     // Only the switch has this memory mapped and these descriptors open.
+    (0..511).for_each(|_| send(&mut peer.port, &frame([0xff; 6], PEER, 0)));
     until("the ring is full", || {
         send(&mut peer.port, &frame([0xff; 6], PEER, 0));
         scene.drops("evil", "receiver_full") > 0

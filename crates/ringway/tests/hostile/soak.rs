@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ringway_testing::skip;
+use ringway_testing::{skip, whole};
 use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, ProcessEndpoint};
 
 use crate::scene::turn;
@@ -156,7 +156,7 @@ fn soak(config: &str, time: Duration) {
 #[test]
 fn every_frame_arrives_once_in_order_and_unaltered() {
     let _turn = turn();
-    let seconds = std::env::var("RINGWAY_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    let seconds = std::env::var("RINGWAY_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(whole(4, 8));
     let mut configs = vec!["", "[engine]\nidle = \"sleep\"\nbatch = 1", "[engine]\nidle = \"spin\"\nbatch = 1024"];
     if skip::processors() >= 2 {
         configs.push("[engine]\ncores = [0, 1]");

@@ -781,14 +781,14 @@ static void steps_on(int number, siginfo_t *info, void *context) {
         *rx_lock = lost = 1 | 1ULL << 40;
 }
 
-/* After each instruction of a synchronisation in turn. */
+/* After every fourth instruction of a synchronisation in turn, or after each one: each takes as many signals as there are instructions before it. */
 static void lost_lock_case(void) {
     open_both();
     find_locks();
     catch(SIGUSR1, begins, 0);
     catch(SIGTRAP, steps_on, 0);
-    int losses = 0;
-    for (last_step = 1;; last_step++) {
+    int losses = 0, stride = whole(4, 1);
+    for (last_step = 1;; last_step += stride) {
         lost = 0;
         CHECK(raise(SIGUSR1) == 0 && ioctl(b.fd, NM_RXSYNC, NULL) == 0);
         if (steps < last_step)
@@ -812,18 +812,18 @@ static void steps_and_replaces(int number, siginfo_t *info, void *context) {
     epoll_add(b.fd, 9);
 }
 
-/* After every fourth instruction of a wait in turn, another set gets the number and the place. From the instruction on at which the wait knows its
+/* After every eighth instruction of a wait in turn (every fourth in the long form), another set gets the number and the place. From the instruction on at which the wait knows its
  * set, it reports nothing of the other one. */
 static void replaced_case(void) {
     struct epoll_event event;
-    int knows = 0, replaced = 0;
+    int knows = 0, replaced = 0, stride = whole(8, 4);
     open_both();
     send_frames(&a, 1, 0, 1);
     set = epoll_create1(0);
     CHECK(epoll_look(&event) == 0);
     catch(SIGUSR1, begins, 0);
     catch(SIGTRAP, steps_and_replaces, 0);
-    for (last_step = 1;; last_step += 4) {
+    for (last_step = 1;; last_step += stride) {
         epoll_add(b.fd, 7);
         CHECK(ctl_errno == 0 && raise(SIGUSR1) == 0);
         int found = epoll_wait(set, &event, 1, 0);
@@ -874,16 +874,16 @@ static void wakes(int number, siginfo_t *info, void *context) {
         single_step(context, 1);
 }
 
-/* After every fourth instruction of the end of a sleep in turn, up to those that work with the set again. */
+/* After every eighth instruction of the end of a sleep in turn (every fourth in the long form), up to those that work with the set again. */
 static void replaced_asleep_case(void) {
     struct epoll_event event;
-    int replaced = 0;
+    int replaced = 0, stride = whole(8, 4);
     open_both();
     set = epoll_create1(0);
     catch(SIGTRAP, steps_and_replaces_asleep, 0);
     /* The sleep of a wait without a limit. */
     trap(SYS_ppoll, 2, 0, wakes);
-    for (last_step = 1;; last_step += 4) {
+    for (last_step = 1;; last_step += stride) {
         epoll_add(b.fd, 7);
         CHECK(ctl_errno == 0);
         steps = is_replaced = 0;
@@ -970,7 +970,7 @@ static void counted_meanwhile_case(void) {
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
     catch(SIGUSR1, begins, 0);
     catch(SIGTRAP, steps_and_counts, 0);
-    for (last_step = 1; last_step < 40; last_step++) {
+    for (last_step = 1; last_step < 40; last_step += whole(2, 1)) {
         arrives();
         was_held = is_counted = 0;
         CHECK(raise(SIGUSR1) == 0 && epoll_wait(set, &event, 1, 0) == 1);
@@ -990,7 +990,7 @@ static void steps_and_jumps(int number, siginfo_t *info, void *context) {
         siglongjmp(back, 1);
 }
 
-/* Leaves a synchronisation that finds a frame, at each instruction in turn: an edge-triggered set reports the frame. */
+/* Leaves a synchronisation that finds a frame, at every fourth instruction in turn (each in the long form): an edge-triggered set reports the frame. */
 static void left_arrival_case(void) {
     open_both();
     set = epoll_create1(0);
@@ -998,7 +998,7 @@ static void left_arrival_case(void) {
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b.fd, &event) == 0);
     catch(SIGUSR1, begins, 0);
     catch(SIGTRAP, steps_and_jumps, 0);
-    for (last_step = 1; !is_through; last_step++) {
+    for (last_step = 1; !is_through; last_step += whole(4, 1)) {
         send_frames(&a, 1, sent, 1);
         drain(&a, 0);
         int is_left = sigsetjmp(back, 1);

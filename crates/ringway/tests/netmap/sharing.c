@@ -62,7 +62,7 @@ static void threads_sync_case(void) {
     struct port a = port_open("lan0:a"), b = port_open("lan0:b");
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, syncs_and_parks, &a) == 0);
-    for (uint32_t at = 0; at < 2000; at++) {
+    for (uint32_t at = 0, rounds = whole(500, 2000); at < rounds; at++) {
         CHECK(put(a.tx[0], 1, at, 1) == 1);
         stop = 1;
         CHECK(ioctl(a.fd, NM_TXSYNC, NULL) == 0);
@@ -114,7 +114,7 @@ static void parks(struct turns *turns, struct port *a, struct port *b) {
 }
 
 static void sends_meanwhile(struct turns *turns, struct port *a, struct port *b) {
-    for (uint32_t at = 0; at < 2000; at++) {
+    for (uint32_t at = 0, rounds = whole(500, 2000); at < rounds; at++) {
         double end = now() + PATIENCE;
         CHECK(put(a->tx[0], 1, at, 1) == 1);
         turns->stop = 1;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ringway_client::Shape;
 use ringway_testing::frame::{Address, blank, station};
 use ringway_testing::{PATIENCE, until};
 use ringway_traffic::{Endpoint, Ring, VirtioEndpoint, VirtioOptions};
@@ -14,22 +15,29 @@ use serde_json::Value;
 
 use super::{Daemon, send};
 
-/// A client that sends as fast as it can, and takes what comes. Ends when dropped.
+/// Pause of a flood whenever it has filled its rings. A flood at any rate that tests ask for has several frames for each that passes, and
+/// leaves most of the processor time to others.
+const PAUSE: Duration = Duration::from_millis(4);
+/// Slots of each ring. A flood that gets no processor for some tens of milliseconds still has frames for its limit.
+const SLOTS: u32 = 2048;
+/// Most frames of a turn.
+const MOST: usize = SLOTS as usize;
+
+/// A client that fills its transmit ring again and again, and takes what comes. Ends when dropped.
 pub struct Flooder {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flooder {
-    /// Takes turns in a thread of its own. A turn returns true if it sent a frame.
-    fn start(mut turn: impl FnMut() -> bool + Send + 'static) -> Self {
+    /// Takes turns in a thread of its own.
+    fn start(mut turn: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                if !turn() {
-                    std::thread::yield_now();
-                }
+                turn();
+                std::thread::sleep(PAUSE);
             }
         });
         Self { stop, thread: Some(thread) }
@@ -76,28 +84,27 @@ pub fn clients(daemon: &Daemon, to: Address, each: &[(u8, &[usize])]) -> Flooder
 #[must_use]
 pub fn clients_to(daemon: &Daemon, each: &[(u8, Address, &[usize])]) -> Flooder {
     let attached = each.iter().map(|&(from, to, lens)| {
-        let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
+        let shape = Shape { tx_slots: SLOTS, rx_slots: SLOTS, ..Shape::default() };
+        let mut port = daemon.attach_as(&format!("lan0:p{from}"), shape).unwrap();
         send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
         (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>(), 0u32)
     });
     let mut attached: Vec<_> = attached.collect();
     Flooder::start(move || {
-        let mut sent = false;
         for (port, frames, number) in &mut attached {
-            port.rx().drain(256, |_| {});
+            port.rx().drain(MOST, |_| {});
             let lens = frames.len();
-            let most = if lens == 0 { 0 } else { 64 };
+            let most = if lens == 0 { 0 } else { MOST };
             for turn in 0..most {
                 let frame = &mut frames[turn % lens];
                 set_number(frame, *number);
                 if !port.tx().push(frame) {
                     break;
                 }
-                (*number, sent) = (number.wrapping_add(1), true);
+                *number = number.wrapping_add(1);
             }
             port.flush();
         }
-        sent
     })
 }
 
@@ -105,12 +112,11 @@ pub fn clients_to(daemon: &Daemon, each: &[(u8, Address, &[usize])]) -> Flooder 
 #[must_use]
 pub fn driver<R: Ring + 'static>(daemon: &Daemon, from: u8, to: Address, len: usize) -> Flooder {
     let socket = daemon.runtime_dir().join(format!("p{from}.sock"));
-    let options = VirtioOptions { within: PATIENCE, ..VirtioOptions::default() };
+    let options = VirtioOptions { within: PATIENCE, rx_ring: 1024, tx_ring: 1024, ..VirtioOptions::default() };
     let mut port = VirtioEndpoint::<R>::attach(&socket, &options).expect("the port takes a front end");
     let (frame, mut number) = (frame(to, from, len), 0u32);
     Flooder::start(move || {
-        let mut sent = false;
-        for _ in 0..64 {
+        for _ in 0..MOST {
             let fill = |bytes: &mut [u8]| {
                 bytes.copy_from_slice(&frame);
                 set_number(bytes, number);
@@ -118,10 +124,9 @@ pub fn driver<R: Ring + 'static>(daemon: &Daemon, from: u8, to: Address, len: us
             if !port.tx_push(len, fill) {
                 break;
             }
-            (number, sent) = (number.wrapping_add(1), true);
+            number = number.wrapping_add(1);
         }
         port.tx_flush();
-        sent
     })
 }
 

@@ -13,4 +13,4 @@ pub mod testpmd;
 pub use daemon::{Daemon, PATIENCE_VARIABLE, Said, binary, ringway};
 pub use port::{receive, send, settle, why_ended};
 pub use ringway_testing::frame::short as frame;
-pub use ringway_testing::{PATIENCE, until, until_some};
+pub use ringway_testing::{PATIENCE, until, until_some, whole};

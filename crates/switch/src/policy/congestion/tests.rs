@@ -1,5 +1,7 @@
 //! Senders of a congested receiver, with a simulated clock.
 
+use ringway_testing::whole;
+
 use crate::Member;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Time, pass};
@@ -238,8 +240,9 @@ fn each_queue_is_shared_by_itself_among_those_whose_frames_go_there() {
 fn one_that_sends_now_and_then_finds_room_beside_a_flood() {
     const EVERY_20_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 2_000)];
     const EVERY_100_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 10_000)];
-    for (senders, frames) in [(EVERY_20_MS, 25), (EVERY_100_MS, 5)] {
-        let (bytes, _) = contend(senders, (16, 1), 100_000);
+    let (steps, [often, seldom]) = whole((40_000, [10, 2]), (100_000, [25, 5]));
+    for (senders, frames) in [(EVERY_20_MS, often), (EVERY_100_MS, seldom)] {
+        let (bytes, _) = contend(senders, (16, 1), steps);
         assert_eq!(bytes[1], frames * 1514);
     }
 }
