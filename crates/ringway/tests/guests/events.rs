@@ -50,9 +50,13 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     let talk = |guest: &Guest, when: &str| talk([guest, peer], [THIRD, 0], when);
     talk(&guest, "at first");
 
-    for setting in ["tso off", "gso off gro off", "tx off", "sg off", "tx on sg on tso on gso on gro on"] {
+    const SETTINGS: [&str; 5] = ["tso off", "gso off gro off", "tx off", "sg off", "tx on sg on tso on gso on gro on"];
+    for (number, setting) in SETTINGS.into_iter().enumerate() {
         guest.ok(&format!("ethtool -K eth0 {setting}")).unwrap();
-        talk(&guest, setting);
+        // Segments that the kernel cuts, checksums that it writes, and all as before.
+        if number % 2 == 0 || scene::is_whole() {
+            talk(&guest, setting);
+        }
     }
 
     let device = "$(basename $(readlink /sys/class/net/eth0/device))";
@@ -61,12 +65,16 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     addresses(&guest);
     talk(&guest, "after the driver was unbound and bound again");
 
+    guest.ok("touch /tmp/before").unwrap();
     guest.reboot().unwrap();
+    assert!(guest.ok("ls /tmp/before").is_err(), "a reboot starts anew");
     addresses(&guest);
     talk(&guest, "after a reboot");
-    guest.reset().unwrap();
-    addresses(&guest);
-    talk(&guest, "after a reset");
+    if scene::is_whole() {
+        guest.reset().unwrap();
+        addresses(&guest);
+        talk(&guest, "after a reset");
+    }
 
     // The guest is killed while it sends and receives.
     let send = |from: &Guest, to: usize| from.start(&bulk::send(&address(to, 0), 9, 1000)).unwrap();
