@@ -1,11 +1,12 @@
-//! Events of a guest: its settings change, its driver is removed and loaded, it reboots, it is stopped, it is killed. Its peers are the guests of
-//! `pair`.
+//! Events of a guest, which boots once for all of them: its settings change, it is stopped, it moves to another QEMU (`moves`), its driver is
+//! removed and loaded, it reboots, it is killed. Its peers are the guests of `pair`.
 
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Builder, Guest, bulk};
 
 use crate::features::{pings, transfer};
+use crate::moves;
 use crate::pair::{PAIR, Pair};
 use crate::scene::{self, address, mac, nic};
 use ringway_scenes::{frame, until};
@@ -42,9 +43,9 @@ fn talk(guests: [&Guest; 2], numbers: [usize; 2], when: &str) {
 }
 
 #[test]
-fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
+fn guests_talk_after_new_settings_a_stop_a_move_a_new_driver_a_reboot_and_a_new_qemu() {
     let Some(pair) = PAIR.turn() else { return };
-    add(&pair, "events");
+    ["events", "there"].iter().for_each(|name| add(&pair, name));
     let (guest, peer) = (builder(&pair, "events").start().unwrap(), &pair.guests[0]);
     addresses(&guest);
     let talk = |guest: &Guest, when: &str| talk([guest, peer], [THIRD, 0], when);
@@ -58,6 +59,9 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
             talk(&guest, setting);
         }
     }
+
+    a_stop_disturbs_nobody(&pair, &guest);
+    let guest = moves::to_another_port(&pair, guest, THIRD, ["events", "there"], &builder(&pair, "there"));
 
     let device = "$(basename $(readlink /sys/class/net/eth0/device))";
     let rebind = format!("d={device}; cd /sys/bus/virtio/drivers/virtio_net; echo $d >unbind; echo $d >bind");
@@ -80,14 +84,14 @@ fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     let send = |from: &Guest, to: usize| from.start(&bulk::send(&address(to, 0), 9, 1000)).unwrap();
     drop((send(&guest, 0), send(peer, THIRD)));
     guest.kill();
-    until("the port sees the end of the connection", || pair.daemon.port("events")["state"] != "up");
+    until("the port sees the end of the connection", || pair.daemon.port("there")["state"] != "up");
     let again = builder(&pair, "events").start().unwrap();
     addresses(&again);
     talk(&again, "after a killed QEMU was started again");
     assert_eq!(pair.daemon.port("events")["state"], "up");
     pair.no_faults();
     drop(again);
-    pair.daemon.ok(&["port", "del", "events"]);
+    ["events", "there"].iter().for_each(|name| drop(pair.daemon.ok(&["port", "del", name])));
 }
 
 /// Returns the time for which a guest is stopped: once, or for a minute in `make guests`.
@@ -99,19 +103,15 @@ fn stopped_for() -> Duration {
 /// More frames than any ring of a guest holds.
 const BURST: u64 = 2000;
 
-#[test]
-fn a_stopped_guest_disturbs_nobody_and_goes_on() {
-    let Some(pair) = PAIR.turn() else { return };
-    add(&pair, "stopped");
-    let (third, daemon) = (builder(&pair, "stopped").start().unwrap(), &pair.daemon);
-    addresses(&third);
+/// A stopped guest disturbs nobody, and goes on.
+fn a_stop_disturbs_nobody(pair: &Pair, third: &Guest) {
+    let daemon = &pair.daemon;
     let others = pair.guests.each_ref();
-    talk(others, [0, 1], "at first");
     pings(others[0], &address(THIRD, 0), &[64]).unwrap();
 
     // A program sends the frames, because a guest that sends them would have no time for anything else.
     let mut loader = daemon.attach("lan0:loader").unwrap();
-    let full = || daemon.port("stopped")["drops"]["receiver_full"].as_u64().unwrap_or(0);
+    let full = || daemon.port("events")["drops"]["receiver_full"].as_u64().unwrap_or(0);
     let start = Instant::now();
     loop {
         third.freeze();
@@ -129,10 +129,6 @@ fn a_stopped_guest_disturbs_nobody_and_goes_on() {
         }
     }
     third.thaw();
-    pings(&third, &address(0, 0), &[64]).unwrap();
-    transfer(others[0], &third, &address(THIRD, 0)).unwrap();
-    transfer(&third, others[1], &address(1, 0)).unwrap();
+    talk([third, others[0]], [THIRD, 0], "when the stopped guest goes on");
     pair.no_faults();
-    drop((loader, third));
-    daemon.ok(&["port", "del", "stopped"]);
 }
