@@ -148,16 +148,12 @@ mod tests {
         // Both are asked.
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("Kbuild"), "obj-m := wrong.o").unwrap();
-        let says = |wrong: &str, what: &str| {
-            let text = format!("#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\n{wrong}\n");
-            std::fs::write(dir.path().join("wrong.c"), text).unwrap();
-            let (_, said) = make(Release::Bookworm, dir.path());
+        let wrong = "#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\nstatic int unused;\n\
+                     static __be16 wrong = 1; void *user(void); void *user(void) { return &wrong; }\n";
+        std::fs::write(dir.path().join("wrong.c"), wrong).unwrap();
+        let (_, said) = make(Release::Bookworm, dir.path());
+        for what in ["incorrect type in initializer", "defined but not used"] {
             assert!(said.contains(what), "{said}");
-        };
-        says(
-            "static __be16 wrong = 1; void *user(void); void *user(void) { return &wrong; }",
-            "incorrect type in initializer",
-        );
-        says("static int wrong;", "defined but not used");
+        }
     }
 }

@@ -11,7 +11,7 @@ fn has_no_guests() -> bool {
 }
 
 #[test]
-fn two_guests_of_either_kernel_boot_talk_and_reboot() {
+fn two_guests_of_either_kernel_boot_and_talk() {
     if has_no_guests() {
         skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
@@ -33,12 +33,8 @@ fn two_guests_of_either_kernel_boot_talk_and_reboot() {
 
     let server = right.start("iperf3 -s -1").unwrap();
     right.until("netstat -ltn | grep -q :5201", PATIENCE).unwrap();
-    assert!(left.ok("iperf3 -t 1 -c 10.0.0.2").unwrap().contains("iperf Done"));
+    assert!(left.ok("iperf3 -n 1M -c 10.0.0.2").unwrap().contains("iperf Done"));
     assert_eq!(right.wait(&server, PATIENCE).unwrap().status, 0);
-
-    left.ok("touch /tmp/before").unwrap();
-    left.reboot().unwrap();
-    assert!(left.ok("ls /tmp/before").is_err(), "a reboot starts anew");
 }
 
 #[test]

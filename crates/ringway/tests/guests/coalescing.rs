@@ -3,6 +3,7 @@
 use ringway_guests::bulk;
 use ringway_testing::snmp;
 
+use crate::features::MIB;
 use crate::pair::{self, PAIR};
 use crate::scene::address;
 
@@ -25,7 +26,7 @@ fn segments_that_a_guest_cuts_itself_reach_the_other_one_joined() {
             daemon.ok(&["port", "set", &receiver, &format!("coalesce={coalesce}")]);
             let joined = || daemon.port(&receiver)["coalesced"].as_u64().unwrap();
             let before = joined();
-            bulk::transfer(&guests[0], &guests[1], &address(1, NIC), 4).unwrap();
+            bulk::transfer(&guests[0], &guests[1], &address(1, NIC), MIB).unwrap();
             let joined = joined() - before;
             println!("checksums {checksums}, coalesce={coalesce}: {joined} segments joined");
             assert_eq!(joined > 0, coalesce == "auto", "{joined} segments joined, checksums {checksums}");

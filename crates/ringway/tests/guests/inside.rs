@@ -43,7 +43,8 @@ fn wire(guest: &Guest, device: &str) {
 fn serve(guest: &Guest) {
     guest.ok("insmod /modules/tun.ko").unwrap();
     guest.ok("mkdir -p /run/netns; touch /run/netns/vm; unshare --net=/run/netns/vm ip link set lo up").unwrap();
-    let config = r#"[switch.lan0]\n[port.t0]\nswitch = "lan0"\nkind = "tap"\nnetns = "vm"\n"#;
+    // An idle poller must not take the emulated processor from the rest of the guest.
+    let config = r#"[engine]\nidle = "sleep"\n[switch.lan0]\n[port.t0]\nswitch = "lan0"\nkind = "tap"\nnetns = "vm"\n"#;
     guest.ok(&format!("printf '{config}' >/tmp/ringway.toml")).unwrap();
     guest.start(&format!("{RINGWAY} run --config /tmp/ringway.toml")).unwrap();
     guest.until(&format!("{RINGWAY} status && {IN_VM} ip link show dev t0"), PATIENCE).unwrap();

@@ -19,11 +19,9 @@ pub struct Pair {
 pub static PAIR: Shared<Pair> = Shared::new(TESTS, pair);
 pub const TESTS: &[&str] = &[
     "coalescing::segments_that_a_guest_cuts_itself_reach_the_other_one_joined",
-    "events::a_stopped_guest_disturbs_nobody_and_goes_on",
-    "events::guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu",
+    "events::guests_talk_after_new_settings_a_stop_a_move_a_new_driver_a_reboot_and_a_new_qemu",
     "features::frames_without_room_in_the_smallest_ring_are_named_and_others_pass_again",
     "features::guests_talk_whatever_features_they_refuse",
-    "moves::a_guest_moves_to_another_port_under_traffic_without_a_wrong_byte",
     "rings::a_guest_of_qemu_that_wants_other_rings_keeps_its_nic",
     "streams::any_model_of_nic_talks_over_a_stream",
     "vlans::vlan_devices_of_linux_reach_the_ports_of_their_vlan_with_segments",

@@ -192,7 +192,8 @@ pub const CASES: &[Case] = &[
             .and_causes(LSC)
     }),
     // Registers.
-    up("the device is gone", |_| Lie::read(|_, _| u32::MAX)).usual(),
+    // A driver that resets the NIC meanwhile gives it up.
+    up("the device is gone", |_| Lie::read(|_, _| u32::MAX)).and_then(Mended::Reopened).usual(),
     reopened("the device is gone when it is opened", |_| Lie::read(|_, _| u32::MAX)).usual(),
     bound("the device is gone when it is bound", |_| Lie::read(|_, _| u32::MAX)).usual(),
     reopened("a reset that does not end when it is opened", |_| Lie::read(endless_reset)),

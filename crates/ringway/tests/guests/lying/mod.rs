@@ -35,7 +35,13 @@ const STATION: &str = "10.9.0.2";
 
 /// Kernel arguments. The kernel finds writes beyond an object and to freed memory. It copies what a device writes, in the lengths that
 /// drivers name. After an oops the guest ends.
-const CHECKED: &str = "slub_debug=FZPU page_poison=1 init_on_free=1 swiotlb=force oops=panic panic=-1";
+const CHECKED: &str = "slub_debug=FZP page_poison=1 init_on_free=1 swiotlb=force oops=panic panic=-1";
+/// Memory of the guest, which poisons all of it. Bounce buffers take half.
+const MEMORY_MIB: u32 = 192;
+/// Seconds between two pings. More pings keep an emulated processor busy all the time.
+const INTERVAL: &str = "0.05";
+/// Time between two questions whether something has happened: a guest that is asked all the time does nothing else.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What a kernel says when something is wrong with the kernel itself.
 const WRONG: &[&str] = &[
     "Oops",
@@ -100,7 +106,8 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let subsystem = if parameters.is_some() { WITH_BLOCK } else { PLAIN };
         let card = Card::start(&dir.path().join("card.sock"), MAC, subsystem);
-        let builder = Guest::builder("lied-to").nic(card.nic()).kernel_args(CHECKED).arg("-no-reboot");
+        let builder =
+            Guest::builder("lied-to").memory_mib(MEMORY_MIB).nic(card.nic()).kernel_args(CHECKED).arg("-no-reboot");
         let (driver, builder) = match parameters {
             Some(parameters) => (OWN, builder.own_driver(parameters)),
             None => ("e1000", builder),
@@ -118,8 +125,7 @@ impl Scene {
     /// Lets the guest send and receive all the time.
     fn talk(&self) -> Checked {
         for size in [64, 4000] {
-            // More of them keep an emulated processor busy all the time.
-            let ping = format!("ping -i 0.02 -c 1000 -s {size} -W 1 {STATION} || sleep 0.01");
+            let ping = format!("ping -i {INTERVAL} -c 1000 -s {size} -W 1 {STATION} || sleep 0.01");
             let talk = format!("{{ while [ ! -e /tmp/quiet ]; do {ping}; done; }} >/dev/null");
             self.guest.start(&talk).map_err(|error| error.to_string())?;
         }
@@ -182,6 +188,7 @@ impl Scene {
                 let state = self.guest.run("dmesg; ethtool -S eth0").map(|output| output.text);
                 return Err(format!("no frame passes any more: {}\n{}", self.card.state(), state.unwrap_or_default()));
             }
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }
@@ -218,6 +225,7 @@ impl Scene {
         let (mut after, deadline) = (self.ask()?, Instant::now() + PATIENCE);
         // The guest may not have had a processor meanwhile.
         while !grew(&after) && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
             after = self.ask()?;
         }
         let told = self.card.told();
@@ -400,7 +408,7 @@ impl Test {
         let given_up = if mode == Mode::Block { self.gives_block_up() } else { Ok(()) };
         let begun = Instant::now();
         let mut seed = 0;
-        while begun.elapsed() < long.unwrap_or(Duration::from_secs(1)) {
+        while begun.elapsed() < long.unwrap_or(Duration::from_millis(1)) {
             seed += 1;
             self.tell(&cases::at_random(seed), Duration::from_millis(500));
         }
