@@ -122,7 +122,7 @@ oracle:
 # Tests that repeat less in `make test`, in their long form (crates/testing/src/whole.rs).
 whole:
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --no-fail-fast $(addprefix --test ,$(WHOLE))
-	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion limit virtqueue e1000
 
 # Every message of vhost-user 100,000 times.
 repeats:
@@ -185,7 +185,7 @@ check:
 # Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile
 # builds the parts of `make test` that follow, which repeat what fails here, with its messages.
 unit:
-	$(CARGO) test --profile tests --workspace --lib --bins --tests --no-run
+	CARGO=$(CARGO) packaging/run-tests --build --profile tests --workspace
 	nice -n 19 $(MAKE) --no-print-directory --keep-going build-loom build-fuzz python >target/builds.log 2>&1 & \
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
 

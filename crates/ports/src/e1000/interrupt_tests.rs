@@ -1,6 +1,7 @@
 //! Causes, masks, messages and both kinds of moderation, with the test's own clock.
 
 use proptest::prelude::*;
+use ringway_testing::whole;
 
 use super::interrupt::{Causes, Raise, ReceivedEvent, SentEvent, Signalling};
 use super::offsets::*;
@@ -462,7 +463,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: whole(300, 1_000), ..ProptestConfig::default() })]
 
     /// After any events, the guest is interrupted for all causes without a further event. No two interrupts are closer
     /// than the interval, and each comes within both delays and one interval.

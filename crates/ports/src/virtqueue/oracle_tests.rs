@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use ringway_testing::whole;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
@@ -68,7 +69,7 @@ fn used_ring(guest: &Guest, driver: &SplitDriver) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(whole(1000, 3000)) })]
 
     #[test]
     fn the_same_tables_are_the_same_chains(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use ringway_testing::whole;
 
 use super::testing::{Driver, Guest, Piece, both, collect, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_INDIRECT_DESC, RingFault};
@@ -177,7 +178,7 @@ fn chains() -> impl Strategy<Value = Vec<Chain>> {
 }
 
 fn what_a_visit_looks_at_is_bounded_whatever_the_ring_says<D: Driver>() {
-    let config = ProptestConfig { cases: 48, max_shrink_iters: 64, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: whole(12, 48), max_shrink_iters: 64, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&(chains(), any::<bool>()), |(chains, mergeable)| {
         // 16,300 bytes in 1,019 regions: more regions than a client may have.

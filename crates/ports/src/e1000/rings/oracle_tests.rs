@@ -10,6 +10,7 @@ use ringway_switch::{
     Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
     MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
 };
+use ringway_testing::whole;
 
 use super::testing::{DATA, EOP, IFCS, Ring, TX, VLE};
 use super::{Bounce, Completed, Transmit, TransmitSettings};
@@ -447,7 +448,7 @@ fn stranges() -> impl Strategy<Value = Strange> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(whole(600, 3000)) })]
 
     /// The frame is sent with the checksums of its own headers, or not at all. Otherwise policies would have checked a
     /// frame that differs from the sent one.

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ringway_switch::Offload;
+use ringway_testing::whole;
 
 use super::testing::{OffloadedFrame, Ring, deliver, fcs, open};
 use super::{Format, Receive, ReceiveSettings};
@@ -145,7 +146,7 @@ fn sendings() -> impl Strategy<Value = Vec<Sending>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(whole(100, 400)) })]
 
     #[test]
     fn a_driver_reads_what_was_sent(

@@ -445,6 +445,7 @@ fn a_card_that_does_not_lie_carries_frames_for_an_unmodified_driver() {
 
 /// A guest for each mode, at the same time: some lies of each kind. `make guests` tells all lies in both.
 #[test]
+#[ignore = "half a minute of processor time, for a driver that seldom changes: make guests"]
 fn the_driver_of_linux_guests_stands_a_card_that_lies() {
     let Some(_turn) = turn() else { return };
     let wrong = std::thread::scope(|scope| {

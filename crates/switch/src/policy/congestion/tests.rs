@@ -103,7 +103,7 @@ fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_b
         sender(4, &[1514], 256, 2),
     ];
     for frames in [16, 64] {
-        let (bytes, idle) = contend(SENDERS, (frames, 1), 10_000);
+        let (bytes, idle) = contend(SENDERS, (frames, 1), whole(4_000, 10_000));
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{frames} a step: {shares:?}");
         assert_eq!(idle, 0, "{frames} a step");
@@ -113,8 +113,8 @@ fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_b
 #[test]
 fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
     const SENDERS: &[Sender] = &[sender(1, &[60], 8, 1), sender(3, &[1514], 8, 1)];
-    for every in [20, 50, 400] {
-        let (bytes, idle) = contend(SENDERS, (64, every), 2_000 * every);
+    for every in whole(vec![20, 200], vec![20, 50, 400]) {
+        let (bytes, idle) = contend(SENDERS, (64, every), whole(1_000, 2_000) * every);
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "every {every} steps: {shares:?}");
         assert_eq!(idle, 0, "every {every} steps");
@@ -147,8 +147,9 @@ fn a_long_ring_that_is_emptied_at_once_is_filled_in_shares() {
 fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
     // The receiver takes 16 frames a step; the first wants one.
     const SENDERS: &[Sender] = &[sender(1, &[1514], 1, 1), sender(1, &[1514], 256, 1), sender(1, &[1514], 256, 1)];
-    let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
-    let frames: Vec<f64> = bytes.iter().map(|&bytes| bytes as f64 / 1514.0 / 5_000.0).collect();
+    let steps = whole(4_000, 10_000);
+    let (bytes, idle) = contend(SENDERS, (16, 1), steps);
+    let frames: Vec<f64> = bytes.iter().map(|&bytes| bytes as f64 / 1514.0 / (steps / 2) as f64).collect();
     assert!(frames[0] > 0.99, "{frames:?}");
     assert!((frames[1] - 7.5).abs() < 0.1 && (frames[2] - 7.5).abs() < 0.1, "{frames:?}");
     assert_eq!(idle, 0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use ringway_testing::whole;
 
 use crate::frame::{Cost, Owner};
 use crate::policy::{Bucket, Egress, Excess, Limit, Rates, Shared};
@@ -393,7 +394,7 @@ fn one_that_sends_now_and_then_finds_something_in_a_loan_and_the_flood_has_the_r
 
 #[test]
 fn segments_with_long_headers_take_no_more_than_their_share() {
-    for cost in [65_549, 140_000, 196_533] {
+    for cost in whole(vec![140_000], vec![65_549, 140_000, 196_533]) {
         let tenant = shared(1_000_000_000);
         let ports = [1, 1].map(|weight| of(&tenant, None, None, weight));
         let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
