@@ -145,12 +145,14 @@ mod tests {
                 });
             }
         });
-        // Both are asked.
+        // Both are asked: sparse first, as the compiler's complaint ends the build.
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("Kbuild"), "obj-m := wrong.o").unwrap();
-        let wrong = "#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\nstatic int unused;\n\
-                     static __be16 wrong = 1; void *user(void); void *user(void) { return &wrong; }\n";
-        std::fs::write(dir.path().join("wrong.c"), wrong).unwrap();
+        std::fs::write(dir.path().join("Kbuild"), "obj-m := first.o second.o").unwrap();
+        let first = "static __be16 wrong = 1; void *user(void); void *user(void) { return &wrong; }";
+        for (name, wrong) in [("first.c", first), ("second.c", "static int unused;")] {
+            let text = format!("#include <linux/module.h>\nMODULE_LICENSE(\"GPL\");\n{wrong}\n");
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
         let (_, said) = make(Release::Bookworm, dir.path());
         for what in ["incorrect type in initializer", "defined but not used"] {
             assert!(said.contains(what), "{said}");
