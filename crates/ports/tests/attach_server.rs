@@ -104,6 +104,11 @@ impl Attach {
 
     /// Returns the number of descriptors after the server has closed those of all earlier clients. So many clients are still there.
     fn settled(&self, clients: usize) -> usize {
+        // Its thread answers one after the other: after an answer to another client it has closed what it sent to these.
+        let other = self.connect();
+        send(&other, &request("no"), SendFlags::NOSIGNAL).expect("sent");
+        assert_eq!(refusal(&other), "not this one");
+        drop(other);
         until("the server has closed its ends", || connections() == 2 * clients);
         descriptors()
     }
