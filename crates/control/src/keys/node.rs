@@ -6,6 +6,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistake::Mistake;
 
+/// Most parts of a dotted key. No key has as many; each part is a table within a table, which recursion goes through.
+const MOST_PARTS: usize = 32;
+
 /// A value of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -56,8 +59,13 @@ impl Node {
     /// Reads TOML text.
     ///
     /// # Errors
-    /// Every place where the text is not TOML.
+    /// Every place where the text is not TOML, or the first key of more parts than any key has.
     pub fn from_toml(text: &str) -> Result<Self, Vec<Mistake>> {
+        if let Some(span) = too_many_parts(text) {
+            let what = format!("a key of more than {MOST_PARTS} parts");
+            let right = "keys have a few parts, as in `ingress.rate`".to_owned();
+            return Err(vec![Mistake { key: String::new(), span: Some(span), what, right }]);
+        }
         let (document, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
             let mistake = |e: toml::de::Error| Mistake {
@@ -73,8 +81,11 @@ impl Node {
 
     /// Reads the value of a `KEY=VALUE` word: as TOML if it is valid TOML, else as a string.
     pub fn from_word(word: &str) -> Self {
-        let mut node = DeValue::parse(word)
-            .map_or_else(|_| Self::new(Value::Text(word.to_owned())), |v| from_value(v.get_ref(), None));
+        let text = || Self::new(Value::Text(word.to_owned()));
+        let mut node = match too_many_parts(word) {
+            Some(_) => text(),
+            None => DeValue::parse(word).map_or_else(|_| text(), |v| from_value(v.get_ref(), None)),
+        };
         if !matches!(node.value, Value::List(_) | Value::Table(_) | Value::Text(_)) {
             node.word = Some(word.to_owned());
         }
@@ -107,7 +118,8 @@ impl Node {
         Self::new(Value::Table(texts.iter().map(entry).collect()))
     }
 
-    /// Returns the table with its dotted keys (`ingress.rate`) as parts of tables. TOML's parser does this itself.
+    /// Returns the table with its dotted keys (`ingress.rate`) as parts of tables. TOML's parser does this itself. A key of more parts than
+    /// any key has stays as it is, so that it is reported as unknown.
     #[must_use]
     pub fn with_dotted_keys(self) -> Self {
         match self.value {
@@ -170,11 +182,39 @@ fn write_entries(entries: &[Entry], before: &str, object: &mut serde_json::Map<S
     }
 }
 
+/// Returns the place of the first key of TOML text that has more than [`MOST_PARTS`] parts. The parser would make a table for each part, and
+/// the stack would not hold the recursion through them. Dots in quotes and comments do not count, but for those in strings of several lines.
+fn too_many_parts(text: &str) -> Option<Range<usize>> {
+    let (mut start, mut dots) = (0, 0);
+    let mut quote = None;
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match (byte, quote) {
+            (b'\n', _) => (start, dots, quote) = (at + 1, 0, None),
+            (b'\\', Some(b'"')) => drop(bytes.next()),
+            (byte, Some(open)) => quote = Some(open).filter(|_| byte != open),
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (b'#', None) => quote = Some(b'\n'),
+            // What ends a key, or is between values.
+            (b'=' | b',' | b'{' | b'}' | b'[' | b']', None) => (start, dots) = (at + 1, 0),
+            (b'.', None) => {
+                dots += 1;
+                if dots >= MOST_PARTS {
+                    return Some(start..at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
 fn split_dots(entries: Vec<Entry>) -> Vec<Entry> {
     let mut split: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries {
+        let is_key = entry.key.bytes().filter(|&byte| byte == b'.').nth(MOST_PARTS - 1).is_none();
         let (head, rest) = match entry.key.split_once('.') {
-            Some((head, rest)) if !head.is_empty() && !rest.is_empty() => (head.to_owned(), rest.to_owned()),
+            Some((head, rest)) if is_key && !head.is_empty() && !rest.is_empty() => (head.to_owned(), rest.to_owned()),
             _ => {
                 split.push(entry);
                 continue;
@@ -222,3 +262,7 @@ fn from_value(value: &DeValue<'_>, span: Option<Range<usize>>) -> Node {
     };
     Node { value, span, word: None }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;
