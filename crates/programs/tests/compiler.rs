@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use ringway_programs::{Compiler, Load, Program, Runtime, Unacceptable};
 use ringway_switch::{Destination, OnFault};
+use ringway_testing::child::Ended;
+use ringway_testing::until;
 use support::{Lan, frame, frames, mac};
 
 const COMPILER: &str = env!("CARGO_BIN_EXE_ringway-program-compiler");
@@ -114,4 +116,22 @@ fn a_compiler_that_does_not_do_its_work_is_named_with_what_it_did() {
     assert!(why.starts_with("the machine code from the compiler of programs does not fit this ringway"), "{why}");
     let why = refused(Compiler::At("/nowhere/compiler".into()), &good()).to_string();
     assert!(why.starts_with("/nowhere/compiler: "), "{why}");
+}
+
+#[test]
+fn the_process_bounds_itself_before_it_reads_and_is_the_first_to_go_for_memory() {
+    let piped = std::process::Stdio::piped;
+    let child = std::process::Command::new(COMPILER).stdin(piped()).stdout(piped()).stderr(piped()).spawn();
+    let child = Ended(child.expect("it starts"));
+    let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", child.id())).expect("a process");
+    // The last of what it sets.
+    until("the process offers itself", || read("oom_score_adj").trim() == "1000");
+    let limits = read("limits");
+    for (limit, most) in
+        [("address space", "1073741824"), ("cpu time", "60"), ("open files", "16"), ("core file size", "0")]
+    {
+        let line = limits.lines().find(|line| line.starts_with(&format!("Max {limit} "))).expect("the limit");
+        assert_eq!(line.split_whitespace().nth(1 + limit.split(' ').count()), Some(most), "{line}");
+    }
+    assert!(read("status").contains("NoNewPrivs:\t1"));
 }

@@ -40,6 +40,8 @@ fn bound_itself() -> std::io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // Pollers have their processors first.
     nice(10)?;
+    // If the memory of the system or of the service runs out, this process is ended, not the switch. Without /proc it is as it was.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     Ok(())
 }
 
