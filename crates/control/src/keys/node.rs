@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
 
 use super::mistake::Mistake;
 
@@ -183,27 +185,19 @@ fn write_entries(entries: &[Entry], before: &str, object: &mut serde_json::Map<S
 }
 
 /// Returns the place of the first key of TOML text that has more than [`MOST_PARTS`] parts. The parser would make a table for each part, and
-/// the stack would not hold the recursion through them. Dots in quotes and comments do not count, but for those in strings of several lines.
+/// the stack would not hold the recursion through them. The parser's own lexer tells dots from those in strings and comments.
 fn too_many_parts(text: &str) -> Option<Range<usize>> {
     let (mut start, mut dots) = (0, 0);
-    let mut quote = None;
-    let mut bytes = text.bytes().enumerate();
-    while let Some((at, byte)) = bytes.next() {
-        match (byte, quote) {
-            (b'\n', _) => (start, dots, quote) = (at + 1, 0, None),
-            (b'\\', Some(b'"')) => drop(bytes.next()),
-            (byte, Some(open)) => quote = Some(open).filter(|_| byte != open),
-            (b'"' | b'\'', None) => quote = Some(byte),
-            (b'#', None) => quote = Some(b'\n'),
-            // What ends a key, or is between values.
-            (b'=' | b',' | b'{' | b'}' | b'[' | b']', None) => (start, dots) = (at + 1, 0),
-            (b'.', None) => {
-                dots += 1;
-                if dots >= MOST_PARTS {
-                    return Some(start..at);
-                }
-            }
-            _ => {}
+    for token in Source::new(text).lex() {
+        let place = token.span();
+        match token.kind() {
+            TokenKind::Dot => dots += 1,
+            TokenKind::Atom | TokenKind::BasicString | TokenKind::LiteralString | TokenKind::Whitespace => continue,
+            // Ends a key, or is between values.
+            _ => (start, dots) = (place.end(), 0),
+        }
+        if dots >= MOST_PARTS {
+            return Some(start..place.start());
         }
     }
     None
