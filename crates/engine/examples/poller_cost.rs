@@ -125,7 +125,7 @@ fn main() {
     let table = Arc::new(MacTable::new(64, 64, [1, 2]));
     let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default()));
     let attached = |(end, index): (&End, u16)| {
-        let signal = Signal::Kick(end.0.kick.try_clone().expect("a descriptor"));
+        let signal = Signal::Kick(end.0.kick.try_clone().expect("a descriptor").into());
         let source = Arc::new(Source::new(Box::new(end.clone()), signal));
         Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
     };

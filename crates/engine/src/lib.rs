@@ -20,7 +20,7 @@
 //! topology
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
-//! settings  budget  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! settings  budget  watch  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! ```
 
 // Under `--cfg loom` there is only what loom checks.
@@ -63,6 +63,8 @@ mod ticks;
 mod timer;
 #[cfg(not(loom))]
 mod topology;
+#[cfg(not(loom))]
+mod watch;
 
 #[cfg(not(loom))]
 pub use budget::SlowReading;
@@ -87,3 +89,5 @@ pub use settings::{EngineSettings, Idle};
 pub use source::{Signal, Source};
 #[cfg(not(loom))]
 pub use topology::{Attached, Topology};
+#[cfg(not(loom))]
+pub use watch::Watch;

@@ -6,7 +6,6 @@
 //! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,24 +15,24 @@ use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::clock;
 use crate::contain::warn_limited;
 use crate::poller_state::PollerState;
+use crate::watch::Watch;
 
 /// How a client announces frames.
 #[derive(Debug)]
 pub enum Signal {
-    /// In memory, which the poller reads while it is awake, and by this eventfd if the poller asked for a kick.
-    Kick(OwnedFd),
-    /// In memory, and by the readiness of this descriptor. A wake-up by that is no kick.
-    Watched(OwnedFd),
-    /// By the readiness of this device only.
-    Device(OwnedFd),
+    /// In memory, which the poller reads while it is awake, and by these eventfds if the poller asked for a kick.
+    Kick(Watch),
+    /// In memory, and by the readiness of these descriptors. A wake-up by that is no kick.
+    Watched(Watch),
+    /// By the readiness of these descriptors of a device only.
+    Device(Watch),
 }
 
 impl Signal {
-    /// The descriptor that a sleeping poller waits for.
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptors that a sleeping poller waits for.
+    pub(crate) fn watch(&self) -> &Watch {
         match self {
-            Self::Kick(fd) | Self::Watched(fd) | Self::Device(fd) => fd.as_fd(),
+            Self::Kick(watch) | Self::Watched(watch) | Self::Device(watch) => watch,
         }
     }
 

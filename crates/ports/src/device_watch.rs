@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ringway_engine::Watch;
 use ringway_switch::{Batch, DropReason, PortFault};
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
@@ -39,9 +39,9 @@ const HEADER: usize = 14 + 4;
 
 /// The device, as it was when the port was opened.
 pub(crate) struct DeviceWatch {
-    events: OwnedFd,
-    queue_events: Option<OwnedFd>,
-    tick: OwnedFd,
+    events: Arc<OwnedFd>,
+    queue_events: Option<Arc<OwnedFd>>,
+    tick: Arc<OwnedFd>,
     /// For requests in the device's namespace.
     requests: OwnedFd,
     name: String,
@@ -61,8 +61,9 @@ impl DeviceWatch {
     pub(crate) fn new(name: &str, queues: bool) -> io::Result<Self> {
         let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &error.to_string(), error.kind());
         // The events come first, so that no change after the first look is missed.
-        let events = events(None)?;
-        let queue_events = if queues { Some(self::events(Some(netlink::KOBJECT_UEVENT))?) } else { None };
+        let events = Arc::new(events(None)?);
+        let queue_events =
+            if queues { Some(Arc::new(self::events(Some(netlink::KOBJECT_UEVENT))?)) } else { None };
         let tick = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         // On whole seconds: a poller sleeps until the ticks of all its ports.
         let first = Timespec { tv_sec: clock_gettime(ClockId::Monotonic).tv_sec + 1, tv_nsec: 0 };
@@ -74,7 +75,7 @@ impl DeviceWatch {
         let watch = DeviceWatch {
             events,
             queue_events,
-            tick,
+            tick: Arc::new(tick),
             requests,
             name: name.to_owned(),
             index,
@@ -90,9 +91,9 @@ impl DeviceWatch {
     }
 
     /// Adds the descriptors that say when to look.
-    pub(crate) fn join(&self, ready: &OwnedFd) -> io::Result<()> {
-        for fd in [Some(&self.events), self.queue_events.as_ref(), Some(&self.tick)].into_iter().flatten() {
-            epoll::add(ready, fd, EventData::new_u64(0), EventFlags::IN)?;
+    pub(crate) fn join(&self, ready: &Watch) -> io::Result<()> {
+        for descriptor in [Some(&self.events), self.queue_events.as_ref(), Some(&self.tick)].into_iter().flatten() {
+            ready.add(descriptor.clone())?;
         }
         Ok(())
     }

@@ -7,8 +7,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-
 use ringway_switch::pass;
 
 use super::thread::{NO_PORT, Poller, Served};
@@ -26,6 +24,7 @@ impl Poller {
     #[cold]
     pub(super) fn adopt(&mut self) {
         let (topology, version) = self.shared.topology.get();
+        self.unadopted.push(Arc::clone(&topology));
         if self.shared.inject_panic.swap(false, Ordering::Acquire) {
             panic!("injected: poller");
         }
@@ -70,8 +69,10 @@ impl Poller {
             }
             self.let_go(slot);
         }
-        self.topology = topology;
         self.work.calls.reconsider();
+        // Last: the reaper releases what it alone still refers to.
+        self.topology = topology;
+        self.unadopted.clear();
         self.version = version;
         self.state.load.store(self.slots.len(), Ordering::Relaxed);
         self.state.account.adopted.store(version, Ordering::Release);
@@ -81,10 +82,7 @@ impl Poller {
     fn admit(&mut self, attached: &Attached) -> usize {
         let signal = attached.source.signal();
         let slot = self.schedule.admit(if signal.in_memory() { Kind::Memory } else { Kind::Device });
-        let data = EventData::new_u64(slot as u64);
-        // If epoll refused the descriptor, the port would be served only while the poller is awake. Sources have valid
-        // ones.
-        let _ = epoll::add(&self.epoll, signal.fd(), data, EventFlags::IN | EventFlags::ET);
+        signal.watch().enter(&self.epoll, slot as u64);
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
         }
@@ -131,7 +129,7 @@ impl Poller {
         self.unpark(slot);
         self.disarm(slot);
         let Some(mut served) = self.ports[slot].take() else { return };
-        let _ = epoll::delete(&self.epoll, served.attached.source.signal().fd());
+        served.attached.source.signal().watch().leave(&self.epoll);
         self.schedule.remove(slot);
         if let Some(input) = served.input.take() {
             served.attached.source.put_back(input);

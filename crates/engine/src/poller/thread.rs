@@ -51,12 +51,15 @@ pub(super) struct Poller {
     pub(super) batch: usize,
     /// The time of the last reading of the clock.
     pub(super) now: Time,
-    pub(super) epoll: OwnedFd,
+    /// The set that the poller sleeps on. No other set has it in it.
+    pub(super) epoll: Arc<OwnedFd>,
     /// Wakes the poller at a given time.
     pub(super) timer: Timer,
     /// The version of `topology`. 0: none.
     pub(super) version: u64,
     pub(super) topology: Arc<Topology>,
+    /// What the poller may use parts of already: topologies that it began to adopt. More than one after a panic meanwhile.
+    pub(super) unadopted: Vec<Arc<Topology>>,
     pub(super) schedule: Schedule,
     /// By slot of the schedule, which is also the port's token in epoll.
     pub(super) ports: Vec<Option<Served>>,
@@ -86,7 +89,7 @@ pub(crate) fn spawn(
     state: Arc<PollerState>,
     settings: &EngineSettings,
 ) -> io::Result<JoinHandle<()>> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
     epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
     let timer = Timer::new()?;
     epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
@@ -135,6 +138,7 @@ pub(crate) fn spawn(
             timer,
             version: 0,
             topology,
+            unadopted: Vec::new(),
             schedule: Schedule::new(pacing),
             ports: Vec::new(),
             slots: HashMap::new(),

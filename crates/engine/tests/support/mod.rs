@@ -648,7 +648,7 @@ impl Lan {
             let memory = Mapping::private(FRAME * ringway_switch::MAX_BATCH).expect("memory");
             let input = In { station: Arc::clone(station), order: Arc::clone(&order), memory, taken: 0 };
             let kick = station.kick.try_clone().expect("a descriptor");
-            let signal = if station.device { Signal::Device(kick) } else { Signal::Kick(kick) };
+            let signal = if station.device { Signal::Device(kick.into()) } else { Signal::Kick(kick.into()) };
             Arc::new(Source::new(Box::new(input), signal))
         };
         let sources = stations.iter().map(source).collect();

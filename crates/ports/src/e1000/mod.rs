@@ -149,7 +149,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         input: Box::new(E1000Input::new(Arc::clone(&device))),
         output: Box::new(E1000Output::new(Arc::clone(&device))),
         bell: Box::new(E1000Bell { device: Arc::clone(&device) }),
-        signal: Signal::Kick(device.signal()?),
+        signal: Signal::Kick(device.signal()?.into()),
     };
     let Settings { label, socket, access, .. } = settings.clone();
     let server = ServerSettings { label, socket, access };

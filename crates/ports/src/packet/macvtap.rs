@@ -7,9 +7,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_engine::Signal;
+use ringway_engine::{Signal, Watch};
 use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::{Mode, OFlags};
 
 use crate::device_watch::{COLLECT, DeviceWatch};
@@ -48,10 +47,10 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
         _ => {}
     }
     requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let ready = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&ready, &file, EventData::new_u64(0), EventFlags::IN)?;
-    watch.join(&ready)?;
     let file = Arc::new(file);
+    let ready = Watch::new();
+    ready.add(file.clone())?;
+    watch.join(&ready)?;
     let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file))?, watch };
     let output = SocketOutput::new(file, accepts);
     Ok(PortIo {

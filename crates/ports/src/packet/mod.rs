@@ -13,9 +13,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use ringway_engine::Signal;
+use ringway_engine::{Signal, Watch};
 use ringway_switch::Accepts;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::device_watch::DeviceWatch;
@@ -46,10 +45,10 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
     let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
-    let ready = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
-    watch.join(&ready)?;
     let socket = Arc::new(packets.as_fd().try_clone_to_owned()?);
+    let ready = Watch::new();
+    ready.add(socket.clone())?;
+    watch.join(&ready)?;
     // Kernels before 6.2 refuse USO.
     let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));
     let input = PacketInput::new(packets, watch);

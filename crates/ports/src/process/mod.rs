@@ -93,7 +93,7 @@ pub fn open_with(
         call: call.try_clone()?,
         blocked: AtomicBool::new(false),
     };
-    let signal = Signal::Kick(kick.try_clone()?);
+    let signal = Signal::Kick(kick.try_clone()?.into());
     Ok((PortIo { input, output, bell: Box::new(bell), signal }, ClientHandles { memory, kick, call, layout }))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use ringway_engine::Watch;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 
@@ -29,9 +29,8 @@ pub struct Reading {
 pub struct SharedConnection {
     pub reading: Mutex<Reading>,
     pub sending: Mutex<Sending>,
-    /// An epoll set with the socket of the current connection. Pollers wait for this set (epoll instances may be
-    /// nested, epoll(7)).
-    epoll: OwnedFd,
+    /// The socket of the current connection, which pollers wait for.
+    watch: Watch,
     /// Wakes the port's thread.
     wake_fd: OwnedFd,
     ended: Mutex<Option<Ended>>,
@@ -43,16 +42,16 @@ impl SharedConnection {
         Ok(SharedConnection {
             reading: Mutex::default(),
             sending: Mutex::new(Sending::new()),
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            watch: Watch::new(),
             wake_fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             ended: Mutex::default(),
             connected: AtomicBool::new(false),
         })
     }
 
-    /// Returns the descriptor that a poller waits for.
-    pub fn signal(&self) -> io::Result<OwnedFd> {
-        self.epoll.as_fd().try_clone_to_owned()
+    /// Returns what a poller waits for.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     pub fn is_connected(&self) -> bool {
@@ -71,7 +70,7 @@ impl SharedConnection {
         }
         self.connected.store(true, Ordering::Relaxed);
         // Data that has arrived before is an edge, too.
-        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(0), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)?)
+        self.watch.add(socket.clone())
     }
 
     /// Takes the connection back from the input and the output.
@@ -82,10 +81,10 @@ impl SharedConnection {
             (reading.socket.take(), std::mem::take(&mut reading.files))
         };
         self.sending.lock().end();
-        let _ = epoll::delete(&self.epoll, socket);
+        let watched = self.watch.remove(&**socket);
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
         // Closed here, without a lock.
-        drop((read, files));
+        drop((read, files, watched));
     }
 
     /// Called by the input at the end of connection `number`.

@@ -82,7 +82,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         input: Box::new(StreamInput::new(Arc::clone(&connection))?),
         output: Box::new(StreamOutput::new(Arc::clone(&connection))),
         bell: Box::new(NoBell),
-        signal: Signal::Device(connection.signal()?),
+        signal: Signal::Device(connection.watch()),
     };
     let Settings { label, socket, role, access } = settings;
     let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused };

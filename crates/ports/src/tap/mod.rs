@@ -30,7 +30,7 @@ pub use device::Settings;
 pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let (device, accepts) = device::open(settings)?;
     let device = Arc::new(device);
-    let signal = Signal::Device(device.as_fd().try_clone_to_owned()?);
+    let signal = Signal::Device(device.as_fd().try_clone_to_owned()?.into());
     let input = TapInput::new(Arc::clone(&device))?;
     let output = SocketOutput::new(device, accepts);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })

@@ -75,7 +75,7 @@ pub(crate) enum StartError {
 pub(super) struct InputState {
     pub(super) queues: Vec<Option<TransmitQueue>>,
     /// The kick eventfd of each queue. A started queue without one is polled (VHOST_USER_SET_VRING_KICK).
-    pub(super) kicks: Vec<Option<OwnedFd>>,
+    pub(super) kicks: Vec<Option<Arc<OwnedFd>>>,
     /// The queue that the next batch begins with.
     pub(super) next: usize,
     /// `first`: the queue that the last batch began with. `announced`: true if an announcement preceded its frames.
@@ -186,7 +186,7 @@ impl Device {
     pub(crate) fn start(
         &self,
         queue: u16,
-        setup: QueueSetup,
+        mut setup: QueueSetup,
         memory: &Arc<GuestMemory>,
         features: u64,
     ) -> Result<(), StartError> {
@@ -197,9 +197,9 @@ impl Device {
         let addresses = addresses(queue, &setup, memory, features)?;
         let header = features::header_bytes(features);
         let ring = make_ring(queue, &setup, memory, addresses, features)?;
-        // The last step that may fail: if the front end keeps the eventfd open, it stays in the epoll set until it is
-        // removed.
-        if let Some(kick) = &setup.kick
+        // The last step that may fail: the eventfd is watched until it is removed.
+        let kick = setup.kick.take().map(Arc::new);
+        if let Some(kick) = &kick
             && !queue.is_multiple_of(2)
         {
             self.kicks.add(kick).map_err(|error| StartError::Kick(queue, error))?;
@@ -248,7 +248,7 @@ impl Device {
             // If the poller disabled kicks meanwhile, an extra kick is harmless. If it enabled them meanwhile, the
             // wake-up below makes it enable kicks again.
             side.queues[pair] = Some(started);
-            side.kicks[pair] = setup.kick;
+            side.kicks[pair] = kick;
             drop(side);
             self.kicks.wake();
         }

@@ -108,7 +108,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         input: Box::new(VhostInput::new(Arc::clone(&device))?),
         output: Box::new(VhostOutput::new(Arc::clone(&device))),
         bell: Box::new(VhostBell { device: Arc::clone(&device) }),
-        signal: Signal::Kick(device.kicks.signal()?),
+        signal: Signal::Kick(device.kicks.watch()),
     };
     let Settings { label, socket, role, access, .. } = settings;
     let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken };

@@ -23,12 +23,11 @@ mod sending;
 mod tags;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_engine::Signal;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use ringway_engine::{Signal, Watch};
 use rustix::io::Errno;
 
 use crate::device_watch::DeviceWatch;
@@ -143,7 +142,7 @@ struct Opened {
     sender: SendingSocket,
     packets: PacketSocket,
     held: Held,
-    ready: OwnedFd,
+    ready: Watch,
     is_local: bool,
 }
 
@@ -163,12 +162,12 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     }
     let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
-    let ready = epoll::create(CreateFlags::CLOEXEC)?;
+    let ready = Watch::new();
     for opened in &queues {
-        epoll::add(&ready, &opened.socket, EventData::new_u64(0), EventFlags::IN)?;
+        ready.add(Arc::new(opened.socket.as_fd().try_clone_to_owned()?))?;
     }
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
-    epoll::add(&ready, &packets, EventData::new_u64(0), EventFlags::IN)?;
+    ready.add(Arc::new(packets.as_fd().try_clone_to_owned()?))?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
     let attached = Attached::new(device, &sockets, host, place).map_err(|error| other_program(name, error))?;
     let held = Held { _attached: attached, _tags: Tags::keep(device)? };

@@ -69,7 +69,7 @@ impl RegionPort {
         let pairs = 0..shape.tx_rings.max(shape.rx_rings);
         let pairs = pairs.map(|pair| ring::doorbell_of(part.region.mapping(), &part.layout, pair));
         let bell = RegionBell::new(pairs.collect::<io::Result<_>>()?, Arc::clone(&calls));
-        let signal = Signal::Kick(kick.try_clone()?);
+        let signal = Signal::Kick(kick.try_clone()?.into());
         let claims = Mutex::new(Claims::new(shape.tx_rings, shape.rx_rings));
         Ok((Self { part, kick, calls, colour, header, claims }, Box::new(bell), signal))
     }
