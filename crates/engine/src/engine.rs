@@ -70,7 +70,7 @@ impl Engine {
     pub fn publish(&self, topology: Topology) {
         let (old, _) = self.shared.topology.get();
         self.shared.topology.replace(topology);
-        self.reaper.take(self.shared.topology.version(), old);
+        self.reaper.take(old);
         self.shared.wake();
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Removing a port publishes a topology without it. The last owner of a port unmaps its client's memory and closes its
 //! eventfds. The client decides how long that takes: the kernel frees each page, and removes each epoll item of an eventfd
-//! (350 ms for a million). Neither a poller nor the control thread may do that, so this thread keeps each topology until no
-//! poller has it.
+//! (350 ms for a million). Neither a poller nor the control thread may do that, so this thread keeps each topology until it is
+//! the only one that refers to it. A poller refers to the topologies that it uses parts of, and to no other: one that stands still keeps
+//! the ports that it served, and none that came later.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use ringway_switch::contain;
 
 use crate::contain::{run_or_exit, warn_limited};
-use crate::poller_state::PollerState;
 use crate::shared::Shared;
 use crate::topology::Topology;
 
@@ -27,13 +27,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Time without a topology to release after which the allocator returns its free memory to the system.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A topology that was replaced, and the version that replaced it.
-type Old = (u64, Arc<Topology>);
-
 /// The running thread.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    old: Option<Sender<Old>>,
+    old: Option<Sender<Arc<Topology>>>,
     /// The number of topologies that are not released yet.
     left: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
@@ -54,11 +51,11 @@ impl Reaper {
         Ok(Reaper { old: Some(old), left, thread: Some(thread) })
     }
 
-    /// Releases `topology` when all pollers have version `replaced_by`.
-    pub(crate) fn take(&self, replaced_by: u64, topology: Arc<Topology>) {
+    /// Releases `topology`, which was replaced, when no poller has it.
+    pub(crate) fn take(&self, topology: Arc<Topology>) {
         if let Some(old) = &self.old {
             self.left.fetch_add(1, Ordering::Relaxed);
-            let _ = old.send((replaced_by, topology));
+            let _ = old.send(topology);
         }
     }
 
@@ -76,38 +73,44 @@ impl Reaper {
     }
 }
 
-fn run(shared: &Shared, queue: &Receiver<Old>, left: &AtomicUsize) {
-    while let Some((mut version, topology)) = next(queue) {
-        let mut batch = vec![topology];
+fn run(shared: &Shared, queue: &Receiver<Arc<Topology>>, left: &AtomicUsize) {
+    let mut kept = Vec::new();
+    let mut pause = SHORTEST_PAUSE;
+    while let Some(topology) = next(queue, if kept.is_empty() { None } else { Some(pause) }) {
+        pause = if topology.is_some() { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
         // The topologies of a burst of changes are released together.
-        for (newer, topology) in queue.try_iter() {
-            version = newer;
-            batch.push(topology);
-        }
-        let has_let_go = |poller: &Arc<PollerState>| poller.has_adopted(version);
-        let mut pause = SHORTEST_PAUSE;
-        while !shared.states.iter().all(has_let_go) && !shared.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        }
-        for topology in batch {
-            // The ports are removed already: a panic while they are dropped retires no port.
-            if let Err(place) = contain(|| drop(topology)) {
-                warn_limited(&format!("a defect of Ringway, please report it: a removed port failed at {place}"));
-            }
-            left.fetch_sub(1, Ordering::Release);
+        kept.extend(topology);
+        kept.extend(queue.try_iter());
+        let stops = shared.stop.load(Ordering::Relaxed);
+        // Nobody gets a reference anew: the topology is not published any more.
+        for topology in kept.extract_if(.., |topology| stops || Arc::strong_count(topology) == 1) {
+            // Whatever the others did with it happened before.
+            fence(Ordering::Acquire);
+            release(topology, left);
         }
     }
+    // The engine ends. Its pollers have ended before.
+    kept.into_iter().for_each(|topology| release(topology, left));
 }
 
-/// Waits for the next topology. Returns `None` if no further one will come.
-fn next(queue: &Receiver<Old>) -> Option<Old> {
-    match queue.recv_timeout(QUIET) {
+fn release(topology: Arc<Topology>, left: &AtomicUsize) {
+    // The ports are removed already: a panic while they are dropped retires no port.
+    if let Err(place) = contain(|| drop(topology)) {
+        warn_limited(&format!("a defect of Ringway, please report it: a removed port failed at {place}"));
+    }
+    left.fetch_sub(1, Ordering::Release);
+}
+
+/// Waits for the next topology: for so long, or without end. Returns `None` if no further one will come and none is waited for otherwise.
+fn next(queue: &Receiver<Arc<Topology>>, most: Option<Duration>) -> Option<Option<Arc<Topology>>> {
+    match queue.recv_timeout(most.unwrap_or(QUIET)) {
+        Ok(topology) => Some(Some(topology)),
+        Err(RecvTimeoutError::Timeout) if most.is_some() => Some(None),
         Err(RecvTimeoutError::Timeout) => {
             trim_heap();
-            queue.recv().ok()
+            queue.recv().ok().map(Some)
         }
-        old => old.ok(),
+        Err(RecvTimeoutError::Disconnected) => None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Topology};
 use ringway_switch::{Batch, Forward, MacMap, Member, Switch};
+use support::client::{Client, topology};
 use support::{Lan, lock};
 
 /// A forwarding function that notes the thread that drops it.
@@ -63,4 +64,27 @@ fn no_poller_closes_the_input_of_a_port_that_has_a_fault() {
     engine.publish(Topology::default());
     support::wait_until("the port is closed", || engine.is_released());
     assert_eq!(lock(&station.dropped_by).as_deref(), Some("reaper"));
+}
+
+#[test]
+fn a_poller_that_stands_still_keeps_no_port_that_it_never_served() {
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
+    let (stuck, late) = (Client::default(), Client::default());
+    let gate = lock(&stuck.gate);
+    stuck.is_held.store(true, Ordering::Relaxed);
+    let (served, _ports) = topology(&[stuck.clone()]);
+    engine.publish(served.clone());
+    support::wait_until("the poller stands still in a port", || stuck.collects.load(Ordering::Relaxed) > 0);
+    for _ in 0..3 {
+        let (mut both, ports) = topology(&[late.clone()]);
+        both.ports.extend(served.ports.iter().cloned());
+        engine.publish(both);
+        engine.publish(served.clone());
+        drop(ports);
+        support::wait_until("a port that came and went is released", || late.references() == 1);
+    }
+    assert!(!engine.is_settled(), "the poller has adopted nothing");
+    stuck.is_held.store(false, Ordering::Relaxed);
+    drop(gate);
+    support::wait_until("everything is released", || engine.is_released());
 }

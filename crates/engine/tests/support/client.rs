@@ -1,8 +1,8 @@
 //! Clients whose inputs do what a test says.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_switch::{
@@ -22,6 +22,8 @@ pub struct Memory {
     pub moves: AtomicBool,
     /// No kick announces a frame to a poller that sleeps.
     pub is_silent: AtomicBool,
+    /// A collect stands still while this is locked.
+    pub gate: Mutex<()>,
     pub looks: AtomicU64,
     pub collects: AtomicU64,
     /// Number of topologies with a new switch that a poller has taken over.
@@ -34,6 +36,13 @@ pub struct Memory {
 
 #[derive(Clone, Default)]
 pub struct Client(Arc<Memory>);
+
+impl Client {
+    /// The number of places that refer to this client: the test, and the port's parts.
+    pub fn references(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
 
 impl Deref for Client {
     type Target = Memory;
@@ -54,6 +63,7 @@ impl Drop for Client {
 impl Input for Client {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         self.collects.fetch_add(1, Ordering::Relaxed);
+        drop(super::lock(&self.gate));
         if self.has_frame.swap(false, Ordering::AcqRel) {
             batch.refuse(DropReason::Runt);
         }
@@ -127,7 +137,7 @@ pub fn topology(clients: &[Client]) -> (Topology, Vec<Arc<Port>>) {
     let switch = Arc::new(Switch::new("lan0", members, table, Box::new(Learning), FloodPolicy::default()));
     let attached = (0..).zip(clients).map(|(index, client)| {
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-        let source = Arc::new(Source::new(Box::new(client.clone()), Signal::Kick(kick)));
+        let source = Arc::new(Source::new(Box::new(client.clone()), Signal::Kick(kick.into())));
         Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
     });
     (Topology { ports: attached.collect() }, ports)
