@@ -20,6 +20,7 @@ mod front_end;
 mod given_memory;
 mod idle;
 mod memory;
+mod nested;
 mod raw;
 mod rings;
 mod scene;
