@@ -128,40 +128,6 @@ fn a_quiet_port_is_called_for_each_frame_though_a_busy_one_would_not_be() {
 
 /// A client that takes what comes, and then one that waits for each frame.
 #[test]
-fn an_interval_that_follows_the_traffic_becomes_long_and_short() {
-    // A poller that spins would use up its turns on a processor that it shares.
-    let (_engine, lan) = start(Idle::Adaptive(Duration::from_micros(50)), 1);
-    let [from, to] = [&lan.stations[0], &lan.stations[1]];
-    to.port.set_moderation(Moderation::Auto);
-    let interval = || to.port.call_intervals()[0];
-    let mut number = 0;
-    let (began, mut single) = (Instant::now(), false);
-    // Frames as fast as they can be sent, to a client that always asks for a call.
-    while interval().is_zero() {
-        assert!(began.elapsed() < DEADLINE, "no interval was tried");
-        (0..8).for_each(|_| {
-            from.send(1, number);
-            number += 1;
-        });
-        to.ask();
-        to.take();
-    }
-    // Each frame is sent when the one before was received.
-    let began = Instant::now();
-    while !single {
-        assert!(began.elapsed() < DEADLINE, "the interval stays at {:?}", interval());
-        for _ in 0..100 {
-            to.ask();
-            from.send(1, number);
-            number += 1;
-            assert!(to.is_called(DEADLINE), "no call for frame {number}");
-            to.take();
-        }
-        single = interval().is_zero();
-    }
-}
-
-#[test]
 fn a_pending_call_is_made_when_its_poller_ends() {
     for idle in EVERY_IDLE {
         let (engine, lan) = start(idle, 1);

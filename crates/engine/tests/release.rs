@@ -72,11 +72,11 @@ fn a_poller_that_stands_still_keeps_no_port_that_it_never_served() {
     let (stuck, late) = (Client::default(), Client::default());
     let gate = lock(&stuck.gate);
     stuck.is_held.store(true, Ordering::Relaxed);
-    let (served, _ports) = topology(&[stuck.clone()]);
+    let (served, _ports) = topology(std::slice::from_ref(&stuck));
     engine.publish(served.clone());
     support::wait_until("the poller stands still in a port", || stuck.collects.load(Ordering::Relaxed) > 0);
     for _ in 0..3 {
-        let (mut both, ports) = topology(&[late.clone()]);
+        let (mut both, ports) = topology(std::slice::from_ref(&late));
         both.ports.extend(served.ports.iter().cloned());
         engine.publish(both);
         engine.publish(served.clone());

@@ -62,8 +62,7 @@ impl DeviceWatch {
         let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &error.to_string(), error.kind());
         // The events come first, so that no change after the first look is missed.
         let events = Arc::new(events(None)?);
-        let queue_events =
-            if queues { Some(Arc::new(self::events(Some(netlink::KOBJECT_UEVENT))?)) } else { None };
+        let queue_events = if queues { Some(Arc::new(self::events(Some(netlink::KOBJECT_UEVENT))?)) } else { None };
         let tick = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         // On whole seconds: a poller sleeps until the ticks of all its ports.
         let first = Timespec { tv_sec: clock_gettime(ClockId::Monotonic).tv_sec + 1, tv_nsec: 0 };

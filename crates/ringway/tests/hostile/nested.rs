@@ -49,9 +49,8 @@ impl Holder {
 
 /// The configuration of a port of each kind, in this namespace with the device `x0`.
 fn every_kind(namespace: &Namespace) -> String {
-    let port = |name: &str, kind: &str, keys: &str| {
-        format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"{kind}\"\n{keys}\n")
-    };
+    let port =
+        |name: &str, kind: &str, keys: &str| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"{kind}\"\n{keys}\n");
     let netns = format!("netns = \"{}\"", namespace.name);
     [
         vhost::config(1),

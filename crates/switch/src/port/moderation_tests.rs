@@ -161,6 +161,28 @@ fn moderation_begins_above_its_rate_and_ends_below() {
 }
 
 #[test]
+fn an_interval_that_follows_the_traffic_becomes_long_and_short() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(0, None);
+    port.set_moderation(Moderation::Auto);
+    let interval = || port.call_intervals()[0];
+    let mut sent = |apart: u64, waits: bool| {
+        port.counters().add_out(1, 60);
+        calls.ring(&port, CallReason::Frames, &now());
+        if let Some(due) = calls.due().filter(|_| waits) {
+            CLOCK.set(due.max(CLOCK.get()));
+        }
+        pass_time(apart);
+        calls.make(&now());
+    };
+    assert_eq!(interval(), Duration::ZERO);
+    (0..10_000).for_each(|_| sent(10_000, false));
+    assert!(!interval().is_zero(), "many frames, whether they are received or not");
+    (0..10_000).for_each(|_| sent(10_000, true));
+    assert_eq!(interval(), Duration::ZERO, "each frame waits for the call of the one before");
+}
+
+#[test]
 fn a_quiet_port_is_called_at_once_though_the_pollers_reading_of_the_clock_is_older_than_its_last_call() {
     let (client, mut calls) = (Client::default(), PendingCalls::new());
     let port = client.port(INTERVAL, Some(10_000));
