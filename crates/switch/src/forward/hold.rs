@@ -34,10 +34,9 @@ impl Room<'_> {
             && let Some((destination, run_end)) = batch.run(self.seen)
         {
             for index in self.seen..run_end {
-                let class = || switch.has_vlans().then(|| batch.class(index));
                 let port = self.member.owner.index();
                 let hears = || switch.audience(batch).is_none_or(|audience| audience.hears(index, port));
-                if destination == Destination::Flood && hears() && may_receive(self.member, from, class()).is_ok() {
+                if destination == Destination::Flood && hears() && permits(batch, index, from, self.member, switch) {
                     self.cost += batch.cost_of(index);
                 }
             }
@@ -46,9 +45,17 @@ impl Room<'_> {
     }
 }
 
+/// Returns true if the port may receive frame `index`.
+fn permits(batch: &Batch<'_>, index: usize, from: &Member, to: &Member, switch: &Switch) -> bool {
+    may_receive(to, from, switch.has_vlans().then(|| batch.class(index))).is_ok()
+}
+
 /// Returns the first frame of the batch that must wait. All frames after it wait, too, to keep the order. Flooded
 /// frames never wait, but their cost is charged before that of the frames behind them. The frames that stay in the
 /// batch are reserved: their ports accept them even if other senders use up the limit meanwhile (`Egress::admit`).
+///
+/// Frames that their port may not receive are dropped by delivery: they neither wait nor take room, and their sender is
+/// unknown to the port's limit. Otherwise it would count there as a sender that waits for its share.
 #[inline(never)]
 pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
@@ -57,18 +64,23 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
         if let Destination::Port(port) = destination
             && let Some(member) = switch.member(port)
             && let Some(egress) = member.waiting_egress()
+            && let Some(begin) = (first..end).find(|&index| permits(batch, index, from, member, switch))
         {
             let is_its = |room: &Room<'_>| room.member.owner.index() == port;
             let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));
-            let Some(place) = place else { return Some(Held { len: first, until: now }) };
+            let Some(place) = place else { return Some(Held { len: begin, until: now }) };
             let room = place.get_or_insert_with(|| {
                 let grant = egress.room(from.sender(), now);
                 Room { member, egress, grant, cost: Cost::default(), seen: 0 }
             });
             if floods {
-                room.take_flooded(batch, first, from, switch);
+                room.take_flooded(batch, begin, from, switch);
             }
-            for index in first..end {
+            let is_alike = !switch.has_vlans() || batch.only_class().is_some();
+            for index in begin..end {
+                if !is_alike && !permits(batch, index, from, member, switch) {
+                    continue;
+                }
                 if !room.grant.covers(room.cost) {
                     let until = room.egress.resume_at(now);
                     let cause = room.grant.cause(room.cost.frames);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::frame::Cost;
 use crate::policy::{Bound, Bucket, Domain, Egress, Excess, Limit, Membership, Policy, Rates, Rules, Shared};
 use crate::testing::{Lan, Plan, frame, mac, number};
-use crate::{DropReason, Mac, Member, Workspace};
+use crate::{DropReason, Mac, Member, Time, Workspace, pass};
 
 /// A limit of a frame a second with this burst of frames, which makes senders wait.
 fn waits(burst: u64) -> Arc<Egress> {
@@ -136,4 +136,54 @@ fn a_frame_of_another_sender_takes_no_room_that_was_found_and_is_paid_for() {
     assert_eq!(egress.admit(member(0).sender(), costs(1), None, 0, now).given, 0);
     put(&mut lan, &[mac(1)]);
     assert_eq!(seconds(&mut lan), 5);
+}
+
+/// Ports 0 and 2 send to port 1, whose limit makes senders wait and borrows from a shared bucket. Port 1 may not receive
+/// from port 2: both are isolated, or with `has_vlans` the frames are of VLAN 5. Returns the frames that port 1 received in
+/// 400 ms, and the waits that it counts.
+fn beside_a_denied_sender(has_vlans: bool, sends: bool) -> (usize, u64) {
+    let shared = Arc::new(Shared::new(Rates { bits: Some(Bucket::new(1_000_000_000, 10_000_000)), frames: None }));
+    let mut limit = Limit::new(Rates::default());
+    (limit.excess, limit.shared) = (Excess::Wait, Some(shared));
+    let egress = Arc::new(Egress::new(limit));
+    let its = Arc::clone(&egress);
+    let give = move |member: Member| {
+        let policy = Policy { egress: Some(Arc::clone(&its)), ..Policy::default() };
+        let index = member.owner.index();
+        let vlans = if index == 2 { Membership::trunk([5], Some(1)) } else { Membership::access(1) };
+        Member { policy: (index == 1).then_some(policy), isolated: !has_vlans && index > 0, vlans, ..member }
+    };
+    let mut lan = Plan { bytes: 8 << 20, change: Box::new(give), ..Plan::new(3) }.map();
+    if has_vlans {
+        lan.switch = lan.switch.within(Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: true });
+    }
+    let frames = [0u16, 2].map(|from| frame(mac(1), mac(from.into()), 1250, 0));
+    let denied = [&frames[1][..12], &[0x81, 0, 0, 5], &frames[1][12..]].concat();
+    let denied = if has_vlans { &denied } else { &frames[1] };
+    let (mut received, mut due) = (0, [0; 2]);
+    for step in 0..40_000u64 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * 10_000, ..Time::at_second(1) };
+        for (place, port, bytes) in [(0, 0u16, &frames[0]), (1, 2, denied)] {
+            if now.nanoseconds < due[place] || port == 2 && !sends {
+                continue;
+            }
+            let offer = &mut lan.offers[usize::from(port)];
+            while offer.len() < 4 {
+                offer.put(bytes, &[]);
+            }
+            let from = lan.switch.member(port).expect("a port");
+            due[place] = pass(&lan.switch, from, offer, &mut lan.work, &now).until.unwrap_or(0);
+        }
+        received += lan.received(1).len();
+    }
+    (received, egress.limit().tally().read().waits)
+}
+
+#[test]
+fn a_sender_that_a_port_may_not_receive_from_neither_waits_for_its_limit_nor_restricts_others() {
+    for has_vlans in [false, true] {
+        let alone = beside_a_denied_sender(has_vlans, false);
+        assert!(alone.0 >= 40_000 && alone.1 > 0, "{alone:?}");
+        assert_eq!(beside_a_denied_sender(has_vlans, true), alone, "VLANs: {has_vlans}");
+    }
 }

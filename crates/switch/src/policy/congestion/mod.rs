@@ -14,7 +14,8 @@
 //!
 //! The tokens that a port borrows from a shared bucket are shared among its senders in the same way, because their
 //! amount is not known in advance. A sender may have to wait there. Until it is due again it counts as one that lost
-//! frames.
+//! frames. It may come back with other frames, or with none: so the tokens that nearly fill the bucket are for every
+//! sender, and a sender that takes nothing no longer counts after a while.
 //!
 //! A receiver that is fast enough costs its senders two loads a batch.
 
@@ -47,6 +48,8 @@ const TURN_NS: u64 = 30_000;
 /// Nanoseconds after a loss for which a backlogged sender counts as one that loses frames. This is longer than senders
 /// take to refill an emptied ring, because they lose nothing during that time.
 const RECENT_LOSS_NS: u64 = 1_000_000;
+/// Nanoseconds for which a sender counts as waiting without taking anything.
+const IN_VAIN_NS: u64 = 100_000_000;
 /// Bytes at weight 1 by which a sender may be ahead of another: a part of what the receiver takes in [`MEMORY_NS`], within
 /// these bounds.
 const QUANTUM: std::ops::RangeInclusive<u64> = 2048..=65_536;
@@ -116,6 +119,8 @@ struct SenderState {
     lost: Option<u64>,
     /// Time until which it counts as waiting for a shared bucket.
     back: u64,
+    /// Time of its first wait since its last delivery.
+    in_vain: Option<u64>,
 }
 
 impl Default for Congestion {
@@ -196,7 +201,11 @@ impl Congestion {
         };
         let Some(least) = least else { return (u64::MAX, some) };
         let quantum = queue.quantum.max(*QUANTUM.start()) * SCALE;
-        (least.saturating_add(quantum).saturating_sub(delivered).saturating_mul(from.weight.into()) / SCALE, some)
+        let share = least.saturating_add(quantum).saturating_sub(delivered).saturating_mul(from.weight.into()) / SCALE;
+        // Tokens that nearly fill the bucket are not used by the senders that wait for them.
+        let full = |room: &Room| room.of - room.of / HEADROOM;
+        let spare = room.filter(|room| room.adds_up).map_or(0, |room| room.free.saturating_sub(full(&room)));
+        (share.max(spare as u64), some)
     }
 
     fn queues(&self) -> MutexGuard<'_, Vec<Queue>> {
@@ -226,6 +235,9 @@ impl Congestion {
         // Wraps after months. The line above then brings the sender up to the others.
         sender.delivered = sender.delivered.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
         (sender.seen, sender.spent) = (now, spent);
+        if bytes > 0 {
+            sender.in_vain = None;
+        }
         if lost {
             sender.lost = Some(spent);
         }
@@ -234,11 +246,18 @@ impl Congestion {
     /// Notes that `from` waits until `until` for a queue to take more.
     #[cold]
     pub(crate) fn waits(&self, from: Sender, queue: u8, until: u64, now: u64) {
+        let mut queues = self.queues();
+        if queue_of(&mut queues, queue).waits_in_vain(from.owner, now) {
+            return;
+        }
+        drop(queues);
         self.served(from, queue, 0, true, now);
         let mut queues = self.queues();
         // Doubled, because pollers may be late. Bounded, because a sender that waits long may be gone.
         let wait = until.saturating_sub(now).min(MEMORY_NS);
-        queue_of(&mut queues, queue).sender(from.owner, 0, now).back = now.saturating_add(2 * wait);
+        let sender = queue_of(&mut queues, queue).sender(from.owner, 0, now);
+        sender.back = now.saturating_add(2 * wait);
+        sender.in_vain.get_or_insert(now);
     }
 }
 
@@ -270,6 +289,12 @@ impl Queue {
         let since = self.kept.filter(|(before, _)| free <= *before).map_or(now, |(_, since)| since);
         self.kept = Some((free, since));
         now.saturating_sub(since) >= STALLED_NS
+    }
+
+    /// Returns true if `owner` has waited for [`IN_VAIN_NS`] without taking anything.
+    fn waits_in_vain(&self, owner: Owner, now: u64) -> bool {
+        let since = self.senders.iter().find(|sender| sender.owner == owner).and_then(|sender| sender.in_vain);
+        since.is_some_and(|since| now.saturating_sub(since) >= IN_VAIN_NS)
     }
 
     /// Notes that `owner` sends.
@@ -306,8 +331,21 @@ impl Queue {
     /// The record of the sender `owner`. A new one begins with `least` delivered.
     fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut SenderState {
         let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
-            self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY_NS);
-            self.senders.push(SenderState { owner, delivered: least, seen: now, spent: 0, lost: None, back: 0 });
+            // A sender that waited in vain does not begin anew by a pause.
+            let is_kept = |sender: &SenderState| {
+                let memory = if sender.in_vain.is_some() { COMPETITION_NS } else { MEMORY_NS };
+                now.saturating_sub(sender.seen) < memory
+            };
+            self.senders.retain(is_kept);
+            self.senders.push(SenderState {
+                owner,
+                delivered: least,
+                seen: now,
+                spent: 0,
+                lost: None,
+                back: 0,
+                in_vain: None,
+            });
             self.senders.len() - 1
         });
         &mut self.senders[place]

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use ringway_testing::whole;
 
 use crate::frame::{Cost, Owner};
-use crate::policy::{Bucket, Egress, Excess, Limit, Rates, Shared};
+use crate::policy::congestion::Congestion;
+use crate::policy::{Bucket, Cause, Egress, Excess, Limit, Rates, Shared};
 use crate::testing::Plan;
 use crate::topology::Member;
 
@@ -266,6 +267,58 @@ fn who_wants_less_than_a_share_of_a_loan_gets_it_all() {
     let shares = give_by_loan(Excess::Drop, 1, None, &mut senders);
     assert!(senders[1].refused * 100 <= 10_000, "{} of 10,000 lost: {shares:?}", senders[1].refused);
     assert!(jain(&[shares[0], shares[2]]) >= 0.999, "{shares:?}");
+}
+
+/// Bits per second of a sender beside another that waits for its share again and again and takes nothing, or `crumb`
+/// bytes every 10 ms, of a port that borrows from a bucket of this rate.
+fn beside_one_that_does_not_take(rate: u64, crumb: usize) -> u64 {
+    let mut limit = of(&shared(rate), None, None, 1);
+    limit.excess = Excess::Wait;
+    let egress = Egress::new(limit);
+    let [one, other] = [0, 1].map(|index| member(index).sender());
+    let mut given = 0;
+    for step in 0..400_000u64 {
+        let now = START + step * 10_000;
+        if crumb > 0 && step % 1_000 == 0 {
+            egress.admit(other, std::iter::once(Cost::of_one(crumb)), None, 0, now);
+        }
+        egress.begin_wait(other, now + 5_000_000, Cause::SharedBits, now);
+        let frames = std::iter::repeat_n(Cost::of_one(1250), 8);
+        given += egress.admit(one, frames, None, 0, now).cost.bytes * 8;
+    }
+    given / 4
+}
+
+#[test]
+fn a_sender_that_waits_for_its_share_and_does_not_take_it_holds_up_nobody() {
+    for rate in [100_000_000, 2_000_000_000] {
+        for crumb in [0, 60] {
+            let given = beside_one_that_does_not_take(rate, crumb);
+            assert!(given * 100 >= rate * 97, "{crumb} bytes taken: {given} of {rate} bits per second");
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_takes_nothing_counts_as_waiting_for_a_while_only() {
+    let congestion = Congestion::default();
+    let [one, other] = [0, 1].map(|index| member(index).sender());
+    let restricts = |from: u64, to: u64| {
+        let mut restricted = 0;
+        for now in (from..to).step_by(1_000_000) {
+            congestion.waits(other, 0, now + 5_000_000, now);
+            restricted += u64::from(congestion.most(one, 0, None, now).0 == 0);
+            congestion.served(one, 0, 100_000, true, now);
+        }
+        restricted
+    };
+    assert!(restricts(START, START + SECOND) < 130);
+    // Also after a pause, and after others came.
+    congestion.served(member(2).sender(), 0, 60, true, START + SECOND + 50_000_000);
+    assert!(restricts(START + SECOND + 50_000_000, START + 2 * SECOND) <= 2);
+    // What it takes makes it count again.
+    congestion.served(other, 0, 60, false, START + 2 * SECOND);
+    assert!(restricts(START + 2 * SECOND, START + 2 * SECOND + 100_000_000) > 50);
 }
 
 proptest! {
