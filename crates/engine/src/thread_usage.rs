@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use ringway_memory::faults_in_holes;
+
 /// The usage of a thread, since its start or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -11,7 +13,7 @@ pub(crate) struct Usage {
     pub(crate) ran: u64,
     /// Nanoseconds that the thread was ready to run and had no processor.
     pub(crate) waited: u64,
-    /// Page faults.
+    /// Page faults, with those in watched holes of clients' files, which the kernel does not count.
     pub(crate) faults: u64,
     /// Voluntary context switches: the thread blocked.
     pub(crate) sleeps: u64,
@@ -87,7 +89,8 @@ impl UsageReader {
         let times = self.schedstat.as_deref().and_then(times);
         let (ran, waited) = times.unwrap_or_default();
         let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
-        Usage { ran, waited, faults: count(faults), sleeps: count(sleeps), preempted: count(switches) }
+        let faults = count(faults).wrapping_add(faults_in_holes());
+        Usage { ran, waited, faults, sleeps: count(sleeps), preempted: count(switches) }
     }
 }
 
@@ -102,7 +105,11 @@ fn times(schedstat: &File) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use ringway_memory::Mapping;
+    use std::os::fd::AsFd;
+
+    use ringway_memory::{Limits, Mapping, Quota, can_limit_holes};
+    use ringway_testing::file::memfd;
+    use ringway_testing::skip;
 
     use super::*;
 
@@ -117,6 +124,23 @@ mod tests {
         assert!(seen.faults >= 1, "{seen:?}");
         assert_eq!(reader.at(), 7);
         // No new page is touched between two of these, except for what the kernel took away meanwhile.
+        assert!((0..10).any(|_| reader.since_last(8).faults == 0));
+    }
+
+    #[test]
+    fn page_faults_in_watched_holes_are_counted() {
+        if !can_limit_holes() {
+            skip!("needs userfaultfd(2)");
+        }
+        const PAGES: usize = 64;
+        let file = memfd((PAGES << 12) as u64);
+        let mapping = Mapping::given(file.as_fd(), 0, PAGES << 12, &Quota::of_port(Limits::PORT)).expect("mapped");
+        let mut reader = UsageReader::new(0);
+        for page in 0..PAGES {
+            assert!(mapping.view(page << 12, 8).expect("inside").read(&mut [0; 8]));
+        }
+        let seen = reader.since_last(7);
+        assert!(seen.faults >= PAGES as u64, "{seen:?}");
         assert!((0..10).any(|_| reader.since_last(8).faults == 0));
     }
 

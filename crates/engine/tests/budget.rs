@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringway_engine::{Engine, EngineSettings, Idle};
+use ringway_memory::can_limit_holes;
 use ringway_switch::{DropReason, PortFault, Role};
+use ringway_testing::skip;
 use support::{Cost, DEADLINE, Lan, Station, Step, lock};
 
 const STALL: u64 = 5_000_000;
@@ -95,6 +97,29 @@ fn a_port_whose_memory_stalls_the_poller_when_frames_are_taken_is_slow_and_forgi
         assert!(slow.times >= 1 && slow.longest_ns > 0, "{slow:?}");
         assert_eq!(lan.slow(3).times, 0, "a port that only receives was charged");
     }
+}
+
+#[test]
+fn a_port_whose_watched_holes_stall_the_poller_is_in_quarantine_too() {
+    if !can_limit_holes() {
+        skip!("needs userfaultfd(2)");
+    }
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
+    let lan = Lan::new(4, usize::MAX);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        let [from, to] = [0, 3].map(|n: usize| &lan.stations[n]);
+        scope.spawn(|| keep_sending(from, to, &stop));
+        from.costs[0].is_watched.store(true, Ordering::Relaxed);
+        from.costs[0].stall.store(STALL, Ordering::Relaxed);
+        support::wait_until("the port is in quarantine", || {
+            exchange(&lan, [1, 2], 1);
+            lan.slow(0).quarantined
+        });
+    });
+    (1..4).for_each(|other| assert_eq!(lan.slow(other).times, 0, "station {other} was charged"));
 }
 
 #[test]

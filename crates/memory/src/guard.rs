@@ -28,6 +28,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::process::{Resource, getrlimit};
 
+use crate::faults;
 use crate::former;
 use crate::holes::{self, Filled, Holes};
 
@@ -280,6 +281,7 @@ fn fill(entry: &Entry, start: usize, end: usize, address: usize, context: *mut l
     if userfaultfd < 0 || holes.is_null() || entry.replaced.load(Ordering::SeqCst) != 0 {
         return false;
     }
+    faults::note_in_hole();
     // SAFETY: the faulting thread has a view of the mapping, so the mapping is registered, and `register`'s caller
     // keeps `holes` alive.
     let holes = unsafe { &*holes };

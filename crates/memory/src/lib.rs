@@ -11,12 +11,13 @@
 //!   needs, for example the words of a ring.
 //! - [`Buffer`] is a piece of a mapping with one owner, for programs that keep frames without copying them.
 //! - [`Quota`] bounds the memory of clients that this process maps.
-//! - `holes`: pages of a client's sparse file that do not exist yet.
+//! - `holes`: pages of a client's sparse file that do not exist yet. `faults`: how often a thread has touched one.
 //! - `prefix`, `heads`, `non_temporal`, `sum`: comparisons, copies and sums over views.
 //!
 //! Nothing here interprets what it reads.
 
 mod buffer;
+mod faults;
 mod former;
 mod guard;
 mod heads;
@@ -32,6 +33,7 @@ mod view;
 mod view_tests;
 
 pub use buffer::Buffer;
+pub use faults::faults_in_holes;
 pub use guard::losses;
 pub use heads::{read_heads, write_heads};
 pub use kept::{Kept, PinnedPieces, recycle};

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Attached, Signal, SlowReading, Source, Topology};
-use ringway_memory::Mapping;
+use ringway_memory::{Limits, Mapping, Quota};
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
     InputCapabilities, Mac, MacMap, MacTable, Member, Output, OutputCapabilities, Owner, Policy, Port, PortFault,
     Switch, WakeOn, giving,
 };
+use ringway_testing::file::memfd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 
@@ -154,6 +155,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Cost {
     /// The poller sleeps in a page fault.
     pub stall: AtomicU64,
+    /// That page is a watched hole of a client's file.
+    pub is_watched: AtomicBool,
     /// The poller computes.
     pub work: AtomicU64,
     /// The access does not end while a test holds this lock.
@@ -190,7 +193,10 @@ impl Cost {
         let stall = Duration::from_nanos(self.stall.load(Ordering::Relaxed));
         if stall > Duration::ZERO {
             // Each page of a new mapping is a fault.
-            let page = Mapping::private(4096).expect("memory");
+            let page = match self.is_watched.load(Ordering::Relaxed) {
+                true => Mapping::given(memfd(4096).as_fd(), 0, 4096, &Quota::of_port(Limits::PORT)).expect("memory"),
+                false => Mapping::private(4096).expect("memory"),
+            };
             assert!(page.whole().write(&[1; 64]));
             std::thread::sleep(stall);
         }
