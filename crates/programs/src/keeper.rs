@@ -22,8 +22,21 @@ pub(crate) trait Kept: Send + Sync {
     /// Starts the instances anew that a fault has ended. May take a second for each.
     fn restart(&self);
 
-    /// Fires the timers that are due. Returns when the next is due, in nanoseconds.
-    fn fire(&self, now: u64) -> Option<u64>;
+    /// Fires the timers that are due. Does not wait for long.
+    fn fire(&self, now: u64) -> Timers;
+
+    /// Fires the timer of an instance, if it is due, as soon as the instance is free. May take a second.
+    fn fire_held(&self, instance: usize);
+}
+
+/// The timers of a program that are left.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    /// When the next is due, in nanoseconds.
+    pub(crate) next: Option<u64>,
+    /// The instances that are in use for longer, and whose timers are due. [`Kept::fire_held`] has to follow for each; until it is
+    /// done, their timers are left out here.
+    pub(crate) held: Vec<usize>,
 }
 
 /// Something for the keeper to do.
@@ -163,24 +176,28 @@ fn run(queue: &Receiver<Job>, jobs: &Jobs) {
 
 fn look(program: &Arc<dyn Kept>, jobs: &Jobs) -> Option<u64> {
     if program.has_ended() {
-        restart(program, jobs);
+        apart("restart-program", program, jobs, |program| program.restart());
     }
-    program.fire(monotonic_ns())
+    let Timers { next, held } = program.fire(monotonic_ns());
+    for instance in held {
+        apart("fire-timer", program, jobs, move |program| program.fire_held(instance));
+    }
+    next
 }
 
-/// Has instances started anew by a thread of their own: the timers and the log of other programs go on meanwhile.
-fn restart(program: &Arc<dyn Kept>, jobs: &Jobs) {
-    let (restarted, jobs) = (Arc::clone(program), jobs.clone());
-    let work = move || {
+/// Has a thread of its own do this for a program: the timers and the log of other programs go on meanwhile.
+fn apart(name: &str, program: &Arc<dyn Kept>, jobs: &Jobs, work: impl Fn(&dyn Kept) + Clone + Send + 'static) {
+    let (of_thread, own, jobs) = (work.clone(), Arc::clone(program), jobs.clone());
+    let run = move || {
         guard_thread();
-        if let Err(place) = contain(|| restarted.restart()) {
+        if let Err(place) = contain(|| of_thread(&*own)) {
             tracing::error!("a defect of Ringway, please report it: a forwarding program failed at {place}");
         }
-        // The new instances may have timers.
+        // The instances may have new timers.
         let _ = jobs.give(Job::Look);
     };
-    if std::thread::Builder::new().name("restart-program".to_owned()).spawn(work).is_err() {
-        program.restart();
+    if std::thread::Builder::new().name(name.to_owned()).spawn(run).is_err() {
+        work(&**program);
     }
 }
 
@@ -202,9 +219,11 @@ mod tests {
 
         fn restart(&self) {}
 
-        fn fire(&self, _: u64) -> Option<u64> {
-            None
+        fn fire(&self, _: u64) -> Timers {
+            Timers::default()
         }
+
+        fn fire_held(&self, _: usize) {}
     }
 
     /// Ends when its sender is dropped.

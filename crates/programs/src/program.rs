@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use ringway_switch::{Judging, ProgramFailed, View, poller_number};
 
+use crate::clock::monotonic_ns;
 use crate::fault::{Fault, FaultKind};
 use crate::instance::Instance;
-use crate::keeper::{Job, Jobs, Kept};
+use crate::keeper::{Job, Jobs, Kept, Timers};
 use crate::limits::{CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX};
 use crate::map::SharedMap;
 use crate::module::Module;
@@ -254,6 +255,15 @@ impl Program {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Fires the timer of an instance if it is due.
+    fn fire_one(&self, slot: &Slot, instance: &mut Option<Instance>, now: u64) {
+        let Some(present) = instance.as_mut().filter(|present| (1..=now).contains(&present.timer())) else { return };
+        match present.fire() {
+            Ok(()) => slot.timer.store(present.timer(), Ordering::Relaxed),
+            Err(fault) => self.note(instance, slot, fault),
+        }
+    }
+
     /// Counts a fault. Ends the instance if its memory may be in disorder, and takes the program out if there were too many.
     #[cold]
     fn note(&self, instance: &mut Option<Instance>, slot: &Slot, fault: Fault) {
@@ -304,6 +314,15 @@ impl Program {
         if timer > 0 && (before == 0 || timer < before) {
             let _ = self.jobs.give(Job::Look);
         }
+    }
+}
+
+/// The timer of a slot that is fired apart from others, until this is dropped.
+struct FiredApart<'s>(&'s Slot);
+
+impl Drop for FiredApart<'_> {
+    fn drop(&mut self) {
+        self.0.is_fired_apart.store(false, Ordering::Release);
     }
 }
 
@@ -428,25 +447,31 @@ impl Kept for Program {
         }
     }
 
-    fn fire(&self, now: u64) -> Option<u64> {
-        let mut next = None;
-        for slot in &self.slots {
-            let due = slot.timer.load(Ordering::Relaxed);
-            if due > 0 && due <= now && !self.is_out.load(Ordering::Relaxed) {
-                slot.borrow(|instance| {
-                    let Some(present) = instance.as_mut().filter(|present| (1..=now).contains(&present.timer())) else {
-                        return;
-                    };
-                    match present.fire() {
-                        Ok(()) => slot.timer.store(present.timer(), Ordering::Relaxed),
-                        Err(fault) => self.note(instance, slot, fault),
-                    }
-                });
+    fn fire(&self, now: u64) -> Timers {
+        let mut timers = Timers::default();
+        for (number, slot) in self.slots.iter().enumerate() {
+            if slot.is_fired_apart.load(Ordering::Acquire) {
+                continue;
+            }
+            let is_due = |slot: &Slot| (1..=now).contains(&slot.timer.load(Ordering::Relaxed));
+            if is_due(slot)
+                && !self.is_out()
+                && slot.borrow_soon(|instance| self.fire_one(slot, instance, now)).is_none()
+            {
+                slot.is_fired_apart.store(true, Ordering::Relaxed);
+                timers.held.push(number);
+                continue;
             }
             let due = slot.timer.load(Ordering::Relaxed);
-            next = [next, (due > 0 && !self.is_out.load(Ordering::Relaxed)).then_some(due)].into_iter().flatten().min();
+            timers.next = [timers.next, (due > 0 && !self.is_out()).then_some(due)].into_iter().flatten().min();
         }
-        next
+        timers
+    }
+
+    fn fire_held(&self, number: usize) {
+        let slot = &self.slots[number];
+        let _apart = FiredApart(slot);
+        slot.borrow(|instance| self.fire_one(slot, instance, monotonic_ns()));
     }
 }
 

@@ -3,10 +3,13 @@
 //! A poller must not wait for another thread. So each thread first takes the slot, by one atomic exchange. A poller that finds it taken leaves
 //! its frames where they are and comes back ([`Slot::enter`]). The others wait: they say that they want the slot, and the poller leaves it
 //! to them after its batch ([`Slot::borrow`]). Before they take it again, a poller that found it taken has its turn. So neither side
-//! keeps the other out, and the lock within, which the compiler asks for, is never waited for.
+//! keeps the other out, and the lock within, which the compiler asks for, is hardly ever waited for.
+//!
+//! A client whose memory makes its poller wait also makes those wait who want the slot meanwhile. A thread that serves other programs, too,
+//! waits for a moment only ([`Slot::borrow_soon`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
@@ -21,8 +24,11 @@ const BORROWED: u32 = 2;
 const LOOK: Duration = Duration::from_micros(20);
 /// Longest wait for the turn of a poller: its port may have left.
 const TURN: Duration = Duration::from_millis(2);
-/// Longest wait for a poller to leave. A call takes a millisecond of processor time. A poller that has panicked never leaves.
+/// Longest wait for a poller to leave. It collects and judges a batch meanwhile: a call takes a millisecond of processor time, but the memory
+/// of a client can make the poller wait for longer. After that the lock within keeps both apart.
 const LEAVE: Duration = Duration::from_secs(1);
+/// Longest wait of a thread that serves other programs, too, for each of what it waits for: as long as a call may take.
+const SOON: Duration = Duration::from_millis(1);
 
 /// A place for an instance.
 #[derive(Debug)]
@@ -37,6 +43,8 @@ pub(crate) struct Slot {
     is_awaited: AtomicBool,
     /// Lets one borrower in at a time.
     borrowers: Mutex<()>,
+    /// A thread of its own fires the timer, which had to wait for the slot.
+    pub(crate) is_fired_apart: AtomicBool,
     /// When the instance's timer fires, in nanoseconds; 0: not.
     pub(crate) timer: AtomicU64,
     /// Until when the instance's calls are bounded to a shorter time.
@@ -52,6 +60,7 @@ impl Slot {
             is_wanted: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
             borrowers: Mutex::new(()),
+            is_fired_apart: AtomicBool::new(false),
             timer,
             short_until: AtomicU64::new(0),
         }
@@ -61,7 +70,7 @@ impl Slot {
     #[inline]
     pub(crate) fn enter(&self) -> bool {
         let take = || self.owner.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed);
-        // It may have the slot already: it panicked while it had it.
+        // A slot that is entered has another poller of this number, one that has not ended yet: the lock within keeps both apart.
         if self.is_wanted.load(Ordering::Relaxed) || take() == Err(BORROWED) {
             return self.refuse();
         }
@@ -97,20 +106,37 @@ impl Slot {
     }
 
     /// The same with these longest waits for the turn of a poller and for a poller to leave.
-    fn borrow_within<T>(&self, [turn, leave]: [Duration; 2], work: impl FnOnce(&mut Option<Instance>) -> T) -> T {
+    fn borrow_within<T>(&self, waits: [Duration; 2], work: impl FnOnce(&mut Option<Instance>) -> T) -> T {
         let _one = self.borrowers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wait(turn, || !self.is_awaited.load(Ordering::Relaxed)) {
+        let (_borrowed, _) = self.take(waits);
+        work(&mut self.lock())
+    }
+
+    /// Uses the slot if that takes no long wait. For a thread that serves other programs, too.
+    pub(crate) fn borrow_soon<T>(&self, work: impl FnOnce(&mut Option<Instance>) -> T) -> Option<T> {
+        let _one = wait(SOON, || match self.borrowers.try_lock() {
+            Ok(one) => Some(one),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })?;
+        let (_borrowed, is_taken) = self.take([SOON; 2]);
+        is_taken.then(|| work(&mut self.lock()))
+    }
+
+    /// Takes the slot for the one borrower. Returns false if its poller did not leave in time.
+    fn take(&self, [turn, leave]: [Duration; 2]) -> (Borrowed<'_>, bool) {
+        if wait(turn, || (!self.is_awaited.load(Ordering::Relaxed)).then_some(())).is_none() {
             self.is_awaited.store(false, Ordering::Relaxed);
         }
         self.is_wanted.store(true, Ordering::Relaxed);
-        let take = || self.owner.compare_exchange(FREE, BORROWED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        wait(leave, take);
-        let _borrowed = Borrowed(self);
-        work(&mut self.lock())
+        let borrowed = Borrowed(self);
+        let take = || self.owner.compare_exchange(FREE, BORROWED, Ordering::Acquire, Ordering::Relaxed).ok();
+        let is_taken = wait(leave, take).is_some();
+        (borrowed, is_taken)
     }
 }
 
-/// Gives a borrowed slot back.
+/// Gives a borrowed slot back, or takes back that it is wanted.
 struct Borrowed<'s>(&'s Slot);
 
 impl Drop for Borrowed<'_> {
@@ -121,16 +147,16 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-/// Waits until `is_done`. Returns false if that takes too long.
-fn wait(most: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+/// Waits for what `look` returns. `None`: that takes too long.
+fn wait<T>(most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
-    while !is_done() {
-        if begun.elapsed() >= most {
-            return false;
+    loop {
+        let found = look();
+        if found.is_some() || begun.elapsed() >= most {
+            return found;
         }
         std::thread::sleep(LOOK);
     }
-    true
 }
 
 #[cfg(test)]

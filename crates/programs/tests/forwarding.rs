@@ -257,10 +257,9 @@ fn a_poller_does_not_wait_while_a_message_is_handled_and_has_its_turn_between_th
     assert_eq!(program.read().last_fault, None);
 }
 
-#[test]
-fn the_timers_of_other_programs_go_on_while_a_program_starts_anew() {
-    // Counts timers of 1 ms.
-    let ticking = module(&format!(
+/// Counts timers of 1 ms.
+fn ticking() -> Vec<u8> {
+    module(&format!(
         r#"(data (i32.const 64) "ticks") {FRAMES}
         (func (export "ringway_start") (result i32)
           (call $frames_at (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 4096) (i32.const 256))
@@ -268,7 +267,29 @@ fn the_timers_of_other_programs_go_on_while_a_program_starts_anew() {
           (call $timer_set (i64.const 1000000))
           i32.const 0)
         (func (export "ringway_timer") (call $counter_add (i32.const 0) (i64.const 1)) (call $timer_set (i64.const 1000000)))"#
-    ));
+    ))
+}
+
+#[test]
+fn the_timers_of_other_programs_go_on_while_a_poller_stays_with_a_program() {
+    let lan = Lan::new(2);
+    let [held, other] = [(); 2].map(|()| load(&lan, &ticking()).expect("a program"));
+    let ticks = |program: &Program| program.read().counters[0].1;
+    // As a poller does while the memory of a client makes it wait.
+    assert!(held.enter());
+    until("20 timers of the other fire between two of the one that is held", || {
+        let (before, begun) = (ticks(&held), ticks(&other));
+        until("timers fire", || ticks(&other) >= begun + 20);
+        ticks(&held) == before
+    });
+    held.leave();
+    let before = ticks(&held);
+    until("its own timers go on", || ticks(&held) >= before + 20);
+}
+
+#[test]
+fn the_timers_of_other_programs_go_on_while_a_program_starts_anew() {
+    let ticking = ticking();
     // Takes long to start, and traps at its first batch.
     let slow = module(&format!(
         r#"(func (export "ringway_start") (result i32) {}

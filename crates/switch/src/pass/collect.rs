@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::policy::Turn;
 use crate::port::{Input, PortFault};
-use crate::topology::Context;
+use crate::topology::{Context, Entered};
 
 /// Result of stage "collect".
 pub(super) struct Collected {
@@ -25,25 +25,24 @@ pub(super) struct Collected {
 /// The forwarding function cannot be asked at present.
 pub(super) struct Busy;
 
-/// Fills the batch with frames, within the source's limit.
+/// Fills the batch with frames, within the source's limit. The forwarding function is entered until the second value is dropped.
 ///
 /// # Errors
 /// The forwarding function cannot be asked at present: nothing was collected.
 #[inline(always)]
-pub(super) fn collect<'m>(
-    context: Context<'_>,
+pub(super) fn collect<'m, 's>(
+    context: Context<'s>,
     turn: &Turn<'_>,
     input: &'m mut dyn Input,
     batch: &mut Batch<'m>,
-) -> Result<Collected, Busy> {
+) -> Result<(Collected, Entered<'s>), Busy> {
     let (port, switch) = (&context.from.port, context.switch);
-    let mut may_hold = false;
-    if switch.is_checked() {
-        if switch.is_entered() && !switch.forward().enter() {
-            return Err(Busy);
-        }
-        may_hold = switch.holds() && input.capabilities().rewind;
-    }
+    let (may_hold, entered) = if switch.is_checked() {
+        let entered = switch.enter().ok_or(Busy)?;
+        (switch.holds() && input.capabilities().rewind, entered)
+    } else {
+        (false, Entered::unasked())
+    };
     turn.bound(batch, may_hold);
     let probe = port.probe();
     if probe > 0 {
@@ -54,5 +53,5 @@ pub(super) fn collect<'m>(
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
     let may_hold = may_hold && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Ok(Collected { frames, bytes, more, fault, may_hold, probe })
+    Ok((Collected { frames, bytes, more, fault, may_hold, probe }, entered))
 }

@@ -4,7 +4,7 @@ use super::collect::Collected;
 use crate::batch::Batch;
 use crate::forward::{Held, forward_watched, hold, show};
 use crate::policy::Turn;
-use crate::topology::Context;
+use crate::topology::{Context, Entered};
 
 /// Result of stage "forward".
 pub(super) struct Forwarded {
@@ -24,6 +24,7 @@ pub(super) fn forward(
     turn: &Turn<'_>,
     collected: &Collected,
     batch: &mut Batch<'_>,
+    entered: Entered<'_>,
 ) -> Forwarded {
     let Context { from, switch, now } = context;
     let watch = switch.watch(from.owner.index());
@@ -34,6 +35,7 @@ pub(super) fn forward(
         None => switch.forward().forward(batch, from, switch, now.seconds),
         Some(watch) => forward_watched(watch, batch, from, switch, now.seconds),
     }
+    drop(entered);
     let (mut frames, mut bytes, mut held) = (collected.frames, collected.bytes, None);
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.

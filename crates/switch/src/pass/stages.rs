@@ -37,7 +37,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     // Collect.
     let mut batch = work.begin_batch();
-    let Ok(collected) = collect(context, &turn, input, &mut batch) else {
+    let Ok((collected, entered)) = collect(context, &turn, input, &mut batch) else {
         turn.charge(&batch);
         work.end_batch(batch);
         return come_back(context, input, work);
@@ -49,16 +49,14 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         turn.charge(&batch);
         work.end_batch(batch);
         input.release();
-        if switch.is_entered() {
-            switch.forward().leave();
-        }
+        drop(entered);
         let moved = handle_moved(context, input, work);
         let receiver_fault = moved.receiver_fault | handle_event(from, input, work, now);
         return Passed { fault: collected.fault, receiver_fault, ..moved };
     }
 
     // Forward.
-    let forwarded = forward(context, &turn, &collected, &mut batch);
+    let forwarded = forward(context, &turn, &collected, &mut batch, entered);
 
     // Deliver.
     let out = Outgoing { context: &context, batch: &batch, is_reserved: forwarded.is_reserved };

@@ -26,14 +26,36 @@ pub trait Forward: Send + Sync {
         false
     }
 
-    /// Returns false if the function cannot be asked at present: frames stay with their port, whose poller goes on with other ports and
-    /// comes back. After true, [`Forward::forward`] or [`Forward::leave`] follows.
+    /// For [`Switch::enter`] alone. Returns false if the function cannot be asked at present: frames stay with their port, whose poller
+    /// goes on with other ports and comes back. After true, [`Forward::leave`] follows.
     fn enter(&self) -> bool {
         true
     }
 
-    /// There was no frame to forward.
+    /// For [`Entered`] alone: the poller that has entered is done.
     fn leave(&self) {}
+}
+
+/// A switch's forwarding function, entered by a poller for one pass. Dropping this leaves it: however the pass ends, also by a panic,
+/// nobody waits for a poller that has gone on.
+#[must_use]
+pub(crate) struct Entered<'s>(Option<&'s dyn Forward>);
+
+impl Entered<'_> {
+    /// For a forwarding function that needs not be entered.
+    #[inline(always)]
+    pub(crate) fn unasked() -> Self {
+        Entered(None)
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(forward) = self.0 {
+            forward.leave();
+        }
+    }
 }
 
 /// A switch: one broadcast domain and its members.
@@ -173,13 +195,16 @@ impl Switch {
         self.holds
     }
 
-    /// Returns true if the forwarding function has to be entered before frames are collected.
+    /// Enters the forwarding function, before frames are collected. `None`: it cannot be asked at present.
     #[inline]
-    pub(crate) fn is_entered(&self) -> bool {
-        self.is_entered
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
+        if !self.is_entered {
+            return Some(Entered::unasked());
+        }
+        self.forward.enter().then(|| Entered(Some(&*self.forward)))
     }
 
-    /// Returns true if [`Switch::holds`] or [`Switch::is_entered`] is true: one look for most switches.
+    /// Returns true if [`Switch::holds`] is true or [`Switch::enter`] has to be called: one look for most switches.
     #[inline]
     pub(crate) fn is_checked(&self) -> bool {
         self.is_checked

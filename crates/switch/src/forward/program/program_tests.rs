@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
 use crate::batch::PortSet;
+use crate::defect::contain;
 use crate::frame::{DropReason, Mac};
 use crate::policy::{Bound, Bucket, Domain, Membership, Policy, Rates, Reach, Rules, Storm};
+use crate::port::{PortFault, Tap, TappedFrame, Watch};
 use crate::table::MacTable;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::time::Time;
@@ -17,8 +19,20 @@ use crate::topology::Member;
 struct ByFrame {
     /// Lets no poller enter; a test sets it.
     is_busy: AtomicBool,
-    /// Counts the pollers that have entered and not left.
-    inside: AtomicUsize,
+    /// Panics instead of judging; a test sets it.
+    panics: AtomicBool,
+    /// Counts the pollers that have entered, and those of them that have left.
+    entered: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl ByFrame {
+    /// Returns how many pollers have entered since the last call. All have left, once each.
+    fn passed_through(&self) -> usize {
+        let entered = self.entered.swap(0, Ordering::Relaxed);
+        assert_eq!(self.left.swap(0, Ordering::Relaxed), entered);
+        entered
+    }
 }
 
 fn set(ports: &[u16]) -> Option<PortSet> {
@@ -30,15 +44,16 @@ fn set(ports: &[u16]) -> Option<PortSet> {
 impl Program for ByFrame {
     fn enter(&self) -> bool {
         let may = !self.is_busy.load(Ordering::Relaxed);
-        self.inside.fetch_add(may.into(), Ordering::Relaxed);
+        self.entered.fetch_add(may.into(), Ordering::Relaxed);
         may
     }
 
     fn leave(&self) {
-        self.inside.fetch_sub(1, Ordering::Relaxed);
+        self.left.fetch_add(1, Ordering::Relaxed);
     }
 
     fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        assert!(!self.panics.load(Ordering::Relaxed), "injected");
         let mut words = Vec::new();
         batch.each(0, batch.len(), |frame| words.extend(&frame.head[18..22]));
         batch.decide(&words, &[set(&[1, 3]), set(&[0]), set(&[])]).map_err(|_| ProgramFailed)
@@ -194,9 +209,60 @@ fn frames_wait_in_their_ring_while_the_program_is_busy_and_none_is_lost() {
     program.is_busy.store(false, Ordering::Relaxed);
     assert_eq!((lan.pass(0).frames, lan.offers[0].len()), (3, 0));
     assert_eq!(lan.received(4).len(), 3);
-    // Left after frames, after a pass without frames, and after one whose frames were all rejected.
-    assert_eq!(program.inside.load(Ordering::Relaxed), 0);
-    assert_eq!(lan.pass(0).frames, 0);
-    lan.send(0, &[frame(mac(9), Mac::new([1; 6]), 60, 1)]);
-    assert_eq!(program.inside.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_poller_leaves_the_program_however_a_pass_ends() {
+    let program = Arc::<ByFrame>::default();
+    let eye = Arc::new(Eye::default());
+    let mut lan = with_program(Plan::new(4), false, Arc::clone(&program) as Arc<dyn Program>, OnFault::Drop);
+    let mirror = Watch { is_mirror: true, ..Watch::default() };
+    let tapped = Watch { taps: vec![Arc::clone(&eye) as Arc<dyn Tap>], mirrors_in: vec![3], ..Watch::default() };
+    lan.switch = lan.switch.with_watches([(2, tapped), (3, mirror)]);
+    for from in 0..4 {
+        assert_eq!(lan.pass(from).frames, 0);
+        lan.send(from, &[with(FLOOD, 1)]);
+        lan.send(from, &[frame(mac(9), Mac::new([1; 6]), 60, 1)]);
+        assert_eq!(program.passed_through(), 3, "nothing, a frame, and one that is rejected: port {from}");
+    }
+    assert_eq!(lan.dropped(3, DropReason::MirrorPort), 2);
+
+    lan.offers[0].refuse = vec![DropReason::Runt];
+    lan.pass(0);
+    lan.offers[0].fault = Some(PortFault::EndlessFrame);
+    assert_eq!(lan.pass(0).fault, Some(PortFault::EndlessFrame));
+    assert_eq!(program.passed_through(), 2, "no frame but a refused one, and a fault");
+
+    let panics = |lan: &mut Lan, from| {
+        lan.offers[usize::from(from)].put(&with(FLOOD, 1), &[]);
+        let place = contain(|| lan.pass(from)).expect_err("a panic");
+        let member = lan.switch.member(from).expect("a port");
+        lan.work.blame(&lan.switch, member, place);
+    };
+    lan.offers[0].changes = Some((usize::MAX, [0; 4]));
+    panics(&mut lan, 0);
+    assert_eq!(program.passed_through(), 1, "while frames are collected");
+    program.panics.store(true, Ordering::Relaxed);
+    panics(&mut lan, 1);
+    program.panics.store(false, Ordering::Relaxed);
+    assert_eq!(program.passed_through(), 1, "while they are judged");
+    eye.panics.store(true, Ordering::Relaxed);
+    panics(&mut lan, 2);
+    assert_eq!(program.passed_through(), 1, "while they are shown");
+    assert!([0, 1, 2].iter().all(|port| lan.switch.member(*port).expect("a port").port.fault().is_some()));
+}
+
+/// A capture.
+#[derive(Default)]
+struct Eye {
+    /// Panics; a test sets it.
+    panics: AtomicBool,
+}
+
+impl Tap for Eye {
+    fn see<'b, 'm: 'b>(&self, _: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
+        assert!(!self.panics.load(Ordering::Relaxed), "injected");
+    }
+
+    fn ring(&self) {}
 }

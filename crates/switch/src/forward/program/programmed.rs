@@ -16,12 +16,12 @@ pub struct ProgramFailed;
 /// A forwarding program. Several pollers call it at the same time.
 pub trait Program: Send + Sync {
     /// Returns false if the poller would have to wait for the program: the frames of the batch stay with their port. After true,
-    /// [`Program::leave`] follows.
+    /// [`Program::leave`] follows, however the pass ends.
     fn enter(&self) -> bool {
         true
     }
 
-    /// The poller that has entered is done with the batch.
+    /// The poller that has entered is done with the batch, or has panicked.
     fn leave(&self) {}
 
     /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each.
@@ -70,11 +70,9 @@ impl Forward for Programmed {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let mut judging = Judging::new(batch, from, switch, &self.view, now);
         if judging.is_empty() {
-            return self.program.leave();
+            return;
         }
-        let judged = self.judge(&mut judging);
-        self.program.leave();
-        if judged.is_ok() {
+        if self.judge(&mut judging).is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
             return;
         }
