@@ -36,6 +36,10 @@ impl Forward for Learning {
             }
         });
     }
+
+    fn goes_by_addresses(&self) -> bool {
+        true
+    }
 }
 
 impl Learning {

@@ -40,6 +40,10 @@ impl Forward for MacMap {
             }
         });
     }
+
+    fn goes_by_addresses(&self) -> bool {
+        true
+    }
 }
 
 impl MacMap {

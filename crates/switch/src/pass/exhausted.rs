@@ -3,8 +3,8 @@
 //! with the same addresses are dropped in the sender's ring without being read further.
 //!
 //! The result equals that of the whole path: the destination depends on the addresses alone, and the grant of the limit
-//! does not grow within a pass. Each policy tells whether this holds for it (`policy/rule.rs`). Not used while the
-//! switch has captures or mirrors.
+//! does not grow within a pass. The forwarding function and each policy tell whether this holds for them
+//! ([`crate::Forward::goes_by_addresses`], `policy/rule.rs`). Not used while the switch has captures or mirrors.
 
 use super::passed::Passed;
 use crate::egress::Exhausted;
@@ -31,7 +31,7 @@ pub(super) fn drop_alike(
     let Context { from, switch, .. } = context;
     let (taken, probed) = (passed.frames as usize, from.port.probe() > 0);
     from.port.set_probe(0);
-    let domain_allows = switch.domain().is_none_or(Rule::may_drop_unread);
+    let domain_allows = switch.domain().is_none_or(Rule::may_drop_unread) && switch.forward().goes_by_addresses();
     let allowed = from.ingress_may_drop_unread() && domain_allows && !switch.is_watched();
     let may_drop = allowed && passed.fault.is_none() && passed.until.is_none() && input.capabilities().discard_like;
     let to = switch.member(exhausted.port).filter(|to| may_drop && exhausted.is_uniform && to.egress_may_drop_unread());

@@ -16,6 +16,12 @@ pub trait Forward: Send + Sync {
     /// Sets the destination of every frame. `now` is the time in seconds, from the batch's one clock reading.
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 
+    /// Returns true if a frame's destination follows from its addresses and its VLAN alone, so that frames behind one that its receiver's
+    /// limit refused may be dropped unread (`pass/exhausted.rs`).
+    fn goes_by_addresses(&self) -> bool {
+        false
+    }
+
     /// Returns true if some ports may be left out when a frame is flooded (by its audience).
     fn narrows_floods(&self) -> bool {
         false

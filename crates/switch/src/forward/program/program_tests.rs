@@ -7,7 +7,7 @@ use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort
 use crate::batch::PortSet;
 use crate::defect::contain;
 use crate::frame::{DropReason, Mac};
-use crate::policy::{Bound, Bucket, Domain, Membership, Policy, Rates, Reach, Rules, Storm};
+use crate::policy::{Bound, Bucket, Domain, Egress, Limit, Membership, Policy, Rates, Reach, Rules, Storm};
 use crate::port::{PortFault, Tap, TappedFrame, Watch};
 use crate::table::MacTable;
 use crate::testing::{Lan, Plan, frame, mac};
@@ -192,6 +192,25 @@ fn storm_control_holds_for_groups_that_a_program_sends_to_one_port() {
     };
     lan.send(0, &[broadcast(1), broadcast(2), broadcast(3)]);
     assert_eq!((lan.received(1).len(), lan.dropped(0, DropReason::StormLimited)), (1, 2));
+}
+
+#[test]
+fn frames_behind_a_flood_of_the_same_addresses_go_where_the_program_sends_them() {
+    let rates = Rates { bits: None, frames: Some(Bucket::new(40, 50)) };
+    let egress = Arc::new(Egress::new(Limit::new(rates)));
+    let limited = move |member: Member| {
+        let egress = (member.owner.index() == 1).then(|| Arc::clone(&egress));
+        Member { policy: Some(Policy { egress, ..Policy::default() }), ..member }
+    };
+    let mut lan = planned(Plan { change: Box::new(limited), ..Plan::new(3) }, false);
+    for number in 0..20 {
+        let backend = |of: u32| with(0x1_0001 + of, number);
+        let frames =
+            (0..600).map(|_| backend(0)).chain((0..10).map(|_| backend(1))).chain((0..600).map(|_| backend(0)));
+        lan.send(0, &frames.collect::<Vec<_>>());
+    }
+    assert_eq!(lan.received(2).len(), 200);
+    assert_eq!(lan.dropped(1, DropReason::EgressLimited), 20 * 1200 - lan.received(1).len() as u64);
 }
 
 #[test]
