@@ -1,7 +1,9 @@
 //! Destinations and counts of frames.
 
+use std::sync::Arc;
+
 use crate::testing::{Lan, Plan, frame, group, mac, number};
-use crate::{DropReason, FloodAction, FloodPolicy, Mac, MacTable, Member, Owner, PortFault, Switch};
+use crate::{DropReason, FloodAction, FloodPolicy, Learning, Mac, MacTable, Member, Owner, PortFault, Switch};
 
 /// Returns a switch whose ports have each sent a frame, so that station `n` is learned at port `n`.
 fn acquainted(plan: Plan) -> Lan {
@@ -394,6 +396,23 @@ fn a_port_at_its_limit_of_addresses_can_still_send() {
     assert_eq!(lan.received(1).len(), 100);
     assert_eq!(lan.switch.table().entries().count(), 4);
     assert_eq!(lan.switch.table().learned(0), 4);
+}
+
+#[test]
+fn a_port_that_leaves_takes_nothing_of_the_limit_of_the_next_one_with_its_index() {
+    let mut lan = Plan { port_limit: 4, ..Plan::new(2) }.learning();
+    let flood = |stations: std::ops::Range<u32>| stations.map(|n| frame(mac(7777), mac(n), 60, n)).collect::<Vec<_>>();
+    lan.send(0, &flood(1000..1100));
+    let (table, member) = (Arc::clone(lan.switch.table()), lan.switch.member(0).expect("a port").clone());
+    let owner = Owner::new(0, 1);
+    let new = || Member { owner, ..member.clone() };
+    let next = Switch::new("lan0", [new()], Arc::clone(&table), Box::new(Learning), FloodPolicy::default());
+    // Its poller has not seen the new topology yet.
+    lan.send(0, &flood(2000..2100));
+    lan.switch = next;
+    lan.send(0, &flood(3000..3100));
+    let learned = table.entries().filter(|entry| entry.owner == owner).count();
+    assert_eq!((learned, table.learned(0)), (4, 4));
 }
 
 #[test]

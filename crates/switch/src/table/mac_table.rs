@@ -5,13 +5,15 @@
 //! beside it:        VLAN (32) | second last heard (32)
 //! bucket:           8 entries = one cache line         an address can be in two buckets, so 16 probes at most
 //! owner, 16 bits:   generation (4) | port index (12)   a flushed port takes its next generation
+//! count, 32 bits:   generation (4) | addresses (28)    one for each port index
 //! ```
 //!
 //! A flush is O(1): with the port's next generation its old entries are invalid. [`MacTable::sweep`] clears them later.
 //! It must run before a generation repeats (after 15 flushes of one index).
 //!
 //! The seed is secret, so a client cannot choose addresses that collide in one bucket. The addresses of a port are
-//! limited. All operations are lock-free. If two pollers learn a new address at the same moment, it may have two
+//! limited. The limit is that of an owner, not of an index: a poller that still works by an older topology may learn for an owner whose
+//! index has another one already, and that learns and counts nothing. All operations are lock-free. If two pollers learn a new address at the same moment, it may have two
 //! entries until one ages; a lookup returns the first of them.
 //!
 //! An address that moved to another port moves again only when its hold-down has ended (`hold_down.rs`). Addresses that
@@ -43,7 +45,7 @@ pub enum Learned {
     Held,
     /// Not learned: both buckets are full of valid entries.
     TableFull,
-    /// Not learned: the port has reached its limit of addresses.
+    /// Not learned: the port has reached its limit of addresses, or its index has another owner.
     PortLimit,
 }
 
@@ -90,11 +92,21 @@ struct Bucket([AtomicU64; WAYS]);
 pub struct MacTable {
     buckets: Box<[Bucket]>,
     heard: Box<[AtomicU64]>,
+    /// By port index: the generation that may learn, and how many addresses it has.
     learned: Box<[AtomicU32]>,
     seed: [u64; 2],
     port_limit: u32,
     moves: Moves,
     hold_down: HoldDown,
+}
+
+/// Bits of a count. The generation is above it.
+const COUNT_BITS: u32 = 28;
+const MOST_COUNTED: u32 = (1 << COUNT_BITS) - 1;
+
+/// What an owner's count is before it has learned an address.
+fn none_of(owner: Owner) -> u32 {
+    u32::from(owner.generation()) << COUNT_BITS
 }
 
 #[inline]
@@ -124,7 +136,7 @@ impl MacTable {
             heard: (0..entries).map(|_| AtomicU64::new(0)).collect(),
             learned: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
             seed,
-            port_limit,
+            port_limit: port_limit.min(MOST_COUNTED),
             moves: Moves::new(),
             hold_down: HoldDown::new(),
         }
@@ -139,7 +151,15 @@ impl MacTable {
     /// Addresses learned by the port with this index in its present generation.
     #[must_use]
     pub fn learned(&self, index: u16) -> u32 {
-        self.learned[usize::from(index) % MAX_PORTS].load(Ordering::Relaxed)
+        self.learned[usize::from(index) % MAX_PORTS].load(Ordering::Relaxed) & MOST_COUNTED
+    }
+
+    /// Lets this owner learn, as many addresses as its limit is, and those no more that had its index before. It has to be called before
+    /// pollers learn for the owner; once it was, nothing changes.
+    pub(crate) fn begin(&self, owner: Owner) {
+        let (count, none) = (&self.learned[usize::from(owner.index())], none_of(owner));
+        let _ =
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n & !MOST_COUNTED != none).then_some(none));
     }
 
     #[inline]
@@ -291,25 +311,21 @@ impl MacTable {
         Learned::TableFull
     }
 
+    /// Counts an address. Returns false if the owner has as many as it may, or if its index has another owner.
     fn count_up(&self, owner: Owner) -> bool {
-        let count = &self.learned[usize::from(owner.index())];
-        if count.fetch_add(1, Ordering::Relaxed) >= self.port_limit {
-            self.count_down(owner);
-            return false;
-        }
-        true
+        self.change_count(owner, |n| (n & MOST_COUNTED < self.port_limit).then_some(n + 1))
     }
 
     fn count_down(&self, owner: Owner) {
-        let count = &self.learned[usize::from(owner.index())];
-        // Saturating: a flush resets the count while an older entry may still be removed.
-        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
+        // The index may have another owner.
+        self.change_count(owner, |n| (n & MOST_COUNTED > 0).then(|| n - 1));
     }
 
-    /// Resets the number of addresses of the port with this index. The caller gives the port its next generation, which
-    /// invalidates its entries.
-    pub fn reset_count(&self, index: u16) {
-        self.learned[usize::from(index) % MAX_PORTS].store(0, Ordering::Relaxed);
+    fn change_count(&self, owner: Owner, change: impl Fn(u32) -> Option<u32>) -> bool {
+        let is_of = |n: u32| n & !MOST_COUNTED == none_of(owner);
+        let count = &self.learned[usize::from(owner.index())];
+        let change = |n: u32| Some(n).filter(|&n| is_of(n)).and_then(&change);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
     }
 
     /// Clears entries that are not `alive`, and entries that were no source address for `max_age` seconds (0: entries

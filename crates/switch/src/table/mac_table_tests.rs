@@ -153,7 +153,7 @@ proptest! {
                     let at = usize::from(port);
                     generations[at] = (generations[at] + 1) % 16;
                     flushes[at] += 1;
-                    table.reset_count(port);
+                    table.begin(Owner::new(port, generations[at]));
                     model.stations.retain(|_, (owner, _)| *owner != port);
                     if flushes[at] == 15 {
                         // The sweep that must happen before a generation repeats.
@@ -192,7 +192,7 @@ fn a_flush_takes_the_same_few_steps_whatever_the_table_holds() {
     }
     let before: Vec<_> = table.entries().collect();
     assert!(before.len() > 690_000);
-    table.reset_count(1);
+    table.begin(Owner::new(1, 1));
     assert_eq!(table.learned(1), 0);
     assert!(table.entries().eq(before), "a flush leaves the entries where they are, for others to use again");
     let alive = |owner: Owner| owner == Owner::new(1, 1);
@@ -203,12 +203,33 @@ fn a_flush_takes_the_same_few_steps_whatever_the_table_holds() {
 }
 
 #[test]
+fn what_a_port_learns_after_another_has_its_index_counts_for_neither() {
+    let table = MacTable::new(1024, 4, seed());
+    let [old, new, other] = [Owner::new(3, 15), Owner::new(3, 0), Owner::new(4, 0)];
+    let alive = |owner: Owner| owner == new || owner == other;
+    let learn = |station, owner| table.learn(mac(station), owner, 1, alive);
+    table.begin(old);
+    assert_eq!([1, 2].map(|station| learn(station, old)), [Learned::New; 2]);
+    table.begin(new);
+    let late = || (10..30).filter(|&station| learn(station, old) != Learned::PortLimit).count();
+    assert_eq!((late(), table.learned(3)), (0, 0));
+    // Some of them are addresses of the old port.
+    assert_eq!([1, 5, 6].map(|station| learn(station, new)), [Learned::New; 3]);
+    assert_eq!((late(), table.learned(3)), (0, 3));
+    table.begin(new);
+    assert_eq!([7, 8].map(|station| learn(station, new)), [Learned::New, Learned::PortLimit]);
+    // What the old port has left is neither moved from the new one nor cleared at its cost.
+    assert_eq!(learn(2, other), Learned::New);
+    assert_eq!((table.sweep(1, 0, alive), table.learned(3), table.learned(4)), (0, 4, 1));
+}
+
+#[test]
 fn sixteen_flushes_with_a_sweep_do_not_bring_old_addresses_back() {
     let table = MacTable::new(1024, u32::MAX, seed());
     table.learn(mac(1), Owner::new(5, 0), 1, |_| true);
     for flush in 1..=16 {
         let now = Owner::new(5, flush);
-        table.reset_count(5);
+        table.begin(now);
         if flush == 15 {
             assert_eq!(table.sweep(1, 0, |owner| owner == now), 1);
         }

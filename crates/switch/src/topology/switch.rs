@@ -87,7 +87,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch of these members, each at its owner's index.
+    /// A switch of these members, each at its owner's index. From now on they learn, and no earlier owners of their indices.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -99,6 +99,7 @@ impl Switch {
         let mut places: Vec<Option<Member>> = Vec::new();
         for member in members {
             let index = usize::from(member.owner.index());
+            table.begin(member.owner);
             if places.len() <= index {
                 places.resize(index + 1, None);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ringway_switch::{self as data, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
@@ -27,12 +27,12 @@ pub struct LiveSwitch {
     moves_held_before: u64,
     /// The present generation of each index that was ever used.
     pub(super) generations: Vec<u8>,
-    free_indices: VecDeque<u16>,
+    /// Indices without a port, each with the last port that had it.
+    free_indices: VecDeque<(u16, Weak<data::Port>)>,
     /// Configured ports that are closed: at most as many as are configured.
     suspended: BTreeMap<Name, SuspendedPort>,
-    /// The number of new generations since the last sweep, and the indices with a new generation since the last publication.
+    /// The number of new generations since the last sweep.
     flushes: u32,
-    flushed: Vec<u16>,
     /// The captures of each port.
     pub(super) taps: Vec<(Name, Arc<dyn Tap>)>,
     /// True if the published switch has VLANs.
@@ -67,7 +67,6 @@ impl LiveSwitch {
             free_indices,
             suspended: BTreeMap::new(),
             flushes: 0,
-            flushed: Vec::new(),
             taps: Vec::new(),
             vlans: false,
             program: None,
@@ -123,14 +122,7 @@ impl LiveSwitch {
     /// Inserts a port. No port may have its name, and there must be room.
     pub fn insert(&mut self, name: Name, new: NewPort) {
         let before = self.suspended.remove(&name);
-        let old = before.as_ref().and_then(|before| self.free_indices.iter().position(|index| *index == before.index));
-        let index = match old.and_then(|old| self.free_indices.remove(old)).or_else(|| self.free_indices.pop_front()) {
-            Some(index) => index,
-            None => {
-                self.generations.push(0);
-                u16::try_from(self.generations.len() - 1).expect("has_room was asked")
-            }
-        };
+        let index = self.take_index(before.as_ref().map(|before| before.index));
         let owner = Owner::new(index, self.generations[usize::from(index)]);
         let NewPort { settings, port, source, poller, client, front_end, any_source, monitor } = new;
         let (policy, before) = before.map(|before| (before.policy, before.counters)).unwrap_or_default();
@@ -139,6 +131,27 @@ impl LiveSwitch {
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
+    }
+
+    /// Takes a free index: this one if it is free, or one whose last port is in no topology any more. A poller that is held up learns for
+    /// that port until it adopts a newer topology, and generations repeat.
+    fn take_index(&mut self, wanted: Option<u16>) -> u16 {
+        for (_, last) in &mut self.free_indices {
+            if last.strong_count() == 0 {
+                // Its memory is not needed either.
+                *last = Weak::new();
+            }
+        }
+        let again = self.free_indices.iter().position(|(index, _)| Some(*index) == wanted);
+        let released = || self.free_indices.iter().position(|(_, last)| last.strong_count() == 0);
+        let is_full = self.generations.len() == MAX_PORTS;
+        match again.or_else(released).or(is_full.then_some(0)).and_then(|place| self.free_indices.remove(place)) {
+            Some((index, _)) => index,
+            None => {
+                self.generations.push(0);
+                u16::try_from(self.generations.len() - 1).expect("has_room was asked")
+            }
+        }
     }
 
     /// Removes a port that stays configured. The port that is opened in its place continues its counters and the fill of its limits.
@@ -155,11 +168,9 @@ impl LiveSwitch {
         self.suspended.remove(name);
         let live = self.ports.remove(name)?;
         let index = live.owner.index();
-        let generation = &mut self.generations[usize::from(index)];
-        *generation = (*generation + 1) % GENERATIONS as u8;
-        self.free_indices.push_back(index);
+        self.next_generation(index);
+        self.free_indices.push_back((index, Arc::downgrade(&live.port)));
         self.built = None;
-        self.note_flush(index);
         Some(live)
     }
 
@@ -190,24 +201,25 @@ impl LiveSwitch {
 
     /// Forgets the addresses learned from a port, as of the next publication: the port gets its next generation.
     pub(super) fn flush(&mut self, name: &Name) {
-        let Some(live) = self.ports.get_mut(name) else { return };
+        let Some(live) = self.ports.get(name) else { return };
         let index = live.owner.index();
-        let generation = &mut self.generations[usize::from(index)];
-        *generation = (*generation + 1) % GENERATIONS as u8;
-        live.owner = Owner::new(index, *generation);
-        self.note_flush(index);
+        let generation = self.next_generation(index);
+        if let Some(live) = self.ports.get_mut(name) {
+            live.owner = Owner::new(index, generation);
+        }
     }
 
-    /// Notes that this index has a new generation. Its entries in the table are invalid once the switch is published.
-    fn note_flush(&mut self, index: u16) {
+    /// Gives an index its next generation. Its entries in the table are invalid once the switch is published.
+    fn next_generation(&mut self, index: u16) -> u8 {
         self.flushes += 1;
-        self.flushed.push(index);
+        let generation = &mut self.generations[usize::from(index)];
+        *generation = (*generation + 1) % GENERATIONS as u8;
+        *generation
     }
 
     /// Updates the table after the switch was published. Earlier topologies share the table, so that it must not change before. One
     /// change gives an index a few generations at most, so that half of all generations are a safe number between two sweeps.
     pub fn published(&mut self) {
-        self.flushed.drain(..).for_each(|index| self.table.reset_count(index));
         if self.flushes >= GENERATIONS / 2 {
             self.sweep(0);
         }
@@ -297,6 +309,7 @@ mod tests {
 
     use super::*;
     use crate::config::Kind;
+    use crate::daemon::limits::Buckets;
 
     fn add(switch: &mut LiveSwitch, name: &str) -> u16 {
         let (name, lan): (Name, Name) = (name.parse().unwrap(), "lan0".parse().unwrap());
@@ -331,6 +344,23 @@ mod tests {
         names.iter().for_each(|name| assert!(switch.remove(name).is_none()));
         assert!(switch.suspended.is_empty());
         assert_eq!(add(&mut switch, "b"), a);
+    }
+
+    #[test]
+    fn an_index_has_no_new_port_while_a_topology_has_its_old_one() {
+        let mut switch = LiveSwitch::new("lan0".parse().unwrap(), Switch::default()).unwrap();
+        let name: Name = "a".parse().unwrap();
+        let first = add(&mut switch, "a");
+        let held = switch.attached(&Buckets::default());
+        drop(switch.remove(&name));
+        for _ in 0..2 * GENERATIONS {
+            assert_ne!(add(&mut switch, "a"), first);
+            drop(switch.remove(&name));
+        }
+        assert_eq!(switch.generations.len(), 2, "an index that no topology has is used again");
+        drop((held, switch.attached(&Buckets::default())));
+        let again = [add(&mut switch, "a"), add(&mut switch, "b")];
+        assert!(again.contains(&first));
     }
 
     #[test]
@@ -376,6 +406,7 @@ mod tests {
         }
         // It may learn as many once its addresses are forgotten.
         switch.flush(&names[0]);
+        switch.attached(&Buckets::default());
         switch.published();
         assert_eq!([3, 4, 5].map(|last| learns(&switch, last)), [true, true, false]);
     }
