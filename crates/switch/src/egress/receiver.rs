@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::progress::Progress;
 use crate::batch::Frames;
 use crate::frame::{DropReason, Sender};
-use crate::port::{Tap, Watch};
+use crate::port::{Pauses, Tap, Watch};
 use crate::topology::{Context, Member};
 
 /// The port that is being given frames, and the data that the wrappers around its output share.
@@ -33,6 +33,12 @@ impl<'a> Receiver<'a> {
     #[inline(always)]
     pub(super) fn sender(&self) -> Sender {
         self.context.from.sender()
+    }
+
+    /// When frames from the sending port are looked at for segments that can be joined.
+    #[inline(always)]
+    pub(super) fn pauses(&self) -> &'a Pauses {
+        self.context.from.port.pauses()
     }
 
     /// The time of the pass, in nanoseconds.

@@ -359,6 +359,48 @@ fn frames_in_vain_for_one_receiver_keep_nothing_from_another() {
     assert_eq!((lan.counters(1).out_frames, lan.counters(2).out_frames), (30, 120));
 }
 
+/// A tenant whose segments cannot be joined, or whose receiver loses joined ones, keeps nothing from any other pair of ports, nor from those
+/// of another switch at the same poller.
+#[test]
+fn frames_that_cannot_be_joined_cost_their_own_pair_only() {
+    const PORTS: u16 = 70;
+    const TENANTS: [(u16, u16); 4] = [(0, 1), (1, 0), (2, 1), (3, 67)];
+    let plan = || {
+        let lan = Plan { bytes: 1 << 20, ..Plan::new(PORTS) }.map();
+        (0..PORTS).for_each(|port| lan.sink(port, |kept| kept.accepts = TSO));
+        lan
+    };
+    let offer = |lan: &mut Lan, (from, to): (u16, u16), mut sender: Sender, step: u32| {
+        for _ in 0..4 {
+            let mut bytes = sender.complete(500, 0x10);
+            bytes[..6].copy_from_slice(&mac(to.into()).octets());
+            lan.offers[usize::from(from)].put(&bytes, &[]);
+            sender.sequence = sender.sequence.wrapping_add(step);
+        }
+        lan.pass(from);
+        lan.received(to).len()
+    };
+    let (mut lan, mut other) = (plan(), plan());
+    lan.sink(67, |kept| kept.longest = 1000);
+    for _ in 0..190 {
+        for pair in TENANTS {
+            offer(&mut lan, pair, Sender::v4(1), u32::from(pair.1 != 67));
+        }
+    }
+    assert_eq!(lan.dropped(67, DropReason::ReceiverTooSmall), 1, "joined and lost once");
+    assert_eq!(offer(&mut lan, TENANTS[0], Sender::v4(2), 0), 4, "looked at seldom");
+    other.work = std::mem::replace(&mut lan.work, crate::Workspace::new(256));
+    for (from, to) in (0..8).flat_map(|from| (0..PORTS).map(move |to| (from, to))).filter(|(from, to)| from != to) {
+        assert_eq!(offer(&mut other, (from, to), Sender::v4(2), 0), 1, "{from} to {to} in another switch");
+    }
+    lan.work = other.work;
+    for (from, to) in (0..8).flat_map(|from| (0..PORTS).map(move |to| (from, to))).filter(|(from, to)| from != to) {
+        if !TENANTS.contains(&(from, to)) && to != 67 {
+            assert_eq!(offer(&mut lan, (from, to), Sender::v4(2), 0), 1, "{from} to {to}");
+        }
+    }
+}
+
 /// While passes are examined, a port is told as many frames as it counts, and the bytes of all.
 #[test]
 fn the_time_that_a_receiver_took_is_told_with_the_bytes_of_joined_frames() {

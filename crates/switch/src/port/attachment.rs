@@ -12,6 +12,7 @@ use super::event::CallReason;
 use super::fault::PortFault;
 use super::moderation::{Entry, Moderated, Moderation, due_after};
 use super::output::Output;
+use super::pauses::Pauses;
 use super::ring::{CallOutcome, Pending};
 use crate::batch::Frames;
 use crate::defect::{Defect, contain};
@@ -33,6 +34,8 @@ pub struct Port {
     bell: Box<dyn Bell>,
     moderation: Moderated,
     congestion: Congestion,
+    /// When the port's frames are looked at for segments that can be joined.
+    pauses: Pauses,
     /// Most frames in the next batch from this port. 0: as many as fit.
     probe: AtomicU16,
     fault: Mutex<Option<PortFault>>,
@@ -61,6 +64,7 @@ impl Port {
             bell,
             moderation,
             congestion,
+            pauses: Pauses::default(),
             probe,
             fault,
             is_retired,
@@ -86,6 +90,12 @@ impl Port {
     #[inline]
     pub(crate) fn congestion(&self) -> &Congestion {
         &self.congestion
+    }
+
+    /// When frames from this port are looked at for segments that can be joined.
+    #[inline]
+    pub(crate) fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// Stops deliveries to this port until the time `until`, in nanoseconds of the pollers' clock. Until then, frames

@@ -5,6 +5,7 @@
 //! - `counters`: what is counted.
 //! - `attachment`: one port, as all pollers see it.
 //! - `detour`: frames and calls that wait for a port in quarantine.
+//! - `pauses`: when the frames of a port are looked at for TCP segments that can be joined.
 //! - `tap`: captures and mirror ports of a port. `examined`: inputs whose time is measured.
 
 mod attachment;
@@ -18,6 +19,7 @@ mod fault;
 mod input;
 mod moderation;
 mod output;
+mod pauses;
 mod ring;
 mod tap;
 mod tuner;
@@ -40,5 +42,6 @@ pub use fault::PortFault;
 pub use input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
 pub use output::{Output, OutputCapabilities};
+pub(crate) use pauses::Pauses;
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};
 pub use tuner::{Totals, Tuner};

@@ -10,8 +10,6 @@
 mod flows;
 mod segment;
 
-use std::ops::Range;
-
 use flows::Plan;
 use ringway_memory::{HEAD_BYTES, View};
 
@@ -20,55 +18,9 @@ use crate::batch::{Batch, BatchStorage, Frames};
 use crate::frame::{Accepts, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
-/// Most deliveries that are not looked at after one in which nothing could be joined: two to this power.
-const LONGEST_PAUSE: u16 = 5;
-/// Frames of a delivery that are looked at after one in which nothing could be joined.
-const PROBE: usize = 32;
-/// Deliveries that are not looked at after a joined frame was too long for its receiver.
-const PAUSE_AFTER_LOSS: u16 = 4096;
-/// Pairs of sender and receiver with a pause of their own; others share one.
-const PAUSES: usize = 64;
-
-/// After frames of a sender to a receiver could not be joined, a few deliveries are not looked at, and more each time, and then a few
-/// frames only: what cannot be joined costs little.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pause {
-    /// Deliveries that are still to pass.
-    left: u16,
-    /// Looks in a row that found nothing to join.
-    in_vain: u16,
-}
-
-impl Pause {
-    /// Returns true if a delivery passes unlooked at.
-    fn passes(&mut self) -> bool {
-        let is_on = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_on
-    }
-
-    /// The frames, of this number, among which two must be found that can be joined, or no others are looked at. Each look in vain is
-    /// followed by one at the next frames of a delivery.
-    fn window(&self, frames: usize) -> Range<usize> {
-        if self.in_vain == 0 {
-            return 0..frames;
-        }
-        let start = usize::from(self.in_vain) % frames.div_ceil(PROBE).max(1) * PROBE;
-        start..start + PROBE
-    }
-
-    /// Notes how many frames were appended to others.
-    fn note(&mut self, appended: usize) {
-        self.in_vain = if appended > 0 { 0 } else { self.in_vain.checked_add(1).unwrap_or(1) };
-        self.left = if appended > 0 { 0 } else { 1 << (self.in_vain - 1).min(LONGEST_PAUSE) };
-    }
-}
-
 /// Memory for joined frames, kept between passes.
 #[derive(Debug)]
 pub(super) struct CoalesceScratch {
-    /// By sender and receiver.
-    pauses: [Pause; PAUSES],
     plan: Plan,
     /// Taken while frames are delivered.
     chunk: Option<BatchStorage>,
@@ -81,7 +33,6 @@ pub(super) struct CoalesceScratch {
 impl CoalesceScratch {
     pub(super) fn new(batch_limit: usize) -> CoalesceScratch {
         CoalesceScratch {
-            pauses: [Pause::default(); PAUSES],
             plan: Plan::new(batch_limit),
             chunk: Some(BatchStorage::new(batch_limit)),
             order: (0..batch_limit as u16).collect(),
@@ -135,15 +86,17 @@ impl Output for Coalesced<'_> {
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let (sender, receiver) = (self.receiver.sender().owner.index(), self.receiver.to.owner.index());
-        let place = (usize::from(sender) * 31 + usize::from(receiver)) % PAUSES;
-        if self.scratch.pauses[place].passes() || !self.has_room(&frames) {
+        let pauses = self.receiver.pauses();
+        let to = self.receiver.to.owner;
+        let mut pause = pauses.of(to);
+        if pause.passes() || !self.has_room(&frames) {
+            pauses.set(to, pause);
             return self.output.deliver(frames, counters);
         }
-        let CoalesceScratch { pauses, plan, chunk: storage, order, tails } = &mut *self.scratch;
-        let window = pauses[place].window(frames.len());
-        let appended = plan.find(&frames, &self.capabilities, window);
-        pauses[place].note(appended);
+        let CoalesceScratch { plan, chunk: storage, order, tails } = &mut *self.scratch;
+        let appended = plan.find(&frames, &self.capabilities, pause.window(frames.len()));
+        pause.note(appended);
+        pauses.set(to, pause);
         if appended == 0 {
             return self.output.deliver(frames, counters);
         }
@@ -164,7 +117,7 @@ impl Output for Coalesced<'_> {
         let before = counters.too_long();
         let result = self.output.deliver(Frames::of(&chunk, &order[..chunk.len()]), counters);
         if counters.too_long() != before {
-            pauses[place].left = PAUSE_AFTER_LOSS;
+            pauses.set(to, pause.after_loss());
         }
         *storage = Some(chunk.into_storage());
         result
@@ -199,36 +152,4 @@ fn join<'x, 'm: 'x>(
     let size = segment.payload;
     let offload: Option<Offload> = segment.enlarge(&mut head.0, payload, size, &last.head().0);
     chunk.seal(frame.head_len(), offload);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_that_cannot_be_joined_are_seldom_looked_at_and_those_that_can_are_found_again() {
-        const FRAMES: usize = 256;
-        let (mut pause, mut looked_at) = (Pause::default(), 0);
-        let mut seen = [0; FRAMES];
-        let mut longest = [0; FRAMES];
-        for delivery in 0..2000 {
-            if !pause.passes() {
-                let window = pause.window(FRAMES);
-                looked_at += window.len();
-                for position in window {
-                    let unseen = delivery - std::mem::replace(&mut seen[position], delivery);
-                    longest[position] = unseen.max(longest[position]);
-                }
-                pause.note(0);
-            }
-        }
-        assert!(looked_at * 200 < 2000 * FRAMES, "{looked_at} of {} frames", 2000 * FRAMES);
-        let turn = FRAMES / PROBE * ((1 << LONGEST_PAUSE) + 1);
-        assert!(longest.iter().all(|&unseen| unseen <= turn), "{longest:?}");
-        pause.note(1);
-        assert!(!pause.passes() && pause.window(FRAMES) == (0..FRAMES), "what was joined is looked at as a whole");
-        assert!(pause.window(2).contains(&1));
-        pause.note(0);
-        assert!(pause.window(2).contains(&0) && pause.window(2).contains(&1), "short deliveries have one window");
-    }
 }
