@@ -224,6 +224,8 @@ pub(crate) struct Kept {
     pub(crate) calls: bool,
     /// The ring's size, if it differs from `room`.
     pub(crate) size: Option<usize>,
+    /// Bytes of a buffer: a longer frame takes several of the room.
+    pub(crate) buffer: usize,
     /// Longest frame that fits its buffers, in bytes.
     pub(crate) longest: usize,
     /// Longest frame that it says it takes.
@@ -250,6 +252,7 @@ impl Sink {
             rings: 0,
             calls: false,
             size: None,
+            buffer: usize::MAX,
             longest: usize::MAX,
             told_longest: usize::MAX,
             told_lost: 0,
@@ -271,7 +274,10 @@ impl Kept {
     /// Free slots of the queue that a frame goes to.
     fn free(&self, frame: &[u8]) -> usize {
         let same = |other: &&Vec<u8>| self.queue(other) == self.queue(frame);
-        let used = if self.queues == 1 { self.frames.len() } else { self.frames.iter().filter(same).count() };
+        let used = match (self.queues, self.buffer) {
+            (1, usize::MAX) => self.frames.len(),
+            _ => self.frames.iter().filter(same).map(|frame| frame.len().div_ceil(self.buffer)).sum(),
+        };
         self.room.saturating_sub(used)
     }
 }
@@ -296,6 +302,10 @@ impl Output for Sink {
         self.with(|kept| (kept.room < usize::MAX).then(|| (kept.free(&first.head().0), kept.size.unwrap_or(kept.room))))
     }
 
+    fn buffer(&mut self) -> usize {
+        self.with(|kept| kept.buffer)
+    }
+
     fn note_losses(&mut self, counters: &Counters) {
         self.with(|kept| kept.told_lost = counters.lost_by_receiver());
     }
@@ -308,7 +318,7 @@ impl Output for Sink {
                     counters.drop_out(DropReason::ReceiverTooSmall, 1);
                     continue;
                 }
-                if kept.room < usize::MAX && kept.free(&frame.head().0) == 0 {
+                if kept.room < usize::MAX && kept.free(&frame.head().0) < frame.len().div_ceil(kept.buffer) {
                     counters.drop_out(DropReason::ReceiverFull, 1);
                     frame.lose(DropReason::ReceiverFull);
                     continue;

@@ -113,6 +113,10 @@ impl<B: Backing> Output for ProcessOutput<B> {
         self.rings.get_mut(number)?.look()
     }
 
+    fn buffer(&mut self) -> usize {
+        self.rings.iter().map(|ring| ring.ring.buffer_size as usize).min().unwrap_or(usize::MAX)
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         if let ([ring], Some(frame)) = (self.rings.as_mut_slice(), frames.single())

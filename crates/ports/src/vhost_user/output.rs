@@ -42,6 +42,11 @@ impl Output for VhostOutput {
         enabled(&mut side.queues).nth(queue_of(&frames.next()?, many))?.room()
     }
 
+    fn buffer(&mut self) -> usize {
+        let mut side = self.device.output.lock();
+        enabled(&mut side.queues).map(|queue| queue.buffer()).min().unwrap_or(usize::MAX)
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut side = self.device.output.lock();

@@ -199,6 +199,11 @@ impl ReceiveQueue {
         either!(&mut self.queue, queue => Some((queue.ring.room()?, queue.ring.size().into())))
     }
 
+    /// Returns the bytes of a frame that take one chain, as far as is known.
+    pub(super) fn buffer(&mut self) -> usize {
+        either!(&mut self.queue, queue => queue.buffer)
+    }
+
     /// Notes the ring's position in `taken` from now on, and continues where a predecessor was.
     pub(super) fn set_inflight(&mut self, taken: Option<InflightNote>) {
         let memory = &*self.memory;

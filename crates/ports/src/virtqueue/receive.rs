@@ -66,6 +66,8 @@ pub struct Receive<R> {
     pub(crate) enabled: bool,
     /// The chains of a frame that spans several buffers, with the bytes written to each.
     spans: Vec<(Chain, u32)>,
+    /// Bytes that the first chain of the last frame in several chains took.
+    pub(crate) buffer: usize,
     /// Buffer for gathered heads.
     heads: Box<[Head]>,
     /// The bytes written to each gathered chain.
@@ -87,6 +89,7 @@ impl<R: Ring> Receive<R> {
             longest: usize::MAX,
             enabled: false,
             spans,
+            buffer: usize::MAX,
             heads: vec![Head::default(); RUN].into(),
             lens: vec![0; RUN].into(),
             steps: 0,
@@ -336,6 +339,9 @@ impl<R: Ring> Receive<R> {
             let end = seen >= LONGEST_CHAIN || self.spans.len() == usize::from(self.ring.size());
             if !self.mergeable || header.left > 0 || end {
                 return Ok(Some(DropReason::ReceiverTooSmall));
+            }
+            if let [(_, len)] = self.spans[..] {
+                self.buffer = len as usize;
             }
             at = self.ring.after(at, chain.slots);
             match self.ring.head(at)? {

@@ -28,6 +28,10 @@ impl Output for Captured<'_> {
         self.output.room(frames)
     }
 
+    fn buffer(&mut self) -> usize {
+        self.output.buffer()
+    }
+
     #[cold]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         frames.all().start_recording_losses();

@@ -4,15 +4,18 @@
 //! needs it:
 //!
 //! ```text
-//!   Limited -> Shared -> Tagged -> Coalesced -> SoftwareOffload -> Captured -> the client's output
+//!   Limited -> Tagged -> Coalesced -> SoftwareOffload -> Shared -> Captured -> the client's output
 //! ```
+//!
+//! The senders' shares come behind everything that changes frames: they are of the frames that the client is given.
+//! Frames for a congested port that takes nothing at all are refused before that ([`Closed`]).
 
 use super::capture::Captured;
 use super::coalesce::{CoalesceScratch, Coalesced, joins, may_join};
 use super::limit::{BeyondLimit, Limited};
 use super::offload::{OffloadScratch, SoftwareOffload};
 use super::receiver::Receiver;
-use super::shares::{QueueScratch, Shared};
+use super::shares::{Closed, QueueScratch, Shared};
 use super::tag::{TagScratch, Tagged};
 use crate::batch::Frames;
 use crate::policy::{Egress, Membership};
@@ -62,14 +65,25 @@ impl Chain<'_> {
     ) -> Result<(), PortFault> {
         let Chain { receiver, limit, is_reserved, is_shared, tags, coalesces } = self;
         let counters = receiver.to.port.counters();
-        let (mut captured, mut offload, mut coalesced, mut tagged, mut shared);
+        let (mut captured, mut offload, mut coalesced, mut tagged, mut shared, mut closed);
         let mut output: &mut dyn Output = client;
         if let Some(taps) = receiver.taps() {
             captured = Captured { output, taps };
             output = &mut captured;
         }
-        let may_join = coalesces && may_join(&frames);
-        if may_join || !frames.are_plain() {
+        let mut is_closed = false;
+        if is_shared {
+            shared = Shared { output, receiver, scratch: &mut scratch.queues };
+            match shared.turns_away(&frames) {
+                None => output = &mut shared,
+                Some(reason) => {
+                    (closed, is_closed) = (Closed { receiver, reason }, true);
+                    output = &mut closed;
+                }
+            }
+        }
+        let may_join = !is_closed && coalesces && may_join(&frames);
+        if may_join || !is_closed && !frames.are_plain() {
             let capabilities = output.capabilities();
             if !frames.need_only(capabilities.accepts) {
                 offload = SoftwareOffload { output, scratch: &mut scratch.offload };
@@ -80,13 +94,9 @@ impl Chain<'_> {
                 output = &mut coalesced;
             }
         }
-        if let Some(vlans) = tags {
+        if let Some(vlans) = tags.filter(|_| !is_closed) {
             tagged = Tagged { output, vlans, scratch: &mut scratch.tag };
             output = &mut tagged;
-        }
-        if is_shared {
-            shared = Shared { output, receiver, scratch: &mut scratch.queues };
-            output = &mut shared;
         }
         match limit {
             None => output.deliver(frames, counters),

@@ -57,6 +57,11 @@ impl Progress {
         self.frames.store(0, Ordering::Relaxed);
     }
 
+    /// Returns true if the port, with these `counters`, was given a frame of this delivery.
+    pub(super) fn has_given(&self, counters: &Counters) -> bool {
+        counters.out_frames() != self.before.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_begun(&self) -> bool {
         self.frames() != NOT_BEGUN
     }

@@ -2,8 +2,8 @@
 
 use super::receiver::Receiver;
 use crate::batch::Frames;
-use crate::frame::{Cost, DropReason};
-use crate::policy::{self, Room};
+use crate::frame::DropReason;
+use crate::policy::Room;
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// Memory for sorting frames by queue, for a port with several queues. Kept between passes.
@@ -22,7 +22,7 @@ impl QueueScratch {
 }
 
 /// An output of a congested port: delivers only the sender's share of each queue. Refused frames count as
-/// `receiver_full`.
+/// `receiver_full`. The frames are those that the client is given: segments after cutting.
 pub(super) struct Shared<'a> {
     pub(super) output: &'a mut dyn Output,
     pub(super) receiver: Receiver<'a>,
@@ -34,12 +34,16 @@ impl Output for Shared<'_> {
         self.output.capabilities()
     }
 
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        self.output.queues(frames)
+    }
+
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        self.output.room(frames)
+    }
+
     #[cold]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        if self.receiver.to.port.congestion().is_aside(self.receiver.now()) {
-            self.receiver.refuse(&frames, 0, DropReason::ReceiverSlow);
-            return Ok(());
-        }
         let Some(queues) = self.output.queues(frames.clone()) else { return self.deliver_to(0, frames, counters) };
         let QueueScratch { mut queued, mut of_one } = std::mem::replace(self.scratch, QueueScratch::new(0));
         queued.clear();
@@ -57,6 +61,18 @@ impl Output for Shared<'_> {
 }
 
 impl Shared<'_> {
+    /// Returns why the port takes none of the frames, if that is known without looking at each: it is set aside, or its
+    /// only queue has no room.
+    #[cold]
+    pub(super) fn turns_away(&mut self, frames: &Frames<'_, '_>) -> Option<DropReason> {
+        if self.receiver.to.port.congestion().is_aside(self.receiver.now()) {
+            return Some(DropReason::ReceiverSlow);
+        }
+        let has_one = self.output.queues(frames.clone()).is_none();
+        let is_full = has_one && self.output.room(frames.clone()).is_some_and(|(free, _)| free == 0);
+        is_full.then_some(DropReason::ReceiverFull)
+    }
+
     /// Delivers the sender's share of frames that all go to one queue.
     fn deliver_to(&mut self, queue: u8, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let (from, now) = (self.receiver.sender(), self.receiver.now());
@@ -68,23 +84,56 @@ impl Shared<'_> {
             Some(Room { free: 0, .. }) => (0, 0),
             _ => congestion.most(from, queue, room, now),
         };
-        let turn = policy::first(frames.clone().map(|frame| Cost::of_one(frame.len())), bytes, most);
-        let refused = turn.refused > 0;
+        let (given, cost) = first(frames.clone(), bytes, most, self.output.buffer());
+        let refused = given < frames.len();
         if refused {
-            self.receiver.refuse(&frames, turn.given, DropReason::ReceiverFull);
-            if turn.given == 0 {
+            self.receiver.refuse(&frames, given, DropReason::ReceiverFull);
+            if given == 0 {
                 congestion.served(from, queue, 0, true, now);
                 return Ok(());
             }
-            frames = frames.first(turn.given);
+            frames = frames.first(given);
         }
         let before = counters.delivered_and_lost();
         let result = self.output.deliver(frames, counters);
         let after = counters.delivered_and_lost();
         let (bytes, full) = (after.0.wrapping_sub(before.0), after.1 != before.1);
         // If frames were dropped for another reason than lack of room, they count for the sender's share.
-        let had = if full { bytes } else { bytes.max(turn.cost.bytes) };
+        let had = if full { bytes } else { bytes.max(cost) };
         congestion.served(from, queue, had, full || refused, now);
         result
+    }
+}
+
+/// The number of leading frames that begin before `bytes` bytes and fit into `room` buffers of `buffer` bytes, and their
+/// bytes.
+fn first(frames: Frames<'_, '_>, bytes: u64, room: u64, buffer: usize) -> (usize, u64) {
+    let (mut given, mut sum, mut used) = (0, 0, 0_u64);
+    for frame in frames {
+        used = used.saturating_add(frame.len().div_ceil(buffer.max(1)) as u64);
+        if sum >= bytes || used > room {
+            break;
+        }
+        given += 1;
+        sum += frame.len() as u64;
+    }
+    (given, sum)
+}
+
+/// In place of the output of a congested port that takes nothing: refuses all frames.
+pub(super) struct Closed<'a> {
+    pub(super) receiver: Receiver<'a>,
+    pub(super) reason: DropReason,
+}
+
+impl Output for Closed<'_> {
+    #[cold]
+    fn deliver(&mut self, frames: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
+        let Receiver { to, .. } = self.receiver;
+        self.receiver.refuse(&frames, 0, self.reason);
+        if self.reason == DropReason::ReceiverFull {
+            to.port.congestion().served(self.receiver.sender(), 0, 0, true, self.receiver.now());
+        }
+        Ok(())
     }
 }

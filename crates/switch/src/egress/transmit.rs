@@ -88,7 +88,8 @@ impl Transmitter {
         if is_shared || beyond.is_some() {
             // Some frames may have been dropped before they came to the output.
             output.note_losses(counters);
-            if self.progress.frames() == 0 {
+            // Frames that were cut are refused as segments, which are more than the frames of the batch.
+            if self.progress.frames() == 0 && !self.progress.has_given(counters) {
                 self.served.pop();
             }
         }

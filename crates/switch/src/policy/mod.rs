@@ -30,7 +30,7 @@ use crate::batch::Batch;
 pub(crate) use congestion::Room;
 pub use guard::{Checks, Claims, Guard, Prefix, Protocol, Role, Unreadable};
 pub use limit::{Bucket, Egress, Excess, Limit, MAX_BURST, Rates, Shared, Tally, TallyReading};
-pub(crate) use limit::{Cause, Grant, OverLimit, Turn, first};
+pub(crate) use limit::{Cause, Grant, OverLimit, Turn};
 pub use reach::Reach;
 pub(crate) use rule::Rule;
 pub(crate) use rules::SourceBinding;

@@ -61,12 +61,17 @@ pub trait Output: Send {
         None
     }
 
-    /// Returns the free and the total number of frames, both approximate, in the queue that all these frames go to.
-    /// Returns `None` if the port cannot tell without delay. Called while the client drops frames because it has no
+    /// Returns the free and the total number of frames, both approximate, in the queue that all these frames go to. A
+    /// frame that is longer than [`Output::buffer`] takes the room of several. Returns `None` if the port cannot tell without delay. Called while the client drops frames because it has no
     /// room.
     fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let _ = frames;
         None
+    }
+
+    /// Returns the bytes of the longest frame that takes the room of one ([`Output::room`]), approximate.
+    fn buffer(&mut self) -> usize {
+        usize::MAX
     }
 
     /// Delivers `frames` in order with one reservation and one publication. Counts each frame as delivered or as dropped.

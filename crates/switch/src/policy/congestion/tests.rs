@@ -2,9 +2,10 @@
 
 use ringway_testing::whole;
 
-use crate::Member;
+use crate::frame::Accepts;
+use crate::offload::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac};
-use crate::{DropReason, Time, pass};
+use crate::{DropReason, Member, Time, pass};
 
 /// Nanoseconds of a step.
 const STEP: u64 = 10_000;
@@ -334,5 +335,61 @@ fn frames_that_a_receiver_can_never_take_hold_up_nobody() {
             got += take(&lan, 16).len() as u64 * u64::from(step >= 10_000);
         }
         assert!(got >= 9_999, "{batch} every {every} steps: {got} of 10,000");
+    }
+}
+
+/// Port 2 sends a frame every 2 ms to port 0, beside port 1 with frames like this, for 400 ms. The receiver has 256
+/// buffers of `buffer` bytes, and takes 64 every 100 us. Returns how many of 100 frames of port 2 arrive in the second
+/// half, and the buffers that were filled meanwhile.
+fn beside_long_frames(sample: &Sample, accepts: Accepts, buffer: usize) -> (u64, u64) {
+    let mut lan = Plan { bytes: 32 << 20, ..Plan::new(3) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.accepts, kept.buffer) = (ROOM, accepts, buffer));
+    let (mut long, offload) = sample.build();
+    long[..6].copy_from_slice(&frame(mac(0), mac(1), 60, 0)[..6]);
+    long[6..12].copy_from_slice(&frame(mac(0), mac(1), 60, 0)[6..12]);
+    let (mut got, mut filled) = (0, 0);
+    for step in 0..40_000u64 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, every) in [(1usize, 1), (2, 200)] {
+            if !step.is_multiple_of(every) {
+                continue;
+            }
+            match port {
+                1 => (0..8).for_each(|_| lan.offers[1].put_offloaded(&long, &[], Some(offload))),
+                _ => lan.offers[2].put(&frame(mac(0), mac(2), 60, 0), &[]),
+            }
+            let from = lan.switch.member(port as u16).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+        }
+        let mut left = if step.is_multiple_of(10) { 64_usize } else { 0 };
+        while left > 0
+            && let Some(frame) = take(&lan, 1).pop()
+        {
+            let buffers = frame.len().div_ceil(buffer);
+            left = left.saturating_sub(buffers);
+            if step >= 20_000 {
+                got += u64::from(frame[11] == 2);
+                filled += buffers as u64;
+            }
+        }
+    }
+    assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "the receiver is too slow");
+    (got, filled)
+}
+
+#[test]
+fn one_that_sends_now_and_then_finds_room_beside_frames_that_become_many_or_take_many_buffers() {
+    let one_byte = Sample { gso_size: 1, payload: vec![7; 128], ..Sample::default() };
+    let usual = Sample { payload: vec![7; 64_000], ..Sample::default() };
+    for (sample, accepts, buffer) in [
+        (&one_byte, Accepts::NOTHING, usize::MAX),
+        (&one_byte, Accepts::CSUM, usize::MAX),
+        (&usual, Accepts::NOTHING, usize::MAX),
+        (&usual, Accepts::EVERYTHING, 1536),
+    ] {
+        let (got, filled) = beside_long_frames(sample, accepts, buffer);
+        assert_eq!(got, 100, "of port 2; {} bytes for {accepts:?}", sample.payload.len());
+        assert!(filled >= 2_000 * 60, "{filled} buffers filled, {} bytes for {accepts:?}", sample.payload.len());
     }
 }

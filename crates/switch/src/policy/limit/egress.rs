@@ -186,7 +186,7 @@ impl Rule for Egress {
 }
 
 /// Counts the leading frames that begin before `most` bytes and `most_frames` frames. All frames behind them are refused.
-pub(crate) fn first(costs: impl ExactSizeIterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
+fn first(costs: impl ExactSizeIterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
     let (count, mut given, mut sum) = (costs.len(), 0, Cost::default());
     for cost in costs {
         if sum.bytes >= most || sum.frames >= most_frames {

@@ -26,7 +26,6 @@ mod tally_tests;
 
 pub use bucket::{Bucket, MAX_BURST};
 pub use egress::Egress;
-pub(crate) use egress::first;
 pub(crate) use ingress::{OverLimit, Turn};
 pub(crate) use limiter::Grant;
 pub use limiter::{Excess, Limit, Rates, Shared};
