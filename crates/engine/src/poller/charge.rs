@@ -36,8 +36,8 @@ pub(super) fn pass_examined(
     let mut examined = Examined::new(input, area, now.read);
     let passed = pass(switch, member, &mut examined, work, now);
     let spent = examined.spent();
-    // A switch's program is at the cost of the ports whose frames it judges.
-    let nanoseconds = spent.nanoseconds.saturating_add(work.take_program_time());
+    // A switch's program is at the cost of the ports whose frames it judges, and offloads at that of the ports that ask.
+    let nanoseconds = spent.nanoseconds.saturating_add(work.take_source_time());
     (passed, TimeSpent { nanoseconds, ..spent })
 }
 
@@ -78,10 +78,10 @@ impl Poller {
     pub(super) fn serve_examined(&mut self, slot: usize) -> Visit {
         let mut source = TimeSpent::default();
         let emptied = if self.is_quarantine_poller() { self.empty_detour(slot) } else { 0 };
-        self.work.examine(true);
+        self.work.examine(Some(self.now.read));
         let (mut visit, _) = self.visit::<true>(slot, &mut source);
         self.charge_visit(slot, source);
-        self.work.examine(false);
+        self.work.examine(None);
         visit.frames += emptied;
         visit.until = visit.until.max(self.schedule.set_aside_until(slot, self.now.nanoseconds));
         visit
@@ -96,9 +96,9 @@ impl Poller {
             is_pending_examined(&mut **input, &mut source);
             self.using = NO_PORT;
         }
-        self.work.examine(true);
+        self.work.examine(Some(self.now.read));
         let until = self.charge_visit(slot, source);
-        self.work.examine(false);
+        self.work.examine(None);
         until.inspect(|&until| self.schedule.wait(slot, until)).is_some()
     }
 

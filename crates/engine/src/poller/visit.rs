@@ -135,6 +135,10 @@ impl Poller {
             if !visit.more || passed.is_exhausted || passed.frames == 0 || passed.until.is_some() {
                 break;
             }
+            // A client can make passes of few frames that take long.
+            if self.meter.is_late(attached.weight) {
+                break;
+            }
         }
         self.using = NO_PORT;
         (visit, bytes)

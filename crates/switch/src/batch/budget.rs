@@ -1,7 +1,8 @@
 //! How many more frames fit into a batch, and what its frames cost.
 
+use super::collect::SEGMENT_COST;
 use super::storage::{Batch, LONGEST};
-use crate::frame::{Accepts, Cost, headers};
+use crate::frame::{Accepts, Cost, Gso, headers};
 
 impl Batch<'_> {
     /// Number of frames that may still be collected. A refused frame counts towards the source's turn, too.
@@ -64,6 +65,18 @@ impl Batch<'_> {
                 Cost { bytes: u64::from(entry.len) + headers, frames }
             }
         }
+    }
+
+    /// The work of delivering frame `index` to a receiver for which it has to be cut, in bytes to copy.
+    pub(crate) fn work_of(&self, index: usize) -> u64 {
+        let Cost { bytes, frames } = self.cost_of(index);
+        bytes + frames * SEGMENT_COST
+    }
+
+    /// Returns true if frame `index` may have to be cut for its receivers.
+    pub(crate) fn is_segmented(&self, index: usize) -> bool {
+        let offload = self.parts.entries[index].extras.offload();
+        offload.is_some_and(|place| self.parts.offloads[place].gso != Gso::None)
     }
 
     /// The cost of all frames against a limit.

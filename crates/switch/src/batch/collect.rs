@@ -10,7 +10,7 @@ use crate::frame::{Accepts, DropReason, Offload, headers};
 /// Most pieces of a frame behind its first 128 bytes. Software offload may add a few more.
 const MAX_RESTS: usize = 250;
 /// Bytes that a segment counts towards the byte limit of a batch, for the work of cutting it.
-const SEGMENT_COST: u64 = 512;
+pub(super) const SEGMENT_COST: u64 = 512;
 
 impl<'m> Batch<'m> {
     /// Adds a frame that lies in one piece: the first `len` bytes of `buffer`. The caller has checked `room`.

@@ -36,5 +36,5 @@ pub use frame::{Contiguous, Frame};
 pub use frames::Frames;
 pub(crate) use judge::{Judge, Pattern};
 pub(crate) use lists::Lists;
-pub(crate) use storage::MOST_BYTES;
 pub use storage::{Batch, BatchStorage, MAX_BATCH};
+pub(crate) use storage::{MAX_BYTES, MOST_BYTES};

@@ -12,7 +12,7 @@ pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 pub(super) const MIN_FRAME: usize = 14;
 /// A batch with more bytes is full, so that the turns of all sources take about equally long.
-const MAX_BYTES: u64 = 2 << 20;
+pub(crate) const MAX_BYTES: u64 = 2 << 20;
 /// Longest frame that any port takes, in bytes.
 pub(super) const LONGEST: u64 = (64 << 10) + 128;
 /// Most bytes of all frames of a batch: the last frame may begin when the batch is nearly full.

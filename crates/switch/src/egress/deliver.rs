@@ -136,6 +136,11 @@ impl Delivery {
         &mut self.transmitter.examined
     }
 
+    /// The clock for the time of software offloads, and the nanoseconds that they took, while passes are examined.
+    pub(crate) fn offloading(&mut self) -> (&mut Option<fn() -> u64>, &mut u64) {
+        (&mut self.transmitter.scratch.offload.clock, &mut self.transmitter.offloading)
+    }
+
     /// Time that each receiver took, while passes are examined.
     pub(crate) fn given(&self) -> &[DeliveryTime] {
         self.transmitter.examined.as_deref().unwrap_or_default()

@@ -18,6 +18,10 @@ pub(super) struct OffloadScratch {
     order: Box<[u16]>,
     tails: Box<[Tail]>,
     numbers: FragmentNumbers,
+    /// While passes are examined: the clock.
+    pub(super) clock: Option<fn() -> u64>,
+    /// Nanoseconds that the clock has measured.
+    pub(super) spent: u64,
 }
 
 impl OffloadScratch {
@@ -27,6 +31,8 @@ impl OffloadScratch {
             order: (0..CHUNK as u16).collect(),
             tails: [[0; TAIL_BYTES]; CHUNK].into(),
             numbers: FragmentNumbers::new(),
+            clock: None,
+            spent: 0,
         }
     }
 }
@@ -55,10 +61,12 @@ impl Output for SoftwareOffload<'_> {
         if frames.need_only(accepts) {
             return self.output.deliver(frames, counters);
         }
-        let OffloadScratch { chunk: storage, order, tails, numbers } = &mut *self.scratch;
+        let OffloadScratch { chunk: storage, order, tails, numbers, clock, spent } = &mut *self.scratch;
+        let clock = *clock;
         let mut queue = Queue { frames, accepts, cut: None, numbers, lost: 0 };
         let (mut result, mut more) = (Ok(()), true);
         while more {
+            let began = clock.map(|read| read());
             let mut chunk = storage.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
             let mut tails = tails.iter_mut();
             while more
@@ -66,6 +74,9 @@ impl Output for SoftwareOffload<'_> {
                 && let Some(tail) = tails.next()
             {
                 more = queue.finish_one(&mut chunk, tail);
+            }
+            if let (Some(read), Some(began)) = (clock, began) {
+                *spent = spent.saturating_add(read().saturating_sub(began));
             }
             let count = chunk.len();
             if count > 0 {

@@ -57,9 +57,9 @@ impl Progress {
         self.frames.store(0, Ordering::Relaxed);
     }
 
-    /// Returns true if the port, with these `counters`, was given a frame of this delivery.
-    pub(super) fn has_given(&self, counters: &Counters) -> bool {
-        counters.out_frames() != self.before.load(Ordering::Relaxed)
+    /// Number of frames that the port, with these `counters`, was given. Those that were cut count as their segments.
+    pub(super) fn given(&self, counters: &Counters) -> u64 {
+        counters.out_frames().wrapping_sub(self.before.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -77,8 +77,7 @@ impl Progress {
         if !self.is_begun() {
             return 0;
         }
-        let given = counters.out_frames().wrapping_sub(self.before.load(Ordering::Relaxed));
-        (self.frames() as u64).saturating_sub(given + self.joined() as u64)
+        (self.frames() as u64).saturating_sub(self.given(counters) + self.joined() as u64)
     }
 }
 

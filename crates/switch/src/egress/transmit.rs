@@ -23,8 +23,10 @@ pub(super) struct Transmitter {
     pub(super) served: Vec<u16>,
     /// Mirrors that were given frames in this pass.
     pub(super) mirrors: Vec<u16>,
-    /// Time that each receiver took, while passes are examined.
+    /// Time that each receiver took, while passes are examined. The time of software offloads is not in it.
     pub(super) examined: Option<Vec<DeliveryTime>>,
+    /// Nanoseconds of software offloads, while passes are examined: the work that a sender leaves to the switch.
+    pub(super) offloading: u64,
 }
 
 /// Result of a delivery to one port.
@@ -45,6 +47,7 @@ impl Transmitter {
             served: Vec::with_capacity(MAX_PORTS),
             mirrors: Vec::with_capacity(MAX_PORTS),
             examined: None,
+            offloading: 0,
         }
     }
 
@@ -89,7 +92,7 @@ impl Transmitter {
             // Some frames may have been dropped before they came to the output.
             output.note_losses(counters);
             // Frames that were cut are refused as segments, which are more than the frames of the batch.
-            if self.progress.frames() == 0 && !self.progress.has_given(counters) {
+            if self.progress.frames() == 0 && self.progress.given(counters) == 0 {
                 self.served.pop();
             }
         }
@@ -194,9 +197,12 @@ impl Transmitter {
     fn note_given(&mut self, out: Outgoing<'_, '_, '_>, order: &[u16], port: u16, began: u64) {
         let given = &order[..self.progress.frames().min(order.len())];
         let bytes = Frames::of(out.batch, given).map(|frame| frame.len() as u64).sum();
-        // As many as the port counts.
-        let frames = given.len().saturating_sub(self.progress.joined());
-        self.note_spent(port, began, frames as u64, bytes, out.context.now);
+        // As many as the port counts: fewer if some were joined, more if some were cut.
+        let frames = given.len().saturating_sub(self.progress.joined()) as u64;
+        let segments = out.context.switch.member(port).map_or(0, |to| self.progress.given(to.port.counters()));
+        let offloading = std::mem::take(&mut self.scratch.offload.spent);
+        self.offloading = self.offloading.saturating_add(offloading);
+        self.note_spent(port, began.saturating_add(offloading), frames.max(segments), bytes, out.context.now);
     }
 
     /// While passes are examined: counts the time since `began` for a receiver.

@@ -9,11 +9,11 @@ use crate::topology::{Member, Switch};
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
 const MOST_PORTS: usize = 8;
 
-/// Where a batch must end, and until when its source waits, in nanoseconds.
+/// Where a batch must end, and until when its source waits, in nanoseconds. `None`: its next visit goes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) len: usize,
-    pub(crate) until: u64,
+    pub(crate) until: Option<u64>,
 }
 
 /// What one port's limit permits, and what the batch takes of it so far.
@@ -68,7 +68,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
         {
             let is_its = |room: &Room<'_>| room.member.owner.index() == port;
             let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));
-            let Some(place) = place else { return Some(Held { len: begin, until: now }) };
+            let Some(place) = place else { return Some(Held { len: begin, until: None }) };
             let room = place.get_or_insert_with(|| {
                 let grant = egress.room(from.sender(), now);
                 Room { member, egress, grant, cost: Cost::default(), seen: 0 }
@@ -85,7 +85,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
                     let until = room.egress.resume_at(now);
                     let cause = room.grant.cause(room.cost.frames);
                     room.egress.begin_wait(from.sender(), until, cause, now);
-                    return Some(Held { len: index, until });
+                    return Some(Held { len: index, until: Some(until) });
                 }
                 room.cost += batch.cost_of(index);
             }

@@ -4,6 +4,7 @@
 //! - `program`: a program of the user decides.
 //! - `permission`: whether a port may receive a frame.
 //! - `hold`: frames that wait in the sender's ring for the receiver's limit.
+//! - `spread`: flooded frames that wait for the next visit, because they go to many ports.
 //! - `show`: frames for captures and mirrors.
 
 mod addresses;
@@ -13,9 +14,12 @@ mod map;
 mod permission;
 mod program;
 mod show;
+mod spread;
 
 #[cfg(test)]
 mod hold_tests;
+#[cfg(test)]
+mod spread_tests;
 
 pub(crate) use hold::{Held, hold};
 pub use learning::Learning;
@@ -26,3 +30,4 @@ pub use program::{
     ViewPort,
 };
 pub(crate) use show::{forward_watched, show};
+pub(crate) use spread::{FEW, bound_floods};

@@ -84,6 +84,9 @@ drop_reasons! {
     RateLimited = "rate_limited",
     /// Source: the frame exceeds the port's limit on broadcast, multicast or unknown unicast.
     StormLimited = "storm_limited",
+    /// Source: the frame goes to so many ports that cutting and copying it for each takes longer than a visit may, and
+    /// it cannot wait.
+    FloodLimited = "flood_limited",
     /// Receiver: the frame exceeds the port's egress limit, or its sender's share of it.
     EgressLimited = "egress_limited",
     /// Source: the port is a mirror, which receives copies and may not send.

@@ -15,8 +15,9 @@ pub(super) struct Collected {
     pub(super) more: bool,
     /// The source broke the rules.
     pub(super) fault: Option<PortFault>,
-    /// Frames may stay in the client's ring: none was refused, and the limit of some receiver makes senders wait.
-    pub(super) may_hold: bool,
+    /// Frames may stay in the client's ring: none was refused, and the switch has ports whose limit makes senders wait, or
+    /// many ports.
+    pub(super) may_wait: bool,
     /// Most frames of the batch, if it was kept small because the source floods a port beyond that port's limit. 0: as
     /// many as fit.
     pub(super) probe: u16,
@@ -37,11 +38,14 @@ pub(super) fn collect<'m, 's>(
     batch: &mut Batch<'m>,
 ) -> Result<(Collected, Entered<'s>), Busy> {
     let (port, switch) = (&context.from.port, context.switch);
-    let (may_hold, entered) = if switch.is_checked() {
+    let (mut may_wait, mut may_hold) = (false, false);
+    let entered = if switch.is_checked() {
         let entered = switch.enter().ok_or(Busy)?;
-        (switch.holds() && input.capabilities().rewind, entered)
+        may_wait = input.capabilities().rewind;
+        may_hold = switch.holds() && may_wait;
+        entered
     } else {
-        (false, Entered::unasked())
+        Entered::unasked()
     };
     turn.bound(batch, may_hold);
     let probe = port.probe();
@@ -51,7 +55,7 @@ pub(super) fn collect<'m, 's>(
     let fault = input.collect(batch).err();
 
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
-    let may_hold = may_hold && fault.is_none() && batch.refused().next().is_none();
+    let may_wait = may_wait && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Ok((Collected { frames, bytes, more, fault, may_hold, probe }, entered))
+    Ok((Collected { frames, bytes, more, fault, may_wait, probe }, entered))
 }

@@ -2,7 +2,7 @@
 
 use super::collect::Collected;
 use crate::batch::Batch;
-use crate::forward::{Held, forward_watched, hold, show};
+use crate::forward::{Held, bound_floods, forward_watched, hold, show};
 use crate::policy::Turn;
 use crate::topology::{Context, Entered};
 
@@ -12,7 +12,7 @@ pub(super) struct Forwarded {
     pub(super) frames: u64,
     /// At every port whose limit makes senders wait, room is reserved for the unicast frames of the batch.
     pub(super) is_reserved: bool,
-    /// Where the batch was cut, if frames wait for their receiver.
+    /// Where the batch was cut, if frames wait for their receiver or for the next visit.
     pub(super) held: Option<Held>,
     /// The grant of the source's limit is used up.
     pub(super) is_used_up: bool,
@@ -39,13 +39,19 @@ pub(super) fn forward(
     let (mut frames, mut bytes, mut held) = (collected.frames, collected.bytes, None);
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
-    let is_reserved = collected.may_hold && batch.len() as u64 == collected.frames;
+    let may_wait = collected.may_wait && batch.len() as u64 == collected.frames;
+    if switch.is_large()
+        && let Some(len) = bound_floods(batch, from, switch, may_wait)
+    {
+        batch.truncate(len);
+        held = Some(Held { len, until: None });
+    }
+    let is_reserved = may_wait && switch.holds();
     if is_reserved {
-        held = hold(batch, from, switch, now.nanoseconds);
-        if let Some(held) = &held {
-            batch.truncate(held.len);
-            (frames, bytes) = (held.len as u64, batch.bytes());
-        }
+        held = hold(batch, from, switch, now.nanoseconds).inspect(|held| batch.truncate(held.len)).or(held);
+    }
+    if let Some(held) = &held {
+        (frames, bytes) = (held.len as u64, batch.bytes());
     }
     from.port.counters().add_in(frames, bytes);
     let is_used_up = turn.charge(batch);

@@ -72,11 +72,11 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     // Frames that are still in the client's ring may be beyond a limit as well.
     let mut passed = Passed {
         frames: forwarded.frames,
-        more: collected.more,
-        until: forwarded.held.map(|held| held.until),
+        more: collected.more || forwarded.held.is_some(),
+        until: forwarded.held.and_then(|held| held.until),
         fault: collected.fault,
         receiver_fault: delivered.fault,
-        is_exhausted: false,
+        is_exhausted: forwarded.held.is_some(),
     };
     if forwarded.is_used_up
         && let (None, None) = (passed.fault, passed.until)

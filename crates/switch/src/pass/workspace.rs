@@ -117,20 +117,24 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Starts or stops measuring how much time each receiver takes. Starting clears earlier results.
-    pub fn examine(&mut self, on: bool) {
+    /// Starts or stops measuring by this clock how much time each receiver takes. Starting clears earlier results.
+    pub fn examine(&mut self, clock: Option<fn() -> u64>) {
+        let (offloading, spent) = self.delivery.offloading();
+        (*offloading, *spent) = (clock, 0);
         if let Some(mut given) = self.delivery.examined().take() {
             given.clear();
             self.spare = given;
         }
-        if on {
+        if clock.is_some() {
             *self.delivery.examined() = Some(std::mem::take(&mut self.spare));
         }
     }
 
-    /// Nanoseconds that the switch's forwarding program took of the last pass, if that was examined.
-    pub fn take_program_time(&mut self) -> u64 {
-        self.batch.as_mut().map_or(0, BatchStorage::take_program_time)
+    /// Nanoseconds of the last pass that the switch computed for its source, if the pass was examined: the time of the
+    /// forwarding program, and of offloads in software, which is the longer the more receivers frames are cut for.
+    pub fn take_source_time(&mut self) -> u64 {
+        let offloading = std::mem::take(self.delivery.offloading().1);
+        self.batch.as_mut().map_or(0, BatchStorage::take_program_time).saturating_add(offloading)
     }
 
     /// Time that each receiver took since [`Workspace::examine`] was called.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
+use crate::offload::samples::Sample;
 use crate::policy::{Bound, Domain, Rules};
 use crate::testing::{Lan, Offer, Plan, frame, mac};
 use crate::{
@@ -95,7 +96,7 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     }
     let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50 };
     let mut input = Examined::new(&mut costly, &area, now);
-    lan.work.examine(true);
+    lan.work.examine(Some(now));
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(0).expect("a port");
     assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &time).frames, 3);
@@ -105,9 +106,9 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 1, 1514), given(0, 0, 0, 0)]);
 
     // Examining again clears the results. A pass that is not examined is not measured.
-    lan.work.examine(true);
+    lan.work.examine(Some(now));
     assert_eq!(lan.work.given(), []);
-    lan.work.examine(false);
+    lan.work.examine(None);
     lan.send(0, &[frame(mac(2), mac(0), 60, 0)]);
     assert_eq!(lan.work.given(), []);
 }
@@ -127,14 +128,14 @@ fn the_time_of_a_program_is_measured_in_examined_passes_only() {
     let area = Mapping::private(Examined::AREA).expect("memory");
     // A poller examines no pass before some were slow.
     lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
-    assert_eq!(lan.work.take_program_time(), 0);
+    assert_eq!(lan.work.take_source_time(), 0);
     lan.offers[0].put(&frame(mac(1), mac(0), 60, 0), &[]);
     let mut input = Examined::new(&mut lan.offers[0], &area, now);
     let member = lan.switch.member(0).expect("a port");
     assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1)).frames, 1);
-    assert_eq!((lan.work.take_program_time(), lan.work.take_program_time()), (300, 0));
+    assert_eq!((lan.work.take_source_time(), lan.work.take_source_time()), (300, 0));
     lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
-    assert_eq!(lan.work.take_program_time(), 0);
+    assert_eq!(lan.work.take_source_time(), 0);
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn a_full_batch_fits_into_the_area() {
 #[test]
 fn flooded_frames_are_told_apart_by_receiver() {
     let mut lan = lan(5);
-    lan.work.examine(true);
+    lan.work.examine(Some(now));
     lan.offers[1].put(&frame(Mac::BROADCAST, mac(1), 60, 0), &[]);
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(1).expect("a port");
@@ -223,7 +224,7 @@ fn a_mirrored_port_is_told_its_own_frames_and_time_and_its_mirror_is_told_its_ow
     let mut lan = lan(4);
     let watch = Watch { mirrors_out: vec![3], ..Watch::default() };
     lan.switch = lan.switch.with_watches([(2, watch), (3, Watch { is_mirror: true, ..Watch::default() })]);
-    lan.work.examine(true);
+    lan.work.examine(Some(now));
     for len in [60, 700] {
         lan.offers[0].put(&frame(mac(2), mac(0), len, 0), &[]);
     }
@@ -233,4 +234,36 @@ fn a_mirrored_port_is_told_its_own_frames_and_time_and_its_mirror_is_told_its_ow
     let given =
         |port, nanoseconds, frames, bytes| DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes } };
     assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 2, 760), given(0, 0, 0, 0)]);
+}
+
+/// A clock that goes on with each reading.
+fn ticking() -> u64 {
+    spend(1);
+    now()
+}
+
+#[test]
+fn the_time_in_which_frames_are_cut_for_their_receivers_is_that_of_the_sender() {
+    let mut lan = Plan::new(3).learning();
+    let (area, sample) = (Mapping::private(Examined::AREA).expect("memory"), Sample::default());
+    let (mut bytes, offload) = sample.build();
+    bytes[..6].copy_from_slice(&[0xff; 6]);
+    for (offload, cut) in [(None, false), (Some(offload), true)] {
+        lan.offers[0].put_offloaded(&bytes, &[], offload);
+        lan.work.examine(Some(ticking));
+        let mut input = Examined::new(&mut lan.offers[0], &area, ticking);
+        pass(
+            &lan.switch,
+            lan.switch.member(0).expect("a port"),
+            &mut input,
+            &mut lan.work,
+            &Time { read: ticking, ..Time::at_second(1) },
+        );
+        let frames: Vec<u64> =
+            lan.work.given().iter().filter(|given| given.port > 0).map(|given| given.spent.frames).collect();
+        assert_eq!(frames, if cut { [4; 2] } else { [1; 2] });
+        assert_eq!(lan.work.take_source_time() >= 2, cut);
+        assert_eq!(lan.work.take_source_time(), 0);
+        lan.work.examine(None);
+    }
 }

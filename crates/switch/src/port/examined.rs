@@ -4,7 +4,8 @@
 //! punches a hole there or the page is read from a disk. A direct copy from one client's memory to another's touches
 //! both, so that its duration does not tell which of them is slow. An examined pass therefore first copies the
 //! collected frames into private memory. The time of collecting, copying and releasing counts for the source, as does the
-//! time of the switch's forwarding program ([`crate::Workspace::take_program_time`]). The time of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
+//! time of the switch's forwarding program and of offloads in software ([`crate::Workspace::take_source_time`]). The time
+//! of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
 //! receiver's output locked.
 
 use ringway_memory::Mapping;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::flood_policy::FloodPolicy;
 use super::member::Member;
 use crate::batch::{Audience, Batch};
+use crate::forward::FEW;
 use crate::frame::Owner;
 use crate::policy::Domain;
 use crate::port::Watch;
@@ -82,6 +83,8 @@ pub struct Switch {
     /// True if the forwarding function has to be entered.
     is_entered: bool,
     /// One of both is true.
+    /// True if flooded frames may go to so many ports that a visit's are bounded.
+    is_large: bool,
     is_checked: bool,
     domain: Option<Domain>,
 }
@@ -105,8 +108,9 @@ impl Switch {
             }
             places[index] = Some(member);
         }
-        let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
+        let flooded: Box<[u16]> = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| member.waiting_egress().is_some());
+        let is_large = flooded.len() > FEW;
         let (watches, narrows_floods, is_entered) = (Box::default(), forward.narrows_floods(), forward.is_entered());
         Switch {
             name: name.into(),
@@ -119,7 +123,8 @@ impl Switch {
             narrows_floods,
             holds,
             is_entered,
-            is_checked: holds | is_entered,
+            is_large,
+            is_checked: holds | is_entered | is_large,
             domain: None,
         }
     }
@@ -202,6 +207,12 @@ impl Switch {
         self.holds
     }
 
+    /// Returns true if flooded frames may go to so many ports that a visit's are bounded.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.is_large
+    }
+
     /// Enters the forwarding function, before frames are collected. `None`: it cannot be asked at present.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Entered<'_>> {
@@ -211,7 +222,7 @@ impl Switch {
         self.forward.enter().then(|| Entered(Some(&*self.forward)))
     }
 
-    /// Returns true if [`Switch::holds`] is true or [`Switch::enter`] has to be called: one look for most switches.
+    /// Returns true if [`Switch::holds`] or [`Switch::is_large`] is true or [`Switch::enter`] has to be called: one look for most switches.
     #[inline]
     pub(crate) fn is_checked(&self) -> bool {
         self.is_checked
