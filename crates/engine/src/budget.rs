@@ -15,8 +15,9 @@
 //!   paid off with pauses, because the next one is as long: at the second stall of 2 ms or more, or at one of 50 ms, the port
 //!   is served by a quarantine poller ([`crate::quarantine`]).
 //! - *Work* is time that the thread computed. It is bounded by the limits of a batch and not always the port's doing: a
-//!   hypervisor that takes the processor away looks the same. So work is charged only where more than every eighth visit is
-//!   too long and the excess takes more than half of the port's share of the time.
+//!   hypervisor that takes the processor away looks the same. So work is charged only where the excess takes more than
+//!   half of the port's share of the time, and more than half as much time as the port takes within its allowance. Only
+//!   time counts: a client chooses the number of its visits, and how many frames each has.
 //!
 //! Nothing here reads a clock or knows a thread: all times are values, in nanoseconds.
 
@@ -52,14 +53,16 @@ const QUARANTINE: u64 = 10 * SECOND;
 const TERMS: u32 = 6;
 /// Time without another quarantine after which one no longer counts.
 const TERM_EXPIRY: u64 = 600 * SECOND;
-/// Work is charged where more than one visit in this many is too long...
-const ONE_OF: u64 = 8;
-/// ...for this many such visits in a row...
-const IN_A_ROW: u64 = 8;
-/// ...and where it exceeds the port's share of the time, divided by this...
+/// Work is charged where it exceeds the port's share of the time, divided by this...
 const PART: u64 = 2;
-/// ...by this much. The recorded value is capped at twice as much.
+/// ...and the port's time within its allowance, divided by this...
+const WITHIN: u64 = 2;
+/// ...by this much. The recorded value of the former is capped at twice as much.
 const AHEAD: u64 = 10 * MILLISECOND;
+/// Long visits in a row after which work counts: a processor that is taken away once counts for nobody.
+const IN_A_ROW: u64 = 8;
+/// Most nanoseconds of a visit's work that count for that. More than the limits of a batch permit.
+const LONGEST_WORK: u64 = 50 * MILLISECOND;
 
 /// Returns the nanoseconds that a visit may take that moved `frames` and `bytes`.
 pub(crate) fn allowance(frames: u64, bytes: u64) -> u64 {
@@ -75,8 +78,30 @@ pub(crate) struct Excess {
     pub(crate) nanoseconds: u64,
     /// The thread slept in a page fault.
     pub(crate) stalled: bool,
-    /// Visits to the port since its last excess.
-    pub(crate) visits: u64,
+    /// Time that the port took within its allowances since its last excess.
+    pub(crate) within: u64,
+}
+
+/// Work beyond what the time allows, where each excess is compared with other time: of the port, or of the poller.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overwork {
+    ahead: u64,
+    /// Long visits since `ahead` was zero.
+    visits: u64,
+}
+
+impl Overwork {
+    /// Notes a visit's work, after time that allows `allowed` of it. Returns true if the work of many visits exceeds what is allowed.
+    pub(crate) fn note(&mut self, nanoseconds: u64, allowed: u64) -> bool {
+        self.ahead = self.ahead.saturating_sub(allowed);
+        if self.ahead == 0 {
+            self.visits = 0;
+        }
+        // Capped, so that it soon falls again.
+        self.ahead = (self.ahead + nanoseconds.min(LONGEST_WORK)).min(IN_A_ROW * LONGEST_WORK);
+        self.visits += 1;
+        self.visits >= IN_A_ROW && self.ahead > AHEAD
+    }
 }
 
 /// A port's part of its poller's time.
@@ -125,8 +150,8 @@ pub(crate) struct Budget {
     charges: u32,
     /// Start of the time after which the next charge expires.
     since: u64,
-    /// Increases by [`ONE_OF`] with each visit that computed for too long, and decreases by one with each visit.
-    work: u64,
+    /// Work beyond a part of the time within the allowances.
+    work: Overwork,
     /// Work beyond a part of the port's share of the time, at `ahead_since`.
     ahead: u64,
     ahead_since: u64,
@@ -153,9 +178,9 @@ impl Budget {
     pub(crate) fn charge(&mut self, now: u64, excess: Excess, share: Share) -> Verdict {
         self.expire(now);
         if !excess.stalled {
-            let (frequent, excessive) =
-                (self.is_frequent(excess.visits), self.is_excessive(now, excess.nanoseconds, share));
-            if !frequent || !excessive {
+            let is_habit = self.work.note(excess.nanoseconds, excess.within / WITHIN);
+            let is_excessive = self.is_excessive(now, excess.nanoseconds, share);
+            if !is_habit || !is_excessive {
                 return Verdict::NoAction;
             }
         }
@@ -183,15 +208,6 @@ impl Budget {
             return Verdict::Quarantine(self.until);
         }
         Verdict::SetAside(self.until)
-    }
-
-    /// Notes a visit that was too long. Returns true if more than one visit in [`ONE_OF`] is.
-    fn is_frequent(&mut self, visits: u64) -> bool {
-        self.work = self.work.saturating_sub(visits) + ONE_OF;
-        // Capped, so that it soon falls again.
-        let frequent = self.work > ONE_OF * (IN_A_ROW - 1);
-        self.work = self.work.min(ONE_OF * IN_A_ROW);
-        frequent
     }
 
     /// Notes work at `now`. Returns true if the port's work exceeds the permitted part of its share of the time.

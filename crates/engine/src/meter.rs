@@ -11,7 +11,7 @@
 use ringway_memory::Mapping;
 use ringway_switch::{Examined, TimeSpent};
 
-use crate::budget::{self, LEAST_ALLOWANCE};
+use crate::budget::{self, LEAST_ALLOWANCE, Overwork};
 use crate::clock;
 use crate::thread_usage::{Usage, UsageReader};
 use crate::ticks::Ticks;
@@ -26,11 +26,9 @@ pub(crate) const EXAMINED_NS: u64 = 10_000_000_000;
 const EXAMINED_LONGEST_NS: u64 = 3_600_000_000_000;
 /// The last time was recent within this many times its length.
 const SOON: u64 = 10;
-/// A visit that computed for too long, without a sleep in a page fault, starts the examination if more than one visit
-/// in this many did so...
-const ONE_OF: u64 = 8;
-/// ...and this many such visits came in a row.
-const IN_A_ROW: u64 = 8;
+/// Visits that computed for too long, without a sleep in a page fault, start the examination if their excess takes more than the
+/// time that the thread ran, divided by this.
+const PART: u64 = 4;
 
 /// The meter of one poller (see the module's comment).
 #[derive(Debug)]
@@ -49,10 +47,10 @@ pub(crate) struct Meter {
     term: u64,
     /// Where the frames of examined visits are copied to.
     area: Option<Mapping>,
-    /// Goes up by [`ONE_OF`] with each visit that computed for too long, and down by one with each visit.
-    work: u64,
-    /// The visits until the last one that computed for too long.
-    visits: u64,
+    /// Work beyond a part of the time that the thread ran.
+    work: Overwork,
+    /// Nanoseconds that the thread ran since the last visit that computed for too long.
+    ran: u64,
 }
 
 impl Meter {
@@ -68,8 +66,8 @@ impl Meter {
             until: 0,
             term: EXAMINED_NS,
             area: None,
-            work: 0,
-            visits: 0,
+            work: Overwork::default(),
+            ran: 0,
         }
     }
 
@@ -120,7 +118,7 @@ impl Meter {
     pub(crate) fn look_at_clock(&mut self, now: u64) {
         let every = if self.examining { READ_EVERY_EXAMINED_NS } else { READ_EVERY_NS };
         if now.saturating_sub(self.usage.at()) > every {
-            self.usage.since_last(now);
+            self.read_usage(now);
             if self.examining && now > self.until {
                 self.examining = false;
             }
@@ -138,7 +136,9 @@ impl Meter {
 
     /// The usage of the thread since the last reading.
     pub(crate) fn read_usage(&mut self, now: u64) -> Usage {
-        self.usage.since_last(now)
+        let seen = self.usage.since_last(now);
+        self.ran = self.ran.saturating_add(seen.ran);
+        seen
     }
 
     /// Where the frames of examined visits are copied to.
@@ -151,26 +151,26 @@ impl Meter {
         self.until = self.until.max(now.saturating_add(EXAMINED_NS));
     }
 
-    /// Decides whether visits are examined, after a visit that moved `frames` and `bytes` took `ticks`. It was number
-    /// `visits`.
+    /// Decides whether visits are examined, after a visit that moved `frames` and `bytes` took `ticks`.
     #[cold]
-    pub(crate) fn took_long(&mut self, ticks: u64, frames: u64, bytes: u64, visits: u64) {
+    pub(crate) fn took_long(&mut self, ticks: u64, frames: u64, bytes: u64) {
         let took = self.ticks.nanoseconds(ticks);
         let now = clock::nanoseconds();
-        let seen = self.usage.since_last(now);
+        let seen = self.read_usage(now);
         let spent = TimeSpent { nanoseconds: took, frames, bytes };
-        if excess(spent, seen).is_none() {
-            return;
+        if let Some(nanoseconds) = excess(spent, seen)
+            && self.must_examine(nanoseconds, seen)
+        {
+            self.work = Overwork::default();
+            self.examine(now);
         }
-        if !seen.stalled() {
-            self.work = self.work.saturating_sub(visits.wrapping_sub(self.visits)) + ONE_OF;
-            self.visits = visits;
-            if self.work <= ONE_OF * (IN_A_ROW - 1) {
-                return;
-            }
-            self.work = 0;
-        }
-        self.examine(now);
+    }
+
+    /// Returns true if visits must be examined after this excess.
+    fn must_examine(&mut self, nanoseconds: u64, seen: Usage) -> bool {
+        let ran = std::mem::take(&mut self.ran);
+        // The number of visits does not matter: short ones between the long ones cost a client little.
+        seen.stalled() || self.work.note(nanoseconds, ran.saturating_sub(nanoseconds) / (PART - 1))
     }
 
     #[cold]
@@ -193,6 +193,11 @@ pub(crate) fn excess(spent: TimeSpent, seen: Usage) -> Option<u64> {
     // A thread that did not sleep in a page fault computed, at most for as long as it ran.
     let own = if seen.stalled() { own } else { own.min(seen.ran) };
     (own > 0).then_some(own)
+}
+
+/// The part of `spent` within the allowance.
+pub(crate) fn within(spent: TimeSpent) -> u64 {
+    spent.nanoseconds.min(budget::allowance(spent.frames, spent.bytes))
 }
 
 /// Returns true if `spent` is beyond the allowance, perhaps because the thread waited for its processor.
@@ -243,16 +248,16 @@ mod tests {
 
     #[test]
     fn a_long_stall_has_visits_examined_and_many_long_computations_do() {
-        let took_long = |meter: &mut Meter, visits| {
+        let took_long = |meter: &mut Meter| {
             // A visit that takes an hour. The usage of this thread is the real one.
             let ticks = meter.ticks.of_nanoseconds(3_600_000 * MILLISECOND);
-            meter.took_long(ticks, 1, 60, visits);
+            meter.took_long(ticks, 1, 60);
         };
         let mut meter = Meter::new();
         let page = Mapping::private(4096).expect("memory");
         assert!(page.whole().write(&[1; 64]));
         std::thread::sleep(std::time::Duration::from_millis(1));
-        took_long(&mut meter, 1);
+        took_long(&mut meter);
         assert!(meter.examining);
         let (first, term) = (meter.until, meter.term);
         assert_eq!(term, EXAMINED_NS);
@@ -263,5 +268,20 @@ mod tests {
         assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED_NS));
         meter.examine(meter.until + SOON * meter.term + 1);
         assert_eq!(meter.term, EXAMINED_NS);
+    }
+
+    #[test]
+    fn visits_that_compute_for_long_are_examined_however_many_short_ones_are_between_them() {
+        // Milliseconds that the thread runs for each long visit, with an excess of 17 ms.
+        let examined = |ran: u64| {
+            let mut meter = Meter::new();
+            let visits = (1..=1_000).find(|_| {
+                meter.ran = ran * MILLISECOND;
+                meter.must_examine(17 * MILLISECOND, Usage::default())
+            });
+            visits.is_some_and(|visits| visits < 100)
+        };
+        assert_eq!([17, 20, 30, 60].map(examined), [true; 4]);
+        assert_eq!([70, 100, 1_000].map(examined), [false; 3], "a processor that was taken away looks the same");
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringway_switch::{Counters, Input, contain};
+use ringway_switch::{FrameDirection, Input, Port, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::clock;
@@ -51,33 +51,21 @@ pub struct Source {
     quarantine_poller: AtomicUsize,
 }
 
-/// The direction of frames in a visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From the port.
-    In,
-    /// To the port.
-    Out,
-}
-
 /// The time that the port costs pollers.
 #[derive(Debug, Default)]
 pub(crate) struct TimeAccount {
     budget: Budget,
-    /// By direction: the port's frames when a visit last took too long.
-    frames: [u64; 2],
+    /// By direction: the port's time within its allowances when a visit last took too long.
+    within: [u64; 2],
     /// The value of [`SlowReading::times`] at the last [`Source::newly_slow`].
     reported_times: u64,
 }
 
 impl TimeAccount {
-    /// Estimated number of visits in this direction since the last call, at `frames` frames each.
-    pub(crate) fn visits(&mut self, direction: Direction, frames: u64, counters: &Counters) -> u64 {
-        let now = match direction {
-            Direction::In => counters.in_frames(),
-            Direction::Out => counters.out_frames(),
-        };
-        now.wrapping_sub(std::mem::replace(&mut self.frames[direction as usize], now)) / frames.max(1)
+    /// The port's time within its allowances in this direction since the last call.
+    pub(crate) fn within(&mut self, direction: FrameDirection, port: &Port) -> u64 {
+        let now = port.time_within(direction);
+        now.wrapping_sub(std::mem::replace(&mut self.within[direction as usize], now))
     }
 
     /// Charges the port. Returns the verdict, and true if the port became slow by it.

@@ -147,6 +147,16 @@ fn a_port_whose_frames_take_long_to_compute_is_slow_but_served_by_its_own_poller
     assert!(lan.slow(0).charged_visits >= 3, "{:?}", lan.slow(0));
 }
 
+#[test]
+fn a_port_that_hides_long_visits_among_many_short_ones_is_slow() {
+    let work = |station: &Station, on| {
+        station.costs[0].one_of.store(20, Ordering::Relaxed);
+        station.costs[0].work.store(if on { 20_000_000 } else { 0 }, Ordering::Relaxed);
+    };
+    let lan = one_goes_too_far(Idle::Spin, work, [0, 3]);
+    assert!(lan.slow(0).charged_visits >= 3, "{:?}", lan.slow(0));
+}
+
 /// Holds up a quarantine poller in an access to the port's memory. The port stays in quarantine for as long, as that poller ends
 /// the quarantine.
 fn hold_in_quarantine(cost: &Cost) -> MutexGuard<'_, ()> {

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
-use ringway_switch::{Examined, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass};
+use ringway_switch::{Examined, FrameDirection, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass};
 
 use super::thread::{NO_PORT, Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
 use crate::clock;
-use crate::meter::{excess, is_long};
+use crate::meter::{excess, is_long, within};
 use crate::quarantine::PARTS;
 use crate::schedule::Visit;
-use crate::source::Direction;
 use crate::thread_usage::Usage;
 use crate::topology::Attached;
 
@@ -56,10 +55,9 @@ impl Poller {
     /// before the visit.
     #[cold]
     pub(super) fn visit_took_long(&mut self, slot: usize, ticks: u64, frames: u64, bytes_before: u64) {
-        let visits = self.passes();
         let Some(served) = self.ports[slot].as_ref() else { return };
         let bytes = served.attached.port().map_or(0, |port| port.counters().in_bytes().wrapping_sub(bytes_before));
-        self.meter.took_long(ticks, frames, bytes, visits);
+        self.meter.took_long(ticks, frames, bytes);
     }
 
     /// Checks, before the poller sleeps, the time since the last reading of the clock.
@@ -68,8 +66,7 @@ impl Poller {
         if !self.meter.examining
             && let Some(ticks) = self.meter.lap()
         {
-            let visits = self.passes();
-            self.meter.took_long(ticks, 0, 0, visits);
+            self.meter.took_long(ticks, 0, 0);
         }
     }
 
@@ -119,13 +116,14 @@ impl Poller {
     #[cold]
     fn charge_visit(&mut self, slot: usize, source: TimeSpent) -> Option<u64> {
         self.meter.mark();
+        self.note_within(slot, source);
         if !is_long(source) && !self.work.given().iter().any(|given| is_long(given.spent)) {
             return None;
         }
         let now = clock::nanoseconds();
         let seen = self.meter.read_usage(now);
         let attached = self.attached(slot)?;
-        let until = self.charge(&attached, Direction::In, source, seen, now);
+        let until = self.charge(&attached, FrameDirection::In, source, seen, now);
         until.inspect(|&until| self.schedule.set_aside(slot, until));
         let mut place = 0;
         while let Some(&given) = self.work.given().get(place) {
@@ -135,7 +133,7 @@ impl Poller {
             }
             let is_it = |other: &&Attached| other.index == given.port && Arc::ptr_eq(&other.switch, &attached.switch);
             let Some(other) = self.topology.ports.iter().find(is_it).cloned() else { continue };
-            if let Some(until) = self.charge(&other, Direction::Out, given.spent, seen, now)
+            if let Some(until) = self.charge(&other, FrameDirection::Out, given.spent, seen, now)
                 && let Some(port) = other.port()
                 && other.source.is_slow(now)
             {
@@ -145,19 +143,35 @@ impl Poller {
         until
     }
 
+    /// Notes the time within their allowances that the visited port and the receivers took in an examined visit.
+    fn note_within(&self, slot: usize, source: TimeSpent) {
+        let Some(Served { attached, .. }) = self.ports[slot].as_ref() else { return };
+        if let Some(port) = attached.port() {
+            port.add_time_within(FrameDirection::In, within(source));
+        }
+        for given in self.work.given() {
+            if let Some(member) = attached.switch.member(given.port) {
+                member.port.add_time_within(FrameDirection::Out, within(given.spent));
+            }
+        }
+    }
+
     /// Charges a port for the delivery of its detour by a quarantine poller, which took `spent`.
     pub(super) fn charge_emptied(&mut self, slot: usize, spent: TimeSpent) {
-        self.charge_served(slot, Direction::Out, spent);
+        self.charge_served(slot, FrameDirection::Out, spent);
     }
 
     /// Charges a port for work other than a visit. If it took too long, the port is set aside when it is next active.
     #[cold]
     fn charge_besides(&mut self, slot: usize, nanoseconds: u64) {
-        self.charge_served(slot, Direction::In, TimeSpent { nanoseconds, ..TimeSpent::default() });
+        self.charge_served(slot, FrameDirection::In, TimeSpent { nanoseconds, ..TimeSpent::default() });
     }
 
     /// Charges a port of this poller and sets it aside.
-    fn charge_served(&mut self, slot: usize, direction: Direction, spent: TimeSpent) {
+    fn charge_served(&mut self, slot: usize, direction: FrameDirection, spent: TimeSpent) {
+        if let Some(port) = self.ports[slot].as_ref().and_then(|served| served.attached.port()) {
+            port.add_time_within(direction, within(spent));
+        }
         if !is_long(spent) {
             return;
         }
@@ -179,7 +193,7 @@ impl Poller {
         let seen = self.meter.read_usage(now);
         let is_it = |attached: &&Attached| attached.port().is_some_and(|other| Arc::ptr_eq(other, &port));
         let Some(attached) = self.topology.ports.iter().find(is_it).cloned() else { return };
-        if let Some(until) = self.charge(&attached, Direction::Out, spent, seen, now)
+        if let Some(until) = self.charge(&attached, FrameDirection::Out, spent, seen, now)
             && attached.source.is_slow(now)
         {
             port.set_aside(until);
@@ -191,18 +205,17 @@ impl Poller {
     fn charge(
         &mut self,
         attached: &Attached,
-        direction: Direction,
+        direction: FrameDirection,
         spent: TimeSpent,
         seen: Usage,
         now: u64,
     ) -> Option<u64> {
         let nanoseconds = excess(spent, seen)?;
-        let counters = attached.port()?.counters();
-        let visits = attached.source.time().visits(direction, spent.frames, counters);
+        let within = attached.source.time().within(direction, attached.port()?);
         let weight = u64::from(attached.weight);
         let of = if self.is_quarantine_poller() { PARTS * weight } else { self.active_weight().max(weight) };
         let share = Share { weight, of };
-        let excess = Excess { nanoseconds, stalled: seen.stalled(), visits };
+        let excess = Excess { nanoseconds, stalled: seen.stalled(), within };
         let (verdict, became_slow) = attached.source.time().charge(now, excess, share);
         if verdict != Verdict::NoAction {
             self.meter.extend(now);

@@ -177,9 +177,4 @@ impl Poller {
     pub(super) fn is_quarantine_poller(&self) -> bool {
         self.state.number >= self.shared.pollers
     }
-
-    /// Rounds that moved frames.
-    pub(super) fn passes(&self) -> u64 {
-        self.state.account.passes.load(Ordering::Relaxed)
-    }
 }

@@ -159,6 +159,8 @@ pub struct Cost {
     pub is_watched: AtomicBool,
     /// The poller computes.
     pub work: AtomicU64,
+    /// One access in this many pays the cost. 0: each.
+    pub one_of: AtomicU64,
     /// The access does not end while a test holds this lock.
     pub hold: Mutex<()>,
     /// Number of accesses that have begun to pay the cost.
@@ -183,8 +185,10 @@ impl Cost {
 
     fn pay(&self) {
         std::thread::current().name().unwrap_or_default().clone_into(&mut lock(&self.payer));
-        self.began.fetch_add(1, Ordering::SeqCst);
-        self.pay_all();
+        let number = self.began.fetch_add(1, Ordering::SeqCst);
+        if number.is_multiple_of(self.one_of.load(Ordering::Relaxed).max(1)) {
+            self.pay_all();
+        }
         drop(lock(&self.hold));
         self.paid.fetch_add(1, Ordering::SeqCst);
     }

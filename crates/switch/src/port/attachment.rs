@@ -1,6 +1,6 @@
 //! A port of the switch: its output, bell, counters and state, shared by all pollers.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use super::moderation::{Entry, Moderated, Moderation, due_after};
 use super::output::Output;
 use super::pauses::Pauses;
 use super::ring::{CallOutcome, Pending};
+use super::tap::FrameDirection;
 use crate::batch::Frames;
 use crate::defect::{Defect, contain};
 use crate::frame::DropReason;
@@ -38,6 +39,8 @@ pub struct Port {
     pauses: Pauses,
     /// Most frames in the next batch from this port. 0: as many as fit.
     probe: AtomicU16,
+    /// Nanoseconds that examined visits took within the port's allowances, by direction.
+    time_within: [AtomicU64; 2],
     fault: Mutex<Option<PortFault>>,
     /// The port was retired after a panic: neither its output nor its bell is called any more.
     is_retired: AtomicBool,
@@ -66,6 +69,7 @@ impl Port {
             congestion,
             pauses: Pauses::default(),
             probe,
+            time_within: Default::default(),
             fault,
             is_retired,
             is_output_replaced,
@@ -77,6 +81,18 @@ impl Port {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Nanoseconds that examined visits to the port took within its allowances, in this direction. A client does not determine the
+    /// number of its visits alone, so that time is what its excess is compared with.
+    #[must_use]
+    pub fn time_within(&self, direction: FrameDirection) -> u64 {
+        self.time_within[direction as usize].load(Ordering::Relaxed)
+    }
+
+    /// Adds to [`Port::time_within`]. Several pollers may deliver to the port.
+    pub fn add_time_within(&self, direction: FrameDirection, nanoseconds: u64) {
+        self.time_within[direction as usize].fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     /// The port's counters.
