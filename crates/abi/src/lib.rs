@@ -18,7 +18,7 @@
 //! netmap find what they expect. netmap's kernel looks at `head` and `cur` only inside a system call. Here no system call is
 //! made, so both sides exchange their positions through the [`doorbell`]: a client's library copies `head` to the doorbell
 //! and `tail` from it, as `NIOCTXSYNC` and `NIOCRXSYNC` do.
-
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![forbid(unsafe_code)]
 
 pub mod attach;

@@ -3,7 +3,7 @@
 //! Pollers write whole pcapng blocks into a [`ring`](Ring), with one reservation and one copy per frame. Any number of
 //! pollers write, and none waits. A frame without room is counted in `epb_dropcount` of the next frame's block and in the
 //! statistics block at the end. A [`Reader`] takes the blocks out.
-
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![forbid(unsafe_code)]
 
 mod block;

@@ -16,6 +16,7 @@
 //!
 //! `client` needs `api` and the floors below it alone.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 pub mod api;
 pub mod client;
@@ -27,6 +28,9 @@ pub mod keys;
 pub mod kinds;
 pub mod runtime_dir;
 pub mod serve;
+
+/// What the daemon says.
+pub use ringway_engine::log;
 
 /// The longest wait for a peer that may hang. Tests make it longer.
 pub use inject::patience;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringway_engine::fatal;
+use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,6 +34,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(15);
 
 /// Longest time from the signal that ends the daemon to its end.
 const END_WITHIN: Duration = Duration::from_secs(8);
+
+/// Longest wait at the end for the log to be written.
+pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 /// What to serve.
 #[derive(Debug)]
@@ -199,6 +202,7 @@ fn end_process_within(time: Duration) {
     let thread = std::thread::Builder::new().name("end".to_owned()).spawn(move || {
         std::thread::sleep(time);
         tracing::warn!("clients keep threads of the switch from ending: it ends without waiting for them");
+        log::flush(FLUSH_WITHIN);
         std::process::exit(0);
     });
     if let Err(error) = thread {

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_switch::{PanicLocation, contain};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::log;
 
 /// The status of a process that cannot go on because of a defect (EX_SOFTWARE, sysexits.h).
 pub const INTERNAL_ERROR: i32 = 70;
-/// How long [`fatal`] waits for room for its message on standard error.
+/// How long [`fatal`] waits until its message is written.
 const SAY_WITHIN: Duration = Duration::from_millis(100);
 /// Panics of its own that a thread survives within [`STRIKES_WITHIN`].
 const MOST_STRIKES: usize = 3;
@@ -67,11 +68,11 @@ impl PanicCounter {
     }
 }
 
-/// Writes a line to standard error if that does not block. Writes nothing after 32 lines.
+/// Writes a line to the log. Writes nothing after 32 lines.
 pub fn warn_limited(message: &str) {
     static SAID: AtomicUsize = AtomicUsize::new(0);
     if SAID.fetch_add(1, Ordering::Relaxed) < MOST_SAID {
-        say(message, Duration::ZERO);
+        log::stderr().say(&line(message));
     }
 }
 
@@ -84,24 +85,19 @@ pub fn run_or_exit(thread: &str, run: impl FnOnce()) {
     }
 }
 
-/// Writes the reason as one line to standard error and ends the process at once, with status 70. Waits neither for other
-/// threads nor, for longer than 0.1 s, for a reader of standard error.
+/// Writes the reason as one line to the log and ends the process at once, with status 70. Waits neither for other threads nor, for longer
+/// than 0.1 s, for a reader of standard error.
 pub fn fatal(message: &str) -> ! {
-    say(message, SAY_WITHIN);
+    log::stderr().say_first(&line(message));
+    log::flush(SAY_WITHIN);
     // SAFETY: ends the process without running exit handlers, which could wait for stuck threads.
     unsafe { libc::_exit(INTERNAL_ERROR) }
 }
 
-/// Writes one line to standard error if there is room for it within this time.
-fn say(message: &str, within: Duration) {
-    let stderr = std::io::stderr();
-    let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
-    let within = Timespec { tv_sec: 0, tv_nsec: within.subsec_nanos().into() };
-    if poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0) {
-        // A pipe with any room takes this many bytes (PIPE_BUF, pipe(7)).
-        let line: String = message.chars().map(|c| if c == '\n' { ' ' } else { c }).take(1000).collect();
-        let _ = rustix::io::write(&stderr, format!("ringway: {line}\n").as_bytes());
-    }
+/// Returns the message as one line.
+fn line(message: &str) -> String {
+    let message: String = message.chars().map(|c| if c == '\n' { ' ' } else { c }).take(1000).collect();
+    format!("ringway: {message}")
 }
 
 #[cfg(test)]

@@ -21,7 +21,9 @@
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
 //! settings  budget  watch  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! log                                      what the daemon says, written by threads of its own
 //! ```
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 // Under `--cfg loom` there is only what loom checks.
 #[cfg(not(loom))]
@@ -34,6 +36,8 @@ mod clock;
 mod contain;
 #[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
+pub mod log;
 #[cfg(not(loom))]
 mod meter;
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 //!
 //! libpcap is opened when a filter is wanted, and only then: a host without it runs everything else. The language of the host's
 //! other programs (tcpdump, Wireshark) and of these filters is the same one, as all are compiled by the same library.
-
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod library;

@@ -15,6 +15,7 @@
 //! - `prefix`, `heads`, `non_temporal`, `sum`: comparisons, copies and sums over views.
 //!
 //! Nothing here interprets what it reads.
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod buffer;
 mod faults;

@@ -37,6 +37,7 @@
 //!   macvtap.
 //! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes.
 //!   `partial`: frames of the local kernel with incomplete checksums.
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod copy;
 mod device_watch;

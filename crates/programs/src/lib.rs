@@ -36,7 +36,7 @@
 //!
 //! The compiler reads the module's bytes in a process of its own, with bounded time and memory. Its machine code runs in this process, and
 //! nothing can prove machine code harmless: the compiler is trusted as Ringway itself is. `module` says what is checked.
-
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![deny(unsafe_code)]
 // A model of the handshake in `awake` needs no compiler of programs, which takes minutes to build.
 #![cfg(not(loom))]

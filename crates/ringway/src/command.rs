@@ -59,7 +59,7 @@ impl Command {
     #[must_use]
     pub fn run(self) -> ExitCode {
         let Command { global, what } = self;
-        global.log_to_stderr();
+        global.log_to_stderr(matches!(what, What::Run(_)));
         let context = global.context();
         match what {
             What::Run(args) => commands::run::run(args, &context),

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use ringway_control::runtime_dir;
+use ringway_control::{log, runtime_dir};
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -22,8 +23,8 @@ pub struct Global {
 }
 
 impl Global {
-    /// Starts the log on stderr at the level that the options ask for.
-    pub fn log_to_stderr(&self) {
+    /// Starts the log on stderr at the level that the options ask for. The daemon's threads do not write it themselves.
+    pub fn log_to_stderr(&self, is_daemon: bool) {
         let level = match self.verbose {
             0 => LevelFilter::INFO,
             1 => LevelFilter::DEBUG,
@@ -32,7 +33,14 @@ impl Global {
         let asked = std::env::var("RUST_LOG").ok().filter(|directives| !directives.trim().is_empty());
         let filter = asked.and_then(|directives| directives.parse::<Targets>().ok());
         let filter = filter.unwrap_or_else(|| Targets::new().with_default(level));
-        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+        let writer = if is_daemon {
+            log::start();
+            BoxMakeWriter::new(log::stderr)
+        } else {
+            BoxMakeWriter::new(std::io::stderr)
+        };
+        // Otherwise a line that cannot be written is a panic.
+        let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).log_internal_errors(false);
         tracing_subscriber::registry().with(lines).with(filter).init();
     }
 

@@ -27,7 +27,7 @@
 //!     |
 //!   time, defect, single_writer, poller_number
 //! ```
-
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![forbid(unsafe_code)]
 
 mod batch;

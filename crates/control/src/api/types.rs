@@ -37,6 +37,9 @@ pub struct Status {
     /// The number of faults since the daemon started, by reason, of all ports together.
     #[serde(default)]
     pub fault_counts: Vec<FaultCount>,
+    /// Lines of the log and of standard output that were lost, because they could not be written, or because their reader was too slow.
+    #[serde(default)]
+    pub log_lines_lost: u64,
 }
 
 /// One port at one moment.

@@ -50,6 +50,7 @@ impl Daemon {
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
+            log_lines_lost: ringway_engine::log::lost(),
         }
     }
 

@@ -110,6 +110,9 @@ impl Collector for Snapshot {
         let version = ConstGauge::new(1u64);
         let version = std::iter::once(([("version", status.version.clone())], version));
         family(e, "build_info", "The daemon's version", None, version)?;
+        let lost = counter(status.log_lines_lost);
+        let help = "Lines of the log and of standard output that were lost";
+        lost.encode(e.encode_descriptor("log_lines_lost", help, None, MetricType::Counter)?)?;
         let switches = status.switches.iter().map(|s| ([("switch", s.name.clone())], ConstGauge::new(s.ports as u64)));
         family(e, "switch_ports", "Ports of the switch", None, switches)?;
         let moved = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moved)));

@@ -1,4 +1,5 @@
 //! `ringway run`: the daemon.
+#![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -6,7 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringway_control::config::{Config, Host, LoadError, load};
-use ringway_control::serve::{Event, Options, serve};
+use ringway_control::log;
+use ringway_control::patience;
+use ringway_control::serve::{Event, FLUSH_WITHIN, Options, serve};
 use sd_notify::NotifyState;
 
 use crate::context::{Context, USAGE, complain};
@@ -51,13 +54,12 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     // A time of 0 means no watchdog.
     let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
     let options = Options { runtime_dir: context.runtime_dir.clone(), file, config, watchdog };
-    match serve(options, tell) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain("run", &error.to_string());
-            ExitCode::FAILURE
-        }
+    let served = serve(options, tell);
+    if let Err(error) = &served {
+        say_on_stderr(&error.to_string());
     }
+    log::flush(patience(FLUSH_WITHIN));
+    if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints mistakes as `FILE:LINE:COLUMN: ...`, without a prefix, for editors.
@@ -77,18 +79,23 @@ fn tell(event: Event) {
     match event {
         Event::Ready => {
             notify(NotifyState::Ready, READY_WITHIN);
-            let _ = out::print("ready\n");
+            log::stdout().say("ready");
         }
         Event::Reloaded(changes) if changes.is_empty() => {
-            let _ = out::print("reloaded: nothing differs\n");
+            log::stdout().say("reloaded: nothing differs");
         }
         Event::Reloaded(changes) => {
-            let _ = out::print(&format!("reloaded: {}\n", changes.join(", ")));
+            log::stdout().say(&format!("reloaded: {}", changes.join(", ")));
         }
-        Event::NotReloaded(refused) => complain("run", &format!("{refused}\nnot reloaded: nothing has changed")),
+        Event::NotReloaded(refused) => say_on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
         Event::Alive => notify(NotifyState::Watchdog, NOTIFY_WITHIN),
         Event::Stopping => notify(NotifyState::Stopping, NOTIFY_WITHIN),
     }
+}
+
+/// Writes each line of the message to stderr as [`complain`] does, and never waits for that.
+fn say_on_stderr(message: &str) {
+    message.lines().for_each(|line| log::stderr().say(&format!("ringway run: {line}")));
 }
 
 /// Tells systemd, where it asked (NOTIFY_SOCKET). The wait for room in its socket is bounded: the control thread goes on, and ends,

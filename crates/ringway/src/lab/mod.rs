@@ -36,7 +36,7 @@ impl Command {
     /// Runs the subcommand.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        self.global.log_to_stderr();
+        self.global.log_to_stderr(false);
         match self.what {
             What::Bench(args) => bench::run(args),
             What::Demo(args) => demo::run(args),
