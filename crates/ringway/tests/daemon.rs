@@ -256,3 +256,20 @@ fn silent_clients_of_the_control_socket_do_not_lock_others_out() {
         });
     }
 }
+
+#[test]
+fn faults_of_deleted_ports_are_forgotten_when_there_are_many() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    for number in 0..100 {
+        let name = format!("vm{number}");
+        daemon.ok(&["port", "add", &name, "switch=lan0", "kind=vhost-user"]);
+        let mut front_end = UnixStream::connect(daemon.socket(&format!("{name}.sock"))).unwrap();
+        front_end.write_all(&[0xff; 12]).unwrap();
+        until("the front end has broken the rules", || daemon.port(&name)["faults"] != serde_json::json!({}));
+        daemon.ok(&["port", "del", &name]);
+    }
+    let status = daemon.status();
+    assert_eq!(status["faults"].as_array().unwrap().len(), 64);
+    assert_eq!(status["faults"][0]["port"], "vm99");
+    assert!(status["fault_counts"].as_array().unwrap().iter().any(|total| total["count"].as_u64() >= Some(100)));
+}

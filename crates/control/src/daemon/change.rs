@@ -78,6 +78,8 @@ impl Daemon {
         let before = std::mem::replace(&mut self.switches, candidate.switches);
         self.buckets = candidate.buckets;
         self.running.config = target;
+        let ports = &self.running.config.ports;
+        self.faults.note_configured(|(switch, name)| ports.get(name).is_some_and(|port| port.switch == *switch));
         if let Some(engine) = candidate.engine {
             self.replace_engine(engine);
         }

@@ -9,7 +9,7 @@ use crate::keys::Name;
 
 /// Most faults that are remembered of one port: the latest.
 const REMEMBERED: usize = 32;
-/// Most dynamic ports whose faults are remembered. Clients choose the names of dynamic ports, so their number needs a bound. One more
+/// Most dynamic ports, and ports that were deleted, whose faults are remembered. Clients choose the names of dynamic ports, so their number needs a bound. One more
 /// displaces the port whose last fault is longest ago.
 const DYNAMIC_MAX: usize = 64;
 /// The token bucket of a port's log lines: its size, and the time in which it gains one line.
@@ -166,22 +166,29 @@ impl Faults {
     /// Returns the record of a port, a new one if there is none.
     fn of_port(&mut self, key: &Key, is_configured: bool) -> &mut PortFaults {
         if !self.ports.contains_key(key) && !is_configured {
-            self.forget_oldest();
+            self.keep_dynamic(DYNAMIC_MAX - 1);
         }
         let port = self.ports.entry(key.clone()).or_default();
         port.is_configured = is_configured;
         port
     }
 
-    /// Makes room for one more dynamic port.
-    fn forget_oldest(&mut self) {
-        let dynamic = || self.ports.iter().filter(|(_, port)| !port.is_configured);
-        if dynamic().count() < DYNAMIC_MAX {
-            return;
+    /// Takes note of which ports are configured now. Those that were are remembered like dynamic ones.
+    pub fn note_configured(&mut self, is_configured: impl Fn(&Key) -> bool) {
+        for (key, port) in &mut self.ports {
+            port.is_configured = is_configured(key);
         }
-        let oldest = dynamic().min_by_key(|(_, port)| port.latest.front().map(|record| record.at));
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-            self.ports.remove(&key);
+        self.keep_dynamic(DYNAMIC_MAX);
+    }
+
+    /// Forgets the dynamic ports whose last fault is longest ago, until no more than these are left.
+    fn keep_dynamic(&mut self, most: usize) {
+        let dynamic = self.ports.iter().filter(|(_, port)| !port.is_configured);
+        let mut dynamic: Vec<_> =
+            dynamic.map(|(key, port)| (port.latest.front().map(|record| record.at), key.clone())).collect();
+        if dynamic.len() > most {
+            dynamic.sort();
+            dynamic[..dynamic.len() - most].iter().for_each(|(_, key)| _ = self.ports.remove(key));
         }
     }
 }
@@ -218,6 +225,14 @@ mod tests {
         assert_eq!(faults.ports.len(), 2 + DYNAMIC_MAX);
         assert_eq!(reasons(&faults, "quiet"), ["once"], "clients cannot push out a configured port");
         assert_eq!(faults.totals().iter().map(|total| total.count).sum::<u64>(), 3002);
+        // An administrator makes and deletes any number of ports.
+        for number in 0..1000 {
+            faults.note(&key(&format!("deleted{number}")), true, ("bad", None), String::new(), now);
+        }
+        let is_left = |(_, port): &Key| ["quiet", "noisy"].contains(&port.as_str());
+        faults.note_configured(is_left);
+        assert_eq!(faults.ports.len(), 2 + DYNAMIC_MAX);
+        assert_eq!(reasons(&faults, "quiet"), ["once"]);
     }
 
     #[test]
