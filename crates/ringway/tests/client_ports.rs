@@ -1,7 +1,7 @@
 //! Ports that clients made by attaching are checked against the configuration like configured ports.
 
 use ringway_client::{NotExchanged, Port, Shape};
-use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send, until};
+use ringway_scenes::{Daemon, PATIENCE, Said, frame, receive, send, until, why_ended};
 
 /// Returns the output of a command that changes a port made by a client.
 fn changed(switch: &str, name: &str) -> String {
@@ -100,6 +100,35 @@ fn a_client_port_and_a_configured_one_of_another_switch_may_have_one_name() {
     let _client = daemon.attach("lan1:vm1").unwrap();
     assert_eq!(daemon.ok(&["port", "set", "lan1:vm1", "weight=3"]), changed("lan1", "vm1"));
     assert_eq!(daemon.ok(&["port", "set", "lan0:vm1", "weight=2"]), "changed port vm1\n");
+}
+
+#[test]
+fn a_client_with_the_name_of_a_configured_port_is_in_no_changes_way_and_learns_why_it_ends() {
+    let config = "[switch.lan0]\n[port.other]\nswitch = \"lan0\"\nkind = \"process\"\n";
+    let daemon = Daemon::start(config);
+    let mut first = daemon.attach("lan0:vm1").unwrap();
+    let mut second = daemon.attach("lan0:vm2").unwrap();
+    let mut bystander = daemon.attach("lan0:other").unwrap();
+    let said = daemon.ok(&["port", "add", "lan0:vm1", "kind=vhost-user"]);
+    assert_eq!(said, "added port vm1 to switch lan0\ndisplaced a client's port vm1 on switch lan0\n");
+    let why = why_ended(&mut first);
+    assert!(why.contains("displaced: lan0:vm1 is a vhost-user port now: attach to another name"), "{why}");
+    assert_eq!(daemon.port("vm1")["kind"], "vhost-user");
+    assert_eq!(daemon.port("vm1")["faults"]["displaced"], 1);
+    // A reload is not refused either.
+    daemon.reload(&format!("{config}isolated = true\n[port.vm2]\nswitch = \"lan0\"\nkind = \"stream\"\n"));
+    until("the new configuration is in force", || daemon.port("other")["isolated"] == true);
+    assert!(why_ended(&mut second).contains("displaced"));
+    assert_eq!(daemon.port("vm2")["kind"], "stream");
+    let refused = daemon.attach("lan0:vm1").expect_err("the name is taken").to_string();
+    assert!(refused.contains("attach to another name"), "{refused}");
+    // A configured process port is the client's: it stays.
+    let mut third = daemon.attach("lan0:vm3").unwrap();
+    assert_eq!(daemon.ok(&["port", "add", "lan0:vm3", "kind=process"]), "added port vm3 to switch lan0\n");
+    for port in [&mut third, &mut bystander] {
+        send(port, &frame([0xff; 6], [2, 0, 0, 0, 0, 1], 60));
+    }
+    until("both are served", || ["vm3", "other"].iter().all(|name| daemon.port(name)["in"]["frames"] == 1));
 }
 
 #[test]

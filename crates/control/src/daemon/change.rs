@@ -8,6 +8,9 @@
 //! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
 //! The wait for the old port's end, 100 ms at most, is the only wait with the daemon's lock held.
 //!
+//! A client may have a port with the name of a port that is added. The configured port displaces the client's: clients choose their names, and
+//! could otherwise have an administrator's change refused.
+//!
 //! MAC tables are swept on the control thread once a change is published: until then the running topology uses the table.
 
 use std::collections::{BTreeMap, HashSet};
@@ -20,6 +23,7 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
+use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
@@ -33,6 +37,9 @@ use crate::config::{Access, Config, Create, Kind, Name, Port, Switch};
 /// Longest wait for ports to close the sockets that new ports are to have. It is the only wait with the daemon's lock.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
 
+/// The fault of a client's port whose name a configured port has taken.
+const DISPLACED: &str = "displaced";
+
 /// The switches as they are after a change that is not complete yet.
 struct Candidate {
     switches: BTreeMap<Name, LiveSwitch>,
@@ -42,6 +49,8 @@ struct Candidate {
     access: Access,
     /// New ports whose socket a running port has to close first.
     deferred: Vec<(Name, Port)>,
+    /// Ports of clients whose names new ports have.
+    displaced: Vec<(Key, LivePort)>,
 }
 
 impl Daemon {
@@ -56,7 +65,8 @@ impl Daemon {
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
         let access = target.sockets.ports.clone();
-        let mut candidate = Candidate { switches, buckets, engine: None, access, deferred: Vec::new() };
+        let mut candidate =
+            Candidate { switches, buckets, engine: None, access, deferred: Vec::new(), displaced: Vec::new() };
         for action in &actions {
             self.apply_action(&mut candidate, &target, action)?;
         }
@@ -70,6 +80,15 @@ impl Daemon {
             }
         }
 
+        for action in &actions {
+            // A client may have caused what is remembered of a port that was none of the administrator's.
+            if let Action::AddPort(name, port) = action
+                && !self.running.config.ports.contains_key(name)
+                && port.kind() != Kind::Process
+            {
+                self.defects.clear(&(port.switch.clone(), name.clone()));
+            }
+        }
         for (name, old) in &self.running.config.ports {
             if let Some(new) = target.ports.get(name) {
                 self.defects.moved((old.switch.clone(), name.clone()), (new.switch.clone(), name.clone()));
@@ -86,6 +105,7 @@ impl Daemon {
         self.bound_memory();
         self.drop_stale_retries();
         self.update_front_ends();
+        steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
         self.detach_removed_clients(&before);
         let switches: Vec<Name> = self.switches.keys().cloned().collect();
         switches.iter().for_each(|switch| self.remove_unused_switch(switch));
@@ -196,9 +216,9 @@ impl Daemon {
                 switch.set(name, settings.clone());
                 return Ok(());
             }
-            (Some(_), _) => {
-                let label = format!("{}:{name}", settings.switch);
-                return Err(Refused::Conflict(format!("a client is attached to {label}: choose another name")));
+            (Some(switch), _) => {
+                let live = switch.remove(name);
+                candidate.displaced.extend(live.map(|live| ((settings.switch.clone(), name.clone()), live)));
             }
             (None, Kind::Process) => return Ok(()),
             (None, _) => {}
@@ -221,7 +241,8 @@ impl Daemon {
             return candidate.insert(name, new);
         }
         let old = self.running.config.ports.get(name).map(|old| &old.switch);
-        if old.into_iter().chain([&settings.switch]).any(|switch| self.defects.disabled(switch, name).is_some()) {
+        let switches = old.into_iter().flat_map(|old| [old, &settings.switch]);
+        if switches.into_iter().any(|switch| self.defects.disabled(switch, name).is_some()) {
             // It stays closed until an administrator enables it.
             return Ok(());
         }
@@ -302,6 +323,22 @@ impl Daemon {
         }
     }
 
+    /// Ends the client of a port whose name a configured port has taken. Returns the step, for users.
+    fn end_displaced(&mut self, key: &Key, live: &LivePort) -> String {
+        let (switch, name) = key;
+        let kind = self.running.config.ports.get(name).map_or("configured", |port| port.kind().as_str());
+        let detail = format!("displaced: {switch}:{name} is a {kind} port now: attach to another name");
+        if let Some(client) = live.client {
+            self.clients.remove(&client);
+            self.end_client(client, &detail);
+        }
+        if let Some(line) = self.log_line(key, &format!(" of a client ended: {detail}")) {
+            tracing::warn!("{line}");
+        }
+        self.note_fault(key, DISPLACED, detail, None);
+        format!("displaced a client's port {name} on switch {switch}")
+    }
+
     /// Detaches the clients of `before` whose ports are removed.
     fn detach_removed_clients(&mut self, before: &BTreeMap<Name, LiveSwitch>) {
         let clients = |switches: &BTreeMap<Name, LiveSwitch>| -> Vec<ClientId> {
@@ -309,8 +346,10 @@ impl Daemon {
         };
         let kept: HashSet<ClientId> = clients(&self.switches).into_iter().collect();
         for client in clients(before).into_iter().filter(|client| !kept.contains(client)) {
-            self.clients.remove(&client);
-            self.end_client(client, "the port was removed");
+            // The client of a displaced port was told already.
+            if self.clients.remove(&client).is_some() {
+                self.end_client(client, "the port was removed");
+            }
         }
     }
 
