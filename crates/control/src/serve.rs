@@ -15,6 +15,7 @@ use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Host};
@@ -138,15 +139,22 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Each check asks the pollers to go round their loops, and finds the ones that have not since the check before.
+    let mut reload = None;
     let mut check = tokio::time::interval(options.watchdog.map_or(CHECK_EVERY, |watchdog| watchdog / 2));
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => match change(&daemon, Daemon::reload).await {
-                Ok(changes) => notify(Event::Reloaded(changes)),
-                Err(refused) => notify(Event::NotReloaded(refused)),
+            _ = hangup.recv(), if reload.is_none() => {
+                // It may wait for the kernel, and for a compiler.
+                let daemon = Arc::clone(&daemon);
+                reload = Some(tokio::spawn(async move { change(&daemon, Daemon::reload).await }));
+            }
+            ended = end_of(&mut reload), if reload.is_some() => match ended {
+                Ok(Ok(changes)) => notify(Event::Reloaded(changes)),
+                Ok(Err(refused)) => notify(Event::NotReloaded(refused)),
+                Err(ended) => fatal(&format!("a defect of Ringway, please report it: a reload has ended ({ended})")),
             },
             () = engine_changed.notified() => faults = fault_signal(&daemon),
             () = wait_for(faults.as_ref()) => end_faulty(&daemon).await,
@@ -175,6 +183,9 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     notify(Event::Stopping);
     end_process_within(patience(END_WITHIN));
     api.abort();
+    if let Some(reload) = reload {
+        reload.abort();
+    }
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     // Before the claim of the directory ends: the next daemon makes sockets of the same names.
@@ -183,6 +194,14 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         Ok(Vec::new())
     });
     ended.await.map(drop).map_err(ServeError::from)
+}
+
+/// Waits for the end of a task, and forgets the task.
+async fn end_of<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    let Some(running) = task else { return pending().await };
+    let ended = running.await;
+    *task = None;
+    ended
 }
 
 /// Makes every panic end the process, except those that are contained: their threads note them instead

@@ -36,10 +36,12 @@
 //! - `steer`: receive queue selection. `socket_output`: frames to a TAP device or a packet socket. `tap_file`: frames from a TAP device or a
 //!   macvtap.
 //! - `packet_socket`: frames that arrive at a network device. `device_watch`: the device goes or changes.
+//!   `device_closing`: closes without waiting for the kernel.
 //!   `partial`: frames of the local kernel with incomplete checksums.
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod copy;
+mod device_closing;
 mod device_watch;
 pub mod e1000;
 mod front_end;
@@ -63,5 +65,6 @@ pub mod vhost_user;
 pub mod virtqueue;
 pub mod xdp;
 
+pub use device_closing::unclosed_devices;
 pub use front_end::{Observer, Role, SocketAccess, State, refuse_files};
 pub use port_io::PortIo;

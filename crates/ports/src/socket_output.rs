@@ -11,11 +11,13 @@ use ringway_switch::{
     PortFault,
 };
 
+use crate::device_closing::ClosedApart;
+
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
 
 pub(crate) struct SocketOutput {
-    device: Arc<OwnedFd>,
+    device: Arc<ClosedApart<OwnedFd>>,
     accepts: Accepts,
 }
 
@@ -35,7 +37,7 @@ fn touch(piece: &View<'_>) {
 }
 
 impl SocketOutput {
-    pub(crate) fn new(device: Arc<OwnedFd>, accepts: Accepts) -> Self {
+    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, accepts: Accepts) -> Self {
         Self { device, accepts }
     }
 

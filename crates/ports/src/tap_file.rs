@@ -1,12 +1,14 @@
 //! An open TAP device or macvtap: frames from it, and the offloads that it takes.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Accepts, Armed, Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault, WakeOn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::device_closing::ClosedApart;
 
 /// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
 /// size, and the extra byte reveals frames that are too long.
@@ -30,7 +32,7 @@ const SEGMENTED: libc::c_uint =
 /// The input of a TAP port. It reads every batch into the same private buffer, one frame after the other, so that
 /// small frames take few cache lines and any MTU fits.
 pub(crate) struct TapInput {
-    device: Arc<OwnedFd>,
+    device: Arc<ClosedApart<OwnedFd>>,
     memory: Mapping,
 }
 
@@ -40,7 +42,7 @@ enum Read {
 }
 
 impl TapInput {
-    pub(crate) fn new(device: Arc<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>) -> io::Result<Self> {
         Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)? })
     }
 
@@ -109,7 +111,8 @@ impl Input for TapInput {
     }
 
     fn has_frames(&mut self) -> bool {
-        poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN)], Some(&Timespec::default()))
+            .is_ok_and(|ready| ready > 0)
     }
 
     /// The kernel reports frames by the device's descriptor.
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn a_device_is_asked_whether_it_has_frames() {
         let (device, stack) = rustix::pipe::pipe().expect("a pipe");
-        let mut input = TapInput::new(Arc::new(device)).expect("memory");
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
         assert!(!input.has_frames());
         rustix::io::write(&stack, &[0; 60]).expect("a frame");
         assert!(input.has_frames() && !input.pending());

@@ -23,6 +23,7 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
+use super::devices::{self, NotOpen, WantedDevice};
 use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
@@ -47,6 +48,10 @@ struct Candidate {
     engine: Option<Engine>,
     /// Who may connect to the sockets of new ports.
     access: Access,
+    /// New ports whose device has to be opened first.
+    unopened: Vec<WantedDevice>,
+    /// The daemon starts without these ports, whose devices the kernel has not opened in time: the reasons.
+    late: Vec<(Name, Name, String)>,
     /// New ports whose socket a running port has to close first.
     deferred: Vec<(Name, Port)>,
     /// Ports of clients whose names new ports have.
@@ -65,9 +70,16 @@ impl Daemon {
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
         let access = target.sockets.ports.clone();
-        let mut candidate =
-            Candidate { switches, buckets, engine: None, access, deferred: Vec::new(), displaced: Vec::new() };
-        for action in &actions {
+        let mut candidate = Candidate::new(switches, buckets, access);
+        // Sockets come last: what comes before them leaves nothing in the file system if the change is tried again.
+        let (sockets, others): (Vec<&Action>, Vec<&Action>) = actions.iter().partition(|action| has_socket(action));
+        for action in others {
+            self.apply_action(&mut candidate, &target, action)?;
+        }
+        if !candidate.unopened.is_empty() {
+            return Err(Refused::Open(candidate.unopened));
+        }
+        for action in sockets {
             self.apply_action(&mut candidate, &target, action)?;
         }
         self.open_deferred(&mut candidate)?;
@@ -104,6 +116,10 @@ impl Daemon {
         }
         self.bound_memory();
         self.drop_stale_retries();
+        for (switch, name, why) in candidate.late {
+            tracing::warn!("port {switch}:{name} cannot be opened: {why}");
+            self.retry_later(&switch, &name, why);
+        }
         self.update_front_ends();
         steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
         self.detach_removed_clients(&before);
@@ -114,17 +130,18 @@ impl Daemon {
         Ok(steps)
     }
 
-    /// Makes `target` run, and loads its programs here.
+    /// Makes `target` run, and loads its programs and opens its devices here, before anybody is served. A device that the kernel does not
+    /// open in time is tried again later.
     ///
     /// # Errors
     /// Those of [`Daemon::apply`]; a program cannot be loaded.
     pub(super) fn apply_loading(&mut self, target: &Config) -> Result<Vec<String>, Refused> {
-        let done = match self.apply(target.clone(), "") {
-            Err(Refused::Load(wanted)) => {
-                self.programs.set_ready(programs::load_here(wanted)?);
-                self.apply(target.clone(), "")
+        let done = loop {
+            match self.apply(target.clone(), "") {
+                Err(Refused::Load(wanted)) => self.programs.set_ready(programs::load_here(wanted)?),
+                Err(Refused::Open(wanted)) => self.opened = devices::open_all_here(wanted),
+                done => break done,
             }
-            done => done,
         };
         self.programs.forget_ready();
         done
@@ -164,7 +181,7 @@ impl Daemon {
     }
 
     /// Applies one step to the candidate.
-    fn apply_action(&self, candidate: &mut Candidate, target: &Config, action: &Action) -> Result<(), Refused> {
+    fn apply_action(&mut self, candidate: &mut Candidate, target: &Config, action: &Action) -> Result<(), Refused> {
         let failed = |e: std::io::Error| Refused::Failed(e.to_string());
         match action {
             Action::RemovePort(name, port) => {
@@ -208,7 +225,7 @@ impl Daemon {
     }
 
     /// Adds a port to the candidate.
-    fn add_to(&self, candidate: &mut Candidate, name: &Name, settings: &Port) -> Result<(), Refused> {
+    fn add_to(&mut self, candidate: &mut Candidate, name: &Name, settings: &Port) -> Result<(), Refused> {
         let existing = candidate.switches.get_mut(&settings.switch).filter(|s| s.ports().contains_key(name));
         match (existing, settings.kind()) {
             // The client that made the dynamic port keeps it; the port gets the configured settings.
@@ -250,8 +267,25 @@ impl Daemon {
             candidate.deferred.push((name.clone(), settings.clone()));
             return Ok(());
         }
-        let new = self.open(candidate, name, settings)?;
-        candidate.insert(name, new)
+        if !settings.settings.is_device() {
+            let new = self.open(candidate, name, settings)?;
+            return candidate.insert(name, new);
+        }
+        match self.opened.take(name, settings) {
+            Some(Ok(new)) => {
+                let poller = candidate.choose_poller(self, settings);
+                candidate.insert(name, NewPort { poller, ..new })
+            }
+            Some(Err(NotOpen::Unanswered(why))) if self.is_starting => {
+                candidate.late.push((settings.switch.clone(), name.clone(), why));
+                Ok(())
+            }
+            Some(Err(why)) => Err(why.into()),
+            None => {
+                candidate.unopened.push(self.wanted_device(name, settings, &candidate.access));
+                Ok(())
+            }
+        }
     }
 
     /// Opens the deferred ports after their sockets were closed. If that fails, the old ports are opened again.
@@ -370,6 +404,19 @@ impl Daemon {
 }
 
 impl Candidate {
+    fn new(switches: BTreeMap<Name, LiveSwitch>, buckets: Buckets, access: Access) -> Self {
+        Self {
+            switches,
+            buckets,
+            engine: None,
+            access,
+            unopened: Vec::new(),
+            late: Vec::new(),
+            deferred: Vec::new(),
+            displaced: Vec::new(),
+        }
+    }
+
     fn choose_poller(&self, daemon: &Daemon, settings: &Port) -> usize {
         choose_poller(settings, &self.switches, self.engine.as_ref().unwrap_or(&daemon.engine).pollers())
     }
@@ -390,6 +437,11 @@ impl Candidate {
 fn empty_view() -> Arc<View> {
     let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
     Arc::new(View::new([], 0, Arc::new(MacTable::new(0, 0, [0; 2])), domain))
+}
+
+/// Returns true if the step opens a socket.
+fn has_socket(action: &Action) -> bool {
+    matches!(action, Action::AddPort(_, port) if port.settings.socket().is_some())
 }
 
 /// Returns true if both ports have the same socket, whether their paths are relative or absolute.

@@ -68,6 +68,11 @@ impl Events {
         std::mem::take(&mut *self.pending())
     }
 
+    /// Has [`Events::wait`] return: something else is to be looked at.
+    pub fn wake(&self) {
+        self.noted.notify_one();
+    }
+
     fn pending(&self) -> MutexGuard<'_, BTreeMap<u64, VecDeque<Event>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }

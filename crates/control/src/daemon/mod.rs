@@ -5,6 +5,7 @@
 //! - [`front_end`], [`events`]: the control side of ports whose peer connects, and the events of these ports.
 //! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
+//! - [`devices`]: network devices, opened without the daemon's lock.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - `pipes`: pipes of the netmap API as pollers take them.
@@ -22,7 +23,8 @@
 //! the API, clients that attach or detach, faults.
 //!
 //! One lock guards the [`Daemon`]. The control thread and the attach thread take the lock; pollers never do: pollers get
-//! immutable topologies. Nothing whose length a client controls happens with the lock held (see [`background`]). The one wait with
+//! immutable topologies. Nothing whose length a client controls happens with the lock held (see [`background`]), and nothing that waits for
+//! the kernel's lock of network devices (see [`devices`]). The one wait with
 //! the lock is for a socket that a running port has to close first, 100 ms at most (see `change`).
 
 pub mod attach;
@@ -30,6 +32,7 @@ pub mod background;
 mod captures;
 mod change;
 pub mod defects;
+pub mod devices;
 pub mod events;
 pub mod faults;
 pub mod front_end;

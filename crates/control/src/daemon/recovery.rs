@@ -121,10 +121,18 @@ impl Daemon {
     /// There is no such port.
     pub fn enable_port(&mut self, port: &PortRef) -> Result<Vec<String>, Refused> {
         let key = self.resolve(port)?;
+        let (switch, name) = &key;
+        let is_closed = self.defects.disabled(switch, name).is_some()
+            || self.defects.pause_of(switch, name, Instant::now()).is_some();
+        let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);
+        if let Some(settings) = settings.filter(|port| is_closed && port.settings.is_device())
+            && !self.opened.have(name, settings)
+        {
+            return Err(Refused::Open(vec![self.wanted_device(name, settings, &self.running.config.sockets.ports)]));
+        }
         if !self.defects.clear(&key) {
             return Ok(Vec::new());
         }
-        let (switch, name) = &key;
         tracing::info!("port {switch}:{name} is enabled");
         let mut changes = vec![format!("enabled port {name}")];
         let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);
@@ -140,6 +148,10 @@ impl Daemon {
 
     /// Takes note of the events of front ends. Returns true if Ringway failed on a port's own thread: that port has a fault now.
     pub fn note_events(&mut self) -> bool {
+        if !self.reopening.is_empty() {
+            // A device may be open now.
+            self.reopen();
+        }
         let mut failed = false;
         for (id, events) in self.events.take() {
             let Some(key) = self.port_of(id) else { continue };

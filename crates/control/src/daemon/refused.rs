@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
+use super::devices::WantedDevice;
 use super::programs::{CannotLoad, CannotTell, WantedProgram};
 use crate::api::types::{Refusal, UNAVAILABLE};
 use crate::config::LoadError;
@@ -37,6 +38,9 @@ pub enum Refused {
     /// Forwarding programs have to be loaded first. Only within the daemon.
     #[error("forwarding programs have to be loaded first")]
     Load(Vec<WantedProgram>),
+    /// Network devices have to be opened first. Only within the daemon.
+    #[error("network devices have to be opened first")]
+    Open(Vec<WantedDevice>),
     /// The system refused, whatever the request named.
     #[error("{0}")]
     Failed(String),
@@ -57,7 +61,7 @@ impl Refused {
             Self::Unknown(_) => 404,
             Self::Conflict(_) => 409,
             Self::Unavailable(_) => UNAVAILABLE,
-            Self::Failed(_) | Self::Load(_) => 500,
+            Self::Failed(_) | Self::Load(_) | Self::Open(_) => 500,
         }
     }
 }

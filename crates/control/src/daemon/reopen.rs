@@ -1,15 +1,18 @@
-//! Configured ports whose device or socket is not open: the daemon tries to open them again every second.
+//! Configured ports whose device or socket is not open: the daemon tries to open them again every second. A device is opened by a thread
+//! of its own ([`devices`](super::devices)).
 
 use std::time::{Duration, Instant};
 
+use super::live::{LiveSwitch, NewPort};
 use super::open::{self, Place};
+use super::refused::Refused;
 use super::state::{Daemon, Retry, choose_poller};
 use crate::config::{Kind, Name, Port};
 
 /// Time between two attempts for one port.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Most ports that one call tries to open.
+/// Most ports that one call tries to open, and most devices that are being opened.
 const TRIES_MAX: usize = 16;
 
 impl Daemon {
@@ -44,27 +47,83 @@ impl Daemon {
         }
         due.sort();
         let mut is_any_open = false;
-        for (_, name) in due.into_iter().take(TRIES_MAX) {
+        let mut tries = 0;
+        for (_, name) in due {
+            if tries == TRIES_MAX {
+                break;
+            }
             let Some(settings) = self.running.config.ports.get(&name).cloned() else { continue };
-            match self.try_open(&name, &settings) {
-                Ok(()) => {
+            let tried = if settings.settings.is_device() {
+                self.try_device(&name, &settings)
+            } else {
+                Some(self.try_open(&name, &settings))
+            };
+            tries += usize::from(tried.is_some());
+            match tried {
+                None => {}
+                Some(Ok(())) => {
                     if let Some(line) = self.log_line(&(settings.switch.clone(), name.clone()), " is back") {
                         tracing::info!("{line}");
                     }
                     self.retries.remove(&name);
                     is_any_open = true;
                 }
-                Err(why) => {
-                    if self.retries.get(&name).is_none_or(|retry| retry.why != why) {
-                        tracing::warn!("port {}:{name} cannot be opened: {why}", settings.switch);
-                    }
-                    self.retries.insert(name, Retry { why, at: now + RETRY_AFTER });
-                }
+                Some(Err(why)) => self.note_closed(name, &settings, why, now + RETRY_AFTER),
             }
         }
         if is_any_open {
             self.publish();
         }
+        let retries = &self.retries;
+        self.reopening.retain(|name, _| retries.contains_key(name));
+    }
+
+    /// Takes note of why a port is still closed, and when it is tried again.
+    fn note_closed(&mut self, name: Name, settings: &Port, why: String, at: Instant) {
+        if self.retries.get(&name).is_none_or(|retry| retry.why != why) {
+            tracing::warn!("port {}:{name} cannot be opened: {why}", settings.switch);
+        }
+        self.retries.insert(name, Retry { why, at });
+    }
+
+    /// Opens the device of a port: takes it if it is open by now, or begins. Returns `None` while it is being opened, or too many are.
+    fn try_device(&mut self, name: &Name, settings: &Port) -> Option<Result<(), String>> {
+        let opened = match self.opened.take(name, settings) {
+            Some(opened) => opened,
+            None => {
+                let opening = self.reopening.remove(name).filter(|opening| opening.is_for(settings));
+                if opening.is_none() && self.reopening.len() >= TRIES_MAX {
+                    return None;
+                }
+                let opening = opening.unwrap_or_else(|| {
+                    let access = &self.running.config.sockets.ports;
+                    self.wanted_device(name, settings, access).open()
+                });
+                match opening.look() {
+                    Some(opened) => opened,
+                    None => {
+                        // There is one thread for a port, however long the kernel takes.
+                        if let Some(why) = opening.unanswered() {
+                            self.note_closed(name.clone(), settings, why, Instant::now());
+                        }
+                        self.reopening.insert(name.clone(), opening);
+                        return None;
+                    }
+                }
+            }
+        };
+        let poller = choose_poller(settings, &self.switches, self.engine.pollers());
+        let inserted = opened.map_err(|why| Refused::from(why).to_string()).and_then(|new| {
+            self.switch_with_room(settings)?.insert(name.clone(), NewPort { poller, ..new });
+            Ok(())
+        });
+        Some(inserted)
+    }
+
+    /// Returns the switch of a port that is to be opened.
+    fn switch_with_room(&mut self, settings: &Port) -> Result<&mut LiveSwitch, String> {
+        let Some(switch) = self.switches.get_mut(&settings.switch) else { return Err("its switch is gone".to_owned()) };
+        if switch.has_room() { Ok(switch) } else { Err("its switch is full".to_owned()) }
     }
 
     /// Opens a running port again whose socket was closed.
@@ -81,15 +140,12 @@ impl Daemon {
 
     fn try_open(&mut self, name: &Name, settings: &Port) -> Result<(), String> {
         let poller = choose_poller(settings, &self.switches, self.engine.pollers());
-        let Some(switch) = self.switches.get_mut(&settings.switch) else { return Err("its switch is gone".to_owned()) };
-        if !switch.has_room() {
-            return Err("its switch is full".to_owned());
-        }
+        self.switch_with_room(settings)?;
         let (access, events) = (&self.running.config.sockets.ports, &self.events);
         let place = Place { runtime_dir: self.running.runtime_dir(), access, events };
         let opened = open::port(name, settings, poller, &place);
         let new = opened.map_err(|refused| refused.to_string())?;
-        switch.insert(name.clone(), new);
+        self.switch_with_room(settings)?.insert(name.clone(), new);
         Ok(())
     }
 }

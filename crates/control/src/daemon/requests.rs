@@ -30,6 +30,7 @@ impl Daemon {
         }
         daemon.bound_memory();
         daemon.apply_loading(&target)?;
+        daemon.is_starting = false;
         Ok(daemon)
     }
 
@@ -210,6 +211,7 @@ impl Daemon {
             front_ends.for_each(|front_end| self.close_front_end(front_end));
         }
         self.retries.clear();
+        self.reopening.clear();
         self.publish();
     }
 }

@@ -3,7 +3,10 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use ringway_ports::unclosed_devices;
+
 use super::background::BackgroundTasks;
+use super::devices::{self, TriedDevices};
 use super::programs;
 use super::refused::Refused;
 use super::state::{Daemon, lock};
@@ -12,8 +15,8 @@ use crate::inject::patience;
 /// Longest wait for pollers to release a removed device. They release it between two batches.
 pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);
 
-/// Most attempts of a change that needs forwarding programs: another change may come between loading and changing.
-const LOADS: usize = 4;
+/// Most attempts of a change that needs forwarding programs and devices: another change may come between loading and changing.
+const ATTEMPTS: usize = 6;
 
 /// Longest wait for work whose length a client controls, for example the end of its connection.
 const TASKS_WITHIN: Duration = Duration::from_secs(3);
@@ -27,32 +30,38 @@ pub async fn change(
     daemon: &Mutex<Daemon>,
     mut change: impl FnMut(&mut Daemon) -> Result<Vec<String>, Refused>,
 ) -> Result<Vec<String>, Refused> {
-    let mut loaded = Vec::new();
-    for _ in 0..LOADS {
+    let (mut loaded, mut opened) = (Vec::new(), TriedDevices::default());
+    for _ in 0..ATTEMPTS {
         let (done, tasks) = {
             let mut daemon = lock(daemon);
-            daemon.programs.set_ready(std::mem::take(&mut loaded));
+            daemon.programs.set_ready(loaded.clone());
+            daemon.opened = opened;
             let done = change(&mut daemon);
             daemon.programs.forget_ready();
+            opened = std::mem::take(&mut daemon.opened);
             (done, daemon.take_tasks())
         };
-        // Programs are compiled and started without the lock. Then the change is tried again.
+        // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
             Err(Refused::Load(wanted)) => loaded = programs::load(wanted).await?,
+            Err(Refused::Open(wanted)) => opened = devices::open_all(wanted).await,
             done => {
                 settle(daemon, &tasks).await;
                 return done;
             }
         }
     }
-    Err(Refused::Conflict("forwarding programs change faster than they can be loaded: try again".to_owned()))
+    Err(Refused::Conflict(
+        "ports or forwarding programs change faster than this change can be made: try again".to_owned(),
+    ))
 }
 
 /// Waits, within bounds, until the old topology is released and these tasks have ended.
 pub async fn settle(daemon: &Mutex<Daemon>, tasks: &BackgroundTasks) {
     let begun = Instant::now();
     let waits = |most| begun.elapsed() < patience(most);
-    while (waits(SETTLE_WITHIN) && !lock(daemon).is_released()) || (waits(TASKS_WITHIN) && !tasks.are_done()) {
+    let is_released = || lock(daemon).is_released() && unclosed_devices() == 0;
+    while (waits(SETTLE_WITHIN) && !is_released()) || (waits(TASKS_WITHIN) && !tasks.are_done()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};
 use super::captures::Captures;
 use super::defects::Defects;
+use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
 use super::faults::Faults;
 use super::front_end::FrontEnd;
@@ -63,6 +64,12 @@ pub struct Daemon {
     pub(super) events: Arc<Events>,
     /// Configured ports whose device or socket is not open.
     pub(super) retries: BTreeMap<Name, Retry>,
+    /// Devices of these ports that are being opened.
+    pub(super) reopening: BTreeMap<Name, OpeningDevice>,
+    /// The devices that were opened for the present change.
+    pub(super) opened: TriedDevices,
+    /// Nobody is served yet.
+    pub(super) is_starting: bool,
     pub(super) captures: Captures,
     pub(super) programs: Programs,
     /// Work that changes have begun and that may not have ended.
@@ -104,6 +111,9 @@ impl Daemon {
             defects: Defects::default(),
             events: Arc::default(),
             retries: BTreeMap::new(),
+            reopening: BTreeMap::new(),
+            opened: TriedDevices::default(),
+            is_starting: true,
             captures: Captures::default(),
             programs: Programs::default(),
             tasks: BackgroundTasks::default(),

@@ -44,6 +44,11 @@ impl Kind {
 }
 
 impl Settings {
+    /// Returns true if the port has a network device, so that the kernel may take long to open it.
+    pub fn is_device(&self) -> bool {
+        matches!(self.own().end(), End::Device { .. })
+    }
+
     /// Returns the path of the port's socket, if it has one.
     pub fn socket(&self) -> Option<&std::path::Path> {
         if let End::Socket(path) = self.own().end() { Some(path) } else { None }

@@ -2,18 +2,19 @@
 
 use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
 
+use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::{Look, PacketSocket};
 
 /// The input of a packet port.
 pub(super) struct PacketInput {
-    packets: PacketSocket,
+    packets: ClosedApart<PacketSocket>,
     watch: DeviceWatch,
 }
 
 impl PacketInput {
     pub(super) fn new(packets: PacketSocket, watch: DeviceWatch) -> PacketInput {
-        PacketInput { packets, watch }
+        PacketInput { packets: ClosedApart::new(packets), watch }
     }
 
     fn look(&mut self) {

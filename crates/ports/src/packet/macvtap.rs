@@ -11,6 +11,7 @@ use ringway_engine::{Signal, Watch};
 use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
 use rustix::fs::{Mode, OFlags};
 
+use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
@@ -47,7 +48,7 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
         _ => {}
     }
     requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let file = Arc::new(file);
+    let file = Arc::new(ClosedApart::new(file));
     let ready = Watch::new();
     ready.add(file.clone())?;
     watch.join(&ready)?;

@@ -17,6 +17,7 @@ use ringway_engine::{Signal, Watch};
 use ringway_switch::Accepts;
 use rustix::io::Errno;
 
+use crate::device_closing::ClosedApart;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
@@ -45,7 +46,7 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
     let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
-    let socket = Arc::new(packets.as_fd().try_clone_to_owned()?);
+    let socket = Arc::new(ClosedApart::new(packets.as_fd().try_clone_to_owned()?));
     let ready = Watch::new();
     ready.add(socket.clone())?;
     watch.join(&ready)?;

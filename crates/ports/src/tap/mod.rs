@@ -12,11 +12,11 @@
 mod device;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use ringway_engine::Signal;
+use ringway_engine::{Signal, Watch};
 
+use crate::device_closing::ClosedApart;
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::TapInput;
@@ -29,8 +29,10 @@ pub use device::Settings;
 /// The device cannot be opened. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<PortIo> {
     let (device, accepts) = device::open(settings)?;
-    let device = Arc::new(device);
-    let signal = Signal::Device(device.as_fd().try_clone_to_owned()?.into());
+    let device = Arc::new(ClosedApart::new(device));
+    let ready = Watch::new();
+    ready.add(device.clone())?;
+    let signal = Signal::Device(ready);
     let input = TapInput::new(Arc::clone(&device))?;
     let output = SocketOutput::new(device, accepts);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::queue::piece;
 use super::tags::Tags;
+use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::{Look, PacketSocket};
 use crate::partial::left_to_do;
@@ -137,25 +138,31 @@ pub(super) struct Held {
     pub(super) _tags: Tags,
 }
 
-/// The input of an XDP port: a round takes frames of each queue in turn.
-pub(super) struct XdpInput {
+/// What is open of the device.
+struct Open {
     // Dropped first: the next port of the device finds it as it was, and comes only when the sockets are closed.
     _held: Held,
     queues: Vec<Receiver>,
+    packets: PacketSocket,
+}
+
+/// The input of an XDP port: a round takes frames of each queue in turn.
+pub(super) struct XdpInput {
+    open: ClosedApart<Open>,
     /// The queue that comes first.
     turn: usize,
     watch: DeviceWatch,
-    packets: PacketSocket,
 }
 
 impl XdpInput {
     pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { _held: held, queues, turn: 0, watch, packets }
+        XdpInput { open: ClosedApart::new(Open { _held: held, queues, packets }), turn: 0, watch }
     }
 
     fn look(&mut self) {
-        let Look { lost, .. } = self.packets.look();
-        self.watch.look(self.queues.iter_mut().map(Receiver::look).sum::<u64>() + lost);
+        let Open { queues, packets, .. } = &mut *self.open;
+        let Look { lost, .. } = packets.look();
+        self.watch.look(queues.iter_mut().map(Receiver::look).sum::<u64>() + lost);
     }
 }
 
@@ -167,23 +174,24 @@ impl Input for XdpInput {
         }
         // The packet socket has its turn, too.
         let turn = self.turn;
-        self.turn = (turn + 1) % (self.queues.len() + 1);
+        let Open { queues, packets, .. } = &mut *self.open;
+        self.turn = (turn + 1) % (queues.len() + 1);
         let mtu = self.watch.mtu();
-        let (first, last) = self.queues.split_at_mut(turn);
+        let (first, last) = queues.split_at_mut(turn);
         last.iter_mut().for_each(|queue| queue.collect(batch, mtu));
-        self.packets.collect(batch, mtu);
+        packets.collect(batch, mtu);
         first.iter_mut().for_each(|queue| queue.collect(batch, mtu));
         Ok(())
     }
 
     fn release(&mut self) {
-        self.queues.iter_mut().for_each(Receiver::release);
-        self.packets.release();
+        self.open.queues.iter_mut().for_each(Receiver::release);
+        self.open.packets.release();
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         let mut discarded = Discarded::default();
-        for queue in &mut self.queues {
+        for queue in &mut self.open.queues {
             let available = queue.ring.available();
             let mut ahead = 0;
             while discarded.frames < most as u64
@@ -197,7 +205,7 @@ impl Input for XdpInput {
             queue.taken = ahead;
             queue.release();
         }
-        self.packets.discard(most as u64, &mut discarded);
+        self.open.packets.discard(most as u64, &mut discarded);
         Ok(discarded)
     }
 
@@ -206,7 +214,8 @@ impl Input for XdpInput {
         if self.watch.is_due(1) {
             self.look();
         }
-        self.watch.has_report() || self.queues.iter().any(|queue| queue.ring.has_entries()) || self.packets.has_frames()
+        let Open { queues, packets, .. } = &*self.open;
+        self.watch.has_report() || queues.iter().any(|queue| queue.ring.has_entries()) || packets.has_frames()
     }
 
     /// The kernel reports frames by the sockets' readiness, and changes of the device by events. There is no event of a client.

@@ -30,6 +30,7 @@ use std::time::Duration;
 use ringway_engine::{Signal, Watch};
 use rustix::io::Errno;
 
+use crate::device_closing::ClosedApart;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
@@ -44,7 +45,7 @@ use tags::Tags;
 
 /// Driver of virtual devices in pairs.
 const VETH: &str = "veth";
-/// Longest wait for queues of closed sockets. The daemon serves nobody else meanwhile; the user may ask again.
+/// Longest wait for queues of closed sockets. The user may ask again.
 const FREED_WITHIN: Duration = Duration::from_millis(50);
 /// Most queues of a device that have sockets.
 pub const MAX_QUEUES: u32 = 64;
@@ -164,10 +165,10 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     let sockets = Sockets::new(queues.len() as u32)?;
     let ready = Watch::new();
     for opened in &queues {
-        ready.add(Arc::new(opened.socket.as_fd().try_clone_to_owned()?))?;
+        ready.add(Arc::new(ClosedApart::new(opened.socket.as_fd().try_clone_to_owned()?)))?;
     }
     let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
-    ready.add(Arc::new(packets.as_fd().try_clone_to_owned()?))?;
+    ready.add(Arc::new(ClosedApart::new(packets.as_fd().try_clone_to_owned()?)))?;
     let host = if host { Host::Keeps(address) } else { Host::Nothing };
     let attached = Attached::new(device, &sockets, host, place).map_err(|error| other_program(name, error))?;
     let held = Held { _attached: attached, _tags: Tags::keep(device)? };
