@@ -12,6 +12,7 @@ use crate::poller_state::{DORMANT, PollerReading, PollerState, new_eventfd};
 use crate::published::Published;
 use crate::quarantine;
 use crate::reaper::Reaper;
+use crate::relief::{self, Relief, Relieved};
 use crate::settings::EngineSettings;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -24,6 +25,8 @@ const QUARANTINE_POLLERS: usize = 4;
 pub struct Engine {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Ends before the pollers.
+    relief: Option<JoinHandle<()>>,
     /// Ends after the pollers.
     reaper: Reaper,
 }
@@ -49,15 +52,17 @@ impl Engine {
             topology: Published::new(Topology::default()),
             stop: AtomicBool::new(false),
             inject_panic: AtomicBool::new(false),
+            relief: Relief::default(),
             faults: new_eventfd()?,
             pollers,
             states: states?,
         });
         let reaper = Reaper::start(&shared)?;
-        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), reaper };
+        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief: None, reaper };
         for state in &shared.states {
             engine.threads.push(poller::spawn(Arc::clone(&shared), Arc::clone(state), settings)?);
         }
+        engine.relief = Some(relief::start(&shared, settings)?);
         Ok(engine)
     }
 
@@ -108,6 +113,13 @@ impl Engine {
         self.states().iter().filter(is_stuck).map(|state| state.number).collect()
     }
 
+    /// The pollers whose threads the kernel keeps, since the last call. Other threads have their ports. [`Engine::faults`] becomes readable when there
+    /// is one.
+    #[must_use]
+    pub fn take_relieved(&self) -> Vec<Relieved> {
+        self.shared.relief.take_reports()
+    }
+
     /// For tests: the next poller that adopts a topology panics outside of any port.
     #[doc(hidden)]
     pub fn inject_panic(&self) {
@@ -136,7 +148,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
+        self.shared.relief.wake();
+        if let Some(thread) = self.relief.take() {
+            let _ = thread.join();
+        }
         self.shared.states.iter().for_each(|state| state.wake());
+        self.threads.extend(self.shared.relief.take_successors());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

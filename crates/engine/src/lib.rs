@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! engine                                   starts and ends the pollers, publishes
-//! poller/   reaper                         the threads
+//! poller/   reaper   relief                the threads
 //! quarantine   shared                      what the threads share
 //! topology
 //! source                                   the input of a port, and the time that the port costs
@@ -52,6 +52,8 @@ mod quarantine;
 #[cfg(not(loom))]
 mod reaper;
 #[cfg(not(loom))]
+mod relief;
+#[cfg(not(loom))]
 mod schedule;
 #[cfg(not(loom))]
 mod settings;
@@ -85,6 +87,8 @@ pub use os_scheduler::use_batch_scheduling;
 #[cfg(not(loom))]
 pub use poller_state::PollerReading;
 pub use published::Published;
+#[cfg(not(loom))]
+pub use relief::Relieved;
 #[cfg(not(loom))]
 pub use ringway_switch::contain;
 #[cfg(not(loom))]

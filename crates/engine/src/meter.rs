@@ -173,8 +173,9 @@ impl Meter {
         seen.stalled() || self.work.note(nanoseconds, ran.saturating_sub(nanoseconds) / (PART - 1))
     }
 
+    /// Examines visits from now on, for some time.
     #[cold]
-    fn examine(&mut self, now: u64) {
+    pub(crate) fn examine(&mut self, now: u64) {
         let again = self.until > 0 && now.saturating_sub(self.until) < SOON * self.term;
         self.term = if again { (2 * self.term).min(EXAMINED_LONGEST_NS) } else { EXAMINED_NS };
         if self.area.is_none() {

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,13 +31,59 @@ pub(crate) struct PollerState {
     pub(crate) account: Account,
     /// Approximate number of ports in quarantine that the poller serves.
     pub(crate) load: AtomicUsize,
+    /// The thread on duty.
+    shift: Mutex<Arc<Shift>>,
+}
+
+/// A thread of a poller. Another one relieves it if the kernel keeps it ([`crate::relief`]).
+#[derive(Debug, Default)]
+pub(crate) struct Shift {
+    /// Owns the inputs that the thread has taken. 0: no thread's.
+    pub(crate) id: u64,
+    /// The number of the thread, once it runs.
+    pub(crate) thread: AtomicI32,
+    /// The number of the source that it has used last.
+    pub(crate) using: AtomicU64,
+    /// Readings of the clock.
+    pub(crate) turns: AtomicU64,
+    /// It waits for events, without a port in use.
+    pub(crate) is_asleep: AtomicBool,
+    is_relieved: AtomicBool,
+}
+
+impl Shift {
+    /// A thread that has taken no input yet.
+    pub(crate) fn new() -> Arc<Shift> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Shift { id: NEXT.fetch_add(1, Ordering::Relaxed), ..Shift::default() })
+    }
+
+    /// Returns true if another thread has the poller's ports: this one ends.
+    #[inline]
+    pub(crate) fn is_relieved(&self) -> bool {
+        self.is_relieved.load(Ordering::Acquire)
+    }
 }
 
 impl PollerState {
     pub(crate) fn new(number: usize, core: Option<usize>, adopted: u64) -> io::Result<Arc<PollerState>> {
         let account = Account { adopted: AtomicU64::new(adopted), ..Account::default() };
         let (returned, heartbeat, load) = (AtomicBool::new(false), Heartbeat::default(), AtomicUsize::new(0));
-        Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load }))
+        let shift = Mutex::default();
+        Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load, shift }))
+    }
+
+    /// The thread on duty.
+    pub(crate) fn shift(&self) -> Arc<Shift> {
+        Arc::clone(&self.shift.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a thread on duty. Returns the one that it relieves.
+    pub(crate) fn begin_shift(&self, shift: &Arc<Shift>) -> Arc<Shift> {
+        let mut on_duty = self.shift.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *on_duty, Arc::clone(shift));
+        before.is_relieved.store(true, Ordering::Release);
+        before
     }
 
     /// Returns true if the poller serves no port, so that a new topology does not wake it.

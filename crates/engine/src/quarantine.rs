@@ -14,15 +14,34 @@
 //! topology and still finds the poller dormant has published before the poller takes one.
 
 use std::sync::Arc;
-use std::task::Wake;
+use std::sync::atomic::Ordering;
+use std::task::{Wake, Waker};
 
 use crate::poller_state::PollerState;
+use crate::shared::Shared;
 use crate::topology::Attached;
 
 /// Nanoseconds after which a quarantine poller checks again whether a port may go back.
 pub(crate) const CHECK_EVERY_NS: u64 = 250_000_000;
 /// A port's share of its quarantine poller is one part in this many.
 pub(crate) const PARTS: u64 = 4;
+
+/// Gives a port to the quarantine poller with the fewest ports. Returns false if there is no memory for that, or one has it.
+#[cold]
+pub(crate) fn begin(shared: &Shared, attached: &Attached) -> bool {
+    let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
+    let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
+    let Some(port) = attached.port() else { return false };
+    if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller))))) {
+        return false;
+    }
+    poller.load.fetch_add(1, Ordering::Relaxed);
+    attached.source.set_quarantine_poller(Some(poller.number));
+    shared.topology.touch();
+    shared.wake();
+    poller.wake();
+    true
+}
 
 /// Ends a port's quarantine after all pollers have ended.
 pub(crate) fn forget(attached: &Attached) {

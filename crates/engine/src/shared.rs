@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::poller_state::PollerState;
 use crate::published::Published;
+use crate::relief::Relief;
 use crate::topology::Topology;
 
 /// The shared state of an engine and its pollers.
@@ -15,6 +16,7 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// The next poller that adopts a topology panics ([`crate::Engine::inject_panic`]).
     pub(crate) inject_panic: AtomicBool,
+    pub(crate) relief: Relief,
     /// An eventfd, readable when a port has a fault.
     pub(crate) faults: OwnedFd,
     /// The number of pollers without those of ports in quarantine.

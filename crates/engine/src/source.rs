@@ -1,20 +1,21 @@
 //! A port's input, and its hand-over between pollers.
 //!
-//! An input belongs to one poller at a time. A port moves when a new topology gives it to another poller: the old poller puts
-//! the input back, and the new poller takes it. The new poller may ask for the input while the old one still works with it: the new poller then sleeps
-//! like any other, and is woken when the input is put back. Order within a flow is kept, because a pass has delivered
+//! An input belongs to one thread of a poller at a time, which holds it for a visit and leaves it here between visits. A port moves when a new
+//! topology gives it to another poller: the old poller puts the input back, and the new poller takes it. The new poller may ask for the input
+//! while the old one still works with it: the new poller then sleeps like any other, and is woken when the input is put back. An input that nobody
+//! holds can also be taken away, from a thread that the kernel keeps ([`crate::relief`]). Order within a flow is kept, because a pass has delivered
 //! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ringway_switch::{FrameDirection, Input, Port, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::clock;
 use crate::contain::warn_limited;
-use crate::poller_state::PollerState;
+use crate::poller_state::{PollerState, Shift};
 use crate::watch::Watch;
 
 /// How a client announces frames.
@@ -41,11 +42,16 @@ impl Signal {
     }
 }
 
-/// A port's input. The poller that takes it owns it until it puts it back.
+/// A port's input. The thread that takes it owns it until it puts it back, or it is taken away.
 pub struct Source {
     id: u64,
     signal: Signal,
     custody: Mutex<Custody>,
+    /// Whose the input is: [`Shift::id`], or 0. Changes under the lock of the custody. Nobody but the owner tries that lock while there is one,
+    /// unless the owner is relieved.
+    owner: AtomicU64,
+    /// Pollers that asked for the input while another had it. All are woken, even those that no longer need it.
+    waiting: Mutex<Vec<Arc<PollerState>>>,
     time: Mutex<TimeAccount>,
     /// The number of the poller that serves the port in quarantine. 0: the port is not in quarantine.
     quarantine_poller: AtomicUsize,
@@ -76,13 +82,19 @@ impl TimeAccount {
     }
 }
 
-/// The input while no poller has it.
-struct Custody {
-    input: Option<Box<dyn Input>>,
+/// The input.
+pub(crate) struct Custody {
+    pub(crate) input: Option<Box<dyn Input>>,
     /// The input of a port that has ended.
     ended: Option<Box<dyn Input>>,
-    /// Pollers that asked for the input while another had it. All are woken, even those that no longer need it.
-    waiting: Vec<Arc<PollerState>>,
+}
+
+impl Custody {
+    /// Keeps the input of a port that has ended until the reaper drops this: what the drop closes (a client's memory, a device's
+    /// sockets) can take long. No poller uses the input any more.
+    pub(crate) fn end(&mut self) {
+        self.ended = self.input.take();
+    }
 }
 
 impl Source {
@@ -90,11 +102,13 @@ impl Source {
     #[must_use]
     pub fn new(input: Box<dyn Input>, signal: Signal) -> Source {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let custody = Custody { input: Some(input), ended: None, waiting: Vec::new() };
+        let custody = Custody { input: Some(input), ended: None };
         Source {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             signal,
             custody: Mutex::new(custody),
+            owner: AtomicU64::new(0),
+            waiting: Mutex::default(),
             time: Mutex::default(),
             quarantine_poller: AtomicUsize::new(0),
         }
@@ -145,30 +159,79 @@ impl Source {
         &self.signal
     }
 
-    /// Takes the input. `None`: another poller has it, and `poller` is woken, with `returned` set, as soon as it is put back.
-    pub(crate) fn take(&self, poller: &Arc<PollerState>) -> Option<Box<dyn Input>> {
-        let mut custody = self.custody.lock().unwrap_or_else(PoisonError::into_inner);
-        let input = custody.input.take();
-        if input.is_none() && !custody.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, poller)) {
-            custody.waiting.push(Arc::clone(poller));
+    /// Makes the input that of the thread `shift` of `poller`. False: another has it, and `poller` is woken, with `returned` set, as soon as it is
+    /// put back.
+    pub(crate) fn take(&self, poller: &Arc<PollerState>, shift: &Shift) -> bool {
+        // Before the look: who puts the input back afterwards finds the poller.
+        let is_it = |waiting: &Arc<PollerState>| Arc::ptr_eq(waiting, poller);
+        let mut waiting = self.waiting();
+        if !waiting.iter().any(is_it) {
+            waiting.push(Arc::clone(poller));
         }
-        input
+        drop(waiting);
+        if self.owner.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        let Some(custody) = self.try_lock() else { return false };
+        if self.owner.load(Ordering::Relaxed) != 0 || custody.input.is_none() {
+            return false;
+        }
+        self.owner.store(shift.id, Ordering::Relaxed);
+        drop(custody);
+        self.waiting().retain(|waiting| !is_it(waiting));
+        true
+    }
+
+    /// The input, for the thread that owns it. It is this thread's until the guard is dropped, and cannot be taken away meanwhile.
+    #[inline]
+    pub(crate) fn hold(&self, shift: &Shift) -> Option<MutexGuard<'_, Custody>> {
+        let custody = self.try_lock()?;
+        shift.using.store(self.id, Ordering::Relaxed);
+        (self.owner.load(Ordering::Relaxed) == shift.id).then_some(custody)
+    }
+
+    /// Returns true if a thread holds the input.
+    pub(crate) fn is_held(&self) -> bool {
+        self.try_lock().is_none()
     }
 
     /// Puts the input back and wakes the pollers that wait for it.
-    pub(crate) fn put_back(&self, input: Box<dyn Input>) {
-        let mut custody = self.custody.lock().unwrap_or_else(PoisonError::into_inner);
-        custody.input = Some(input);
-        for poller in custody.waiting.drain(..) {
+    pub(crate) fn put_back(&self, shift: &Shift) {
+        self.disown(self.custody.lock().unwrap_or_else(PoisonError::into_inner), shift);
+    }
+
+    /// Takes the input away from a thread, unless that holds it at this moment, and wakes the pollers that wait for it.
+    pub(crate) fn take_away(&self, shift: &Shift) {
+        if self.owner.load(Ordering::Acquire) == shift.id
+            && let Some(custody) = self.try_lock()
+        {
+            self.disown(custody, shift);
+        }
+    }
+
+    fn disown(&self, custody: MutexGuard<'_, Custody>, shift: &Shift) {
+        if self.owner.load(Ordering::Relaxed) != shift.id {
+            return;
+        }
+        self.owner.store(0, Ordering::Release);
+        drop(custody);
+        for poller in self.waiting().drain(..) {
             poller.returned.store(true, Ordering::Release);
             poller.wake();
         }
     }
 
-    /// Keeps the input of a port that has ended until the reaper drops this: what the drop closes (a client's memory, a device's
-    /// sockets) can take long. No poller takes the input any more.
-    pub(crate) fn end(&self, input: Box<dyn Input>) {
-        self.custody.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(input);
+    /// A thread that panicked while it held the input leaves an input that nobody uses again: its poller takes it out.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Custody>> {
+        match self.custody.try_lock() {
+            Ok(custody) => Some(custody),
+            Err(TryLockError::Poisoned(custody)) => Some(custody.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<PollerState>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_engine::SlowReading;
+use ringway_engine::{Relieved, SlowReading};
 
 use super::state::Daemon;
 use crate::api::types::SlowStatus;
@@ -25,6 +25,26 @@ impl Daemon {
             }
             self.note_fault(&key, SLOW_CLIENT, detail, None);
         }
+        for relieved in self.engine.take_relieved() {
+            self.note_relieved(&relieved);
+        }
+    }
+
+    /// Notes a fault of the port in whose memory, or at whose frames, the kernel keeps a thread.
+    fn note_relieved(&mut self, Relieved { poller, port }: &Relieved) {
+        let what = format!(
+            "the kernel keeps the thread of poller{poller} that serves it, and another one serves the poller's other ports"
+        );
+        let parts = port.as_deref().and_then(|label| label.split_once(':'));
+        let key = parts.and_then(|(switch, name)| Some((switch.parse().ok()?, name.parse().ok()?)));
+        let Some(key) = key else {
+            // An end of a pipe, or a port that has been removed.
+            return tracing::warn!("{}: {what}", port.as_deref().unwrap_or("a port that was removed"));
+        };
+        if let Some(line) = self.log_line(&key, &format!(": {what}")) {
+            tracing::warn!("{line}");
+        }
+        self.note_fault(&key, SLOW_CLIENT, what, None);
     }
 }
 

@@ -4,14 +4,15 @@
 //! it leaves, before it lets the port go (`docs/decisions/last-frames.md`).
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use ringway_switch::pass;
 
 use super::thread::{NO_PORT, Poller, Served};
 use crate::quarantine::poller_of;
 use crate::schedule::Kind;
+use crate::source::Custody;
 use crate::topology::Attached;
 
 /// Most frames of a removed port that are delivered: those of the largest ring.
@@ -48,13 +49,15 @@ impl Poller {
             let Some(served) = self.ports[slot].as_mut() else { continue };
             let mut is_new = !Arc::ptr_eq(&served.attached.switch, &attached.switch);
             served.attached = attached.clone();
-            let had_input = served.input.is_some();
+            let had_input = served.has_input;
             if !had_input {
-                served.input = attached.source.take(&self.state);
-                self.waits_for_input |= served.input.is_none();
+                served.has_input = attached.source.take(&self.state, &self.shift);
+                self.waits_for_input |= !served.has_input;
                 is_new = true;
             }
-            let has_work = is_new && served.input.as_mut().is_some_and(|input| input.adopted());
+            let adopted =
+                |custody: MutexGuard<'_, Custody>| { custody }.input.as_mut().is_some_and(|input| input.adopted());
+            let has_work = is_new && attached.source.hold(&self.shift).is_some_and(adopted);
             // A port without its input may have been parked, and therefore not armed. A device does not repeat an event from
             // that time.
             if !had_input || has_work {
@@ -74,6 +77,9 @@ impl Poller {
         self.topology = topology;
         self.unadopted.clear();
         self.version = version;
+        if self.shift.is_relieved() {
+            return;
+        }
         self.state.load.store(self.slots.len(), Ordering::Relaxed);
         self.state.account.adopted.store(version, Ordering::Release);
     }
@@ -86,7 +92,7 @@ impl Poller {
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
         }
-        self.ports[slot] = Some(Served { attached: attached.clone(), input: None });
+        self.ports[slot] = Some(Served { attached: attached.clone(), has_input: false });
         slot
     }
 
@@ -95,9 +101,12 @@ impl Poller {
     fn deliver_last(&mut self, slot: usize) {
         let Some(served) = self.ports[slot].as_mut() else { return };
         let attached = &served.attached;
-        let (Some(input), Some(member)) = (served.input.as_mut(), attached.switch.member(attached.index)) else {
+        let (Some(mut custody), Some(member)) =
+            (attached.source.hold(&self.shift), attached.switch.member(attached.index))
+        else {
             return;
         };
+        let Some(input) = custody.input.as_deref_mut() else { return };
         let mut left = input.last_frames().min(MOST_LAST_FRAMES) as u64;
         if left == 0
             || member.port.fault().is_some()
@@ -111,7 +120,7 @@ impl Poller {
         let begun = counters.read().in_bytes;
         self.using = slot;
         while left > 0 && counters.read().in_bytes - begun < most_bytes && input.pending() {
-            let passed = pass(&attached.switch, member, &mut **input, &mut self.work, &self.now);
+            let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
             if passed.receiver_fault {
                 self.shared.report_fault();
             }
@@ -131,8 +140,8 @@ impl Poller {
         let Some(mut served) = self.ports[slot].take() else { return };
         served.attached.source.signal().watch().leave(&self.epoll);
         self.schedule.remove(slot);
-        if let Some(input) = served.input.take() {
-            served.attached.source.put_back(input);
+        if std::mem::take(&mut served.has_input) {
+            served.attached.source.put_back(&self.shift);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::thread::{NO_PORT, Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
 use crate::clock;
 use crate::meter::{excess, is_long, within};
-use crate::quarantine::PARTS;
+use crate::quarantine::{self, PARTS};
 use crate::schedule::Visit;
 use crate::thread_usage::Usage;
 use crate::topology::Attached;
@@ -88,9 +88,12 @@ impl Poller {
     #[cold]
     pub(super) fn poll_examined(&mut self, slot: usize) -> bool {
         let mut source = TimeSpent::default();
-        if let Some(Served { input: Some(input), .. }) = self.ports[slot].as_mut() {
+        if let Some(Served { attached, .. }) = self.ports[slot].as_ref()
+            && let Some(mut custody) = attached.source.hold(&self.shift)
+            && let Some(input) = custody.input.as_deref_mut()
+        {
             self.using = slot;
-            is_pending_examined(&mut **input, &mut source);
+            is_pending_examined(input, &mut source);
             self.using = NO_PORT;
         }
         self.work.examine(Some(self.now.read));
@@ -226,7 +229,7 @@ impl Poller {
         match verdict {
             Verdict::NoAction => None,
             // A quarantine poller begins with the port at once.
-            Verdict::Quarantine(_) if self.quarantine(attached) => None,
+            Verdict::Quarantine(_) if quarantine::begin(&self.shared, attached) => None,
             Verdict::SetAside(until) | Verdict::Quarantine(until) => Some(until).filter(|&until| until > now),
         }
     }

@@ -4,13 +4,14 @@
 //! thread ([`thread`]), its loop ([`run`]), the rounds after which the loop reads the clock ([`cadence`]), visits
 //! ([`visit`]) and their cost ([`charge`]), sleep ([`sleep`]) and whether the processor is shared
 //! ([`sharing`]), new topologies ([`adopt`]), quarantine ([`quarantine`]),
-//! and recovery from a panic ([`recover`]).
+//! recovery from a panic ([`recover`]), and what a thread does first that relieves another one ([`relieve`]).
 
 mod adopt;
 mod cadence;
 mod charge;
 mod quarantine;
 mod recover;
+mod relieve;
 mod run;
 mod sharing;
 mod sleep;

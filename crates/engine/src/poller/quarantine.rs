@@ -2,34 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 
 use ringway_switch::{TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
-use crate::poller_state::{DORMANT, PollerState};
-use crate::quarantine::{CHECK_EVERY_NS, DetourWaker};
-use crate::topology::{Attached, Topology};
+use crate::poller_state::DORMANT;
+use crate::quarantine::CHECK_EVERY_NS;
+use crate::topology::Topology;
 
 impl Poller {
-    /// Gives a port to the quarantine poller with the fewest ports. Returns false if there is no memory for that.
-    #[cold]
-    pub(super) fn quarantine(&self, attached: &Attached) -> bool {
-        let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
-        let Some(poller) = self.shared.quarantine_pollers().iter().min_by_key(load) else { return false };
-        let Some(port) = attached.port() else { return false };
-        if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller))))) {
-            return false;
-        }
-        poller.load.fetch_add(1, Ordering::Relaxed);
-        attached.source.set_quarantine_poller(Some(poller.number));
-        self.shared.topology.touch();
-        self.shared.wake();
-        poller.wake();
-        true
-    }
-
     /// A quarantine poller's check: releases the ports whose quarantine has ended, and becomes dormant without ports.
     /// Returns when the next check is due, in nanoseconds.
     #[cold]
@@ -40,7 +22,7 @@ impl Poller {
             let source = &served.attached.source;
             let Some(port) = served.attached.port() else { continue };
             // The port leaves only after the frames in its detour were delivered.
-            if !source.is_quarantined(now) && served.input.is_some() && port.end_detour() {
+            if !source.is_quarantined(now) && served.has_input && !port.is_output_held() && port.end_detour() {
                 source.set_quarantine_poller(None);
                 released = true;
             }

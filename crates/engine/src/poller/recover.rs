@@ -37,10 +37,10 @@ impl Poller {
 
     /// Retires the visited port, and the ports that were receiving its frames.
     fn blame(&mut self, slot: usize, place: PanicLocation) {
-        let Some(served) = self.ports.get_mut(slot).and_then(Option::as_mut) else { return };
+        let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { return };
         let attached = served.attached.clone();
         let Some(from) = attached.switch.member(attached.index) else {
-            let input = served.input.take();
+            let input = attached.source.hold(&self.shift).and_then(|mut custody| custody.input.take());
             let _ = contain(|| drop(input));
             return;
         };
@@ -48,7 +48,8 @@ impl Poller {
         // The call of a client may panic in its port, too. Each client is called once.
         while let Err(at) = place {
             let source_goes = self.work.blame(&attached.switch, from, at);
-            if let Some(input) = served.input.take_if(|_| source_goes) {
+            let custody = if source_goes { attached.source.hold(&self.shift) } else { None };
+            if let Some(input) = custody.and_then(|mut custody| custody.input.take()) {
                 // Not left to the reaper: a front end that stops the queue waits for the frames that the input holds. It happens
                 // between two batches of other ports, so it must be short.
                 let _ = contain(|| drop(input));
@@ -74,9 +75,10 @@ impl Poller {
             if !self.schedule.is_active(slot) || !self.schedule.disarm(slot) {
                 continue;
             }
-            let Some(input) = served.input.as_mut() else { continue };
+            let Some(mut custody) = served.attached.source.hold(&self.shift) else { continue };
+            let Some(input) = custody.input.as_mut() else { continue };
             if let Err(place) = contain(|| input.disarm()) {
-                let input = served.input.take();
+                let input = custody.input.take();
                 let _ = contain(|| drop(input));
                 if let Some(port) = served.attached.port() {
                     port.retire(Defect { role: Role::Source, place }, 0);

@@ -32,14 +32,14 @@ struct Progress {
 }
 
 impl Poller {
-    /// Serves the ports until the engine ends.
+    /// Serves the ports until the engine ends or another thread relieves this one.
     pub(super) fn run(&mut self) {
         let began = Instant::now();
         let mut progress =
             Progress { last: began, last_work: began, last_device_poll: began, called: 0, next_check: 0 };
         let mut cadence = Cadence::default();
         let in_quarantine = self.is_quarantine_poller();
-        while !self.shared.stop.load(Ordering::Relaxed) {
+        while !self.shared.stop.load(Ordering::Relaxed) && !self.shift.is_relieved() {
             let returned = self.waits_for_input && self.state.has_returned();
             if self.shared.topology.version() != self.version || returned {
                 self.adopt();
@@ -105,6 +105,7 @@ impl Poller {
     fn read_clock(&mut self, progress: &mut Progress, busy: bool) {
         let now = Instant::now();
         self.state.heartbeat.answer();
+        add(&self.shift.turns, 1);
         let account = &self.state.account;
         add(if busy { &account.busy_ns } else { &account.free_ns }, (now - progress.last).as_nanos() as u64);
         progress.last = now;
@@ -150,7 +151,10 @@ impl Poller {
         let due = [self.work.calls.due(), scheduled, check].into_iter().flatten().min();
         self.timer.wake_at(due, now);
         self.lap_before_sleep();
+        self.shift.is_asleep.store(true, Ordering::Relaxed);
         let by_timer_only = self.wait(None);
+        self.shift.is_asleep.store(false, Ordering::Relaxed);
+        self.shared.relief.look();
         self.meter.slept();
         let woken = Instant::now();
         add(&self.state.account.free_ns, (woken - progress.last).as_nanos() as u64);
@@ -175,8 +179,8 @@ impl Poller {
             std::thread::yield_now();
         }
         for served in self.ports.iter_mut().flatten() {
-            if let Some(input) = served.input.take() {
-                served.attached.source.put_back(input);
+            if std::mem::take(&mut served.has_input) {
+                served.attached.source.put_back(&self.shift);
             }
         }
     }

@@ -32,7 +32,8 @@ impl Poller {
             return false;
         }
         self.schedule.park_all();
-        self.shared.topology.version() == self.version && !self.shared.stop.load(Ordering::Relaxed)
+        let stops = self.shared.stop.load(Ordering::Relaxed) || self.shift.is_relieved();
+        self.shared.topology.version() == self.version && !stops
     }
 
     /// Asks the clients of waiting ports for a kick at events other than frames. Returns false if there was such an
@@ -41,8 +42,9 @@ impl Poller {
         let (mut place, mut may_sleep) = (0, true);
         while let Some(slot) = self.schedule.waiting(place) {
             self.using = slot;
-            let input = self.ports[slot].as_mut().and_then(|served| served.input.as_mut());
-            let has_event = input.is_some_and(|input| input.arm(WakeOn::Events) == Armed::Pending);
+            let custody = self.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&self.shift));
+            let input = custody.and_then(|mut custody| Some(custody.input.as_mut()?.arm(WakeOn::Events)));
+            let has_event = input == Some(Armed::Pending);
             self.using = NO_PORT;
             if has_event {
                 self.handle_events(slot);
@@ -66,7 +68,10 @@ impl Poller {
 
     /// Asks the client of a port for a kick. Returns true if the port has frames already.
     fn arm(&mut self, slot: usize) -> bool {
-        let Some(input) = self.ports[slot].as_mut().and_then(|served| served.input.as_mut()) else { return false };
+        let Some(served) = self.ports[slot].as_ref() else { return false };
+        // The input may be taken away at this moment, and with it the port. Then there is a new topology, or this thread ends.
+        let Some(mut custody) = served.attached.source.hold(&self.shift) else { return false };
+        let Some(input) = custody.input.as_mut() else { return false };
         if !self.schedule.arm(slot) {
             return false;
         }
@@ -86,7 +91,8 @@ impl Poller {
                 return;
             }
             poller.using = slot;
-            if let Some(input) = poller.ports[slot].as_mut().and_then(|served| served.input.as_mut()) {
+            let mut custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
+            if let Some(input) = custody.as_deref_mut().and_then(|custody| custody.input.as_mut()) {
                 input.disarm();
             }
             poller.using = NO_PORT;

@@ -9,9 +9,9 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use ringway_switch::{Input, Time, Workspace, contain};
+use ringway_switch::{Time, Workspace, contain};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::thread::CpuSet;
+use rustix::thread::{CpuSet, gettid};
 
 use super::sharing::Sharing;
 use crate::call;
@@ -19,7 +19,7 @@ use crate::clock;
 use crate::contain::{PanicCounter, run_or_exit};
 use crate::meter::Meter;
 use crate::os_scheduler::use_batch_scheduling;
-use crate::poller_state::PollerState;
+use crate::poller_state::{PollerState, Shift};
 use crate::schedule::Schedule;
 use crate::settings::{EngineSettings, Idle};
 use crate::shared::Shared;
@@ -36,14 +36,16 @@ pub(super) const TIMER_TOKEN: u64 = u64::MAX - 1;
 /// A port that the poller serves.
 pub(super) struct Served {
     pub(super) attached: Attached,
-    /// `None` while another poller has it, and after a fault.
-    pub(super) input: Option<Box<dyn Input>>,
+    /// False while another poller has the input, and after a fault.
+    pub(super) has_input: bool,
 }
 
 /// A poller. Belongs to its thread.
 pub(super) struct Poller {
     pub(super) shared: Arc<Shared>,
     pub(super) state: Arc<PollerState>,
+    /// This thread.
+    pub(super) shift: Arc<Shift>,
     /// What the poller does without work, as configured.
     pub(super) idle: Idle,
     pub(super) sharing: Sharing,
@@ -80,7 +82,7 @@ pub(super) struct Poller {
     pub(super) meter: Meter,
 }
 
-/// Starts a poller's thread.
+/// Starts a poller's thread. It relieves the one before, if there is one: it takes over the poller's calls, and examines its visits.
 ///
 /// # Errors
 /// The kernel refuses a thread, a descriptor, memory or the pinning.
@@ -106,13 +108,16 @@ pub(crate) fn spawn(
         format!("poller{}", state.number)
     };
     let (started, start) = channel();
+    let shift = Shift::new();
     let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
         ringway_switch::set_poller_number(state.number);
+        shift.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         let pinned = core.map(pin).unwrap_or_else(|| {
             use_batch_scheduling();
             Ok(())
         });
         let failed = pinned.is_err();
+        let relieved = (!failed).then(|| state.begin_shift(&shift)).filter(|before| before.id != 0);
         if started.send(pinned).is_err() || failed {
             return;
         }
@@ -127,9 +132,13 @@ pub(crate) fn spawn(
             work.calls.serve_detours();
         }
         meter.enter_thread();
+        if relieved.is_some() {
+            meter.examine(clock::nanoseconds());
+        }
         let mut poller = Poller {
             shared,
             state,
+            shift,
             idle,
             sharing: Sharing::new(meter.usage().another(clock::nanoseconds())),
             batch,
@@ -151,6 +160,11 @@ pub(crate) fn spawn(
             meter,
         };
         run_or_exit(&name, || {
+            if let Some(relieved) = relieved
+                && let Err(place) = contain(|| poller.relieve(&relieved))
+            {
+                poller.recover(place);
+            }
             while let Err(place) = contain(|| poller.run()) {
                 poller.recover(place);
             }

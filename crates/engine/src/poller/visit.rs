@@ -51,9 +51,11 @@ impl Poller {
     #[cold]
     pub(super) fn handle_events(&mut self, slot: usize) {
         self.using = slot;
-        if let Some(Served { input: Some(input), attached }) = self.ports[slot].as_mut()
+        if let Some(Served { attached, .. }) = self.ports[slot].as_ref()
+            && let Some(mut custody) = attached.source.hold(&self.shift)
+            && let Some(input) = custody.input.as_deref_mut()
             && let Some(member) = attached.switch.member(attached.index)
-            && handle_event(member, &mut **input, &mut self.work, &self.now)
+            && handle_event(member, input, &mut self.work, &self.now)
         {
             self.shared.report_fault();
         }
@@ -71,8 +73,8 @@ impl Poller {
     #[inline]
     pub(super) fn is_pending(&mut self, slot: usize) -> bool {
         self.using = slot;
-        let input = self.ports[slot].as_mut().and_then(|served| served.input.as_mut());
-        let pending = input.is_some_and(|input| input.pending());
+        let custody = self.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&self.shift));
+        let pending = custody.is_some_and(|mut custody| custody.input.as_mut().is_some_and(|input| input.pending()));
         self.using = NO_PORT;
         pending || self.is_quarantine_poller() && self.has_detoured(slot)
     }
@@ -97,9 +99,9 @@ impl Poller {
     #[inline(always)]
     pub(super) fn visit<const EXAMINED: bool>(&mut self, slot: usize, source: &mut TimeSpent) -> (Visit, u64) {
         let mut visit = Visit::default();
-        let Some(served) = self.ports[slot].as_mut() else { return (visit, 0) };
-        let Some(input) = served.input.as_deref_mut() else { return (visit, 0) };
-        let attached = &served.attached;
+        let Some(Served { attached, .. }) = self.ports[slot].as_ref() else { return (visit, 0) };
+        let Some(mut custody) = attached.source.hold(&self.shift) else { return (visit, 0) };
+        let Some(input) = custody.input.as_deref_mut() else { return (visit, 0) };
         let Some(member) = attached.switch.member(attached.index) else { return (visit, 0) };
         let in_memory = attached.source.signal().in_memory();
         let batch = self.batch as u64;
@@ -123,9 +125,7 @@ impl Poller {
             if passed.fault.is_some() || passed.receiver_fault {
                 if let Some(fault) = passed.fault {
                     member.port.fail(fault);
-                    if let Some(input) = served.input.take() {
-                        attached.source.end(input);
-                    }
+                    custody.end();
                 }
                 self.shared.report_fault();
                 break;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 pub mod client;
+pub mod kept;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -163,6 +164,8 @@ pub struct Cost {
     pub one_of: AtomicU64,
     /// The access does not end while a test holds this lock.
     pub hold: Mutex<()>,
+    /// The kernel keeps the thread that pays the cost next.
+    pub keep: Mutex<Option<kept::Stay>>,
     /// Number of accesses that have begun to pay the cost.
     began: AtomicU64,
     /// The thread that began to pay it last.
@@ -194,6 +197,8 @@ impl Cost {
     }
 
     fn pay_all(&self) {
+        let stay = lock(&self.keep).take();
+        stay.inspect(kept::Stay::stay);
         let stall = Duration::from_nanos(self.stall.load(Ordering::Relaxed));
         if stall > Duration::ZERO {
             // Each page of a new mapping is a fault.

@@ -186,6 +186,17 @@ impl Port {
         self.output.lock().unwrap_or_else(|poisoned| self.replace_output(poisoned.into_inner()))
     }
 
+    /// Returns true if a thread delivers to the port at this moment.
+    #[must_use]
+    pub fn is_output_held(&self) -> bool {
+        matches!(self.output.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Forgets which calls are pending.
+    pub(crate) fn forget_calls(&self) {
+        [CallReason::Frames, CallReason::Room].into_iter().for_each(|reason| self.moderation.gate(reason).forget());
+    }
+
     /// Returns true if a thread panicked while it held the output, and the port was not retired since.
     pub(crate) fn is_output_broken(&self) -> bool {
         self.output.is_poisoned()

@@ -156,6 +156,17 @@ impl PendingCalls {
         self.calls.push(Reverse(PendingCall { due: 0, port: Arc::downgrade(port), reason, call }));
     }
 
+    /// Asks the client of a port anew, whatever calls are pending: the poller that has them may make none for long. Returns true if the port
+    /// must end because of a fault.
+    pub fn ring_anew(&mut self, port: &Arc<Port>, time: &Time) -> bool {
+        port.forget_calls();
+        [CallReason::Frames, CallReason::Room].into_iter().fold(false, |fault, reason| {
+            // The frames that another poller has delivered were published before.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            self.ring(port, reason, time) || fault
+        })
+    }
+
     /// Computes again when each call is due, after the moderation may have changed.
     pub fn reconsider(&mut self) {
         let mut calls = std::mem::take(&mut self.calls).into_vec();

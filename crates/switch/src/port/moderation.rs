@@ -136,6 +136,12 @@ impl CallGate {
         LONG_AGO
     }
 
+    /// No call is pending, whoever had it: the next reason asks the client. A poller that asks at this moment finds a reason that came meanwhile,
+    /// and one that has a pending call finds that another has made it.
+    pub fn forget(&self) {
+        self.0.store(LONG_AGO << 1, Ordering::Release);
+    }
+
     /// Without [`CallGate::enter`] before: the client could not be asked. Returns the time of the last call if a call is pending
     /// now, after that time; `None` if another poller will ask.
     pub fn postpone(&self) -> Option<u64> {

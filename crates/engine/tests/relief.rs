@@ -1,0 +1,128 @@
+//! The kernel keeps a poller's thread in a client's memory: the other ports go on.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
+use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
+
+/// Two stations exchange frames, one at a time. Checks that each frame arrives.
+fn exchange(lan: &Lan, pair: [usize; 2], frames: u64) {
+    let [from, to] = pair.map(|n| &lan.stations[n]);
+    for number in 0..frames {
+        from.send(to.number, number);
+        let (received, _) = to.receive(DEADLINE).expect("the frame arrives");
+        let numbers: Vec<u64> =
+            received.iter().filter(|frame| frame.from == from.number).map(|frame| frame.number).collect();
+        assert_eq!(numbers, [number]);
+    }
+}
+
+fn start(cores: Vec<usize>) -> (Engine, Lan) {
+    let settings = EngineSettings { idle: Idle::Sleep, cores, ..EngineSettings::default() };
+    let (engine, lan) = (Engine::start(&settings).expect("pollers"), Lan::new(6, usize::MAX));
+    // The stations 0 and 3 are on the first poller, 4 and 5 on the last one, and the bystanders where a test has them.
+    let pollers = engine.pollers();
+    engine.publish(lan.topology(|n| if n >= 4 || n == 1 || n == 2 { pollers - 1 } else { 0 }, |_| 1));
+    exchange(&lan, [1, 2], 3);
+    (engine, lan)
+}
+
+/// Has the kernel keep the thread that pays this cost next, by a frame between two stations.
+fn keep(lan: &Lan, cost: &Cost, [from, to]: [usize; 2]) -> kept::Keeper {
+    let (stay, keeper) = kept::stay();
+    *lock(&cost.keep) = Some(stay);
+    lan.stations[from].send(lan.stations[to].number, 7);
+    wait_until("the kernel keeps a thread", || cost.is_paying());
+    keeper
+}
+
+/// Waits until a thread is relieved, which serves this port.
+fn relieved(engine: &Engine, lan: &Lan, port: usize) {
+    let reports =
+        wait_until_some("a thread is relieved", || Some(engine.take_relieved()).filter(|all| !all.is_empty()));
+    // On a machine that is busy, one that waits for the first may follow.
+    let port = Some(lan.stations[port].port.name().to_owned());
+    assert_eq!(reports.first(), Some(&Relieved { poller: 0, port }));
+}
+
+/// Checks that the frame for which a thread was kept arrives, and that its ports are served as before.
+fn ends(engine: &Engine, lan: &Lan, [from, to]: [usize; 2]) {
+    let (received, _) = lan.stations[to].receive(DEADLINE).expect("the frame arrives");
+    assert_eq!(received.iter().map(|frame| (frame.from, frame.number)).collect::<Vec<_>>(), [(from as u16, 7)]);
+    exchange(lan, [from, to], 20);
+    exchange(lan, [to, from], 20);
+    wait_until("pollers have adopted", || engine.is_settled());
+    for station in 1..6 {
+        assert_eq!(lan.stations[station].port.counters().read().drops().count(), 0, "station {station}");
+    }
+}
+
+#[test]
+fn a_thread_that_the_kernel_keeps_when_it_takes_frames_holds_up_no_other_port() {
+    for _ in 0..3 {
+        let (engine, lan) = start(Vec::new());
+        let keeper = keep(&lan, &lan.stations[0].costs[0], [0, 3]);
+        exchange(&lan, [1, 2], 200);
+        exchange(&lan, [1, 0], 20);
+        relieved(&engine, &lan, 0);
+        assert!(engine.stuck_pollers().is_empty() || engine.stuck_pollers().is_empty(), "the poller goes on");
+        drop(keeper);
+        ends(&engine, &lan, [0, 3]);
+    }
+}
+
+#[test]
+fn a_thread_that_the_kernel_keeps_when_it_gives_frames_holds_up_no_other_port() {
+    let (engine, lan) = start(Vec::new());
+    let keeper = keep(&lan, &lan.stations[0].costs[1], [3, 0]);
+    exchange(&lan, [1, 2], 200);
+    relieved(&engine, &lan, 3);
+    // Nobody waits for the output that the thread has.
+    lan.stations[4].send(0, 1);
+    exchange(&lan, [1, 2], 200);
+    drop(keeper);
+    let mut received = Vec::new();
+    wait_until("both frames arrive", || {
+        received.extend(lan.stations[0].take().iter().map(|frame| (frame.from, frame.number)));
+        received.len() == 2
+    });
+    assert_eq!(received, [(3, 7), (4, 1)]);
+    exchange(&lan, [3, 0], 20);
+}
+
+#[test]
+fn a_poller_that_waits_for_what_a_kept_thread_has_is_relieved_too() {
+    let (_engine, lan) = start(support::cpus(2));
+    let keeper = keep(&lan, &lan.stations[0].costs[1], [3, 0]);
+    // The second poller waits for the output, or the frame goes by the detour already.
+    lan.stations[4].send(0, 1);
+    exchange(&lan, [1, 2], 200);
+    exchange(&lan, [5, 1], 20);
+    drop(keeper);
+    wait_until("both frames arrive", || lan.stations[0].port.counters().read().out_frames == 2);
+    wait_until("the frame was taken", || lan.stations[4].unsent() == 0);
+    exchange(&lan, [4, 5], 20);
+}
+
+#[test]
+fn one_thread_after_the_other_is_kept_and_the_engine_ends_when_they_are_let_go() {
+    let (engine, lan) = start(Vec::new());
+    let keepers = [0, 3, 4].map(|n| keep(&lan, &lan.stations[n].costs[0], [n, 5]));
+    exchange(&lan, [1, 2], 200);
+    wait_until("no thread stands still", || engine.stuck_pollers().is_empty());
+    drop(keepers);
+    let mut received = Vec::new();
+    wait_until("the frames arrive", || {
+        received.extend(lan.stations[5].take().iter().map(|frame| frame.from));
+        received.len() == 3
+    });
+    received.sort_unstable();
+    assert_eq!(received, [0, 3, 4]);
+    drop(engine);
+    // Another engine serves the ports.
+    let engine = Engine::start(&EngineSettings::default()).expect("a poller");
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    exchange(&lan, [0, 5], 20);
+}
