@@ -4,7 +4,8 @@
 //! client then misses nothing that is sent to it from then on. Attaching is never refused because parts of the configuration
 //! disagree.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
@@ -24,32 +25,39 @@ use crate::keys::units::show_size;
 /// Longest wait for the pollers after one of them was late.
 const SETTLE_LATE: Duration = Duration::from_millis(10);
 
-/// The daemon as the attach server sees it.
+/// The daemon as the attach server and the threads that register see it.
+#[derive(Clone)]
 pub struct AttachHost {
     daemon: SharedDaemon,
     /// A poller did not take over the last change in time. A client can delay its poller.
-    is_late: bool,
+    is_late: Arc<AtomicBool>,
     /// The memories that netmap ports lie in.
-    pub(super) regions: Regions,
+    regions: Arc<Mutex<Regions>>,
 }
 
 impl AttachHost {
     /// The attach server's view of this daemon.
     pub fn new(daemon: SharedDaemon) -> Self {
-        Self { daemon, is_late: false, regions: Regions::default() }
+        Self { daemon, is_late: Arc::default(), regions: Arc::default() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Daemon> {
         lock(&self.daemon)
     }
 
+    /// The memories. Not to be held while the memory of a client is touched.
+    pub(super) fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits, without the daemon's lock, until all pollers use the published topology. The wait is short while a poller is late.
     pub(super) fn settle(&mut self) {
-        let deadline = Instant::now() + if self.is_late { SETTLE_LATE } else { SETTLE_WITHIN };
+        let is_late = self.is_late.load(Ordering::Relaxed);
+        let deadline = Instant::now() + if is_late { SETTLE_LATE } else { SETTLE_WITHIN };
         loop {
             let is_settled = self.lock().is_settled();
-            self.is_late = !is_settled;
-            if !self.is_late || Instant::now() >= deadline {
+            self.is_late.store(!is_settled, Ordering::Relaxed);
+            if is_settled || Instant::now() >= deadline {
                 return;
             }
             std::thread::sleep(Duration::from_micros(200));

@@ -67,7 +67,7 @@ impl AttachHost {
             // Before a region is made, as the registration is tried again.
             return Err(Refusal { is_transient: true, ..refusal(name, &RegionError::Closing) });
         }
-        let region = self.regions.take(family, &wish, most).map_err(|error| refusal(name, &error))?;
+        let region = self.regions().take((family, process), &wish, most).map_err(|error| refusal(name, &error))?;
         let (sides, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
             pipe.close(role);
@@ -77,6 +77,11 @@ impl AttachHost {
         let source = Arc::new(Source::new(sides.input, sides.signal));
         let live = LiveEnd { family, shared, port, source, members: HashSet::from([client]) };
         let mut daemon = self.lock();
+        if !daemon.pipes.may_insert(&end, &pipe) {
+            drop(daemon);
+            pipe.close(role);
+            return Err(has_gone(name));
+        }
         daemon.pipes.insert(end, pipe, poller, live);
         // The pollers that get this topology exchange frames with the end.
         daemon.publish();
@@ -120,7 +125,7 @@ impl AttachHost {
         };
         let wish = Wish { buffer_size: wish.buffer_size, ..pipe.wish(end.role) };
         let error = |error: RegionError| refusal(name, &error);
-        let (region, region_bytes, shape) = match self.regions.of(&family) {
+        let (region, region_bytes, shape) = match self.regions().of(&family) {
             Some(region) => (region.id(), region.bytes(), region.shape(&wish).map_err(error)?),
             None => {
                 let (shape, bytes) = Region::plan(&wish, most).map_err(error)?;

@@ -97,6 +97,12 @@ impl Pipes {
         self.ends_in_use().filter_map(|(end, live)| Some((end, live.port.fault()?))).collect()
     }
 
+    /// Returns true if an end that was opened can be added: no other thread has opened it, or made the pipe, meanwhile.
+    pub(super) fn may_insert(&self, end: &EndName, pipe: &Arc<Pipe>) -> bool {
+        let live = self.pipes.get(&end.pipe);
+        live.is_none_or(|live| Arc::ptr_eq(&live.pipe, pipe) && live.ends[end.role as usize].is_none())
+    }
+
     /// Adds an end, of a new pipe or of one whose other end is in use.
     pub(super) fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
         self.clients.extend(live.members.iter().map(|&client| (client, end.clone())));

@@ -38,6 +38,10 @@ static OWN: Queue = Queue::new(1, 1, || true);
 
 /// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
 static PIPES: Queue = Queue::new(8, 2, prepare_calls);
+/// Registrations of netmap's programs, which touch memory of the program.
+static REGISTRATIONS: Queue = Queue::new(16, 2, || true);
+/// Memory that programs had of the regions that they share.
+static RETURNS: Queue = Queue::new(8, 2, || true);
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
 /// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
@@ -249,6 +253,24 @@ pub(crate) fn close_in_background(sender: Process, files: Vec<OwnedFd>) {
 /// Closes a file of the switch on a separate thread, when no other thread has it any more: none of them closes it.
 pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
     OWN.push([None; 2], Closing::Shared(file));
+}
+
+/// Does other work that a client can make last, in steps, on a thread that serves its process alone meanwhile. Each step returns the processes that
+/// the next one counts against.
+pub(crate) fn register_in_steps(parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
+    REGISTRATIONS.push(parties, Closing::Steps(Box::new(step)));
+}
+
+/// Gives back what a client had, on a thread that serves its process alone meanwhile: the client decides how long that lasts.
+pub(crate) fn return_in_background(parties: Parties, work: impl FnOnce() + Send + 'static) {
+    let mut work = Some(work);
+    let step = move || {
+        if let Some(work) = work.take() {
+            work();
+        }
+        None
+    };
+    RETURNS.push(parties, Closing::Steps(Box::new(step)));
 }
 
 /// Makes sure that there is a thread for [`close_in_steps`] that can call clients.

@@ -46,7 +46,7 @@ mod unread;
 pub use access::SocketAccess;
 pub(crate) use closing::{
     Parties, check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared,
-    pause_step, prepare_steps,
+    pause_step, prepare_steps, register_in_steps, return_in_background,
 };
 pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
 pub(crate) use connection::Connection;

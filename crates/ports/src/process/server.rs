@@ -1,7 +1,7 @@
 //! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
-//! A client has two seconds for its request. Work that lasts longer than that of other requests is done in steps, between the
-//! requests of other clients (`Server::proceed`). The kernel refuses descriptors that a client sends, or another thread closes
+//! A client has two seconds for its request. Registrations, which touch memory of the client, are made on other threads
+//! (`registering`). The kernel refuses descriptors that a client sends, or another thread closes
 //! them. The message with a client's memory stays in the socket, because reading it could close descriptors
 //! (`front_end::peek`). The server answers a message that is not a request with the reason. After the dialogue the open
 //! connection only means that the client lives: when the connection ends, however that happens, the port ends too.
@@ -10,7 +10,8 @@
 //! - `connection`: a connection, and how many of them a process may have.
 //! - `thread`: what the server's thread has. `events`: its loop. `requests`: messages of clients, and the attach dialogue.
 //!   `ends`: how connections end. `limits`: their time limits.
-//! - `netmap`: the netmap dialogue, on connections whose first message says so. `netmap_requests`: their messages.
+//! - `netmap`: the netmap dialogue, on connections whose first message says so. `netmap_requests`: their messages. `registering`: their
+//!   registrations.
 
 mod connection;
 mod ends;
@@ -19,6 +20,7 @@ mod host;
 mod limits;
 mod netmap;
 mod netmap_requests;
+mod registering;
 mod requests;
 mod send;
 mod thread;
@@ -90,7 +92,6 @@ impl AttachServer {
             external: ExternalFiles::default(),
             next: FIRST_CLIENT,
             asking: 0,
-            unfinished: VecDeque::new(),
             limits,
             pending: VecDeque::new(),
             at: None,

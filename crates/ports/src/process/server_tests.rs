@@ -3,8 +3,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use ringway_abi::attach::{Reply, Request};
 use ringway_abi::netmap::{self, Family, Numbers, PortName, Register, Rings, Wish};
 use ringway_testing::PATIENCE;
@@ -83,20 +84,26 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
 }
 
 /// Refuses registrations for the moment until another client has asked for numbers, and then for good.
+#[derive(Clone)]
 struct NotYet {
-    has_asked: bool,
+    has_asked: Arc<AtomicBool>,
     tries: Arc<AtomicU32>,
 }
 
 impl NetmapHost for NotYet {
+    fn another(&self) -> Box<dyn NetmapHost + Send> {
+        Box::new(self.clone())
+    }
+
     fn register(&mut self, _: ClientId, _: Process, _: Family, _: &Register) -> Result<Registration, Refusal> {
         self.tries.fetch_add(1, Ordering::SeqCst);
-        let text = if self.has_asked { "for good" } else { "for the moment" };
-        Err(Refusal { is_transient: !self.has_asked, ..Refusal::new(Errno::BUSY, text) })
+        let has_asked = self.has_asked.load(Ordering::SeqCst);
+        let text = if has_asked { "for good" } else { "for the moment" };
+        Err(Refusal { is_transient: !has_asked, ..Refusal::new(Errno::BUSY, text) })
     }
 
     fn info(&mut self, _: Family, _: &PortName, _: &Wish) -> Result<Numbers, Refusal> {
-        self.has_asked = true;
+        self.has_asked.store(true, Ordering::SeqCst);
         Err(Refusal::new(Errno::NXIO, "no numbers"))
     }
 }
@@ -147,7 +154,7 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
     let tries = Arc::new(AtomicU32::new(0));
-    let host = NotYet { has_asked: false, tries: Arc::clone(&tries) };
+    let host = NotYet { has_asked: Arc::default(), tries: Arc::clone(&tries) };
     let server = AttachServer::start_with(&path, Box::new(host), PATIENT).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     let register = register(0);
@@ -166,21 +173,26 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
 }
 
 /// Has one port, and one that was closed and is in use until a client asks for numbers.
+#[derive(Clone)]
 struct WithLeaving {
-    port: (PortIo, Arc<RegionPort>),
-    leaving: Option<PortIo>,
+    port: Arc<RegionPort>,
+    leaving: Arc<Mutex<Option<PortIo>>>,
     registered: Arc<AtomicU32>,
 }
 
 impl NetmapHost for WithLeaving {
+    fn another(&self) -> Box<dyn NetmapHost + Send> {
+        Box::new(self.clone())
+    }
+
     fn register(&mut self, _: ClientId, _: Process, _: Family, register: &Register) -> Result<Registration, Refusal> {
-        let registration = Registration::new(&self.port.1, register, [0; 6]);
+        let registration = Registration::new(&self.port, register, [0; 6]);
         self.registered.fetch_add(1, Ordering::SeqCst);
         registration.map_err(|error| Refusal::new(Errno::NOMEM, error.to_string()))
     }
 
     fn info(&mut self, _: Family, _: &PortName, _: &Wish) -> Result<Numbers, Refusal> {
-        self.leaving = None;
+        drop(self.leaving.lock().take());
         Err(Refusal::new(Errno::NXIO, "no numbers"))
     }
 }
@@ -201,14 +213,14 @@ impl Host for WithLeaving {
 fn a_registration_gets_the_extra_buffers_that_a_closed_port_gives_back_within_a_moment() {
     let wish = Wish { tx_slots: 64, rx_slots: 64, ..Wish::default() };
     let region = Region::new(1, &wish, 2 << 20).unwrap();
-    let port = region.open(&wish, 0).unwrap();
+    let (_sides, port) = region.open(&wish, 0).unwrap();
     let (leaving, shared) = region.open(&wish, 0).unwrap();
     let free = region.free_buffers();
     drop(shared);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
     let registered = Arc::new(AtomicU32::new(0));
-    let host = WithLeaving { port, leaving: Some(leaving), registered: Arc::clone(&registered) };
+    let host = WithLeaving { port, leaving: Arc::new(Mutex::new(Some(leaving))), registered: Arc::clone(&registered) };
     let server = AttachServer::start_with(&path, Box::new(host), PATIENT).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     say(&waits, &netmap::Request::Register(register(u32::MAX)).encode());
@@ -220,5 +232,72 @@ fn a_registration_gets_the_extra_buffers_that_a_closed_port_gives_back_within_a_
         netmap::Reply::Granted(granted) => assert_eq!(granted.extra_buffers, free + 128),
         other => panic!("{other:?}"),
     }
+    drop(server);
+}
+
+/// Waits in each registration, as in a page of the client's memory, for as long as a test likes.
+#[derive(Clone, Default)]
+struct Stalls {
+    hold: Arc<Mutex<()>>,
+    entered: Arc<AtomicU32>,
+    /// Registrations that were ended.
+    ended: Arc<AtomicU32>,
+}
+
+impl NetmapHost for Stalls {
+    fn another(&self) -> Box<dyn NetmapHost + Send> {
+        Box::new(self.clone())
+    }
+
+    fn register(&mut self, _: ClientId, _: Process, _: Family, _: &Register) -> Result<Registration, Refusal> {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        drop(self.hold.lock());
+        Err(Refusal::new(Errno::BUSY, "at last"))
+    }
+
+    fn unregister(&mut self, _: ClientId) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Host for Stalls {
+    fn check(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+        Err("refused".to_owned())
+    }
+
+    fn detach(&mut self, _: ClientId) {}
+}
+
+#[test]
+fn who_waits_for_the_memory_of_one_client_keeps_no_other_client_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attach.sock");
+    let host = Stalls::default();
+    let server = AttachServer::start_with(&path, Box::new(host.clone()), PATIENT).unwrap();
+    let (waits, leaves, other) = (open_netmap(&path), open_netmap(&path), open_netmap(&path));
+    let held = host.hold.lock();
+    for client in [&waits, &leaves] {
+        let entered = host.entered.load(Ordering::SeqCst);
+        say(client, &netmap::Request::Register(register(0)).encode());
+        ringway_testing::until("it waits", || host.entered.load(Ordering::SeqCst) > entered);
+    }
+    say(&other, &netmap::Request::Info(register(0).name, Wish::default()).encode());
+    assert!(matches!(next(&other), netmap::Reply::Refused { .. }));
+    let attaches = client(&path);
+    say(&attaches, b"no request");
+    assert!(!answer(&attaches).is_empty());
+    // A client that goes meanwhile has its registration ended when it has gone, and again when it was made.
+    drop(leaves);
+    ringway_testing::until("the server has noticed", || host.ended.load(Ordering::SeqCst) == 1);
+    drop(held);
+    match next(&waits) {
+        netmap::Reply::Refused { text, .. } => assert_eq!(text, "at last"),
+        other => panic!("{other:?}"),
+    }
+    ringway_testing::until("its thread has ended it", || host.ended.load(Ordering::SeqCst) == 2);
     drop(server);
 }

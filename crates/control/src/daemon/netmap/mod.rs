@@ -73,6 +73,10 @@ pub(super) fn names(name: &PortName) -> Result<(Name, Name), Refusal> {
 }
 
 impl NetmapHost for AttachHost {
+    fn another(&self) -> Box<dyn NetmapHost + Send> {
+        Box::new(self.clone())
+    }
+
     fn register(
         &mut self,
         client: ClientId,
@@ -86,7 +90,7 @@ impl NetmapHost for AttachHost {
             }
             let (name, monitored) = self.lock().plan_monitor(register)?;
             let wish = Wish { tx_rings: 1, ..register.wish };
-            return self.open(client, family, &Register { name, wish, ..register.clone() }, Some(monitored));
+            return self.open(client, (family, process), &Register { name, wish, ..register.clone() }, Some(monitored));
         }
         if let Some(end) = &register.name.pipe {
             return self.register_end(client, process, family, register, end);
@@ -94,7 +98,11 @@ impl NetmapHost for AttachHost {
         if let Some(registration) = self.share(client, family, register)? {
             return Ok(registration);
         }
-        self.open(client, family, register, None)
+        match self.open(client, (family, process), register, None) {
+            // Another thread may have made the port meanwhile.
+            Err(busy) if busy.errno == Errno::BUSY => self.share(client, family, register)?.ok_or(busy),
+            opened => opened,
+        }
     }
 
     fn unregister(&mut self, client: ClientId) {
@@ -119,7 +127,7 @@ impl NetmapHost for AttachHost {
             (daemon.check_netmap(name, &sized)?, most)
         };
         let error = |error: RegionError| refusal(name, &error);
-        let (region, region_bytes, shape) = match self.regions.of(&family) {
+        let (region, region_bytes, shape) = match self.regions().of(&family) {
             Some(region) => (region.id(), region.bytes(), region.shape(wish).map_err(error)?),
             None => {
                 let (shape, bytes) = Region::plan(wish, most).map_err(error)?;
@@ -148,7 +156,7 @@ impl AttachHost {
     /// Checks that the program has ports in the memory that it names, if it names one.
     pub(super) fn check_region(&self, family: &Family, register: &Register) -> Result<(), Refusal> {
         let asked = register.region;
-        if asked != 0 && self.regions.of(family).is_none_or(|region| region.id() != asked) {
+        if asked != 0 && self.regions().of(family).is_none_or(|region| region.id() != asked) {
             return Err(Refusal::new(Errno::INVAL, format!("memory {asked}: the program has no ports in it")));
         }
         Ok(())
@@ -156,7 +164,7 @@ impl AttachHost {
 
     /// Returns a wish with the size of the buffers that the family's next port has.
     pub(super) fn sized(&self, family: &Family, wish: &Wish) -> Wish {
-        let has = || self.regions.of(family).map_or(DEFAULT_BUFFER_SIZE, |region| region.buffer_size());
+        let has = || self.regions().of(family).map_or(DEFAULT_BUFFER_SIZE, |region| region.buffer_size());
         Wish { buffer_size: if wish.buffer_size == 0 { has() } else { wish.buffer_size }, ..*wish }
     }
 
@@ -194,7 +202,7 @@ impl AttachHost {
     fn open(
         &mut self,
         client: ClientId,
-        family: Family,
+        (family, process): (Family, Process),
         register: &Register,
         monitored: Option<Monitored>,
     ) -> Result<Registration, Refusal> {
@@ -204,7 +212,7 @@ impl AttachHost {
         let (reservation, most) = self.lock().reserve_netmap(&register.name, &wish)?;
         let Reservation { wanted: mut port, colour, existed, mac } = reservation;
         port.monitor = monitored;
-        let region = self.regions.take(family, &register.wish, most).map_err(|error| wanted(&error))?;
+        let region = self.regions().take((family, process), &register.wish, most).map_err(|error| wanted(&error))?;
         let (sides, shared) = open_in_region(&region, &register.name, || region.open(&register.wish, colour))?;
         let registration = Registration::new(&shared, register, mac).map_err(|error| wanted(&error))?;
         if existed {

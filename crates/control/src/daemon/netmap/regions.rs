@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use ringway_abi::netmap::{Family, Wish};
-use ringway_ports::process::{Region, RegionError};
+use ringway_ports::process::{Process, Region, RegionError};
 
 /// The regions of families that have ports.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Regions {
     /// Returns the family's region. Makes one if the family has none.
     pub(in crate::daemon) fn take(
         &mut self,
-        family: Family,
+        (family, process): (Family, Process),
         wish: &Wish,
         most: u64,
     ) -> Result<Arc<Region>, RegionError> {
@@ -30,6 +30,7 @@ impl Regions {
             return Ok(region);
         }
         let region = Region::new(self.free_number()?, wish, most)?;
+        region.set_owner(process);
         self.regions.insert(family, Arc::downgrade(&region));
         Ok(region)
     }

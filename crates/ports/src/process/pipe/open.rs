@@ -31,7 +31,8 @@ impl Pipe {
         let shape = self.shape(role, region)?;
         // The thread that has the lock may wait for pages of clients.
         let mut guard = self.state.try_lock().ok_or(RegionError::Closing)?;
-        if self.is_closing(role) {
+        // Another thread may have opened it meanwhile.
+        if self.is_closing(role) || guard.ends[role as usize].is_some() {
             return Err(RegionError::Closing);
         }
         prepare_steps()?;

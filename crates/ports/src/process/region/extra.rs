@@ -50,7 +50,7 @@ impl Wanted {
         let (taken, is_leaving) = {
             let mut room = region.room.lock();
             let count = asked.min(room.pool.left());
-            (room.pool.allocate(count).unwrap_or_default(), room.leaving > 0)
+            (room.pool.allocate(count).unwrap_or_default(), room.is_leaving())
         };
         let count = taken.len() as u32;
         self.left -= count;

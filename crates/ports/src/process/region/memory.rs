@@ -1,7 +1,8 @@
 //! The memory of a region, and its sizes.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use ringway_abi::layout::{FIRST_BUFFER, PAGE};
@@ -11,6 +12,7 @@ use ringway_memory::{Mapping, SharedMemory};
 
 use super::error::RegionError;
 use super::room::{List, Pages, Pool};
+use crate::front_end::{Process, return_in_background};
 
 /// Bytes of the pages for the `netmap_if` of registrations.
 pub(super) const INTERFACE_BYTES: usize = 256 * PAGE;
@@ -60,6 +62,8 @@ pub struct Region {
     pub(super) sizes: Sizes,
     id: u16,
     pub(super) room: Mutex<Room>,
+    /// The process that has opened the first port, or 0.
+    owner: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -71,6 +75,15 @@ pub(super) struct Room {
     pub(super) lists: Vec<List>,
     /// Number of ports that were closed and still have their part: pollers or a thread for closings use it.
     pub(super) leaving: usize,
+    /// Number of parts and registrations whose memory a thread is giving back.
+    pub(super) returning: usize,
+}
+
+impl Room {
+    /// Returns true if memory of the region comes back within a moment.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving > 0 || self.returning > 0
+    }
 }
 
 impl Region {
@@ -87,8 +100,9 @@ impl Region {
             pool: Pool::new(sizes.buffer_count),
             lists: Vec::new(),
             leaving: 0,
+            returning: 0,
         };
-        Ok(Arc::new(Self { memory, sizes, id, room: Mutex::new(room) }))
+        Ok(Arc::new(Self { memory, sizes, id, room: Mutex::new(room), owner: AtomicU32::new(0) }))
     }
 
     fn sizes(wish: &Wish, most: u64) -> Result<(Shape, Sizes), RegionError> {
@@ -137,9 +151,16 @@ impl Region {
         }
     }
 
+    /// Waits until threads have given back what was closed.
+    #[cfg(test)]
+    pub(in crate::process) fn settle(&self) {
+        ringway_testing::until("everything has come back", || self.room.lock().returning == 0);
+    }
+
     /// Returns the number of free buffers.
     #[cfg(test)]
     pub(in crate::process) fn free_buffers(&self) -> u32 {
+        self.settle();
         while !self.give_back(u32::MAX) {}
         self.room.lock().pool.left()
     }
@@ -147,7 +168,30 @@ impl Region {
     /// Returns true if a port of this region was closed and its memory has not come back yet.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        self.room.lock().leaving > 0
+        self.room.lock().is_leaving()
+    }
+
+    /// Says whose the region is. The first one counts.
+    pub fn set_owner(&self, process: Process) {
+        let owner = process.map_or(0, NonZeroU32::get);
+        let _ = self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Gives room back by `work`, which reads memory of the program and returns what to do with the room. It does so on a thread that serves
+    /// nobody else, as the program decides how long reading lasts.
+    pub(super) fn return_room<F>(self: &Arc<Self>, work: impl FnOnce(&Region) -> F + Send + 'static)
+    where
+        F: FnOnce(&mut Room),
+    {
+        self.room.lock().returning += 1;
+        let parties = [NonZeroU32::new(self.owner.load(Ordering::Relaxed)); 2];
+        let (region, mut work) = (Arc::clone(self), Some(work));
+        return_in_background(parties, move || {
+            let free = work.take().map(|work| work(&region));
+            let mut room = region.room.lock();
+            free.into_iter().for_each(|free| free(&mut room));
+            room.returning -= 1;
+        });
     }
 
     /// Returns the memory.

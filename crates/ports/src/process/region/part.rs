@@ -8,7 +8,7 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Place, Shape, Slot};
 
 use super::error::RegionError;
-use super::memory::{Region, Sizes};
+use super::memory::{Region, Room, Sizes};
 
 /// A port's own part of its region, and the buffers of its slots. They go back to the region when nothing uses the port
 /// any more: the pollers have released its input and its output.
@@ -96,23 +96,26 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         let Self { region, layout, has_buffers, is_leaving } = self;
+        let (layout, is_leaving) = (*layout, *is_leaving.get_mut());
         let mut shape = layout.shape;
         if !*has_buffers.get_mut() {
             (shape.tx_rings, shape.rx_rings) = (0, 0);
         }
-        let tx = (0..shape.tx_rings).map(|ring| (layout.tx_ring(ring), shape.tx_slots));
-        let rx = (0..shape.rx_rings).map(|ring| (layout.rx_ring(ring), shape.rx_slots));
-        // Read without the lock of the room: the program can make that last.
-        let mut named = Vec::new();
-        for (at, slots) in tx.chain(rx) {
-            let slots = region.memory.mapping().view(at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES);
-            let words = slots.and_then(|slots| slots.words64()).unwrap_or_default();
-            let words = words.iter().step_by(SLOT_BYTES / 8);
-            named.extend(words.map(|word| Slot::from_word(word.load(Ordering::Relaxed)).buffer));
-        }
-        let mut room = region.room.lock();
-        named.into_iter().for_each(|buffer| _ = room.pool.free(buffer));
-        room.ports.free(layout.base, layout.end - layout.base);
-        room.leaving -= usize::from(*is_leaving.get_mut());
+        region.return_room(move |region| {
+            let tx = (0..shape.tx_rings).map(|ring| (layout.tx_ring(ring), shape.tx_slots));
+            let rx = (0..shape.rx_rings).map(|ring| (layout.rx_ring(ring), shape.rx_slots));
+            let mut named = Vec::new();
+            for (at, slots) in tx.chain(rx) {
+                let slots = region.memory.mapping().view(at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES);
+                let words = slots.and_then(|slots| slots.words64()).unwrap_or_default();
+                let words = words.iter().step_by(SLOT_BYTES / 8);
+                named.extend(words.map(|word| Slot::from_word(word.load(Ordering::Relaxed)).buffer));
+            }
+            move |room: &mut Room| {
+                named.into_iter().for_each(|buffer| _ = room.pool.free(buffer));
+                room.ports.free(layout.base, layout.end - layout.base);
+                room.leaving -= usize::from(is_leaving);
+            }
+        });
     }
 }

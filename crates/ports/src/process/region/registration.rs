@@ -11,6 +11,7 @@ use ringway_abi::netmap::{Granted, Numbers, PortName, Register};
 
 use super::error::RegionError;
 use super::extra::{Extra, Wanted};
+use super::memory::Room;
 use super::port::RegionPort;
 use super::room::List;
 use crate::front_end::close_when_unshared;
@@ -102,15 +103,18 @@ impl Drop for Registration {
         // Its last close can last: it removes the client's waiters one by one.
         close_when_unshared(Arc::clone(eventfd));
         port.claims.lock().put_back(&granted.tx, &granted.rx);
-        let region = port.region();
-        let interface = granted.interface as usize;
-        // The program may have swapped extra buffers, and then names others in the list.
-        let next = region.word(interface + netmap_if::BUFS_HEAD).unwrap_or(0);
-        let mut room = region.room.lock();
-        if granted.extra_buffers > 0 {
-            room.lists.push(List { next, left: granted.extra_buffers });
+        let (interface, left) = (granted.interface as usize, granted.extra_buffers);
+        if left == 0 {
+            return port.region().room.lock().interfaces.free(interface, PAGE);
         }
-        room.interfaces.free(interface, PAGE);
+        port.region().return_room(move |region| {
+            // The program may have swapped extra buffers, and then names others in the list.
+            let next = region.word(interface + netmap_if::BUFS_HEAD).unwrap_or(0);
+            move |room: &mut Room| {
+                room.lists.push(List { next, left });
+                room.interfaces.free(interface, PAGE);
+            }
+        });
     }
 }
 

@@ -141,6 +141,7 @@ fn a_port_that_follows_another_begins_with_zeroed_rings() {
     let (base, end_of) = (port.1.layout().base, port.1.layout().end);
     (base..end_of).step_by(PAGE).for_each(|page| region.write(page, &[0xff; PAGE]));
     end(port);
+    region.settle();
     let (_sides, port) = region.open(&small(), 0).expect("a port");
     let layout = port.layout();
     assert_eq!(layout.base, base, "it has the same place");
@@ -170,6 +171,7 @@ fn a_port_that_finds_no_room_is_refused_and_takes_nothing() {
     assert_eq!(left(&region), before);
     let count = ports.len();
     ports.clear();
+    region.settle();
     ports.extend((0..count).map(|_| region.open(&small(), 0).expect("all room is free again")));
     let other_size = Wish { buffer_size: 4096, ..small() };
     assert!(matches!(region.open(&other_size, 0), Err(RegionError::BufferSize { asked: 4096, has: 2112 })));
@@ -250,6 +252,7 @@ fn one_step_touches_a_bounded_number_of_extra_buffers_and_closing_touches_none()
     let all = complete(all);
     assert_eq!(all.granted().extra_buffers, before);
     drop(all);
+    region.settle();
     assert_eq!(region.room.lock().pool.left(), 0, "the list is read when its buffers are needed");
     let second = region.open(&small(), 1).expect("its buffers come from the list");
     assert_eq!(region.room.lock().pool.left(), 0, "and no more than that");
@@ -263,6 +266,7 @@ fn a_port_takes_back_a_bounded_number_of_buffers_and_is_refused_for_the_moment_w
     let (_sides, port) = region.open(&small(), 0).expect("a port");
     let bind = || Registration::new(&port, &register(Rings::All, Rings::All, false, u32::MAX), [0; 6]);
     drop(complete(bind().expect("a registration")));
+    region.settle();
     let large = Wish { tx_slots: 2048, rx_slots: 1024, ..Wish::default() };
     for returned in [1024, 2048] {
         let error = region.open(&large, 0).map(|_| ()).expect_err("more buffers are needed");
@@ -289,6 +293,7 @@ fn a_region_is_full_for_the_moment_while_a_closed_port_of_its_own_still_has_its_
     drop(port);
     assert!(region.is_leaving() && !other.is_leaving() && full().is_transient(true), "pollers still have it");
     drop(sides);
+    region.settle();
     assert!(!region.is_leaving());
 }
 
@@ -308,6 +313,7 @@ fn extra_buffers_that_a_closed_port_still_has_are_waited_for_if_the_caller_does(
     let mut all = bind();
     assert_eq!((add(&mut all, true), all.granted().extra_buffers), (Extra::Complete, before), "no port is closed");
     drop(all);
+    region.settle();
     let (sides, shared) = closed;
     drop(shared);
     let mut all = bind();
@@ -315,6 +321,7 @@ fn extra_buffers_that_a_closed_port_still_has_are_waited_for_if_the_caller_does(
     let mut other = bind();
     assert_eq!((add(&mut other, false), other.granted().extra_buffers), (Extra::Complete, 0));
     drop(sides);
+    region.settle();
     assert_eq!((add(&mut all, true), all.granted().extra_buffers), (Extra::Complete, before + 128));
 }
 

@@ -51,8 +51,12 @@ impl Server {
         match connection.state {
             State::Asking(_) | State::Sending(..) => self.asking -= 1,
             State::Attached if detach => self.detach(id),
-            State::Netmap(ref open) if open.has_registration() && detach => self.unregister(id),
-            State::Attached | State::Netmap(_) | State::Ended => {}
+            State::Netmap(ref open) if detach => {
+                open.abandon();
+                self.unregister(id);
+            }
+            State::Netmap(ref open) => open.abandon(),
+            State::Attached | State::Ended => {}
         }
         if stays {
             let _ = shutdown(&connection.socket, Shutdown::Both);

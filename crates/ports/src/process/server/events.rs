@@ -18,8 +18,6 @@ use crate::front_end::peer_process;
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that
 /// has waited longest.
 const MOST_ASKING: usize = 64;
-/// The pause before a registration is tried again.
-const RETRY_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Server {
     pub(super) fn run(&mut self) {
@@ -29,11 +27,7 @@ impl Server {
         }
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
         loop {
-            let timeout = match self.unfinished.is_empty() {
-                true => self.until_next_deadline(),
-                false if self.may_pause() => Some(RETRY_EVERY),
-                false => Some(Timespec::default()),
-            };
+            let timeout = self.until_next_deadline();
             let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
             for event in &events[..count] {
                 match event.data.u64() {
@@ -50,7 +44,6 @@ impl Server {
                     }
                 }
             }
-            self.proceed();
             self.refuse_late();
         }
     }
@@ -70,6 +63,9 @@ impl Server {
             None => {}
             Some(id) => {
                 if let Some(connection) = self.clients.remove(&id) {
+                    if let State::Netmap(open) = &connection.state {
+                        open.abandon();
+                    }
                     let _ = epoll::delete(&self.epoll, &connection.socket);
                     connection.send_end(&what);
                     self.close(connection);
@@ -175,6 +171,11 @@ impl Server {
         while let Some(command) = self.pending.pop_front() {
             match command {
                 Command::Stop => return true,
+                Command::Registered(ClientId(id)) => {
+                    self.at = Some(id);
+                    self.registered(id);
+                    self.at = None;
+                }
                 Command::End(ClientId(id), reason) => {
                     self.at = Some(id);
                     if let Some(connection) = self.clients.get(&id) {

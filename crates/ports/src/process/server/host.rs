@@ -100,9 +100,15 @@ pub enum Change {
     Delete(String),
 }
 
-/// Answers the requests of the netmap dialogue. Called on the server's thread. By default, all are refused.
+/// Answers the requests of the netmap dialogue. Called on the server's thread, but registrations on others. By default, all are refused.
 pub trait NetmapHost {
-    /// Registers a port, or some of its rings, for a client that has no registration yet. `process`: that of the client.
+    /// Returns another handle of this host, for a thread that registers.
+    fn another(&self) -> Box<dyn NetmapHost + Send> {
+        Box::new(Unsupported)
+    }
+
+    /// Registers a port, or some of its rings, for a client that has no registration yet. `process`: that of the client. It touches memory of
+    /// the client, so that the client decides how long it lasts: called on a thread that serves this process alone meanwhile.
     ///
     /// # Errors
     /// Why the request is refused.
@@ -116,7 +122,7 @@ pub trait NetmapHost {
         Err(Refusal::unsupported())
     }
 
-    /// Ends a client's registration, which the caller drops afterwards.
+    /// Ends a client's registration, which the caller drops afterwards. The client may have none.
     fn unregister(&mut self, _client: ClientId) {}
 
     /// Returns the numbers that a port has or would get.
@@ -143,3 +149,8 @@ pub trait NetmapHost {
         Err(Refusal::unsupported())
     }
 }
+
+/// The host of a switch without ports for the netmap API.
+struct Unsupported;
+
+impl NetmapHost for Unsupported {}

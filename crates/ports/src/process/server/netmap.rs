@@ -5,47 +5,28 @@
 //! most one unread answer, and thus few descriptors that are in flight.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_abi::attach::MessageError;
-use ringway_abi::netmap::{Family, Register, Reply, Request, tagged};
+use ringway_abi::netmap::{Family, Reply, Request, tagged};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::super::region::{Extra, Registration};
+use super::super::region::Registration;
 use super::host::{Change, ClientId, Host, Listed, Refusal};
+use super::registering::{Registering, Wanted};
 use super::send::send_with_descriptors;
+use super::thread::Queue;
 use crate::front_end::Process;
-
-/// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
-const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);
-
-/// The tries of a registration.
-#[derive(Clone, Copy)]
-struct Tries {
-    begun: Instant,
-    /// See [`super::limits::TimeLimits::tries_for`].
-    within: Duration,
-}
-
-impl Tries {
-    /// Returns true if there may be another one.
-    fn go_on(self) -> bool {
-        self.begun.elapsed() < self.within
-    }
-}
 
 /// A connection of this dialogue.
 pub(super) struct Open {
     family: Family,
     process: Process,
     registration: Option<Box<Registration>>,
-    /// The tag of the request that is not answered yet, and the tries of its registration.
-    pending: Option<(u64, Tries)>,
-    /// The registration that is tried again. None: the registration gets its extra buffers.
-    retried: Option<Box<Register>>,
-    /// The extra buffers wait for closed ports.
-    is_waiting: bool,
+    /// The tag of the request that is not answered yet, and its registration.
+    pending: Option<(u64, Registering)>,
 }
 
 /// What the connection gets as its answer.
@@ -53,7 +34,7 @@ pub(super) enum Answer {
     Message(Reply),
     /// The registration that it has now, with descriptors.
     Registration,
-    /// The same, as soon as [`Open::proceed`] returns the answer.
+    /// The same, as soon as [`Open::registered`] returns the answer.
     Later,
 }
 
@@ -91,7 +72,7 @@ impl Open {
             Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
             Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        Ok(Self { family, process, registration: None, pending: None, retried: None, is_waiting: false })
+        Ok(Self { family, process, registration: None, pending: None })
     }
 
     pub(super) fn has_registration(&self) -> bool {
@@ -103,61 +84,25 @@ impl Open {
         self.pending.is_some()
     }
 
-    /// Returns true if its registration is tried again.
-    pub(super) fn is_retried(&self) -> bool {
-        self.retried.is_some()
+    /// The client has gone. Its registration, if one is being made, ends when it has been made.
+    pub(super) fn abandon(&self) {
+        self.pending.iter().for_each(|(_, registering)| registering.abandon());
     }
 
-    /// Returns true if its request gets on only after a pause.
-    pub(super) fn may_pause(&self) -> bool {
-        self.is_retried() || self.is_waiting
-    }
-
-    /// Tries the registration again, or adds some extra buffers to it. Returns the answer, and the tag of its request, if it can be
-    /// given now.
-    pub(super) fn proceed(&mut self, host: &mut dyn Host, client: ClientId) -> Option<(Result<Answer, Refusal>, u64)> {
-        let (tag, tries) = self.pending?;
-        let answer = match self.retried.take() {
-            Some(register) => self.register(host, client, register, tries),
-            None => Ok(self.add_extra(tries)),
-        };
-        if matches!(answer, Ok(Answer::Later)) {
-            return None;
-        }
+    /// Returns the answer to the request for a registration, and the tag of the request, if it can be given now.
+    pub(super) fn registered(&mut self) -> Option<(Result<Answer, Refusal>, u64)> {
+        let (tag, registering) = self.pending.as_ref()?;
+        let (tag, outcome) = (*tag, registering.take()?);
         self.pending = None;
+        let answer = outcome.map(|registration| {
+            self.registration = Some(registration);
+            Answer::Registration
+        });
         Some((answer, tag))
     }
 
-    /// Registers rings. A refusal that may pass is no answer while there may be another try.
-    fn register(
-        &mut self,
-        host: &mut dyn Host,
-        client: ClientId,
-        register: Box<Register>,
-        tries: Tries,
-    ) -> Result<Answer, Refusal> {
-        match host.register(client, self.process, self.family, &register) {
-            Ok(registration) => {
-                self.registration = Some(Box::new(registration));
-                Ok(self.add_extra(tries))
-            }
-            Err(refusal) if may_pass(&refusal, tries) => {
-                self.retried = Some(register);
-                Ok(Answer::Later)
-            }
-            Err(refusal) => Err(refusal),
-        }
-    }
-
-    /// Adds some extra buffers to the registration. After the last try it gets those that there are.
-    fn add_extra(&mut self, tries: Tries) -> Answer {
-        let waits = tries.go_on();
-        let extra = self.registration.as_mut().map_or(Extra::Complete, |registration| registration.add_extra(waits));
-        self.is_waiting = extra == Extra::Leaving;
-        if extra == Extra::Complete { Answer::Registration } else { Answer::Later }
-    }
-
-    /// Carries out a request. `tag`: that of the request; `tries_for`: how long a registration is tried again.
+    /// Carries out a request. `tag`: that of the request; `tries_for`: how long a registration is tried again; `server`: who is told that it
+    /// has been made.
     ///
     /// # Errors
     /// Why the request is refused. The connection stays open.
@@ -168,6 +113,7 @@ impl Open {
         request: Request,
         tag: u64,
         tries_for: Duration,
+        server: &Arc<Queue>,
     ) -> Result<Answer, Refusal> {
         let change = match request {
             Request::Open(_) => return Err(Refusal::new(Errno::BUSY, "the connection is open already")),
@@ -175,10 +121,9 @@ impl Open {
                 return Err(Refusal::new(Errno::BUSY, "the connection has a registration already"));
             }
             Request::Register(register) => {
-                let tries = Tries { begun: Instant::now(), within: tries_for };
-                let answer = self.register(host, client, Box::new(register), tries)?;
-                self.pending = matches!(answer, Answer::Later).then_some((tag, tries));
-                return Ok(answer);
+                let wanted = Wanted { client, process: self.process, family: self.family, register, tries_for };
+                self.pending = Some((tag, Registering::begin(host.another(), wanted, Arc::clone(server))));
+                return Ok(Answer::Later);
             }
             Request::Recall if self.has_registration() => return Ok(Answer::Registration),
             Request::Recall => return Err(Refusal::new(Errno::NXIO, "the connection has no registration")),
@@ -220,12 +165,4 @@ impl Open {
 pub(super) fn send_end(socket: &OwnedFd, reason: &Refusal) {
     // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
     let _ = rustix::net::send(socket, &reason.reply().encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-}
-
-/// Returns true if the server tries a refused registration again.
-fn may_pass(refusal: &Refusal, tries: Tries) -> bool {
-    match refusal.errno {
-        Errno::NOMEM if tries.begun.elapsed() < LOOKS_AROUND_FOR => true,
-        _ => refusal.is_transient && tries.go_on(),
-    }
 }

@@ -60,43 +60,23 @@ impl Server {
             Ok(Message::Request(request)) => {
                 self.at_host = true;
                 let tries_for = self.limits.tries_for;
-                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag, tries_for);
+                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag, tries_for, &self.queue);
                 self.at_host = false;
                 answer
             }
         };
-        if matches!(answer, Ok(Answer::Later)) {
-            self.unfinished.push_back(id);
-        }
         self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
     }
 
-    /// Goes on with the registration of the next client that waits for one, and answers if nothing is left to do.
-    pub(super) fn proceed(&mut self) {
-        let Some(id) = self.unfinished.pop_front() else { return };
+    /// Answers a client whose registration was made or refused, unless it has gone.
+    pub(super) fn registered(&mut self, id: u64) {
         let Some(State::Netmap(open)) = self.clients.get_mut(&id).map(|connection| &mut connection.state) else {
             return;
         };
-        (self.at, self.at_host) = (Some(id), open.is_retried());
-        let answer = open.proceed(self.host.as_mut(), ClientId(id));
-        self.at_host = false;
-        match answer {
-            Some((answer, tag)) => {
-                self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
-                self.watch(id, false);
-            }
-            None => self.unfinished.push_back(id),
+        if let Some((answer, tag)) = open.registered() {
+            self.answer(id, &answer.unwrap_or_else(|refusal| Answer::Message(refusal.reply())), tag);
+            self.watch(id, false);
         }
-        self.at = None;
-    }
-
-    /// Returns true if all registrations that are not finished get on only after a pause.
-    pub(super) fn may_pause(&self) -> bool {
-        let may_pause = |id: &u64| {
-            let state = self.clients.get(id).map(|connection| &connection.state);
-            matches!(state, Some(State::Netmap(open)) if open.may_pause())
-        };
-        self.unfinished.iter().all(may_pause)
     }
 
     /// Sends the answer to the request with this tag. A client that cannot have it is disconnected.

@@ -20,6 +20,8 @@ pub(super) const FIRST_CLIENT: u64 = 2;
 /// What other threads ask of the server.
 pub(super) enum Command {
     End(ClientId, String),
+    /// The registration of this client was made or refused.
+    Registered(ClientId),
     Stop,
 }
 
@@ -50,8 +52,6 @@ pub(super) struct Server {
     pub(super) external: ExternalFiles,
     pub(super) next: u64,
     pub(super) asking: usize,
-    /// Clients whose registrations are tried again or get extra buffers, each in its turn.
-    pub(super) unfinished: VecDeque<u64>,
     pub(super) limits: TimeLimits,
     /// A spare descriptor for [`Server::refuse_without_descriptor`].
     pub(super) spare_fd: Option<OwnedFd>,
