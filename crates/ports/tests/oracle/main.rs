@@ -207,9 +207,9 @@ fn serve(mode: PassMode, switch: &Switch, member: &Member, input: &mut dyn Input
         return pass(switch, member, input, work, &now);
     }
     AREA.with(|area| {
-        work.examine(true);
+        work.examine(Some(now.read));
         let passed = pass(switch, member, &mut Examined::new(input, area, now.read), work, &now);
-        work.examine(false);
+        work.examine(None);
         for to in switch.members() {
             assert!(!empty(to, work, &now).fault);
         }
