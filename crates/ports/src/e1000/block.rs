@@ -13,7 +13,6 @@ use super::data_path::{InputState, OutputState, ring_location};
 use super::device::Device;
 use super::interrupt::{ReceivedEvent, SentEvent};
 use super::offsets::{CSBAH, CSBAL, RDBAL, RDH, RDT, TDBAL, TDH, TDT};
-use super::ring_page::RingPage;
 use super::rings::CsbLocation;
 use crate::vfio_user::Dma;
 
@@ -26,10 +25,10 @@ fn in_use(csb: Option<CsbLocation>, memory: &Dma) -> Option<Csb<'_>> {
 impl InputState {
     /// Returns the transmit tail, from the block or the register. (A NIC with a block has one transmit ring.)
     #[inline]
-    pub(super) fn tail(&self, page: &RingPage) -> u32 {
+    pub(super) fn tail(&self) -> u32 {
         match in_use(self.csb, &self.memory) {
             Some(block) => block.transmit_tail(),
-            None => page.get(TDT + self.queue) & 0xffff,
+            None => self.page.get(TDT + self.queue) & 0xffff,
         }
     }
 
@@ -63,10 +62,10 @@ impl InputState {
 impl OutputState {
     /// Returns the receive tail, from the block or the register.
     #[inline]
-    pub(super) fn tail(&self, page: &RingPage) -> u32 {
+    pub(super) fn tail(&self) -> u32 {
         match in_use(self.csb, &self.memory) {
             Some(block) => block.receive_tail(),
-            None => page.get(RDT) & 0xffff,
+            None => self.page.get(RDT) & 0xffff,
         }
     }
 
@@ -83,8 +82,8 @@ impl OutputState {
 impl Device {
     /// Finds the block after the guest wrote its address; 0 means none.
     pub(super) fn find_block(&self) {
-        let address = u64::from(self.page.get(CSBAL)) | u64::from(self.page.get(CSBAH)) << 32;
         let (mut input, mut output) = (self.input.lock(), self.output.lock());
+        let address = u64::from(input.page.get(CSBAL)) | u64::from(input.page.get(CSBAH)) << 32;
         let found = match address {
             0 => Ok(None),
             _ => CsbLocation::new(address, &input.memory.writable).map(Some),
@@ -92,7 +91,7 @@ impl Device {
         let csb = found.and_then(|csb| {
             let on = [(input.ring.is_on(), TDBAL), (output.ring.is_on(), RDBAL)];
             for (_, low) in on.into_iter().filter(|(on, _)| *on) {
-                let (base, count, _) = ring_location(&self.page, low);
+                let (base, count, _) = ring_location(&input.page, low);
                 csb.map_or(Ok(()), |csb: CsbLocation| csb.check(base, count))?;
             }
             Ok(csb)
@@ -119,7 +118,7 @@ impl Device {
     /// Writes to the block how far both rings are, and whether the device watches the tail by itself.
     pub(super) fn begin_block(&self, input: &mut InputState) {
         if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {
-            block.begin(self.page.get(TDH), self.page.get(RDH));
+            block.begin(input.page.get(TDH), input.page.get(RDH));
         }
         input.ask(self.is_armed());
     }

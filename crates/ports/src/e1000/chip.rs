@@ -29,6 +29,8 @@ pub(super) struct Chip {
     pub(super) phy: Phy,
     pub(super) statistics: Statistics,
     pub(super) time: SystemTime,
+    /// The ring registers.
+    pub(super) page: RingPage,
     /// Values of MDIC, EERD and EEWR.
     pub(super) mdic: u32,
     pub(super) eerd: u32,
@@ -42,7 +44,7 @@ pub(super) struct Chip {
 }
 
 impl Chip {
-    pub(super) fn new(settings: &Settings) -> Chip {
+    pub(super) fn new(settings: &Settings, page: RingPage) -> Chip {
         let model = settings.model;
         let (device, card, layout) = match model {
             Model::E1000 => (0x100e, 0x001e, Layout::Old),
@@ -66,6 +68,7 @@ impl Chip {
             phy: Phy::new(model, settings.link),
             statistics: Statistics::default(),
             time: SystemTime::default(),
+            page,
             mdic: 0,
             eerd: 0,
             eewr: 0,
@@ -74,6 +77,7 @@ impl Chip {
             unread: false,
         };
         chip.registers.set_station(settings.mac);
+        chip.reset_page();
         chip
     }
 
@@ -86,10 +90,10 @@ impl Chip {
     }
 
     /// Software reset (CTRL.RST) of everything except for the PHY, the EEPROM and the configuration space.
-    pub(super) fn reset(&mut self, page: &RingPage) {
+    pub(super) fn reset(&mut self) {
         self.registers.reset();
         self.registers.set_station(self.eeprom.mac());
-        self.reset_page(page);
+        self.reset_page();
         self.time = SystemTime::default();
         self.eeprom.reset();
         (self.mdic, self.eerd, self.eewr) = (0, 0, 0);
@@ -115,8 +119,8 @@ impl Chip {
     }
 
     /// Writes the reset values of the ring pages.
-    pub(super) fn reset_page(&self, page: &RingPage) {
-        page.set_all(self.registers.ring_resets());
+    fn reset_page(&self) {
+        self.page.set_all(self.registers.ring_resets());
     }
 
     /// Returns true if the MAC sees a link.
@@ -136,8 +140,8 @@ impl Chip {
 
     /// Returns whether a front end is connected, whether the link is up, and the lengths of the transmit and the
     /// receive ring (0 if off).
-    pub(super) fn status(&self, page: &RingPage) -> (bool, bool, [u32; 2]) {
-        let ring = |on: bool, low: u32| if on { ring_location(page, low).1 } else { 0 };
+    pub(super) fn status(&self) -> (bool, bool, [u32; 2]) {
+        let ring = |on: bool, low: u32| if on { ring_location(&self.page, low).1 } else { 0 };
         let transmit = ring(self.registers.get(TCTL) & TCTL_EN != 0, TDBAL);
         let receive = ring(self.registers.get(RCTL) & RCTL_EN != 0, RDBAL);
         (self.connected, self.has_link(), [transmit, receive])

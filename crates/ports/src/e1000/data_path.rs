@@ -67,6 +67,7 @@ fn check_block(csb: Option<CsbLocation>, base: u64, count: u32) -> Result<(), Ri
 /// State of the input: frames from the guest.
 pub(super) struct InputState {
     pub(super) memory: Dma,
+    pub(super) page: RingPage,
     /// `ring` is the transmit ring whose turn it is. `other` is the second ring of an 82574L, which waits.
     pub(super) ring: Ring<Transmit>,
     pub(super) other: Ring<Transmit>,
@@ -95,8 +96,8 @@ impl InputState {
 
     /// Switches to the other ring if that may have frames.
     #[inline]
-    pub(super) fn switch_ring(&mut self, page: &RingPage) {
-        if self.other_pending(page) {
+    pub(super) fn switch_ring(&mut self) {
+        if self.other_pending() {
             std::mem::swap(&mut self.ring, &mut self.other);
             self.queue ^= SECOND;
         }
@@ -104,9 +105,11 @@ impl InputState {
 
     /// Returns true if the waiting ring may have frames.
     #[inline]
-    fn other_pending(&self, page: &RingPage) -> bool {
+    fn other_pending(&self) -> bool {
         let queue = self.queue ^ SECOND;
-        self.other.is_on() && self.link && is_pending(&self.other, page, queue, page.get(TDT + queue) & 0xffff)
+        self.other.is_on()
+            && self.link
+            && is_pending(&self.other, &self.page, queue, self.page.get(TDT + queue) & 0xffff)
     }
 
     /// Returns true if either ring is on.
@@ -116,16 +119,16 @@ impl InputState {
 
     /// Returns true if either ring may have frames.
     #[inline]
-    pub(super) fn any_pending(&self, page: &RingPage) -> bool {
-        self.pending(page, self.tail(page)) || self.other_pending(page)
+    pub(super) fn any_pending(&self) -> bool {
+        self.pending(self.tail()) || self.other_pending()
     }
 
     /// Starts the ring if it is enabled and not yet in use.
     #[inline]
-    pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
+    pub(super) fn start(&mut self) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
             check_not_lost(&self.memory)?;
-            let (base, count, head) = ring_location(page, TDBAL + self.queue);
+            let (base, count, head) = ring_location(&self.page, TDBAL + self.queue);
             check_block(self.csb, base, count)?;
             self.ring = Ring::On(Transmit::start(base, count, head)?);
         }
@@ -134,8 +137,8 @@ impl InputState {
 
     /// Returns true if the current ring may have frames before `tail`.
     #[inline]
-    pub(super) fn pending(&self, page: &RingPage, tail: u32) -> bool {
-        self.link && is_pending(&self.ring, page, self.queue, tail)
+    pub(super) fn pending(&self, tail: u32) -> bool {
+        self.link && is_pending(&self.ring, &self.page, self.queue, tail)
     }
 }
 
@@ -151,6 +154,7 @@ fn is_pending(ring: &Ring<Transmit>, page: &RingPage, queue: u32, tail: u32) -> 
 /// State of the output: frames to the guest.
 pub(super) struct OutputState {
     pub(super) memory: Dma,
+    pub(super) page: RingPage,
     pub(super) ring: Ring<Receive>,
     pub(super) settings: ReceiveSettings,
     /// Layout of the receive descriptors.
@@ -178,9 +182,9 @@ impl OutputState {
 
     /// Starts the ring if it is enabled, not yet in use, and has descriptors.
     #[inline]
-    pub(super) fn start(&mut self, page: &RingPage, tail: u32) -> Result<(), RingFault> {
+    pub(super) fn start(&mut self, tail: u32) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
-            let (base, count, head) = ring_location(page, RDBAL);
+            let (base, count, head) = ring_location(&self.page, RDBAL);
             if head != tail {
                 check_not_lost(&self.memory)?;
                 check_block(self.csb, base, count)?;

@@ -73,7 +73,6 @@ pub(super) struct Device {
     /// Whether the guest may use a communication status block.
     pub(super) csb: bool,
     pub(super) chip: Mutex<Chip>,
-    pub(super) page: RingPage,
     pub(super) access_counters: AccessCounters,
     /// Limits and use of the memory that front ends may share.
     pub(super) quota: Arc<Quota>,
@@ -109,9 +108,7 @@ impl InterruptState {
 
 impl Device {
     pub(super) fn new(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<Device> {
-        let chip = Chip::new(settings);
-        let page = RingPage::new()?;
-        chip.reset_page(&page);
+        let chip = Chip::new(settings, RingPage::new()?);
         let mut causes = Causes::new(chip.known_causes());
         causes.set_completion_delay(nanoseconds_of(settings.completion_delay));
         let interrupting = InterruptState {
@@ -130,7 +127,6 @@ impl Device {
             model: settings.model,
             mapped: settings.mapped && settings.model == Model::E1000e,
             csb: settings.csb && settings.model == Model::E1000,
-            page,
             access_counters: AccessCounters::default(),
             quota: Quota::of_port(settings.memory),
             input: Arc::new(Mutex::new(chip.new_input())),
@@ -367,7 +363,7 @@ impl Device {
     /// Returns the state of the guest, or `None` if another thread holds the registers until `until` is past: the guest
     /// can make that last.
     pub(super) fn status(&self, until: Instant) -> Option<Status> {
-        let (connected, link, [transmit_ring, receive_ring]) = self.chip.try_lock_until(until)?.status(&self.page);
+        let (connected, link, [transmit_ring, receive_ring]) = self.chip.try_lock_until(until)?.status();
         let accesses = self.access_counters.accesses(self.interrupting.lock().all_raised());
         let interrupts = match self.interrupts.mode() {
             Mode::None => "none",

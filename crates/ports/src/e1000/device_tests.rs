@@ -1,9 +1,11 @@
 //! The device through its registers, as a front end accesses them for a guest, with rings in memory.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ringway_memory::Mapping;
 use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, Moderation, WakeOn};
 
 use super::bell::E1000Bell;
@@ -73,7 +75,7 @@ impl Nic {
         let device = Arc::new(Device::new(&settings, Arc::clone(&told) as Arc<dyn Observer>).expect("a device"));
         let (input, guest) = (E1000Input::new(Arc::clone(&device)), Guest::new());
         let (memory, bytes) = (Arc::clone(&guest.memory), DESCRIPTORS as usize * 16);
-        device.connected(true);
+        device.connected().expect("memory");
         device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
         device.write(CONFIG_REGION, 4, &ON).expect("the command register");
         let (transmit, receive) = (guest.alloc(bytes, 128), guest.alloc(bytes, 128));
@@ -573,7 +575,7 @@ fn a_front_end_that_goes_leaves_a_device_as_after_power_on() {
     nic.up();
     nic.write(MTA, 1);
     nic.write(MDIC, PHY_CONTROL | LOOPBACK);
-    nic.device.connected(false);
+    nic.device.disconnected();
     assert_eq!((nic.pass(), nic.read(MTA), nic.read(RCTL), nic.read(TDLEN)), (0, 0, 0, 0));
     let mut command = [0; 2];
     nic.device.read(CONFIG_REGION, 4, &mut command).expect("the command register");
@@ -605,12 +607,49 @@ fn nothing_of_a_guest_is_there_for_the_next() {
         bits(&nic, &["101000000", &"1".repeat(16)].concat());
         nic.write(CTRL, CTRL_RST);
         assert_eq!(nic.read(RA) & 0xffff, 0xffff, "the address stays without power");
-        nic.device.connected(false);
-        nic.device.connected(true);
+        nic.device.disconnected();
+        nic.device.connected().expect("memory");
         assert_eq!([nic.read(RA), nic.read(RA + 4)], [0x0000_5452, 0x8000_0900]);
         for register in (STATISTICS..STATISTICS_END).step_by(4) {
             assert_eq!(nic.read(register), 0, "{register:#x}");
         }
+    }
+}
+
+#[test]
+fn the_ring_registers_of_a_former_front_end_are_not_those_of_the_next() {
+    for model in [Model::E1000, Model::E1000e] {
+        let mut nic = Nic::with(model, true);
+        let file = nic.device.chip.lock().page.file().expect("a descriptor");
+        let former = Mapping::shared(file.as_fd(), RING_PAGES_END as usize).expect("memory");
+        let at = |offset: u32| &former.view(offset as usize, 4).and_then(|view| view.words32()).expect("a word")[0];
+        nic.up();
+        assert_eq!(at(TDLEN).load(Ordering::SeqCst), DESCRIPTORS * 16, "the first front end sees its registers");
+        nic.device.disconnected();
+        // A guest that has gone can write its registers as long as it likes: before the next one comes, and afterwards.
+        for register in (RING_PAGES..RING_PAGES_END).step_by(4) {
+            at(register).store(u32::MAX, Ordering::SeqCst);
+        }
+        nic.device.connected().expect("memory");
+        let new = Nic::with(model, true);
+        for register in (RING_PAGES..RING_PAGES_END).step_by(4) {
+            assert_eq!(nic.read(register), new.read(register), "{register:#x} is that of a device without power");
+        }
+        let memory = Arc::clone(&nic.guest.memory);
+        nic.device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+        nic.device.write(CONFIG_REGION, 4, &ON).expect("the command register");
+        nic.up();
+        nic.put(nic.transmit, 5);
+        for (register, value) in [(TDT, 5), (RDBAL, 0), (RDLEN, 128), (RDT, 1)] {
+            at(register).store(value, Ordering::SeqCst);
+        }
+        assert_eq!(nic.pass(), 0, "the former guest does not send for this one");
+        nic.write(TDT, 2);
+        assert_eq!((nic.pass(), nic.read(TDH)), (2, 2));
+        assert_eq!((nic.read(RDLEN), nic.read(RDT)), (DESCRIPTORS * 16, DESCRIPTORS - 1));
+        assert_eq!(at(TDT).load(Ordering::SeqCst), 5, "and sees none of its registers");
+        assert_eq!(at(TDH).load(Ordering::SeqCst), u32::MAX);
+        assert_eq!(nic.told(), [""; 0]);
     }
 }
 

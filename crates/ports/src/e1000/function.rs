@@ -1,5 +1,6 @@
 //! The device as a front end sees it.
 
+use std::io;
 use std::sync::Arc;
 
 use ringway_memory::Quota;
@@ -68,7 +69,7 @@ impl Device {
     /// Returns the present value of a register that is plain storage. For other registers it is 0, so that unwritten
     /// bytes count as 0.
     fn kept(&self, chip: &Chip, offset: u32) -> u32 {
-        if RingPage::has(offset) { self.page.get(offset) } else { chip.plain(offset) }
+        if RingPage::has(offset) { chip.page.get(offset) } else { chip.plain(offset) }
     }
 }
 
@@ -97,7 +98,7 @@ impl Function for Device {
         }
         // If no descriptor is left for it, the front end works without the mapping.
         if self.mapped
-            && let Ok(file) = self.page.file()
+            && let Ok(file) = self.chip.lock().page.file()
         {
             let (offset, size) = (RING_PAGES.into(), (RING_PAGES_END - RING_PAGES).into());
             regions[REGISTERS].areas = vec![MapArea { offset, size }];
@@ -179,9 +180,20 @@ impl Function for Device {
         self.power_on(&mut self.chip.lock());
     }
 
-    fn connected(&self, on: bool) {
+    fn connected(&self) -> io::Result<()> {
+        // The guest before this one may still write to the pages that its front end has.
+        let page = RingPage::new()?;
         let mut chip = self.chip.lock();
-        chip.connected = on;
+        self.renew_page(&mut chip, &page);
+        chip.connected = true;
+        chip.forget();
+        self.power_on(&mut chip);
+        Ok(())
+    }
+
+    fn disconnected(&self) {
+        let mut chip = self.chip.lock();
+        chip.connected = false;
         chip.forget();
         self.power_on(&mut chip);
     }

@@ -122,7 +122,7 @@ fn device(kind: u8) -> Arc<Device> {
 
 /// Returns all registers of a device without a front end.
 fn registers(device: &Device) -> Vec<u8> {
-    device.connected(false);
+    device.disconnected();
     let mut bytes = vec![0; 0x6000];
     device.read(0, 0, &mut bytes).expect("registers");
     bytes
@@ -152,7 +152,7 @@ fn guest_at(bench: &mut Bench, data: &[u8]) {
     let device = device(kind);
     let (mut input, bell) = (E1000Input::new(Arc::clone(&device)), E1000Bell { device: Arc::clone(&device) });
     assert!(bench.memory.view(AT, BYTES as usize).expect("in it").write(&[0; BYTES as usize]));
-    device.connected(true);
+    device.connected().expect("memory");
     device.set_memory(bench.dma());
     // What hypervisor and operating system do before a driver starts.
     let mode = [Mode::Intx, Mode::Msi, Mode::MsiX, Mode::None][usize::from(kind >> 4 & 3)];
@@ -215,7 +215,7 @@ fn guest_at(bench: &mut Bench, data: &[u8]) {
                     [bytes.number(), bytes.next().into(), bytes.number(), bytes.number()].map(u32::to_le_bytes);
                 assert!(bench.memory.view(at, 16).expect("in it").write(descriptor.as_flattened()));
             }
-            14 => device.page.set(0x2000 + bytes.word() % 0x2000 / 4 * 4, bytes.number()),
+            14 => device.chip.lock().page.set(0x2000 + bytes.word() % 0x2000 / 4 * 4, bytes.number()),
             _ => {
                 bell.ring(CallReason::Room);
                 if input.arm(WakeOn::Frames) != Armed::Pending {

@@ -94,12 +94,12 @@ impl Input for E1000Input {
         if side.asks && !self.device.is_armed() {
             side.ask(false);
         }
-        side.switch_ring(&self.device.page);
-        let tail = side.tail(&self.device.page);
-        if !side.pending(&self.device.page, tail) {
+        side.switch_ring();
+        let tail = side.tail();
+        if !side.pending(tail) {
             return Ok(());
         }
-        if let Err(fault) = side.start(&self.device.page) {
+        if let Err(fault) = side.start() {
             side.ring.fail(&self.device, "transmit", fault);
             return Ok(());
         }
@@ -134,10 +134,10 @@ impl Input for E1000Input {
         let mut discarded = Discarded::default();
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
         let side = self.held.insert(guard);
-        side.switch_ring(&self.device.page);
-        let tail = side.tail(&self.device.page);
-        if side.pending(&self.device.page, tail) && !side.looped {
-            let mut result = side.start(&self.device.page);
+        side.switch_ring();
+        let tail = side.tail();
+        if side.pending(tail) && !side.looped {
+            let mut result = side.start();
             let InputState { ring, memory, .. } = &mut **side;
             if let (Ring::On(transmit), Ok(())) = (&mut *ring, result) {
                 result = transmit.discard(&memory.readable, tail, most, &mut discarded);
@@ -153,7 +153,7 @@ impl Input for E1000Input {
     #[inline]
     fn release(&mut self) {
         let Some(mut side) = self.held.take() else { return };
-        let InputState { ring, queue, memory, sent, segmented, .. } = &mut *side;
+        let InputState { ring, queue, memory, page, sent, segmented, .. } = &mut *side;
         let Ring::On(transmit) = ring else { return };
         let before = transmit.head();
         let completed = match transmit.release(&memory.writable) {
@@ -164,7 +164,6 @@ impl Input for E1000Input {
             return;
         }
         self.pace.frames += completed.traffic.frames;
-        let page = &self.device.page;
         page.set(TDH + *queue, transmit.head());
         sent.merge(&completed.traffic);
         segmented[0] += completed.segmented;
@@ -182,13 +181,13 @@ impl Input for E1000Input {
         let news = side.news(news, before, head, count);
         let mut interrupting = self.device.interrupting();
         interrupting.frames += completed.traffic.frames;
-        interrupting.causes.sent(news, page.get(TIDV), page.get(TADV), ringway_engine::nanoseconds);
+        interrupting.causes.sent(news, side.page.get(TIDV), side.page.get(TADV), ringway_engine::nanoseconds);
     }
 
     #[inline]
     fn pending(&mut self) -> bool {
         let Some(mut side) = self.side.try_lock() else { return false };
-        if side.any_pending(&self.device.page) || self.device.has_event() {
+        if side.any_pending() || self.device.has_event() {
             return true;
         }
         if !self.looks {
@@ -196,11 +195,11 @@ impl Input for E1000Input {
         }
         (self.looks, self.pace.is_frequent) = (false, false);
         side.ask(true);
-        side.any_pending(&self.device.page)
+        side.any_pending()
     }
 
     fn has_frames(&mut self) -> bool {
-        self.side.try_lock().is_none_or(|side| side.any_pending(&self.device.page))
+        self.side.try_lock().is_none_or(|side| side.any_pending())
     }
 
     fn arm(&mut self, wake_on: WakeOn) -> Armed {
@@ -214,7 +213,7 @@ impl Input for E1000Input {
         if !self.looks {
             side.ask(true);
         }
-        if side.any_pending(&self.device.page) || self.device.has_event() {
+        if side.any_pending() || self.device.has_event() {
             return Armed::Pending;
         }
         if self.looks || self.device.mapped && side.is_on() { Armed::Silent } else { Armed::Kick }

@@ -110,7 +110,7 @@ fn delays_hold_whatever_bit_a_mapped_register_has_besides() {
     let mut nic = Nic::with(Model::E1000e, true);
     nic.up();
     nic.write(IMS, TXDW);
-    let page = |device: &Device| device.page.set(TIDV, FLUSH | 0xffff);
+    let page = |device: &Device| device.chip.lock().page.set(TIDV, FLUSH | 0xffff);
     page(&nic.device);
     nic.put(nic.transmit, 1);
     let mut delayed = nic.guest.read(nic.transmit + 11, 1);

@@ -32,7 +32,7 @@ impl Output for E1000Output {
         let side = self.device.output.lock();
         let Ring::On(receive) = &side.ring else { return None };
         let (free, most) = side.buffer.room(frames.next().map_or(0, |frame| frame.len()));
-        Some((receive.free(side.tail(&self.device.page)) as usize + free, receive.size() as usize + most))
+        Some((receive.free(side.tail()) as usize + free, receive.size() as usize + most))
     }
 
     #[inline]
@@ -76,8 +76,8 @@ impl Device {
         frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
     ) -> Received {
         let (mut earlier, mut now) = (Received::default(), Received::default());
-        let tail = side.tail(&self.page);
-        let mut result = side.start(&self.page, tail);
+        let tail = side.tail();
+        let mut result = side.start(tail);
         let OutputState { ring, memory, settings, buffer, .. } = side;
         if let (Ring::On(receive), false, Ok(())) = (&mut *ring, buffer.is_empty(), result) {
             result = give_held(receive, buffer, &memory.writable, settings, tail, &mut earlier);
@@ -110,7 +110,7 @@ impl Device {
     #[inline]
     fn finish(&self, side: &mut OutputState, result: Result<(), RingFault>, earlier: &Received, now: &Received) {
         if let Ring::On(receive) = &side.ring {
-            self.page.set(RDH, receive.head());
+            side.page.set(RDH, receive.head());
         }
         if let Err(fault) = result {
             side.ring.fail(self, "receive", fault);
@@ -125,7 +125,7 @@ impl Device {
         if waits != self.waiting.load(Ordering::Relaxed) {
             self.waiting.store(waits, Ordering::Relaxed);
         }
-        let head = self.page.get(RDH);
+        let head = side.page.get(RDH);
         let given = earlier.traffic.frames + now.traffic.frames;
         let news = ReceivedEvent { frames: given > 0, low: earlier.low || now.low, overrun: now.full > 0 };
         let news = side.news(news, head);
@@ -134,7 +134,7 @@ impl Device {
         if earlier.traffic.frames > 0 {
             interrupting.idle_polls = 0;
         }
-        interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
+        interrupting.causes.received(news, side.page.get(RDTR), side.page.get(RADV), ringway_engine::nanoseconds);
     }
 
     /// Has a poller count frames that were lost from the packet buffer.
@@ -166,8 +166,8 @@ impl Device {
     pub(super) fn drain(&self) -> Backlog {
         let mut side = self.output.lock();
         let mut received = Received::default();
-        let tail = side.tail(&self.page);
-        let mut result = side.start(&self.page, tail);
+        let tail = side.tail();
+        let mut result = side.start(tail);
         let OutputState { ring, memory, settings, buffer, looped, .. } = &mut *side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
             let mut give = || give_held(receive, buffer, &memory.writable, settings, tail, &mut received);

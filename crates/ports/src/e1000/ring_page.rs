@@ -1,6 +1,9 @@
 //! The pages of the ring registers (0x2000 to 0x4000): a memfd that a front end may map into the guest, whose driver then
 //! writes the registers without a message. Nothing in the pages is trusted: positions are read once, and rings check them.
 //!
+//! Each connection has pages of its own: a front end that has gone may still have its file, and would otherwise set the rings of
+//! the next guest. The registers and the two sides each have a reference, and all three change together (`access`).
+//!
 //! A tail write then wakes nobody. A sleeping poller therefore looks at such ports by the clock while their ring is on,
 //! however many ports there are: after 100 us at first, every millisecond later, and every 4 ms after a second without work.
 //!
@@ -9,22 +12,26 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringway_memory::SharedMemory;
+use ringway_memory::{Mapping, SharedMemory};
 
 use super::offsets::{RING_PAGES, RING_PAGES_END};
 
-/// The pages of the ring registers: see the description of the module.
-#[derive(Debug)]
+/// A reference to the pages of the ring registers: see the description of the module.
+#[derive(Clone, Debug)]
 pub(super) struct RingPage {
-    memory: SharedMemory,
+    /// The mapping of `memory`, one step nearer for pollers.
+    mapping: Arc<Mapping>,
+    memory: Arc<SharedMemory>,
 }
 
 impl RingPage {
     /// Makes zeroed memory that begins at offset 0 of the registers. The part before the ring pages is never touched.
     pub(super) fn new() -> io::Result<RingPage> {
-        Ok(RingPage { memory: SharedMemory::create("ringway-e1000", RING_PAGES_END as usize)? })
+        let memory = SharedMemory::create("ringway-e1000", RING_PAGES_END as usize)?;
+        Ok(RingPage { mapping: Arc::clone(memory.mapping()), memory: Arc::new(memory) })
     }
 
     /// Returns the file, which front ends map.
@@ -38,7 +45,7 @@ impl RingPage {
     }
 
     fn word(&self, offset: u32) -> Option<&AtomicU32> {
-        self.memory.mapping().view(offset as usize, 4)?.words32()?.first()
+        self.mapping.view(offset as usize, 4)?.words32()?.first()
     }
 
     /// Reads a register, with acquire ordering: what its writer wrote before is visible afterwards.
@@ -50,7 +57,7 @@ impl RingPage {
     /// Writes all registers of the ring pages.
     pub(super) fn set_all(&self, values: &[u32]) {
         let bytes = (RING_PAGES_END - RING_PAGES) as usize;
-        let words = self.memory.mapping().view(RING_PAGES as usize, bytes).and_then(|view| view.words32());
+        let words = self.mapping.view(RING_PAGES as usize, bytes).and_then(|view| view.words32());
         for (word, value) in words.into_iter().flatten().zip(values) {
             word.store(value.to_le(), Ordering::Release);
         }

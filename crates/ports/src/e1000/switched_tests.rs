@@ -242,7 +242,7 @@ fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
         ("the NIC is reset", 64, |nic| nic.write(CTRL, CTRL_RST)),
         ("the cable is pulled", 64, |nic| nic.device.set_cable(false)),
         ("the ring is moved", 64, |nic| nic.write(RDH, 0)),
-        ("the guest disconnects", 64, |nic| nic.device.connected(false)),
+        ("the guest disconnects", 64, |nic| nic.device.disconnected()),
         ("the filters change", 64, |nic| {
             nic.write(RCTL, RCTL_EN | RCTL_SECRC);
             nic.write(RDT, DESCRIPTORS - 2);

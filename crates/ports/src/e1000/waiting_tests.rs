@@ -154,8 +154,8 @@ fn frames_that_wait_are_forgotten_with_what_they_waited_for() {
         }),
         ("the ring is moved", |nic| nic.write(RDH, 0)),
         ("another guest connects", |nic| {
-            nic.device.connected(false);
-            nic.device.connected(true);
+            nic.device.disconnected();
+            nic.device.connected().expect("memory");
         }),
     ];
     for (what, change) in changes {
@@ -219,7 +219,7 @@ fn descriptors_that_are_given_without_a_message_are_looked_for_by_the_clock() {
         due = next;
     }
     assert_eq!(link.take().len(), 127);
-    link.nic.device.page.set(RDT, link.tail());
+    link.nic.device.chip.lock().page.set(RDT, link.tail());
     assert_eq!(link.bell.ring_due(CallReason::Frames, due), CallResult::Unwanted);
     assert_eq!(link.take(), (127..200).collect::<Vec<_>>());
 }

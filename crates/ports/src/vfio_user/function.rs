@@ -1,5 +1,6 @@
 //! The interface of a PCI function to a connection.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -104,7 +105,12 @@ pub trait Function: Send + Sync {
     /// Resets the function (VFIO_USER_DEVICE_RESET).
     fn reset(&self);
 
-    /// A front end connected (`on`) or disconnected. After a disconnect no interrupts and no memory are left, and the
-    /// function is as after power-on.
-    fn connected(&self, on: bool);
+    /// A front end connected. The function is as after power-on, and gives the front end nothing that another one has had.
+    ///
+    /// # Errors
+    /// The kernel has no memory or descriptors left.
+    fn connected(&self) -> io::Result<()>;
+
+    /// The front end disconnected. No interrupts and no memory are left, and the function is as after power-on.
+    fn disconnected(&self);
 }

@@ -65,7 +65,7 @@ impl Session {
     /// The kernel has no descriptors left.
     pub fn new(function: Arc<dyn Function>, interrupts: Arc<Interrupts>) -> io::Result<Session> {
         let unmask = Unmask::new()?;
-        function.connected(true);
+        function.connected()?;
         let (regions, irqs) = (function.regions(), function.irqs());
         let dma = DmaTable::new(function.quota());
         let withheld = Vec::new();
@@ -323,7 +323,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.interrupts.clear();
         // Disconnects first, so that no poller finds a ring without its memory.
-        self.function.connected(false);
+        self.function.disconnected();
         self.function.set_memory(Dma::default());
     }
 }

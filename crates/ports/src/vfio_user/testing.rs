@@ -3,6 +3,7 @@
 // Tests and the fuzzer each use a part of this module.
 #![allow(dead_code)]
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -190,10 +191,15 @@ impl Function for Card {
         self.note(Happened::Reset);
     }
 
-    fn connected(&self, on: bool) {
+    fn connected(&self) -> io::Result<()> {
         // SAFETY: the call only asks for the policy of the calling thread.
         self.policy.store(unsafe { libc::sched_getscheduler(0) }, Ordering::Relaxed);
-        self.note(Happened::Connected(on));
+        self.note(Happened::Connected(true));
+        Ok(())
+    }
+
+    fn disconnected(&self) {
+        self.note(Happened::Connected(false));
     }
 }
 

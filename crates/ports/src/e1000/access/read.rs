@@ -26,7 +26,7 @@ impl Device {
         if RingPage::has(offset) {
             // An alias may be in the page, too. An offset in the page without a register reads as the value written to
             // it.
-            return self.page.get(offset);
+            return chip.page.get(offset);
         }
         match offset {
             STATUS => chip.device_status(),

@@ -31,6 +31,7 @@ impl Chip {
     pub(crate) fn new_input(&self) -> InputState {
         InputState {
             memory: Default::default(),
+            page: self.page.clone(),
             ring: Ring::Off,
             other: Ring::Off,
             queue: 0,
@@ -48,6 +49,7 @@ impl Chip {
     pub(crate) fn new_output(&self, buffer: PacketBuffer) -> OutputState {
         OutputState {
             memory: Default::default(),
+            page: self.page.clone(),
             ring: Ring::Off,
             settings: self.receive_settings(),
             format: self.receive_format(0),
@@ -129,12 +131,12 @@ impl Device {
     /// Writes a register of the ring pages by message.
     pub(super) fn write_ring_register(&self, chip: &Chip, offset: u32, value: u32) {
         if self.csb && matches!(offset, CSBAL | CSBAH) {
-            self.page.set(offset, value);
+            chip.page.set(offset, value);
             return if offset == CSBAL {
                 self.find_block()
             };
         }
-        self.page.set(offset, value & chip.registers.mask(offset));
+        chip.page.set(offset, value & chip.registers.mask(offset));
         match offset {
             TDT | TDT1 => {
                 self.access_counters.tail();
@@ -171,7 +173,7 @@ impl Device {
         if rings.contains(&0) {
             self.begin_block(&mut side);
         }
-        let pending = side.any_pending(&self.page);
+        let pending = side.any_pending();
         drop(side);
         // Whether a sleeping poller has to poll by itself may have changed, too.
         if pending || self.mapped && !rings.is_empty() {
@@ -184,8 +186,8 @@ impl Device {
         let on = chip.registers.get(RCTL) & RCTL_EN != 0;
         // Computed without the lock, which other threads wait for: a guest can cause this continually.
         let mut settings = chip.receive_settings();
-        settings.low = chip.low_mark(ring_location(&self.page, RDBAL).1);
-        let format = chip.receive_format(self.page.get(PSRCTL));
+        settings.low = chip.low_mark(ring_location(&chip.page, RDBAL).1);
+        let format = chip.receive_format(chip.page.get(PSRCTL));
         let mut side = self.output.lock();
         side.settings = settings;
         let (link, looped) = (chip.can_move_frames(), chip.is_loopback());

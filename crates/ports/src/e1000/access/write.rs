@@ -134,7 +134,7 @@ impl Device {
     /// Software reset. Keeps the status block: FreeBSD's driver writes the block's address before it resets the NIC.
     fn reset_registers(&self, chip: &mut Chip) {
         self.rest();
-        chip.reset(&self.page);
+        chip.reset();
         self.with_causes(Causes::reset);
         self.apply_receive(chip, Restart::Yes);
         self.apply_transmit(chip, &[0, SECOND]);
@@ -164,6 +164,18 @@ impl Device {
             self.apply_transmit(&chip, &[]);
             self.set_causes(LSC);
         }
+    }
+
+    /// Gives the device other pages. When this returns, no thread looks at the old ones any more.
+    pub(crate) fn renew_page(&self, chip: &mut Chip, page: &RingPage) {
+        // No ring continues with positions of the other pages.
+        self.rest();
+        let old = {
+            let (mut input, mut output) = (self.input.lock(), self.output.lock());
+            [&mut chip.page, &mut input.page, &mut output.page].map(|held| std::mem::replace(held, page.clone()))
+        };
+        // Unmapped here, without the locks of the sides.
+        drop(old);
     }
 
     /// Restores the state after power-on.
