@@ -54,6 +54,8 @@ pub(crate) struct DeviceWatch {
     lost: u64,
     /// Looks into the rings since the device was looked at.
     unlooked: u32,
+    /// The last look did not take all events. No event tells of those that are left.
+    may_have_more: bool,
 }
 
 impl DeviceWatch {
@@ -84,6 +86,7 @@ impl DeviceWatch {
             fault: None,
             lost: 0,
             unlooked: 0,
+            may_have_more: false,
         };
         watch.measure().map_err(|error| failed("look at it", &error))?;
         Ok(watch)
@@ -144,7 +147,7 @@ impl DeviceWatch {
     #[inline]
     pub(crate) fn is_due(&mut self, looks: u32) -> bool {
         self.unlooked += looks;
-        self.unlooked > LOOK_AFTER
+        self.unlooked > LOOK_AFTER || self.may_have_more
     }
 
     /// Looks at the device. The kernel has lost so many frames since the last look.
@@ -152,8 +155,11 @@ impl DeviceWatch {
         self.unlooked = 0;
         self.lost += lost;
         let _ = rustix::io::read(&self.tick, &mut [0; 8]);
-        let queues_have_changed = self.queue_events.as_ref().is_some_and(|events| self.queues_have_changed(events));
-        let change = match self.take_events() {
+        let (queues_have_changed, more_of_queues) =
+            self.queue_events.as_ref().map_or((false, false), |events| self.queues_have_changed(events));
+        let (seen, more) = self.take_events();
+        self.may_have_more = more || more_of_queues;
+        let change = match seen {
             Seen::Nothing => None,
             Seen::Change => self.change(),
             Seen::Removal => Some(PortFault::DeviceLost),
@@ -168,10 +174,10 @@ impl DeviceWatch {
         self.fault.get_or_insert(fault);
     }
 
-    /// Returns true if [`DeviceWatch::report`] has something to report.
+    /// Returns true if [`DeviceWatch::report`] has something to report, or the next look may have.
     #[inline]
     pub(crate) fn has_report(&self) -> bool {
-        self.fault.is_some() || self.lost > 0
+        self.fault.is_some() || self.lost > 0 || self.may_have_more
     }
 
     /// Counts the lost frames in a batch.
@@ -202,35 +208,35 @@ impl DeviceWatch {
         (address != Some(self.address)).then_some(PortFault::DeviceChanged)
     }
 
-    /// Takes the events of devices.
-    fn take_events(&self) -> Seen {
+    /// Takes the events of devices. Also returns true if there may be more.
+    fn take_events(&self) -> (Seen, bool) {
         let mut seen = Seen::Nothing;
         for _ in 0..MOST {
             let mut event = [0u8; EVENT_BYTES];
             seen = seen.max(match recv(&self.events, &mut event, RecvFlags::empty()) {
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return (seen, false),
                 Ok(_) => seen_in(&event, self.index),
                 // Events were lost.
                 Err(_) => Seen::Change,
             });
         }
-        seen
+        (seen, true)
     }
 
-    /// Takes uevents. Returns true if there was one of the device's receive queues.
-    fn queues_have_changed(&self, events: &OwnedFd) -> bool {
+    /// Takes uevents. Returns true if there was one of the device's receive queues, and true if there may be more.
+    fn queues_have_changed(&self, events: &OwnedFd) -> (bool, bool) {
         let queues = format!("/net/{}/queues/rx-", self.name);
         let mut any = false;
         for _ in 0..MOST {
             let mut event = [0u8; UEVENT_BYTES];
             any |= match recv(events, &mut event, RecvFlags::empty()) {
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return (any, false),
                 Ok((len, _)) => is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()),
                 // Events were lost.
                 Err(_) => true,
             };
         }
-        any
+        (any, true)
     }
 
     /// Notes the longest frame, and whether the device sends.
@@ -282,6 +288,7 @@ fn events(of: Option<Protocol>) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{program, with_pair};
 
     #[test]
     fn only_events_of_the_device_are_followed_and_leaving_a_bridge_is_not_its_end() {
@@ -297,6 +304,23 @@ mod tests {
         assert_eq!(seen(libc::RTM_DELLINK, libc::AF_BRIDGE, 7), Seen::Change);
         assert_eq!(seen(libc::RTM_NEWLINK, libc::AF_UNSPEC, 8), Seen::Nothing);
         assert_eq!(seen(libc::RTM_DELLINK, libc::AF_UNSPEC, 8), Seen::Nothing);
+    }
+
+    #[test]
+    fn a_device_with_more_events_than_one_look_takes_is_looked_at_again() {
+        with_pair(|| {
+            let mut watch = DeviceWatch::new("x0", false).expect("a device");
+            watch.look(0);
+            for number in 0..2 * MOST {
+                program("ip", &format!("link set x0 alias number{number}"));
+            }
+            watch.look(0);
+            assert!(watch.has_report() && watch.is_due(1), "no event tells of the events that are left");
+            while watch.has_report() {
+                watch.look(0);
+            }
+            assert!(watch.unlooked == 0 && watch.fault.is_none());
+        });
     }
 
     #[test]

@@ -60,6 +60,8 @@ mod steer;
 pub mod stream;
 pub mod tap;
 mod tap_file;
+#[cfg(test)]
+mod testing;
 pub mod vfio_user;
 pub mod vhost_user;
 pub mod virtqueue;

@@ -34,16 +34,19 @@ const SEGMENTED: libc::c_uint =
 pub(crate) struct TapInput {
     device: Arc<ClosedApart<OwnedFd>>,
     memory: Mapping,
+    /// The last read found a frame, or failed for want of memory: no event tells of what is left.
+    may_have_more: bool,
 }
 
 enum Read {
     Frame(usize),
     Nothing,
+    NoMemory,
 }
 
 impl TapInput {
     pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>) -> io::Result<Self> {
-        Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)? })
+        Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)?, may_have_more: false })
     }
 
     #[inline]
@@ -56,8 +59,9 @@ impl TapInput {
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                // No frame is there, the device is down, or the kernel has no memory: try again later.
-                Some(libc::EAGAIN | libc::EIO | libc::ENOMEM | libc::ENOBUFS) => return Ok(Read::Nothing),
+                // No frame is there, or the device is down.
+                Some(libc::EAGAIN | libc::EIO) => return Ok(Read::Nothing),
+                Some(libc::ENOMEM | libc::ENOBUFS) => return Ok(Read::NoMemory),
                 // EBADFD: the device was deleted. Other errors would not end by themselves either.
                 _ => return Err(PortFault::DeviceLost),
             }
@@ -68,9 +72,17 @@ impl TapInput {
 impl Input for TapInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         let mut at = 0;
+        self.may_have_more = true;
         while batch.room() > 0 {
             let Some(buffer) = self.memory.view(at + HEADER_AT, READ_BYTES) else { break };
-            let Read::Frame(read) = self.read(buffer)? else { break };
+            let read = match self.read(buffer)? {
+                Read::Frame(read) => read,
+                Read::NoMemory => break,
+                Read::Nothing => {
+                    self.may_have_more = false;
+                    break;
+                }
+            };
             let mut header = [0; Offload::BYTES];
             let frame = buffer.sub(Offload::BYTES, READ_BYTES - Offload::BYTES);
             let (true, Some(frame), Some(len)) = (buffer.read(&mut header), frame, read.checked_sub(Offload::BYTES))
@@ -96,10 +108,15 @@ impl Input for TapInput {
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         let mut discarded = Discarded::default();
         let Some(buffer) = self.memory.view(HEADER_AT, Offload::BYTES) else { return Ok(discarded) };
+        let mut last = Read::NoMemory;
         while discarded.frames < most as u64 {
-            let Read::Frame(_) = self.read(buffer)? else { break };
+            last = self.read(buffer)?;
+            if !matches!(last, Read::Frame(_)) {
+                break;
+            }
             discarded.frames += 1;
         }
+        self.may_have_more = !matches!(last, Read::Nothing);
         Ok(discarded)
     }
 
@@ -107,7 +124,7 @@ impl Input for TapInput {
     fn release(&mut self) {}
 
     fn pending(&mut self) -> bool {
-        false
+        self.may_have_more
     }
 
     fn has_frames(&mut self) -> bool {
@@ -116,8 +133,8 @@ impl Input for TapInput {
     }
 
     /// The kernel reports frames by the device's descriptor.
-    fn arm(&mut self, _: WakeOn) -> Armed {
-        Armed::Kick
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
+        Armed::with_kick(wake_on == WakeOn::Frames && self.pending())
     }
 
     fn disarm(&mut self) {}
@@ -142,6 +159,26 @@ pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{frame_sockets, is_readable, visit_until_asleep};
+
+    #[test]
+    fn a_device_is_pending_until_a_read_finds_nothing() {
+        let (device, stack) = frame_sockets();
+        let mut input = TapInput::new(Arc::new(device.try_clone().expect("a descriptor"))).expect("memory");
+        for (frames, most) in [(0, 4), (3, 4), (4, 4), (9, 4), (100, 1)] {
+            for number in 0..frames {
+                // Every third one is no frame.
+                let len = if number % 3 == 2 { 1 } else { Offload::BYTES + 60 };
+                rustix::io::write(&stack, &vec![0; len]).expect("a frame");
+            }
+            assert_eq!(visit_until_asleep(&mut input, || is_readable(&device), most), frames - frames / 3);
+            rustix::io::write(&stack, &[0; 70]).expect("a frame");
+            input.discard(1).expect("no fault");
+            assert!(input.pending(), "nothing tells that there is no other frame");
+            assert_eq!(input.discard(1).expect("no fault"), Discarded::default());
+            assert!(!input.pending());
+        }
+    }
 
     #[test]
     fn a_device_is_asked_whether_it_has_frames() {

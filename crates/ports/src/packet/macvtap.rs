@@ -118,10 +118,33 @@ impl Input for MacvtapInput {
         self.frames.has_frames()
     }
 
-    fn arm(&mut self, _: WakeOn) -> Armed {
+    fn arm(&mut self, wake_on: WakeOn) -> Armed {
         self.watch.look(0);
-        Armed::with_kick(self.watch.has_report())
+        Armed::with_kick(self.watch.has_report() || wake_on == WakeOn::Frames && self.frames.pending())
     }
 
     fn disarm(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_switch::Offload;
+
+    use super::*;
+    use crate::testing::{frame_sockets, is_readable, visit_until_asleep, with_pair};
+
+    #[test]
+    fn a_macvtap_is_pending_until_a_read_finds_nothing() {
+        with_pair(|| {
+            let (device, stack) = frame_sockets();
+            let frames = TapInput::new(Arc::new(device.try_clone().expect("a descriptor"))).expect("memory");
+            let mut input = MacvtapInput { frames, watch: DeviceWatch::new("x0", false).expect("a device") };
+            for (frames, most) in [(0, 4), (3, 4), (9, 4)] {
+                (0..frames).for_each(|_| {
+                    rustix::io::write(&stack, &[0; Offload::BYTES + 60]).expect("a frame");
+                });
+                assert_eq!(visit_until_asleep(&mut input, || is_readable(&device), most), frames);
+            }
+        });
+    }
 }

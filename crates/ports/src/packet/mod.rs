@@ -64,3 +64,19 @@ fn help(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{send_from_far_end, visit_until_asleep_in_memory, with_pair};
+
+    #[test]
+    fn a_device_with_frames_is_pending_until_all_are_taken() {
+        with_pair(|| {
+            let port = open(&Settings { device: "x0".to_owned() }).expect("a port");
+            let mut input = port.input;
+            send_from_far_end(5);
+            visit_until_asleep_in_memory(&mut *input, 5);
+        });
+    }
+}

@@ -1,9 +1,7 @@
 //! Frames that the kernel takes from a socket of a veth device, and gives a UDP socket at its other end.
 
-use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -12,51 +10,15 @@ use ringway_memory::{Mapping, View};
 use ringway_netdevice::requests;
 use ringway_netdevice::xdp::{HAS_METADATA, METADATA, Transfer, register};
 use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
-use ringway_testing::skip::{is_root, note};
+use ringway_testing::skip::note;
 use ringway_testing::{PATIENCE, until};
 use rustix::net::xdp::XdpUmemRegFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::output::{Device, XdpOutput};
 use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
-
-fn program(name: &str, words: &str) {
-    let said = Command::new(name).args(words.split(' ')).output().expect("the program is there");
-    assert!(said.status.success(), "{name} {words}: {}", String::from_utf8_lossy(&said.stderr));
-}
-
-/// Runs `work` in a network namespace with the veth pair `x0` and `w0`, which has the address 10.79.0.1.
-fn with_pair(work: impl FnOnce() + Send) {
-    struct Space(String);
-    impl Drop for Space {
-        fn drop(&mut self) {
-            program("ip", &format!("netns del {}", self.0));
-        }
-    }
-    if !is_root() {
-        return note("it makes network namespaces: needs root");
-    }
-    let number = std::thread::current().name().map_or(0, |name| name.bytes().map(u64::from).sum::<u64>());
-    let space = Space(format!("rwx{}-{number}", std::process::id()));
-    program("ip", &format!("netns add {}", space.0));
-    let inside = || {
-        let file = File::open(format!("/run/netns/{}", space.0)).expect("a namespace");
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("it is entered");
-        for words in [
-            "link add x0 type veth peer name w0",
-            "addr add 10.79.0.1/24 dev w0",
-            "link set w0 address 02:00:00:00:00:01 mtu 9000",
-            "link set x0 mtu 9000 up",
-            "link set w0 up",
-        ] {
-            program("ip", words);
-        }
-        work();
-    };
-    std::thread::scope(|scope| scope.spawn(inside).join()).expect("it has passed");
-}
+use crate::testing::{program, send_from_far_end, visit_until_asleep_in_memory, with_pair};
 
 /// A datagram of `len` bytes for the far end, all of them `byte`, whose checksum is the sum of the pseudo-header.
 fn datagram(len: usize, byte: u8) -> (Vec<u8>, Offload) {
@@ -217,4 +179,16 @@ fn a_kernel_that_does_not_know_the_flag_gets_the_memory_without_metadata() {
         Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => note("RLIMIT_MEMLOCK is too small"),
         before => assert_eq!(before.expect("the kernel has the memory"), 0),
     }
+}
+
+#[test]
+fn a_device_with_frames_is_pending_until_all_are_taken() {
+    with_pair(|| {
+        for mode in [super::Mode::Copy, super::Mode::Generic] {
+            let settings = super::Settings { device: "x0".to_owned(), mode, queues: None, host: false };
+            let mut input = super::open(&settings).expect("a port").sides.input;
+            send_from_far_end(5);
+            visit_until_asleep_in_memory(&mut *input, 5);
+        }
+    });
 }

@@ -84,6 +84,26 @@ fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_b
     assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 9)]);
 }
 
+/// A peer that leaves in the middle of a frame, at whatever moment, is noticed by a poller that sleeps between events.
+#[test]
+fn three_bytes_and_a_close_keep_no_other_peer_out() {
+    let mut lan = Lan::new(&[Role::Server]);
+    for bytes in [&[][..], &[0; 3], &framed(&[0; 60])[..10], &[framed(&frame(0, 0, 60, 1)), vec![0; 3]].concat()] {
+        let mut peer = lan.connect(0);
+        peer.write(bytes);
+        drop(peer);
+        // Visits without frames, until the poller could sleep.
+        loop {
+            lan.pass_all(0);
+            if lan.ends[0].input.arm(WakeOn::Frames) != Armed::Pending {
+                break;
+            }
+            lan.ends[0].input.disarm();
+        }
+        lan.expect(0, &Event::Connected(false));
+    }
+}
+
 #[test]
 fn frames_that_cannot_be_are_counted_and_the_stream_goes_on() {
     let (mut lan, [mut left, mut right]) = Lan::pair();

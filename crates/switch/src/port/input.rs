@@ -9,6 +9,10 @@ use crate::batch::Batch;
 /// looks for frames with [`pending`](Input::pending). Before it sleeps it calls [`arm`](Input::arm), and afterwards
 /// [`disarm`](Input::disarm).
 ///
+/// A poller learns of changes of a descriptor once, when they happen. An input that reads a descriptor (a device, a socket) therefore
+/// is pending, and says so when it is armed, from a read that found something until one that found nothing: neither frames nor the
+/// end of a connection wait behind the last read for an event that has come already.
+///
 /// # Example
 /// A client that is a queue in this process. Its memory belongs to the port, so nothing has to be given back.
 ///
@@ -118,8 +122,8 @@ pub trait Input: Send {
         Ok(Discarded::default())
     }
 
-    /// Returns true if the port's memory shows frames or events. Port kinds that must ask a file descriptor return
-    /// false.
+    /// Returns true if the port's memory shows frames or events. Port kinds that must ask a file descriptor return true if the last
+    /// read did not find it empty.
     fn pending(&mut self) -> bool;
 
     /// Returns true if there are frames. Port kinds that must ask a file descriptor make a system call here.
