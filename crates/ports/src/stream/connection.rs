@@ -33,17 +33,25 @@ pub struct SharedConnection {
     watch: Watch,
     /// Wakes the port's thread.
     wake_fd: OwnedFd,
+    /// The poller has to count late frames. `news_fd` wakes it.
+    news: AtomicBool,
+    news_fd: Arc<OwnedFd>,
     ended: Mutex<Option<Ended>>,
     connected: AtomicBool,
 }
 
 impl SharedConnection {
     pub fn new() -> io::Result<SharedConnection> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (watch, news_fd) = (Watch::new(), Arc::new(eventfd(0, flags)?));
+        watch.add(news_fd.clone())?;
         Ok(SharedConnection {
             reading: Mutex::default(),
             sending: Mutex::new(Sending::new()),
-            watch: Watch::new(),
-            wake_fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watch,
+            wake_fd: eventfd(0, flags)?,
+            news: AtomicBool::new(false),
+            news_fd,
             ended: Mutex::default(),
             connected: AtomicBool::new(false),
         })
@@ -81,6 +89,7 @@ impl SharedConnection {
             (reading.socket.take(), std::mem::take(&mut reading.files))
         };
         self.sending.lock().end();
+        self.tell_of_late_frames();
         let watched = self.watch.remove(&**socket);
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
         // Closed here, without a lock.
@@ -112,6 +121,36 @@ impl SharedConnection {
     /// Returns why the connection ended, if it did, and resets the reason.
     pub fn ended(&self) -> Option<Ended> {
         self.ended.lock().take()
+    }
+
+    /// Sends the rest of a frame, on the port's thread. Returns true if the thread has to call again when the socket has room.
+    pub fn send_on(&self) -> Result<bool, Ended> {
+        let result = self.sending.lock().send_on();
+        self.tell_of_late_frames();
+        result
+    }
+
+    /// Has a poller count the frames whose fate was decided on this thread.
+    fn tell_of_late_frames(&self) {
+        if self.sending.lock().has_late() {
+            self.news.store(true, Ordering::Release);
+            // The eventfd belongs to this process alone. If its counter is full, it is readable already.
+            let _ = rustix::io::write(&*self.news_fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Returns true if there are late frames to count.
+    pub fn has_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed)
+    }
+
+    /// The same, and forgets it.
+    pub fn take_news(&self) -> bool {
+        let has_news = self.has_news() && self.news.swap(false, Ordering::Acquire);
+        if has_news {
+            let _ = rustix::io::read(&*self.news_fd, &mut [0; 8]);
+        }
+        has_news
     }
 
     /// Wakes the port's thread.

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_switch::{
-    FloodPolicy, Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, pass,
+    FloodPolicy, Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, handle_event,
+    pass,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
@@ -91,6 +92,7 @@ pub fn streams(data: &[u8]) {
     let (forward, table) = (Box::new(MacMap::new(&members)), Arc::new(MacTable::new(64, 64, [1, 2])));
     let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
     let mut input: Box<dyn Input> = Box::new(StreamInput::new(Arc::clone(&connections[0])).expect("memory"));
+    let mut back = StreamInput::new(Arc::clone(&connections[1])).expect("memory");
     let mut work = Workspace::new(16);
     let (mut near, mut far) = connected(&connections[0]);
     let (_reader_near, socket) = connected(&connections[1]);
@@ -126,7 +128,7 @@ pub fn streams(data: &[u8]) {
             }
             // The work of the ports' threads.
             _ => {
-                connections[1].sending.lock().send_on().expect("the reader is there");
+                connections[1].send_on().expect("the reader is there");
                 if connections[0].ended().is_some() || number == 255 {
                     connections[0].close(&near);
                     (near, far) = connected(&connections[0]);
@@ -137,11 +139,12 @@ pub fn streams(data: &[u8]) {
     }
     // All frames that count as delivered arrive.
     loop {
-        let more = connections[1].sending.lock().send_on().expect("the reader is there");
+        let more = connections[1].send_on().expect("the reader is there");
         if !reader.read(1 << 16, &oracle) && !more {
             break;
         }
     }
     assert!(reader.came.is_empty(), "the last frame is whole");
+    handle_event(switch.member(1).expect("a port"), &mut back, &mut work, &Time::at_second(1));
     assert_eq!(out.counters().read().out_frames, reader.frames as u64);
 }

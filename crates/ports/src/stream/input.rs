@@ -174,11 +174,16 @@ impl Input for StreamInput {
     }
 
     fn pending(&mut self) -> bool {
-        self.may_have_more || self.has_frames()
+        self.may_have_more || self.has_frames() || self.connection.has_news()
     }
 
     fn has_frames(&mut self) -> bool {
         matches!(self.bytes.next(), Next::Frame(_))
+    }
+
+    /// The output has frames to count: see [`Sending::take_late`](super::sending::Sending::take_late).
+    fn take_event(&mut self) -> bool {
+        self.connection.take_news()
     }
 
     fn arm(&mut self, wake_on: WakeOn) -> Armed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringway_switch::{Counters, DropReason, Frames, Output, PortFault};
 
 use super::connection::SharedConnection;
-use super::sending::Tally;
+use super::sending::{Late, Tally};
 
 pub struct StreamOutput {
     connection: Arc<SharedConnection>,
@@ -31,6 +31,19 @@ impl Output for StreamOutput {
         let reason = if sending.is_open() { DropReason::ReceiverFull } else { DropReason::ReceiverDown };
         counters.add_out(tally.frames, tally.bytes);
         counters.drop_out(reason, frames.count() as u64);
+        count(&sending.take_late(), counters);
         Ok(())
+    }
+
+    fn count_late(&mut self, counters: &Counters) {
+        count(&self.connection.sending.lock().take_late(), counters);
+    }
+}
+
+/// Counts frames that an earlier delivery left sent in part.
+fn count(late: &Late, counters: &Counters) {
+    if *late != Late::default() {
+        counters.add_out(late.sent.frames, late.sent.bytes);
+        counters.drop_out(DropReason::ReceiverDown, late.lost);
     }
 }

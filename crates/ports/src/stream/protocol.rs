@@ -38,7 +38,7 @@ impl Protocol for StreamProtocol {
             }
             if told || has_rest {
                 // Other ports' clients chose the frames, so a panic here is not blamed on this port's client.
-                has_rest = giving(|| self.connection.sending.lock().send_on())?;
+                has_rest = giving(|| self.connection.send_on())?;
             }
         }
     }

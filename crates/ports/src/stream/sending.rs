@@ -3,7 +3,7 @@
 //! One `sendmsg` names the pieces of up to 512 frames: of each its length, its private head and the rest in the sender's
 //! memory. Frames that the socket does not take stay with the caller. Only the rest of a frame that the socket took in part
 //! is kept here (one copy of one frame); the port's thread sends that rest as soon as the socket has room, whatever else
-//! comes.
+//! comes. The frame counts as delivered when its last byte is sent, and as lost if the connection ends before ([`Late`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -30,20 +30,30 @@ pub struct Sending {
     sent: usize,
     /// True while the port's thread waits until the socket has room for the rest.
     awaited: bool,
+    late: Late,
 }
 
 /// Counts the sent frames and their bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub frames: u64,
     pub bytes: u64,
 }
 
 impl Tally {
-    fn add(&mut self, frame: &Frame<'_, '_>) {
+    fn add(&mut self, len: usize) {
         self.frames += 1;
-        self.bytes += frame.len() as u64;
+        self.bytes += len as u64;
     }
+}
+
+/// Frames that were kept as a rest, and that no counter of the port has yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// Those that were sent to their end.
+    pub sent: Tally,
+    /// Those whose connection ended before.
+    pub lost: u64,
 }
 
 /// The result of a system call.
@@ -58,7 +68,13 @@ enum Called {
 
 impl Sending {
     pub fn new() -> Sending {
-        Sending { socket: None, rest: Vec::with_capacity(PREFIX_BYTES + MAX_FRAME), sent: 0, awaited: false }
+        Sending {
+            socket: None,
+            rest: Vec::with_capacity(PREFIX_BYTES + MAX_FRAME),
+            sent: 0,
+            awaited: false,
+            late: Late::default(),
+        }
     }
 
     /// Starts sending on a new connection.
@@ -70,6 +86,7 @@ impl Sending {
     /// Ends sending: drops the connection and the rest of a frame.
     pub fn end(&mut self) {
         self.socket = None;
+        self.late.lost += u64::from(!self.rest.is_empty());
         self.rest.clear();
         self.awaited = false;
     }
@@ -90,7 +107,6 @@ impl Sending {
                 // The read in `keep` finds zeroes in place of lost pages, and the loss ends the sender's port.
                 Called::NoMemory => {
                     if let Some(frame) = frames.next() {
-                        tally.add(&frame);
                         self.keep(&frame, 0);
                     }
                 }
@@ -112,6 +128,16 @@ impl Sending {
         !self.rest.is_empty() && !std::mem::replace(&mut self.awaited, true)
     }
 
+    /// Returns true if [`Sending::take_late`] has something.
+    pub fn has_late(&self) -> bool {
+        self.late != Late::default()
+    }
+
+    /// Returns the frames that the port has to count now, and forgets them.
+    pub fn take_late(&mut self) -> Late {
+        std::mem::take(&mut self.late)
+    }
+
     /// Sends the rest of a frame. Returns true when nothing is left of it.
     fn send_rest(&mut self, socket: &OwnedFd) -> Result<bool, Ended> {
         if self.rest.is_empty() {
@@ -123,6 +149,7 @@ impl Sending {
             Called::NoMemory | Called::Gone => return Err(Ended::Gone),
         }
         if self.sent == self.rest.len() {
+            self.late.sent.add(self.rest.len() - PREFIX_BYTES);
             self.rest.clear();
         }
         Ok(self.rest.is_empty())
@@ -133,10 +160,11 @@ impl Sending {
         while sent > 0
             && let Some(frame) = frames.next()
         {
-            tally.add(&frame);
             let whole = PREFIX_BYTES + frame.len();
             if sent < whole {
                 self.keep(&frame, sent);
+            } else {
+                tally.add(frame.len());
             }
             sent = sent.saturating_sub(whole);
         }

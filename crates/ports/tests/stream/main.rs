@@ -11,6 +11,7 @@ use ringway_memory::Mapping;
 use ringway_ports::{Role, State};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, PortFault, WakeOn};
 use ringway_testing::until;
+use rustix::net::{RecvFlags, recv};
 
 /// Valid frame lengths: short, long, and around the end of the private copy.
 const LENGTHS: [usize; 10] = [14, 15, 60, 127, 128, 129, 1514, 9014, 65_535, 65_589];
@@ -55,30 +56,71 @@ fn a_batch_takes_what_it_has_room_for_and_the_others_stay_in_order() {
     assert!(right.receive(usize::MAX) == expected);
 }
 
-#[test]
-fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_by_itself() {
-    let (mut lan, [mut left, mut right]) = Lan::pair();
+/// Sends frames to port 1, whose peer does not read, until many were dropped. They go several at a time, with more bytes than the kernel
+/// takes in one piece: it takes the last one in part.
+fn fill(lan: &mut Lan, left: &mut Peer) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
-    while lan.dropped(1, DropReason::ReceiverFull) < 500 {
-        for _ in 0..10 {
-            let next = frame(1, 0, 14 + sent.len() * 7 % 4000, sent.len() as u32);
+    while lan.dropped(1, DropReason::ReceiverFull) < 50 {
+        for _ in 0..3 {
+            let next = frame(1, 0, 60_000 + sent.len(), sent.len() as u32);
             left.send(&next);
             sent.push(next);
         }
         lan.pass_all(0);
     }
+    sent
+}
+
+#[test]
+fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_by_itself() {
+    let (mut lan, [mut left, mut right]) = Lan::pair();
+    let sent = fill(&mut lan, &mut left);
     let delivered = lan.counters(1).out_frames as usize;
     let dropped = lan.dropped(1, DropReason::ReceiverFull) as usize;
-    assert_eq!(delivered + dropped, sent.len(), "each frame is delivered or counted as dropped");
-    // No further frame is sent. The port's thread sends the rest of the partly sent frame.
+    assert_eq!(delivered + dropped + 1, sent.len(), "each frame is delivered, dropped, or sent in part");
+    // No further frame is sent. The port's thread sends the rest of the partly sent frame, which then counts as delivered.
     let mut came = Vec::new();
     until("all delivered frames have come", || {
         came.extend(right.receive(1000));
-        came.len() == delivered
+        came.len() == delivered + 1
     });
+    until("the last frame is counted", || {
+        lan.pass(1);
+        lan.counters(1).out_frames as usize == delivered + 1
+    });
+    assert_eq!(lan.counters(1).out_bytes, came.iter().map(|frame| frame.len() as u64).sum::<u64>());
     let mut rest = sent.iter();
     assert!(came.iter().all(|frame| rest.any(|sent| sent == frame)), "the frames are whole and in order");
     // The port delivers frames as before.
+    left.send(&frame(1, 0, 60, 9));
+    assert_eq!(lan.pass_all(0), 1);
+    assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 9)]);
+}
+
+#[test]
+fn a_frame_that_was_sent_in_part_is_lost_if_the_peer_goes() {
+    let (mut lan, [mut left, right]) = Lan::pair();
+    let sent = fill(&mut lan, &mut left);
+    // What the peer could still read.
+    let mut bytes = vec![0; 16 << 20];
+    let (count, _) = recv(&right.socket, &mut bytes[..], RecvFlags::PEEK).unwrap();
+    let (mut rest, mut whole) = (&bytes[..count], 0);
+    while let Some((prefix, behind)) = rest.split_first_chunk::<4>()
+        && let Some(behind) = behind.get(u32::from_be_bytes(*prefix) as usize..)
+    {
+        (rest, whole) = (behind, whole + 1);
+    }
+    assert!(!rest.is_empty(), "the last frame is there in part");
+    drop(right);
+    until("the port has counted the lost frame", || {
+        lan.pass(1);
+        lan.dropped(1, DropReason::ReceiverDown) == 1
+    });
+    lan.expect(1, &Event::Connected(false));
+    assert_eq!(lan.counters(1).out_frames, whole);
+    assert_eq!(whole + lan.dropped(1, DropReason::ReceiverFull) + 1, sent.len() as u64);
+    // The next peer is served from the beginning of a frame.
+    let mut right = lan.connect(1);
     left.send(&frame(1, 0, 60, 9));
     assert_eq!(lan.pass_all(0), 1);
     assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 9)]);
