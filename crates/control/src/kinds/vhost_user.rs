@@ -1,6 +1,7 @@
 //! `kind = "vhost-user"`: the virtio-net of a virtual machine, by a hypervisor that speaks vhost-user.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringway_ports::vhost_user as port;
@@ -65,7 +66,7 @@ impl PortKind for VhostUser {
             mac: only(at.macs),
             ring_reset: self.ring_reset,
             offload: self.offload,
-            record: Some(at.runtime_dir.join(format!(".inflight-{}", at.name))),
+            record: Some(record_of(&self.socket.at.path, at.runtime_dir)),
             memory: self.memory.memory.limits(),
         };
         let opened = port::open(&wanted, at.observer.clone());
@@ -86,6 +87,14 @@ impl PortKind for VhostUser {
             ..VhostUserStatus::default()
         });
     }
+}
+
+/// Returns the path of the file that notes what is in flight. It has the socket's name, not the port's: a front end keeps its socket when
+/// its port is renamed, and the next port of the old name, at another socket, must not write the notes of that front end.
+fn record_of(socket: &Path, runtime_dir: &Path) -> PathBuf {
+    let path = runtime_dir.join(socket);
+    let name = path.strip_prefix(runtime_dir).unwrap_or(&path).display().to_string();
+    runtime_dir.join(format!(".inflight-{}", name.replace('%', "%25").replace('/', "%2f")))
 }
 
 /// Returns the address that is bound to a port, if there is exactly one.
@@ -112,5 +121,21 @@ impl Link for FrontEnd {
             status.ring_size = seen.ring_size;
         }
         Some(seen.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_socket_has_one_file_of_notes_however_its_path_is_written() {
+        let run = Path::new("/run/ringway");
+        let of = |socket: &str| record_of(Path::new(socket), run).display().to_string();
+        assert_eq!(of("vm1.sock"), "/run/ringway/.inflight-vm1.sock");
+        assert_eq!(of("/run/ringway/vm1.sock"), of("vm1.sock"));
+        assert_eq!(of("vms/1.sock"), "/run/ringway/.inflight-vms%2f1.sock");
+        assert_eq!(of("vms%2f1.sock"), "/run/ringway/.inflight-vms%252f1.sock");
+        assert_eq!(of("/srv/1.sock"), "/run/ringway/.inflight-%2fsrv%2f1.sock");
     }
 }

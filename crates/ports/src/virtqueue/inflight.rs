@@ -6,9 +6,9 @@
 //!
 //! - in memory that the front end keeps (vhost-user, "Inflight I/O tracking", INFLIGHT_SHMFD; the layout is the back end's
 //!   own),
-//! - or in a file of one page in the runtime directory (`.inflight-NAME`), for front ends that keep no such memory for
-//!   network devices, as QEMU. The runtime directory is best on a tmpfs, as `/run` is, because the page is written all the
-//!   time.
+//! - or in a file of one page in the runtime directory (`.inflight-SOCKET`), for front ends that keep no such memory for
+//!   network devices, as QEMU. The file belongs to the socket, because a front end keeps its socket when its port is
+//!   renamed. The runtime directory is best on a tmpfs, as `/run` is, because the page is written all the time.
 //!
 //! Frames are taken and given back in order, so two numbers describe a queue: the position of the first frame that was not
 //! given back, and the position behind the last frame that was taken. A successor that begins at the first position gives
@@ -30,7 +30,7 @@
 //! That word is noted as well, and a successor completes what a predecessor left half given back (`Packed::take_over`).
 //!
 //! An orderly end of the process or of the port leaves an equally good note: a file that describes a packed ring is set aside
-//! as `.left.inflight-NAME` until a port of that name exists again. The 1,024 newest such files are kept.
+//! as `.left.inflight-SOCKET` until a port with that socket exists again. The 1,024 newest such files are kept.
 //!
 //! While there is no switch, QEMU (7.2) discards what the guest sends. In a packed ring QEMU discards from the last position
 //! that QEMU knew, wherever the guest is. If such descriptors are ahead, a successor gives back unsent what is before them
