@@ -357,12 +357,17 @@ fn replace(entry: &Entry, start: usize, bytes: usize, address: usize) -> bool {
 /// Maps memory over an existing range.
 fn map(start: usize, bytes: usize, kind: libc::c_int, file: libc::c_int, offset: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let start = start as *mut libc::c_void;
+    #[allow(clippy::disallowed_methods, reason = "kept out of core files below")]
     // SAFETY: the range is inside a live mapping of this crate. Replacing it in place keeps every view valid.
-    let mapped = unsafe {
-        let start = start as *mut libc::c_void;
-        libc::mmap(start, bytes, protection, kind | libc::MAP_FIXED, file, offset as libc::off_t)
-    };
-    mapped != libc::MAP_FAILED
+    let mapped = unsafe { libc::mmap(start, bytes, protection, kind | libc::MAP_FIXED, file, offset as libc::off_t) };
+    if mapped == libc::MAP_FAILED {
+        return false;
+    }
+    // The new mapping is in core files, unlike the one that it replaces. The access goes on if the kernel refuses.
+    // SAFETY: the advice changes what a core file has, and nothing in the memory.
+    unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
+    true
 }
 
 #[cfg(test)]

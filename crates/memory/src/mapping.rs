@@ -1,4 +1,7 @@
 //! Owned address space. A mapping is rounded to the page size of its file.
+//!
+//! No mapping is in a core file of this process: what clients own, and frames, would be in files that outlast them. Clippy forbids
+//! other ways to map memory (`clippy.toml`).
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +10,7 @@ use std::sync::Arc;
 use std::{io, ptr};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
 use crate::quota::{Claim, OverQuota, Quota};
@@ -48,6 +51,11 @@ struct Pages {
 }
 
 impl Pages {
+    fn keep_out_of_core_files(self) -> io::Result<()> {
+        // SAFETY: the advice changes what a core file has, and nothing in the memory. The pages belong to this process.
+        Ok(unsafe { rustix::mm::madvise(self.start as *mut c_void, self.bytes, Advice::LinuxDontDump) }?)
+    }
+
     /// # Safety
     /// The pages were just mapped or are no longer in use, and no view of them exists.
     unsafe fn unmap(self) {
@@ -101,6 +109,7 @@ impl Mapping {
         };
         let claim = claim(rounded)?;
         let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, offset - lead as u64);
+        #[allow(clippy::disallowed_methods, reason = "`own` keeps it out of core files")]
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), rounded, access, MapFlags::SHARED, file, from) };
         let pages = Pages { start: start.map_err(io::Error::from)? as usize, bytes: rounded };
@@ -126,6 +135,7 @@ impl Mapping {
 
     fn anonymous(bytes: usize, kind: MapFlags) -> io::Result<Self> {
         let rounded = bytes.checked_next_multiple_of(guard::page_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+        #[allow(clippy::disallowed_methods, reason = "`own` keeps it out of core files")]
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let start =
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), rounded, ProtFlags::READ | ProtFlags::WRITE, kind) }?;
@@ -136,6 +146,7 @@ impl Mapping {
         let guarded = NonNull::new((pages.start + lead) as *mut u8)
             .ok_or_else(|| io::Error::other("mmap returned address 0"))
             .and_then(|start| {
+                pages.keep_out_of_core_files()?;
                 let holes = claim.as_ref().filter(|_| watched).map(|claim| claim.quota().holes());
                 // SAFETY: the claim keeps the quota alive, and is dropped after the mapping is unregistered.
                 Ok((start, unsafe { guard::register(pages.start, pages.bytes, holes) }?))

@@ -53,6 +53,7 @@ impl Used {
         }
         let index = REGION.iter().position(|region| users(region) == 0)?;
         REGION[index].unmap();
+        #[allow(clippy::disallowed_methods, reason = "the memory of the program that this library is in")]
         // SAFETY: a new mapping, at an address that the kernel chooses. The memory is sealed against shrinking.
         let start = unsafe {
             mmap(

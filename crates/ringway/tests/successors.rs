@@ -1,5 +1,5 @@
 //! What one connection was given, or gave, is not there for the next: the daemon's process has let go of every memory file and
-//! eventfd of the first by the time that the second one works, whatever the first keeps.
+//! eventfd of the first by the time that the second one works, whatever the first keeps. Nor is it in a core file.
 
 #[allow(dead_code, reason = "the tests of the netmap dialogue use the rest")]
 #[path = "netmap_dialogue/client.rs"]
@@ -86,7 +86,28 @@ fn nothing_is_left<C>(daemon: &Daemon, what: &str, mut connect: impl FnMut() -> 
         (&held_by(&daemon.pid().to_string()) & &shared).is_empty()
     });
     assert!(shared_with(daemon).len() > 1, "{what}: the second connection has things of its own");
+    nothing_is_in_core_files(daemon, what);
     drop(kept);
+}
+
+/// Checks that core files of the daemon have no memory that it shares (proc(5), `VmFlags`). The kernel maps a ring for the daemon's own
+/// asynchronous calls.
+fn nothing_is_in_core_files(daemon: &Daemon, what: &str) {
+    let smaps = fs::read_to_string(format!("/proc/{}/smaps", daemon.pid())).expect("the daemon lives");
+    let (mut shared, mut header) = (0, "");
+    for line in smaps.lines() {
+        let Some(flags) = line.strip_prefix("VmFlags:") else {
+            // A header begins with a range of addresses, any other line with a word and a colon.
+            header = if line.split(' ').next().is_some_and(|word| word.ends_with(':')) { header } else { line };
+            continue;
+        };
+        let has = |flag: &str| flags.split_whitespace().any(|has| has == flag);
+        if has("sh") && !header.contains("[aio]") {
+            assert!(has("dd"), "{what}: a core file has {header}");
+            shared += 1;
+        }
+    }
+    assert!(shared > 0, "{what}: {smaps}");
 }
 
 #[test]
