@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poller_that_panicked_with_the_slot_goes_on() {
+    fn another_poller_of_the_number_that_has_the_slot_is_let_in() {
         let slot = Slot::new(None);
         slot.leave();
         assert!(slot.enter() && slot.enter());
