@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::{io, ptr};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
@@ -227,11 +227,25 @@ impl SharedMemory {
     /// # Errors
     /// The kernel refuses.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, bytes as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = sealed_file(name, bytes)?;
         let mapping = Arc::new(Mapping::shared(file.as_fd(), bytes)?);
         Ok(Self { file, mapping })
+    }
+
+    /// Makes such memory with all of its pages. A page that its client takes out is not made again: the mapping is lost when this
+    /// process touches the page. So a client cannot go on taking pages out, each of which costs this process a fault. Without
+    /// userfaultfd(2) in the kernel it can.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn create_whole(name: &str, bytes: usize) -> io::Result<Self> {
+        let file = sealed_file(name, bytes)?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        let mapping = Mapping::given(file.as_fd(), 0, bytes, &Quota::without_holes()).map_err(|error| match error {
+            MapError::Kernel(error) => error,
+            MapError::Limit(limit) => io::Error::other(limit),
+        })?;
+        Ok(Self { file, mapping: Arc::new(mapping) })
     }
 
     /// Maps memory that a switch has sent.
@@ -262,4 +276,11 @@ impl SharedMemory {
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
+}
+
+fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
 }

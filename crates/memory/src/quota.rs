@@ -122,6 +122,11 @@ impl Quota {
         Arc::new(Quota::new(limits, Some(&TOTAL)))
     }
 
+    /// A quota of memory that this process has made with all of its pages, for one client: none is made again.
+    pub(crate) fn without_holes() -> Arc<Quota> {
+        Arc::new(Quota::new(Limits { holes: 0, ..Limits::ANY }, None))
+    }
+
     /// Changes the limits. Memory in use stays, even if it is more.
     pub fn set_limits(&self, limits: Limits) {
         self.most.bytes.store(limits.bytes, Ordering::Relaxed);

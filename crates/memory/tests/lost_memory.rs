@@ -94,6 +94,24 @@ fn a_punched_hole_reads_zero_and_is_no_loss() {
 }
 
 #[test]
+fn memory_that_was_made_whole_is_lost_with_the_first_page_that_its_client_takes_out() {
+    if !can_limit_holes() {
+        skip!("needs userfaultfd(2)");
+    }
+    let memory = SharedMemory::create_whole("whole", BYTES).expect("memory");
+    assert_eq!(allocated(memory.file()), BYTES as u64);
+    assert_eq!(read_all(memory.mapping()), [0; BYTES]);
+    assert!(memory.mapping().whole().write(&[9; BYTES]) && !memory.mapping().is_lost());
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for _ in 0..2 {
+        fallocate(memory.file(), flags, PAGE as u64, 2 * PAGE as u64).expect("a hole");
+        assert!(memory.mapping().view(2 * PAGE, 1).expect("inside").write(&[1]));
+        assert!(memory.mapping().is_lost());
+        assert_eq!(allocated(memory.file()), (BYTES - 2 * PAGE) as u64, "no page is made again");
+    }
+}
+
+#[test]
 fn memory_made_for_a_client_can_neither_shrink_nor_grow_nor_lose_its_seals() {
     let memory = SharedMemory::create("sealed", BYTES).expect("memory");
     for bytes in [0, PAGE, BYTES - 1, BYTES + 1, 2 * BYTES] {

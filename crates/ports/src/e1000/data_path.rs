@@ -123,9 +123,12 @@ impl InputState {
         self.pending(self.tail()) || self.other_pending()
     }
 
-    /// Starts the ring if it is enabled and not yet in use.
+    /// Starts the ring if it is enabled and not yet in use. Fails if its registers are lost.
     #[inline]
     pub(super) fn start(&mut self) -> Result<(), RingFault> {
+        if self.page.is_lost() {
+            return Err(RingFault::MemoryLost);
+        }
         if let Ring::Enabled = self.ring {
             check_not_lost(&self.memory)?;
             let (base, count, head) = ring_location(&self.page, TDBAL + self.queue);
@@ -180,9 +183,12 @@ impl OutputState {
         self.lost += if self.looped { 0 } else { forgotten };
     }
 
-    /// Starts the ring if it is enabled, not yet in use, and has descriptors.
+    /// Starts the ring if it is enabled, not yet in use, and has descriptors. Fails if it is on and its registers are lost.
     #[inline]
     pub(super) fn start(&mut self, tail: u32) -> Result<(), RingFault> {
+        if self.page.is_lost() && self.ring.is_on() {
+            return Err(RingFault::MemoryLost);
+        }
         if let Ring::Enabled = self.ring {
             let (base, count, head) = ring_location(&self.page, RDBAL);
             if head != tail {

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringway_memory::Mapping;
+use ringway_memory::{Mapping, can_limit_holes};
 use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, Moderation, WakeOn};
+use ringway_testing::file::allocated;
+use ringway_testing::skip;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::bell::E1000Bell;
 use super::device::Device;
@@ -651,6 +654,39 @@ fn the_ring_registers_of_a_former_front_end_are_not_those_of_the_next() {
         assert_eq!(at(TDH).load(Ordering::SeqCst), u32::MAX);
         assert_eq!(nic.told(), [""; 0]);
     }
+}
+
+#[test]
+fn a_front_end_that_takes_pages_of_the_ring_registers_out_loses_them_and_costs_no_further_faults() {
+    if !can_limit_holes() {
+        skip!("needs userfaultfd(2)");
+    }
+    let mut nic = Nic::with(Model::E1000e, true);
+    nic.up();
+    nic.send(3);
+    assert_eq!(nic.pass(), 3);
+    let file = nic.device.chip.lock().page.file().expect("a descriptor");
+    let (all, taken) = (u64::from(RING_PAGES_END), u64::from(RING_PAGES_END - RING_PAGES));
+    assert_eq!(allocated(&file), all);
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for _ in 0..3 {
+        fallocate(&file, how, RING_PAGES.into(), taken).expect("a hole");
+        assert!((0..100).all(|_| !nic.input.pending() || nic.pass() == 0));
+        nic.device.drain();
+        assert_eq!(allocated(&file), all - taken, "no page is made again");
+    }
+    // Once or twice: reports of one second are one.
+    let told = nic.told();
+    assert!(!told.is_empty() && told.iter().all(|name| *name == "memory_lost"), "{told:?}");
+    // The next connection has registers again.
+    nic.device.disconnected();
+    nic.device.connected().expect("memory");
+    let memory = Arc::clone(&nic.guest.memory);
+    nic.device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+    nic.device.write(CONFIG_REGION, 4, &ON).expect("the command register");
+    nic.up();
+    nic.send(2);
+    assert_eq!((nic.pass(), nic.told()), (2, vec![]));
 }
 
 #[test]

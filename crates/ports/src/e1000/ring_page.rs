@@ -4,6 +4,9 @@
 //! Each connection has pages of its own: a front end that has gone may still have its file, and would otherwise set the rings of
 //! the next guest. The registers and the two sides each have a reference, and all three change together (`access`).
 //!
+//! All pages of the file are there from the start. A front end that takes one out has lost them all when a poller next touches it: the
+//! rings stop with `memory_lost` until it connects again. Otherwise it could go on, and each time cost the poller a page fault.
+//!
 //! A tail write then wakes nobody. A sleeping poller therefore looks at such ports by the clock while their ring is on,
 //! however many ports there are: after 100 us at first, every millisecond later, and every 4 ms after a second without work.
 //!
@@ -30,13 +33,19 @@ pub(super) struct RingPage {
 impl RingPage {
     /// Makes zeroed memory that begins at offset 0 of the registers. The part before the ring pages is never touched.
     pub(super) fn new() -> io::Result<RingPage> {
-        let memory = SharedMemory::create("ringway-e1000", RING_PAGES_END as usize)?;
+        let memory = SharedMemory::create_whole("ringway-e1000", RING_PAGES_END as usize)?;
         Ok(RingPage { mapping: Arc::clone(memory.mapping()), memory: Arc::new(memory) })
     }
 
     /// Returns the file, which front ends map.
     pub(super) fn file(&self) -> io::Result<OwnedFd> {
         self.memory.file().try_clone_to_owned()
+    }
+
+    /// Returns true if the front end has taken out a page. The registers are those of nobody from then on.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
     }
 
     /// Returns true if a register is in the ring pages.
