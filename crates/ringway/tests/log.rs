@@ -6,18 +6,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use ringway_client::{Port, Shape};
-use ringway_scenes::{PATIENCE, PATIENCE_VARIABLE, ringway, until, until_some};
+use ringway_scenes::{PATIENCE, PATIENCE_VARIABLE, binary, ringway, until, until_some};
 use ringway_testing::child::Ended;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Mistakes in the configuration, each of which the log names.
-const MISTAKES: usize = 4000;
+/// Bytes of a mistake in the configuration, which the log shows.
+const MISTAKE: usize = 240_000;
 
 struct Daemon {
     child: Ended,
@@ -26,9 +26,12 @@ struct Daemon {
 
 impl Daemon {
     fn start(stdout: Stdio, stderr: Stdio) -> Self {
+        Self::start_as(ringway(), stdout, stderr)
+    }
+
+    fn start_as(mut command: Command, stdout: Stdio, stderr: Stdio) -> Self {
         let dir = ringway_testing::file::directory();
         std::fs::write(dir.path().join("c.toml"), "").unwrap();
-        let mut command = ringway();
         command.arg("run").arg("--config").arg(dir.path().join("c.toml")).arg("--runtime-dir").arg(dir.path());
         // Its last lines are not waited for as long as for other things in tests.
         command.env_remove(PATIENCE_VARIABLE);
@@ -60,8 +63,7 @@ impl Daemon {
 
     /// Has it write to its log until lines are lost.
     fn loses_lines(&mut self) {
-        let mistakes: String = (0..MISTAKES).map(|number| format!("x{number} = 1\n")).collect();
-        std::fs::write(self.path("c.toml"), mistakes).unwrap();
+        std::fs::write(self.path("c.toml"), format!("[engine]\nbatch = \"{}\"\n", "x".repeat(MISTAKE))).unwrap();
         let before = self.status()["log_lines_lost"].as_u64();
         until("lines are lost", || {
             self.child.signal(Signal::HUP);
@@ -101,6 +103,15 @@ fn lives_with(stderr: impl Into<Stdio>) {
 #[test]
 fn a_full_disk_does_not_end_the_daemon() {
     lives_with(File::options().write(true).open("/dev/full").unwrap());
+}
+
+#[test]
+fn a_file_that_may_not_grow_does_not_end_the_daemon() {
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=4096").arg(binary());
+    let mut daemon = Daemon::start_as(command, Stdio::null(), tempfile::tempfile().unwrap().into());
+    daemon.loses_lines();
+    daemon.ends();
 }
 
 #[test]
