@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
+use ringway_ports::unclosed_devices;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
@@ -109,7 +110,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut hangup = listen_to(SignalKind::hangup())?;
 
     let sockets = options.config.sockets.clone();
-    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
+    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path()))).await?;
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
@@ -133,7 +134,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut api = tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon))));
 
     let tasks = lock(&daemon).take_tasks();
-    settle(&daemon, &tasks).await;
+    settle(&daemon, &tasks, 0).await;
     notify(Event::Ready);
     let mut faults = fault_signal(&daemon);
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
@@ -231,6 +232,7 @@ fn end_process_within(time: Duration) {
 
 /// Closes the ports that have a fault, and opens again those that may come back at once.
 async fn end_faulty(daemon: &Mutex<Daemon>) {
+    let unclosed = unclosed_devices();
     let ended = {
         let mut daemon = lock(daemon);
         daemon.note_slow();
@@ -238,7 +240,7 @@ async fn end_faulty(daemon: &Mutex<Daemon>) {
     };
     if ended {
         let tasks = lock(daemon).take_tasks();
-        settle(daemon, &tasks).await;
+        settle(daemon, &tasks, unclosed).await;
         lock(daemon).reopen();
     }
 }

@@ -135,11 +135,11 @@ impl Daemon {
     ///
     /// # Errors
     /// Those of [`Daemon::apply`]; a program cannot be loaded.
-    pub(super) fn apply_loading(&mut self, target: &Config) -> Result<Vec<String>, Refused> {
+    pub(super) async fn apply_loading(&mut self, target: &Config) -> Result<Vec<String>, Refused> {
         let done = loop {
             match self.apply(target.clone(), "") {
                 Err(Refused::Load(wanted)) => self.programs.set_ready(programs::load_here(wanted)?),
-                Err(Refused::Open(wanted)) => self.opened = devices::open_all_here(wanted),
+                Err(Refused::Open(wanted)) => self.opened = devices::open_all(wanted).await,
                 done => break done,
             }
         };

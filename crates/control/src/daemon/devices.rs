@@ -9,8 +9,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::oneshot::{Receiver, channel};
 
 use super::events::Events;
 use super::live::NewPort;
@@ -22,10 +25,10 @@ use crate::inject::patience;
 
 /// Longest wait for the kernel to open a device.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Most devices of a change that are being opened.
-const AT_ONCE: usize = 16;
-/// Interval of looks for a result.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Most threads that open devices. Those that nobody waits for any more stay until the kernel answers.
+const THREADS_MAX: usize = 64;
+/// These threads.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// A port whose device has to be opened.
 #[derive(Debug)]
@@ -92,6 +95,8 @@ pub struct OpeningDevice {
     name: Name,
     settings: Port,
     begun: Instant,
+    /// No thread was started, for this reason.
+    refused: Option<Refused>,
     result: Receiver<Result<NewPort, Refused>>,
 }
 
@@ -105,19 +110,45 @@ impl WantedDevice {
     }
 
     fn open_by(self, open: impl FnOnce(&Self) -> Result<NewPort, Refused> + Send + 'static) -> OpeningDevice {
-        let (name, settings) = (self.name.clone(), self.settings.clone());
+        let (name, settings, events) = (self.name.clone(), self.settings.clone(), Arc::clone(&self.events));
         let (done, result) = channel();
-        let failed = done.clone();
-        let thread = std::thread::Builder::new().name("open-device".to_owned()).spawn(move || {
-            let result = open(&self);
-            // Nobody may want it any more: then it is closed here.
-            let _ = done.send(result);
-            self.events.wake();
-        });
-        if let Err(why) = thread {
-            let _ = failed.send(Err(Refused::by_system(format!("cannot start a thread: {why}"), &why)));
+        let begin = || {
+            let thread = Thread::claim()?;
+            let run = move || {
+                // Nobody may want it any more: then it is closed here.
+                let _ = done.send(open(&self));
+                drop(thread);
+                events.wake();
+            };
+            let started = std::thread::Builder::new().name("open-device".to_owned()).spawn(run);
+            started.map(drop).map_err(|why| Refused::by_system(format!("cannot start a thread: {why}"), &why))
+        };
+        let refused = begin().err();
+        OpeningDevice { name, settings, begun: Instant::now(), refused, result }
+    }
+
+    fn unanswered(self, what: String) -> TriedDevice {
+        TriedDevice { name: self.name, settings: self.settings, result: Err(NotOpen::Unanswered(what)) }
+    }
+}
+
+/// One of the threads that open devices.
+struct Thread;
+
+impl Thread {
+    fn claim() -> Result<Self, Refused> {
+        let thread = Self;
+        if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+            let what = format!("the kernel has not answered yet about {THREADS_MAX} other devices");
+            return Err(Refused::Unavailable(what));
         }
-        OpeningDevice { name, settings, begun: Instant::now(), result }
+        Ok(thread)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -128,98 +159,65 @@ impl OpeningDevice {
     }
 
     /// Returns the result, if there is one.
-    pub fn look(&self) -> Option<Result<NewPort, NotOpen>> {
+    pub fn look(&mut self) -> Option<Result<NewPort, NotOpen>> {
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(NotOpen::Refused(refused)));
+        }
         match self.result.try_recv() {
             Ok(result) => Some(result.map_err(NotOpen::Refused)),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Err(NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))))
-            }
+            Err(TryRecvError::Closed) => Some(Err(failed())),
+        }
+    }
+
+    /// Waits for the result, no longer than `within`.
+    async fn wait(&mut self, within: Duration) -> Result<NewPort, NotOpen> {
+        if let Some(refused) = self.refused.take() {
+            return Err(NotOpen::Refused(refused));
+        }
+        match tokio::time::timeout(within, &mut self.result).await {
+            Ok(Ok(result)) => result.map_err(NotOpen::Refused),
+            Ok(Err(_)) => Err(failed()),
+            Err(_) => Err(NotOpen::Unanswered(self.unanswered())),
         }
     }
 
     /// Returns why nobody waits any longer, if the kernel has not answered in time.
-    pub fn unanswered(&self) -> Option<String> {
-        (self.begun.elapsed() >= patience(ANSWER_WITHIN)).then(|| {
-            let switch = &self.settings.switch;
-            let name = &self.name;
-            format!(
-                "the kernel has not answered for {} s: it opens the device of port {switch}:{name}, and another program may hold the \
-                 kernel's lock of network devices",
-                ANSWER_WITHIN.as_secs()
-            )
-        })
+    pub fn late(&self) -> Option<String> {
+        (self.begun.elapsed() >= patience(ANSWER_WITHIN)).then(|| self.unanswered())
     }
 
-    fn tried(self, result: Result<NewPort, NotOpen>) -> TriedDevice {
-        TriedDevice { name: self.name, settings: self.settings, result }
-    }
-
-    /// Returns the result, or itself if it has to be waited for.
-    fn finish(self) -> Result<TriedDevice, Self> {
-        let result = self.look().or_else(|| Some(Err(NotOpen::Unanswered(self.unanswered()?))));
-        match result {
-            Some(result) => Ok(self.tried(result)),
-            None => Err(self),
-        }
+    fn unanswered(&self) -> String {
+        let (switch, name, seconds) = (&self.settings.switch, &self.name, ANSWER_WITHIN.as_secs());
+        format!(
+            "the kernel has not answered for {seconds} s: it opens the device of port {switch}:{name}, and another program may hold the \
+             kernel's lock of network devices"
+        )
     }
 }
 
-/// The devices of a change.
-struct OpeningDevices {
-    waiting: Vec<WantedDevice>,
-    opening: Vec<OpeningDevice>,
-    tried: Vec<TriedDevice>,
+fn failed() -> NotOpen {
+    NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))
 }
 
-impl OpeningDevices {
-    fn begin(wanted: Vec<WantedDevice>) -> Self {
-        Self { waiting: wanted, opening: Vec::new(), tried: Vec::new() }
-    }
-
-    /// Looks for results, and opens more. Returns true if each device has a result.
-    fn are_done(&mut self) -> bool {
-        for opening in std::mem::take(&mut self.opening) {
-            match opening.finish() {
-                Ok(done) => self.tried.push(done),
-                Err(waits) => self.opening.push(waits),
-            }
-        }
-        let unanswered = self.tried.iter().find_map(|tried| match &tried.result {
-            Err(NotOpen::Unanswered(what)) => Some(what.clone()),
-            _ => None,
-        });
-        if let Some(what) = unanswered {
-            // The others would wait for the same lock, one after the other.
-            let others = self.waiting.drain(..).map(|WantedDevice { name, settings, .. }| TriedDevice {
-                name,
-                settings,
-                result: Err(NotOpen::Unanswered(what.clone())),
-            });
-            self.tried.extend(others);
-        }
-        let more = self.waiting.len().min(AT_ONCE.saturating_sub(self.opening.len()));
-        self.opening.extend(self.waiting.drain(..more).map(WantedDevice::open));
-        self.opening.is_empty()
-    }
-}
-
-/// Opens devices, and waits for them.
+/// Opens devices one after the other, and waits for each within [`ANSWER_WITHIN`].
 pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
-    let mut opening = OpeningDevices::begin(wanted);
-    while !opening.are_done() {
-        tokio::time::sleep(LOOK_EVERY).await;
+    let mut tried = TriedDevices::default();
+    let mut late = None;
+    for wanted in wanted {
+        // The others would wait for the same lock.
+        if let Some(what) = &late {
+            tried.0.push(wanted.unanswered(String::clone(what)));
+            continue;
+        }
+        let mut opening = wanted.open();
+        let result = opening.wait(patience(ANSWER_WITHIN)).await;
+        if let Err(NotOpen::Unanswered(what)) = &result {
+            late = Some(what.clone());
+        }
+        tried.0.push(TriedDevice { name: opening.name, settings: opening.settings, result });
     }
-    TriedDevices(opening.tried)
-}
-
-/// The same, and this thread waits.
-pub fn open_all_here(wanted: Vec<WantedDevice>) -> TriedDevices {
-    let mut opening = OpeningDevices::begin(wanted);
-    while !opening.are_done() {
-        std::thread::sleep(LOOK_EVERY);
-    }
-    TriedDevices(opening.tried)
+    tried
 }
 
 impl Daemon {
@@ -253,37 +251,41 @@ mod tests {
 
     #[test]
     fn a_kernel_that_does_not_answer_is_waited_for_so_long_and_named() {
-        let (end, may_end) = channel::<()>();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
         let mut opening = wanted().open_by(move |_| {
             let _ = may_end.recv();
             Err(Refused::Failed(String::new()))
         });
-        assert!(opening.look().is_none() && opening.unanswered().is_none());
-        opening.begun -= ANSWER_WITHIN;
-        let TriedDevice { result, .. } = opening.finish().expect("a result");
-        let Err(NotOpen::Unanswered(what)) = result else { panic!("{result:?}") };
+        assert!(opening.look().is_none() && opening.late().is_none());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let result = runtime.block_on(opening.wait(Duration::ZERO));
+        let Err(NotOpen::Unanswered(what)) = result else { panic!("it should wait in vain") };
         assert!(
             what.starts_with("the kernel has not answered for 5 s: it opens the device of port lan0:tap0"),
             "{what}"
         );
+        opening.begun -= ANSWER_WITHIN;
+        assert_eq!(opening.late(), Some(what));
         drop(end);
     }
 
     #[test]
     fn a_result_is_of_the_port_with_the_settings_that_were_tried() {
-        let WantedDevice { name, settings, .. } = wanted();
-        let opening = wanted().open_by(|_| Err(Refused::Failed("why".to_owned())));
+        let mut opening = wanted().open_by(|_| Err(Refused::Failed("why".to_owned())));
         let result = loop {
             if let Some(result) = opening.look() {
                 break result;
             }
+            std::thread::yield_now();
         };
-        let mut tried = TriedDevices(vec![opening.tried(result)]);
+        let OpeningDevice { name, settings, .. } = opening;
         let others = Port { weight: settings.weight + 1, ..settings.clone() };
+        let mut tried = TriedDevices(vec![TriedDevice { name: name.clone(), settings: settings.clone(), result }]);
         assert!(tried.take(&name, &others).is_none() && tried.have(&name, &settings));
-        assert!(
-            matches!(tried.take(&name, &settings), Some(Err(NotOpen::Refused(Refused::Failed(why)))) if why == "why")
-        );
+        let Some(Err(NotOpen::Refused(Refused::Failed(why)))) = tried.take(&name, &settings) else {
+            panic!("a result")
+        };
+        assert_eq!(why, "why");
         assert!(!tried.have(&name, &settings));
     }
 }

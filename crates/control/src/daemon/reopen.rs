@@ -95,7 +95,7 @@ impl Daemon {
                 if opening.is_none() && self.reopening.len() >= TRIES_MAX {
                     return None;
                 }
-                let opening = opening.unwrap_or_else(|| {
+                let mut opening = opening.unwrap_or_else(|| {
                     let access = &self.running.config.sockets.ports;
                     self.wanted_device(name, settings, access).open()
                 });
@@ -103,7 +103,7 @@ impl Daemon {
                     Some(opened) => opened,
                     None => {
                         // There is one thread for a port, however long the kernel takes.
-                        if let Some(why) = opening.unanswered() {
+                        if let Some(why) = opening.late() {
                             self.note_closed(name.clone(), settings, why, Instant::now());
                         }
                         self.reopening.insert(name.clone(), opening);

@@ -14,7 +14,7 @@ impl Daemon {
     ///
     /// # Errors
     /// A CPU, a device, a socket or a thread cannot be had.
-    pub fn start(running: Running) -> Result<Self, Refused> {
+    pub async fn start(running: Running) -> Result<Self, Refused> {
         let target = running.config.clone();
         let mut daemon = Self::new(running)?;
         daemon.running.config = Config {
@@ -29,7 +29,7 @@ impl Daemon {
             );
         }
         daemon.bound_memory();
-        daemon.apply_loading(&target)?;
+        daemon.apply_loading(&target).await?;
         daemon.is_starting = false;
         Ok(daemon)
     }

@@ -32,6 +32,7 @@ pub async fn change(
 ) -> Result<Vec<String>, Refused> {
     let (mut loaded, mut opened) = (Vec::new(), TriedDevices::default());
     for _ in 0..ATTEMPTS {
+        let unclosed = unclosed_devices();
         let (done, tasks) = {
             let mut daemon = lock(daemon);
             daemon.programs.set_ready(loaded.clone());
@@ -46,7 +47,7 @@ pub async fn change(
             Err(Refused::Load(wanted)) => loaded = programs::load(wanted).await?,
             Err(Refused::Open(wanted)) => opened = devices::open_all(wanted).await,
             done => {
-                settle(daemon, &tasks).await;
+                settle(daemon, &tasks, unclosed).await;
                 return done;
             }
         }
@@ -56,11 +57,12 @@ pub async fn change(
     ))
 }
 
-/// Waits, within bounds, until the old topology is released and these tasks have ended.
-pub async fn settle(daemon: &Mutex<Daemon>, tasks: &BackgroundTasks) {
+/// Waits, within bounds, until the old topology is released, its devices are closed but for those that were `unclosed` before, and these
+/// tasks have ended.
+pub async fn settle(daemon: &Mutex<Daemon>, tasks: &BackgroundTasks, unclosed: usize) {
     let begun = Instant::now();
     let waits = |most| begun.elapsed() < patience(most);
-    let is_released = || lock(daemon).is_released() && unclosed_devices() == 0;
+    let is_released = || lock(daemon).is_released() && unclosed_devices() <= unclosed;
     while (waits(SETTLE_WITHIN) && !is_released()) || (waits(TASKS_WITHIN) && !tasks.are_done()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
