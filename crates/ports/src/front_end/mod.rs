@@ -58,7 +58,7 @@ pub(crate) use files::{accept_files, peek, receive};
 pub(crate) use listener::Files;
 pub use observer::Observer;
 pub(crate) use peer::Peer;
-pub(crate) use peer_process::peer_process;
+pub(crate) use peer_process::{peer_process, peer_user};
 pub(crate) use receiver::{Framing, Received, Receiver};
 pub use role::Role;
 pub(crate) use service::{Protocol, Service, Socket};

@@ -45,7 +45,9 @@ use ring::{Backing, Doorbell, Own, PortMemory};
 pub use crate::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
 pub use pipe::Pipe;
 pub use region::{Region, RegionError, RegionPort, Registration};
-pub use server::{AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal, TimeLimits};
+pub use server::{
+    Asker, AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal, TimeLimits,
+};
 
 /// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
 /// the layout's colour.

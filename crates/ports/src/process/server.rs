@@ -40,7 +40,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 use super::external::ExternalFiles;
 use crate::front_end::{Files, refuse_files};
-pub use host::{Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
+pub use host::{Asker, Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 pub use limits::TimeLimits;
 #[cfg(test)]
 pub(super) use requests::TRAP;

@@ -509,6 +509,27 @@ fn a_persistent_port_is_made_attached_detached_and_deleted() {
 }
 
 #[test]
+fn a_persistent_port_of_one_switch_refuses_nobody_on_others() {
+    let daemon = Daemon::start("[switch.lan0]\n[switch.lan1]\n");
+    let netmap = open(&daemon, OURS);
+    assert_eq!(netmap.ask(&Request::New("v0".to_owned())), Reply::Done);
+    assert_eq!(netmap.ask(&Request::Attach(name("lan0:v0"))), Reply::Done);
+    let other = open(&daemon, THEIRS);
+    other.register(all_of("lan1:v0"));
+    let (here, there) = (open(&daemon, OURS), name("lan0:v0"));
+    here.register(all_of(&there.to_string()));
+}
+
+#[test]
+fn one_program_does_not_get_all_names_of_persistent_ports() {
+    let daemon = Daemon::start("[attach]\nmax_ports = 16\n[switch.lan0]\n");
+    let netmap = open(&daemon, OURS);
+    let made = (0..16).take_while(|number| netmap.ask(&Request::New(format!("v{number}"))) == Reply::Done).count();
+    assert_eq!(made, 4);
+    assert_eq!(netmap.refused(&Request::New("more".to_owned())).0, Errno::NOMEM);
+}
+
+#[test]
 fn messages_that_are_none_end_their_own_connection_only() {
     let daemon = Daemon::start("[switch.lan0]\n");
     let (_connection, bound) = registered(&daemon, "lan0:a");

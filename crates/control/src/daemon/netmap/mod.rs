@@ -15,12 +15,12 @@ use std::sync::Arc;
 use ringway_abi::Layout;
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
 use ringway_ports::process::{
-    Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
+    Asker, Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
     unclosed_pipes,
 };
 use rustix::io::Errno;
 
-use self::ports::Group;
+use self::ports::{Group, Persistent, User};
 use super::attach::{AttachHost, Reservation, Wanted};
 use super::live::{LivePort, Monitored};
 use super::state::Daemon;
@@ -141,13 +141,13 @@ impl NetmapHost for AttachHost {
         self.lock().list_netmap(number)
     }
 
-    fn change(&mut self, change: &Change) -> Result<(), Refusal> {
+    fn change(&mut self, asker: Asker, change: &Change) -> Result<(), Refusal> {
         let mut daemon = self.lock();
         match change {
-            Change::New(name) => daemon.make_persistent(name),
-            Change::Delete(name) => daemon.delete_persistent(name),
-            Change::Attach(name) => daemon.attach_persistent(name),
-            Change::Detach(name) => daemon.detach_persistent(name),
+            Change::New(name) => daemon.make_persistent(asker, name),
+            Change::Delete(name) => daemon.delete_persistent(asker.user, name),
+            Change::Attach(name) => daemon.attach_persistent(asker.user, name),
+            Change::Detach(name) => daemon.detach_persistent(asker.user, name),
         }
     }
 }
@@ -285,10 +285,6 @@ impl Daemon {
     /// Checks that a port of this name and this wish, which [`AttachHost::sized`] has returned, may be made.
     fn check_netmap(&mut self, name: &PortName, wish: &Wish) -> Result<Reservation, Refusal> {
         let (switch, port) = names(name)?;
-        let elsewhere = self.netmap.persistent.get(&port).and_then(Option::as_ref).filter(|&has| *has != switch);
-        if let Some(elsewhere) = elsewhere {
-            return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {elsewhere}")));
-        }
         let layout =
             Layout::new(wish.shape(wish.buffer_size), 0).map_err(|e| Refusal::new(Errno::INVAL, e.to_string()))?;
         // netmap's programs may send without an address of their own, as pkt-gen does on a port of VALE.
@@ -308,10 +304,8 @@ impl Daemon {
     fn list_netmap(&self, number: u32) -> Result<Listed, Refusal> {
         // Attached persistent ports that nobody has registered, by switch.
         let mut idle: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
-        for (name, switch) in &self.netmap.persistent {
-            if let Some(switch) = switch.as_ref().filter(|switch| self.live(switch, name).is_none()) {
-                idle.entry(switch).or_default().push(name);
-            }
+        for (switch, name) in self.netmap.attached().filter(|(switch, name)| self.live(switch, name).is_none()) {
+            idle.entry(switch).or_default().push(name);
         }
         let mut switches: Vec<&Name> = self.switches.keys().chain(idle.keys().copied()).collect();
         switches.sort();
@@ -333,67 +327,76 @@ impl Daemon {
         Err(Refusal::new(Errno::NOENT, format!("there are not more than {number} ports")))
     }
 
-    fn make_persistent(&mut self, name: &str) -> Result<(), Refusal> {
+    fn make_persistent(&mut self, asker: Asker, name: &str) -> Result<(), Refusal> {
         let name: Name = name.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error))?;
         let attach = &self.running.config.attach;
         if attach.create == Create::Nothing {
             let setting = attach.create.as_str();
             return Err(Refusal::new(Errno::PERM, format!("[attach] create = \"{setting}\" makes no ports")));
         }
-        if self.netmap.persistent.contains_key(&name) {
-            return Err(Refusal::new(Errno::EXIST, format!("there is a persistent port {name} already")));
+        let key = (asker.user, name);
+        if self.netmap.persistent.contains_key(&key) {
+            return Err(Refusal::new(Errno::EXIST, format!("there is a persistent port {} already", key.1)));
         }
-        if self.netmap.persistent.len() >= attach.max_ports as usize {
-            let text = format!("{} persistent ports: [attach] max_ports allows no more", self.netmap.persistent.len());
+        if !self.netmap.has_name_for(asker, attach.max_ports as usize) {
+            let text = format!(
+                "{} persistent ports: [attach] max_ports allows no more, or none to this user or process",
+                self.netmap.persistent.len()
+            );
             return Err(Refusal::new(Errno::NOMEM, text));
         }
-        self.netmap.persistent.insert(name, None);
+        self.netmap.persistent.insert(key, Persistent { maker: asker.process, switch: None });
         Ok(())
     }
 
-    fn delete_persistent(&mut self, name: &str) -> Result<(), Refusal> {
+    fn delete_persistent(&mut self, user: User, name: &str) -> Result<(), Refusal> {
         let name: Name = name.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error))?;
-        match self.netmap.persistent.get(&name) {
-            None => Err(Refusal::new(Errno::NXIO, format!("there is no persistent port {name}"))),
-            Some(Some(switch)) => {
-                Err(Refusal::new(Errno::BUSY, format!("{name} is attached to switch {switch}: detach it first")))
+        let key = (user, name);
+        match self.netmap.persistent.get(&key) {
+            None => Err(Refusal::new(Errno::NXIO, format!("this user has no persistent port {}", key.1))),
+            Some(Persistent { switch: Some(switch), .. }) => {
+                Err(Refusal::new(Errno::BUSY, format!("{} is attached to switch {switch}: detach it first", key.1)))
             }
-            Some(None) => {
-                self.netmap.persistent.remove(&name);
+            Some(Persistent { switch: None, .. }) => {
+                self.netmap.persistent.remove(&key);
                 Ok(())
             }
         }
     }
 
-    fn attach_persistent(&mut self, name: &PortName) -> Result<(), Refusal> {
+    fn attach_persistent(&mut self, user: User, name: &PortName) -> Result<(), Refusal> {
         let (switch, port) = names(name)?;
-        match self.netmap.persistent.get(&port) {
-            _ if self.live(&switch, &port).is_some() => {
-                return Err(Refusal::new(Errno::BUSY, format!("{name} is in use")));
-            }
-            Some(Some(has)) => return Err(Refusal::new(Errno::BUSY, format!("{port} is attached to switch {has}"))),
+        if self.live(&switch, &port).is_some() || self.netmap.is_attached(&switch, &port) {
+            return Err(Refusal::new(Errno::BUSY, format!("{name} is in use")));
+        }
+        let key = (user, port);
+        match self.netmap.persistent.get(&key).map(|port| &port.switch) {
+            Some(Some(has)) => return Err(Refusal::new(Errno::BUSY, format!("{} is attached to switch {has}", key.1))),
             Some(None) => {}
             None => {
                 let text = format!(
-                    "there is no persistent port {port}: ports of other kinds are attached by the configuration"
+                    "this user has no persistent port {}: ports of other kinds are attached by the configuration",
+                    key.1
                 );
                 return Err(Refusal::new(Errno::NXIO, text));
             }
         }
-        self.settings_for(&switch, &port).map_err(|why| Refusal::new(Errno::NXIO, why))?;
-        self.netmap.persistent.insert(port, Some(switch));
+        self.settings_for(&switch, &key.1).map_err(|why| Refusal::new(Errno::NXIO, why))?;
+        if let Some(port) = self.netmap.persistent.get_mut(&key) {
+            port.switch = Some(switch);
+        }
         Ok(())
     }
 
-    fn detach_persistent(&mut self, name: &PortName) -> Result<(), Refusal> {
+    fn detach_persistent(&mut self, user: User, name: &PortName) -> Result<(), Refusal> {
         let (switch, port) = names(name)?;
-        let attached = self.netmap.persistent.get(&port).and_then(Option::as_ref) == Some(&switch);
-        let live = self.live(&switch, &port).is_some();
-        match (attached, live) {
-            (_, true) => Err(Refusal::new(Errno::BUSY, format!("{name} is in use"))),
-            (false, false) => Err(Refusal::new(Errno::NXIO, format!("no persistent port {name} is attached"))),
-            (true, false) => {
-                self.netmap.persistent.insert(port, None);
+        let is_live = self.live(&switch, &port).is_some();
+        let persistent = self.netmap.persistent.get_mut(&(user, port));
+        match persistent.filter(|port| port.switch.as_ref() == Some(&switch)) {
+            _ if is_live => Err(Refusal::new(Errno::BUSY, format!("{name} is in use"))),
+            None => Err(Refusal::new(Errno::NXIO, format!("this user has attached no persistent port {name}"))),
+            Some(port) => {
+                port.switch = None;
                 Ok(())
             }
         }

@@ -76,6 +76,15 @@ impl Refusal {
     }
 }
 
+/// Who asks for something that lives on when he is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// The process.
+    pub process: Process,
+    /// Its user, if the kernel tells.
+    pub user: Option<u32>,
+}
+
 /// A port in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -145,7 +154,7 @@ pub trait NetmapHost {
     ///
     /// # Errors
     /// Why the request is refused.
-    fn change(&mut self, _change: &Change) -> Result<(), Refusal> {
+    fn change(&mut self, _asker: Asker, _change: &Change) -> Result<(), Refusal> {
         Err(Refusal::unsupported())
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::super::region::Registration;
-use super::host::{Change, ClientId, Host, Listed, Refusal};
+use super::host::{Asker, Change, ClientId, Host, Listed, Refusal};
 use super::registering::{Registering, Wanted};
 use super::send::send_with_descriptors;
 use super::thread::Queue;
@@ -24,6 +24,7 @@ use crate::front_end::Process;
 pub(super) struct Open {
     family: Family,
     process: Process,
+    user: Option<u32>,
     registration: Option<Box<Registration>>,
     /// The tag of the request that is not answered yet, and its registration.
     pending: Option<(u64, Registering)>,
@@ -66,13 +67,13 @@ impl Open {
     ///
     /// # Errors
     /// The message is not `Open`. The connection ends.
-    pub(super) fn begin(message: &[u8], process: Process) -> Result<Self, Refusal> {
+    pub(super) fn begin(message: &[u8], Asker { process, user }: Asker) -> Result<Self, Refusal> {
         let family = match Request::decode(message) {
             Ok(Request::Open(family)) => family,
             Ok(_) => return Err(Refusal::new(Errno::INVAL, "the first message of a netmap connection is Open")),
             Err(error) => return Err(Refusal::new(Errno::INVAL, error.to_string())),
         };
-        Ok(Self { family, process, registration: None, pending: None })
+        Ok(Self { family, process, user, registration: None, pending: None })
     }
 
     pub(super) fn has_registration(&self) -> bool {
@@ -139,7 +140,7 @@ impl Open {
             Request::New(name) => Change::New(name),
             Request::Delete(name) => Change::Delete(name),
         };
-        host.change(&change)?;
+        host.change(Asker { process: self.process, user: self.user }, &change)?;
         Ok(Answer::Message(Reply::Done))
     }
 

@@ -5,17 +5,19 @@ use ringway_engine::warn_limited;
 use rustix::io::Errno;
 
 use super::connection::{Seat, State, find_seat};
-use super::host::{ClientId, Refusal};
+use super::host::{Asker, ClientId, Refusal};
 use super::netmap::{Answer, Message, Open, send_end};
 use super::send::unsent;
 use super::thread::Server;
-use crate::front_end::Process;
+use crate::front_end::{Process, peer_user};
 
 impl Server {
     /// Handles the first message of a connection of the netmap dialogue.
     pub(super) fn open_netmap(&mut self, id: u64, message: &[u8]) {
-        let Some(process) = self.clients.get(&id).map(|connection| connection.process) else { return };
-        let open = Open::begin(message, process).and_then(|open| {
+        let Some(connection) = self.clients.get(&id) else { return };
+        let process = connection.process;
+        let asker = Asker { process, user: peer_user(&connection.socket) };
+        let open = Open::begin(message, asker).and_then(|open| {
             self.make_room(process).map_err(|text| Refusal::new(Errno::NFILE, text))?;
             Ok(open)
         });
