@@ -68,6 +68,11 @@ impl Receiver {
         self.base.wrapping_add(self.arrived)
     }
 
+    /// Returns true if the other end's next number can be this one: nothing that it has sent is beyond the window.
+    pub fn has_in_window(&self, next: u32) -> bool {
+        distance(self.next(), next) <= u32::from(self.capacity).saturating_sub(self.arrived)
+    }
+
     /// Returns how many messages have arrived without a gap.
     pub fn received(&self) -> u64 {
         self.had + u64::from(self.arrived)

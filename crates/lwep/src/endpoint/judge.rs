@@ -134,6 +134,11 @@ impl Core {
                 peer.is_other_version = true;
                 return Verdict::Release;
             }
+            // Identifier and secret are in every frame of the connection: its next number shows that it is not made up.
+            if !matches!(peer.state, State::Asking(_)) && !peer.receiver.has_in_window(header.number) {
+                self.counters.outside_window += 1;
+                return Verdict::Release;
+            }
             self.end(id, reason);
             return Verdict::Release;
         }

@@ -566,3 +566,20 @@ fn a_connection_without_buffers_for_messages_of_a_buffer_lets_the_program_sleep(
     assert_eq!(victim.endpoint.status(other).map(|status| status.queued), Some(19));
     assert!(victim.endpoint.counters().messages_sent > 8, "the other one's go out");
 }
+
+#[test]
+fn a_reset_whose_number_nobody_would_send_changes_nothing() {
+    let mut victim = Victim::new(options(), &MemoryOptions::default());
+    victim.gets(&header(Kind::Data, 0), b"known");
+    victim.gets(&header(Kind::Data, 2), b"early");
+    victim.poll(MICROSECOND);
+    // Messages up to 1,025 can be under way: their sender's next number is between 1 and 1,025.
+    for number in [0, 1_026, 1 << 31, u32::MAX] {
+        victim.gets(&header(Kind::Reset, number), &[3]);
+    }
+    victim.poll(MICROSECOND);
+    assert_eq!((victim.ended.len(), victim.endpoint.counters().outside_window), (0, 4));
+    victim.gets(&header(Kind::Reset, 1_025), &[3]);
+    victim.poll(MICROSECOND);
+    assert_eq!(victim.ended, [Reason::Reset]);
+}
