@@ -380,7 +380,7 @@ typedef struct ringway_lwep_options {
    */
   uint32_t buffer_size;
   /*
-   Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 1024 of other links).
+   Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 2048 of other links).
    */
   uint32_t buffers;
   /*

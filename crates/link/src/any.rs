@@ -45,7 +45,7 @@ pub struct AnyOptions {
 
 impl Default for AnyOptions {
     fn default() -> Self {
-        Self { slots: 512, buffer: 2048, buffers: 1024, offload: false, address: None, mac: None }
+        Self { slots: 512, buffer: 2048, buffers: 2048, offload: false, address: None, mac: None }
     }
 }
 

@@ -46,6 +46,7 @@ mod endpoint;
 pub mod wire;
 
 pub use connection::Nanos;
+pub use endpoint::share;
 pub use endpoint::{
     Audit, ConnectError, Connection, Counters, Endpoint, Event, Kept, Options, Outgoing, Reason, Refused, SendError,
     Status,

@@ -37,7 +37,7 @@ pub struct LwepOptions {
     /// Bytes of a buffer: 128 to 65472, a multiple of 64 (2112 of a process port, 2048 of other links). Header and checksum take 52 bytes
     /// of it, and an offload header 66. A dev: link with an address needs 65549 or more, an xdp: link 2048 or 4096.
     pub buffer_size: u32,
-    /// Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 1024 of other links).
+    /// Buffers for messages to send, and for messages that wait or are kept: up to 65536 (4096 of a process port, 2048 of other links).
     pub buffers: u32,
     /// 1: a process port or a NIC of pci: takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many(). A dev:
     /// link does so with an address, an xdp: link never.

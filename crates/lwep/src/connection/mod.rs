@@ -6,6 +6,6 @@ mod receiver;
 mod round_trip;
 mod sender;
 
-pub use number::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+pub use number::{MICROSECOND, MILLISECOND, Nanos, SECOND, is_before};
 pub use receiver::{Arrival, Receiver, Taken};
 pub use sender::{Acknowledged, Acknowledgement, Part, Sender, TimedOut};

@@ -68,6 +68,11 @@ impl Receiver {
         self.base.wrapping_add(self.arrived)
     }
 
+    /// Returns the number after the last one that has arrived, early or not.
+    pub fn end(&self) -> u32 {
+        self.base.wrapping_add(self.waiting.len() as u32)
+    }
+
     /// Returns true if the other end's next number can be this one: nothing that it has sent is beyond the window.
     pub fn has_in_window(&self, next: u32) -> bool {
         distance(self.next(), next) <= u32::from(self.capacity).saturating_sub(self.arrived)

@@ -358,11 +358,6 @@ impl Sender {
         self.entries.get(distance(self.oldest, number) as usize)
     }
 
-    /// Moves the data of a message to another place. Returns the former one.
-    pub fn move_part(&mut self, number: u32, part: Part) -> Option<Part> {
-        self.entries.get_mut(distance(self.oldest, number) as usize).and_then(|entry| entry.part.replace(part))
-    }
-
     /// The message with this number, from [`Sender::sendable`], is sent now.
     #[inline]
     pub fn sent(&mut self, number: u32, now: Nanos) {

@@ -45,6 +45,7 @@ impl<L: Link> Endpoint<L> {
                 return Err(format!("buffer {slot} has {owners} owners"));
             }
         }
+        core.pool.audit()?;
         Ok(Audit { free, timers: core.lists.timers.len() })
     }
 }

@@ -1,6 +1,7 @@
 //! The state of an endpoint.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 
 use ringway_link::Link;
 
@@ -11,6 +12,7 @@ use super::lingering::Lingering;
 use super::options::Options;
 use super::peer::{Connection, Peer, State};
 use super::pool::Pool;
+use super::reclaim::Lack;
 use super::table::Table;
 use super::timers::Timers;
 use crate::connection::{MILLISECOND, Nanos};
@@ -19,28 +21,33 @@ use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
 /// Answers to strangers that wait to be sent, and most answers at once.
 const MOST_ANSWERS: u32 = 64;
 
-/// What may be done for strangers: 64 times at once, and once more whenever some time has passed.
+/// What may be done for strangers: 64 times at once, and once more whenever some time has passed. Each of some groups of addresses has
+/// its own credit, so that one station seldom uses up another one's.
 #[derive(Debug)]
 pub struct Credit {
-    left: u32,
-    since: Nanos,
+    /// What is left, and since when, of each group.
+    groups: [(u32, Nanos); 16],
     each: Nanos,
+    /// Nobody knows which addresses share a credit.
+    secret: RandomState,
 }
 
 impl Credit {
     fn new(each: Nanos) -> Self {
-        Self { left: MOST_ANSWERS, since: 0, each }
+        Self { groups: [(MOST_ANSWERS, 0); 16], each, secret: RandomState::new() }
     }
 
-    /// Returns true if it may be done.
-    pub fn take(&mut self, now: Nanos) -> bool {
-        let more = now.saturating_sub(self.since) / self.each;
+    /// Returns true if it may be done for this station.
+    pub fn take(&mut self, mac: Mac, now: Nanos) -> bool {
+        let group = self.secret.hash_one(mac) as usize % self.groups.len();
+        let (left, since) = &mut self.groups[group];
+        let more = now.saturating_sub(*since) / self.each;
         if more > 0 {
-            self.left = self.left.saturating_add(more.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
-            self.since = now;
+            *left = left.saturating_add(more.min(MOST_ANSWERS.into()) as u32).min(MOST_ANSWERS);
+            *since = now;
         }
-        let may = self.left > 0;
-        self.left = self.left.saturating_sub(1);
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
         may
     }
 }
@@ -68,8 +75,9 @@ pub struct Lists {
     pub accepting: VecDeque<u32>,
     /// Messages wait for the program.
     pub ready: VecDeque<u32>,
-    /// They want more buffers than are free.
+    /// They want more buffers than they may have, and so many of them are looked at next: some may have them now.
     pub without_buffers: VecDeque<u32>,
+    pub hopeful: usize,
     pub timers: Timers,
     pub events: VecDeque<Pending>,
 }
@@ -155,15 +163,17 @@ pub struct Core {
     /// For RESET and UNKNOWN; for ACCEPT, which such answers must not hinder.
     credit: Credit,
     pub accept_credit: Credit,
-    /// For UNKNOWNs that are judged: each costs a search.
-    pub unknown_credit: Credit,
+    pub lack: Lack,
+    /// Bytes of long messages that are not complete, and memory for the next one.
+    pub long: usize,
+    pub spare: Vec<u8>,
     pub counters: Counters,
     pub now: Nanos,
 }
 
 impl Core {
     pub fn answer(&mut self, answer: Answer) {
-        if self.answers.len() < MOST_ANSWERS as usize && self.credit.take(self.now) {
+        if self.answers.len() < MOST_ANSWERS as usize && self.credit.take(answer.to, self.now) {
             self.answers.push_back(answer);
         } else {
             self.counters.unanswered += 1;
@@ -201,8 +211,29 @@ impl Core {
         if was_known {
             self.lists.events.push_back(Pending::Ended { id, reason, acknowledged, received });
         }
+        self.forget(id);
+    }
+
+    /// Forgets a connection that has no buffers any more.
+    pub fn forget(&mut self, id: u32) {
+        self.completed(id);
+        if let Some(peer) = self.table.remove(id) {
+            let long = peer.assembly.len();
+            self.long -= long;
+            self.pool.stations.get(peer.far.station).long -= long;
+            self.pool.stations.leave(peer.far.station);
+        }
+    }
+
+    /// A connection that a peer has asked for is complete, or over.
+    pub fn completed(&mut self, id: u32) {
+        let before = self.half_open.len();
         self.half_open.retain(|half| *half != id);
-        self.table.remove(id);
+        if self.half_open.len() < before
+            && let Some(peer) = self.table.get(id)
+        {
+            self.pool.stations.get(peer.far.station).half_open -= 1;
+        }
     }
 
     /// Ends a connection for the program and its peer.
@@ -322,7 +353,9 @@ impl<L: Link> Endpoint<L> {
             lingering: Lingering::default(),
             credit: Credit::new(MILLISECOND),
             accept_credit: Credit::new(MILLISECOND / 64),
-            unknown_credit: Credit::new(MILLISECOND),
+            lack: Lack::default(),
+            long: 0,
+            spare: Vec::new(),
             counters: Counters::default(),
             now: 0,
             options,

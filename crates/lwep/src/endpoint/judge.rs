@@ -7,11 +7,15 @@ use super::answer::Answer;
 use super::core::{Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
+use super::share;
 use super::table::AGREED;
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
+
+/// Long messages that are not complete have at most so many times the bytes of the longest one, of all connections.
+const MOST_LONG: usize = 64;
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +242,7 @@ impl Core {
     #[cold]
     fn stranger(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
         let asks = matches!(header.kind, Kind::Data | Kind::End | Kind::Probe);
-        if let Some(answer) = self.lingering.answer((header.connection, header.token), ethernet.from, self.now) {
+        if let Some(answer) = self.late_answer(ethernet, header) {
             return if asks { self.answer_late(answer) } else { self.counters.duplicates += 1 };
         }
         self.counters.no_connection += 1;
@@ -255,27 +259,27 @@ impl Core {
         }
     }
 
-    /// A peer does not know a connection: true if it names identifier, secret and number of something sent to it.
+    /// Returns the answer to a frame of a connection that is over.
+    fn late_answer(&mut self, ethernet: &Ethernet<'_>, header: &Header) -> Option<Answer> {
+        let own = (header.connection, header.token);
+        self.lingering.answer(own, ethernet.from, &mut self.pool.stations, self.now)
+    }
+
+    /// A peer does not know a connection, if it names identifier, secret and number of something sent to it.
     #[cold]
     fn unknown(&mut self, ethernet: &Ethernet<'_>, header: &Header) {
-        self.counters.no_connection += 1;
-        // As much credit as it takes time.
-        let searched = 1 + (self.table.len() / 4096).min(63);
-        if !(0..searched).all(|_| self.unknown_credit.take(self.now)) {
-            return;
-        }
-        let is_it = |peer: &&Peer| {
-            let far = (peer.far.mac, peer.far.connection, peer.far.token);
+        let named = self.table.by_far(ethernet.from, header.connection, header.token);
+        let is_it = |peer: &&mut Peer| {
             let sent = header.number.wrapping_sub(peer.sender.oldest());
             // The peer of an agreed connection may come later.
             let has_begun = peer.wire_id & AGREED == 0 || peer.sender.acknowledged() + peer.receiver.received() > 0;
-            has_begun
-                && far == (ethernet.from, header.connection, header.token)
-                && sent <= peer.sender.next().wrapping_sub(peer.sender.oldest())
+            has_begun && sent <= peer.sender.next().wrapping_sub(peer.sender.oldest())
         };
-        let Some(id) = self.table.all().find(is_it).map(|peer| peer.id) else { return };
-        self.counters.no_connection -= 1;
-        let Some(peer) = self.table.get(id) else { return };
+        let Some(peer) = named.filter(is_it) else {
+            self.counters.no_connection += 1;
+            return;
+        };
+        let id = peer.id;
         // The addresses of a frame are in no checksum. A damaged frame may have been answered: the peer is asked once more.
         if !peer.is_doubted {
             peer.is_doubted = true;
@@ -303,7 +307,7 @@ impl Core {
                 let id = peer.id;
                 peer.state = State::Open;
                 self.lists.events.push_back(Pending::Accepted(id, peer.service));
-                self.half_open.retain(|half| *half != id);
+                self.completed(id);
                 true
             }
             (State::Accepting(_), Kind::Reset) => true,
@@ -383,13 +387,34 @@ impl Core {
     pub fn assemble(&mut self, id: u32, remaining: u16, data: &[u8]) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         let is_next = peer.fragments_left.is_none_or(|left| left == remaining);
-        if !is_next || peer.assembly.len() + data.len() > self.options.long as usize {
+        let station = self.pool.stations.get(peer.far.station);
+        let most = MOST_LONG * self.options.long as usize;
+        let is_too_long = peer.assembly.len() + data.len() > self.options.long as usize;
+        // Dropped alone, a fragment would come again and again: those that are there wait for it.
+        if !is_next || is_too_long || !share::may_take(station.long, most - self.long, most, data.len()) {
             self.reset(id, Reason::TooLong);
             return Verdict::Release;
         }
+        if peer.assembly.capacity() == 0 {
+            peer.assembly = std::mem::take(&mut self.spare);
+        }
         peer.assembly.extend_from_slice(data);
+        station.long += data.len();
+        self.long += data.len();
         peer.fragments_left = remaining.checked_sub(1);
         if remaining == 0 { Verdict::Assembled(id) } else { Verdict::Release }
+    }
+
+    /// The program has had the long message of a connection. Its memory is for the next one, of any connection.
+    pub fn assembled(&mut self, id: u32) {
+        let Some(peer) = self.table.get(id) else { return };
+        let mut assembly = std::mem::take(&mut peer.assembly);
+        self.pool.stations.get(peer.far.station).long -= assembly.len();
+        self.long -= assembly.len();
+        assembly.clear();
+        if assembly.capacity() > self.spare.capacity() {
+            self.spare = assembly;
+        }
     }
 
     fn take_end(&mut self, id: u32, number: u32) -> Verdict {
@@ -442,8 +467,9 @@ impl Core {
         }
         let (acknowledged, received) = (peer.sender.acknowledged(), peer.receiver.received());
         self.lists.events.push_back(Pending::Ended { id, reason: Reason::Closed, acknowledged, received });
-        self.lingering.add((peer.wire_id, peer.token), answer, self.now);
-        self.table.remove(id);
+        let (own, station) = ((peer.wire_id, peer.token), peer.far.station);
+        self.lingering.add(own, answer, station, &mut self.pool.stations, self.now);
+        self.forget(id);
     }
 
     #[inline]

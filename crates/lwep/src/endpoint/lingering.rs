@@ -4,39 +4,50 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::answer::Answer;
+use super::share;
+use super::stations::Stations;
 use crate::connection::{Nanos, SECOND};
+use crate::wire::Mac;
 
 /// Repetitions are answered for so long: several of the longest retransmission timeouts of a peer.
 const LINGER: Nanos = 5 * SECOND;
-/// More than so many push out the oldest.
+/// Most answers at once. Those of a station that has its share of them already are not kept.
 const MOST: usize = 16_384;
 
 /// The answers, by own identifier and secret.
 #[derive(Debug, Default)]
 pub struct Lingering {
     answers: HashMap<(u32, u32), Answer>,
-    /// In the order in which they end.
-    ends: VecDeque<(Nanos, (u32, u32))>,
+    /// In the order in which they end, with the station that each is for.
+    ends: VecDeque<(Nanos, (u32, u32), u32)>,
 }
 
 impl Lingering {
     /// Keeps the answer to repetitions that name this identifier and secret.
-    pub fn add(&mut self, own: (u32, u32), answer: Answer, now: Nanos) {
-        while let Some((_, oldest)) = self.ends.front().filter(|(end, _)| *end <= now || self.ends.len() >= MOST) {
-            self.answers.remove(oldest);
-            self.ends.pop_front();
+    pub fn add(&mut self, own: (u32, u32), answer: Answer, station: u32, stations: &mut Stations, now: Nanos) {
+        self.expire(stations, now);
+        let has = &mut stations.get(station).lingering;
+        if !share::may_take(*has as usize, MOST - self.ends.len(), MOST, 1) {
+            return;
         }
+        *has += 1;
         self.answers.insert(own, answer);
-        self.ends.push_back((now.saturating_add(LINGER), own));
+        self.ends.push_back((now.saturating_add(LINGER), own, station));
     }
 
     /// Returns the answer to a station that repeats something.
-    pub fn answer(&mut self, own: (u32, u32), from: [u8; 6], now: Nanos) -> Option<Answer> {
-        while let Some((_, oldest)) = self.ends.front().filter(|(end, _)| *end <= now) {
-            self.answers.remove(oldest);
-            self.ends.pop_front();
-        }
+    pub fn answer(&mut self, own: (u32, u32), from: Mac, stations: &mut Stations, now: Nanos) -> Option<Answer> {
+        self.expire(stations, now);
         self.answers.get(&own).copied().filter(|answer| answer.to == from)
+    }
+
+    fn expire(&mut self, stations: &mut Stations, now: Nanos) {
+        while let Some((_, own, station)) = self.ends.front().copied().filter(|(end, ..)| *end <= now) {
+            self.answers.remove(&own);
+            self.ends.pop_front();
+            stations.get(station).lingering -= 1;
+            stations.tidy(station);
+        }
     }
 }
 
@@ -46,9 +57,9 @@ mod tests {
     use crate::wire::Kind;
 
     #[test]
-    fn answers_are_kept_for_their_time_and_not_too_many() {
-        let answer = |number| Answer {
-            to: [2; 6],
+    fn answers_are_kept_for_their_time_and_some_for_each_station() {
+        let answer = |to, number| Answer {
+            to,
             kind: Kind::Ack,
             connection: 0,
             token: 0,
@@ -56,14 +67,21 @@ mod tests {
             acknowledgement: 0,
             reason: None,
         };
-        let mut lingering = Lingering::default();
-        for number in 0..=MOST as u32 {
-            lingering.add((number, 7), answer(number), 0);
+        let (mut lingering, mut stations) = (Lingering::default(), Stations::default());
+        let (many, few) = ([2; 6], [3; 6]);
+        let number = stations.join(many);
+        for own in 0..=MOST as u32 {
+            lingering.add((own, 7), answer(many, own), number, &mut stations, 0);
         }
-        let mut known = |own, from, now| lingering.answer(own, from, now).map(|answer| answer.number);
-        assert_eq!((known((0, 7), [2; 6], 1), known((1, 7), [2; 6], 1)), (None, Some(1)));
-        assert_eq!((known((1, 8), [2; 6], 1), known((1, 7), [3; 6], 1)), (None, None));
-        assert_eq!((known((1, 7), [2; 6], LINGER - 1), known((1, 7), [2; 6], LINGER)), (Some(1), None));
+        let other = stations.join(few);
+        lingering.add((0, 8), answer(few, 5), other, &mut stations, 0);
+        assert!(lingering.answers.len() < MOST, "one station does not have all");
+        let mut known = |own, from, now| lingering.answer(own, from, &mut stations, now).map(|answer| answer.number);
+        assert_eq!((known((1, 7), many, 1), known((0, 8), few, 1)), (Some(1), Some(5)));
+        assert_eq!((known((1, 8), many, 1), known((1, 7), few, 1)), (None, None));
+        assert_eq!((known((1, 7), many, LINGER - 1), known((1, 7), many, LINGER)), (Some(1), None));
         assert_eq!((lingering.answers.len(), lingering.ends.len()), (0, 0));
+        stations.leave(number);
+        assert!(stations.of(many).is_none());
     }
 }

@@ -11,6 +11,7 @@
 //! | `service`, `answer` | timers, acknowledgements and answers that are due |
 //! | `end`, `lingering` | how connections end; answers to what comes after it |
 //! | `audit` | checks for tests |
+//! | `share`, `stations`, `reclaim` | how much one station may have, and what is taken back from slow ones |
 //! | `table`, `timers`, `pool`, `free` | connections by identifier; deadlines; buffers |
 
 mod answer;
@@ -27,7 +28,10 @@ mod options;
 mod peer;
 mod pool;
 mod receive;
+mod reclaim;
 mod service;
+pub mod share;
+mod stations;
 mod table;
 mod timers;
 mod trains;

@@ -7,6 +7,9 @@ use ringway_link::Link;
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::{Connection, EXPECTED, Far, Peer, State, Trains};
+use super::reclaim::Marks;
+use super::share;
+use super::stations::Stations;
 use super::table::AGREED;
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
@@ -43,12 +46,13 @@ struct Beginning {
 
 impl Core {
     fn peer(&mut self, id: u32, ends: (u32, u32), begin: Beginning) -> Box<Peer> {
+        let station = self.pool.stations.join(begin.far.mac);
         let mut peer = Box::new(Peer {
             id,
             wire_id: ends.0,
             token: ends.1,
             state: begin.state,
-            far: begin.far,
+            far: Far { station, ..begin.far },
             service: begin.service,
             template: [0; PLAIN_BYTES],
             expected: [0; EXPECTED],
@@ -69,6 +73,7 @@ impl Core {
             unanswered: 0,
             is_doubted: false,
             probed: self.now,
+            marks: Marks::default(),
             timer: Nanos::MAX,
             is_in_owed: false,
             is_in_urgent: false,
@@ -105,16 +110,18 @@ impl Core {
             self.counters.malformed += 1;
             return;
         };
-        if let Some(id) = self.half_open_of(ethernet.from, &far) {
-            return self.lists.accepting.push_back(id);
+        if let Some(peer) = self.table.by_far(ethernet.from, far.connection, far.token) {
+            // Repeated, as the ACCEPT has not arrived, or late.
+            if let State::Accepting(_) = peer.state {
+                self.lists.accepting.push_back(peer.id);
+            }
+            return;
         }
         if !self.services.contains(&far.service) {
             return self.refuse(ethernet.from, far.connection, far.token, Reason::NobodyListens);
         }
-        if self.half_open.len() >= self.options.half_open.max(1) || self.table.next_id().is_none() {
-            self.displace(ethernet.from);
-        }
-        let Some(id) = self.table.next_id() else {
+        let has_place = self.make_place_for(ethernet.from);
+        let Some(id) = self.table.next_id().filter(|_| has_place) else {
             return self.refuse(ethernet.from, far.connection, far.token, Reason::NoRoom);
         };
         let random = (self.options.random)();
@@ -126,6 +133,7 @@ impl Core {
                 frame: far.frame.into(),
                 long: far.long,
                 holds: far.holds,
+                station: 0,
             },
             state: State::Accepting(self.now.saturating_add(self.options.connect_within)),
             service: far.service,
@@ -138,29 +146,44 @@ impl Core {
         peer.checksums |= far.checksums;
         peer.make_templates(self.mac);
         self.lists.arm(&mut peer, None);
+        self.pool.stations.get(peer.far.station).half_open += 1;
         self.table.add(peer);
         self.half_open.push_back(id);
         self.lists.accepting.push_back(id);
     }
 
-    /// Drops a connection that is not complete: the oldest of this station, which so displaces its own, or the oldest of all.
-    fn displace(&mut self, mac: Mac) {
-        let table = &mut self.table;
-        let mut ids = self.half_open.iter().copied();
-        let own = ids.find(|id| table.get(*id).is_some_and(|peer| peer.far.mac == mac));
-        if let Some(id) = own.or(self.half_open.front().copied()) {
+    /// Returns true if a station may have one more connection that it asks for.
+    fn has_place_for(&self, mac: Mac) -> bool {
+        let held = self.pool.stations.of(mac).map_or(0, |station| station.connections);
+        share::may_take(held as usize, self.table.left(), self.table.most(), 1)
+    }
+
+    /// Makes a place for a connection that a station asks for, if need be: drops one that is not complete. A station displaces its own
+    /// first, then those of the station that has most of them. Returns false if there is no place.
+    fn make_place_for(&mut self, mac: Mac) -> bool {
+        let has_place = self.has_place_for(mac);
+        if has_place && self.half_open.len() < self.options.half_open.max(1) {
+            return true;
+        }
+        let station = self.pool.stations.of(mac);
+        let (held, asked) = station.map_or((0, 0), |station| (station.connections, station.half_open));
+        if asked > 0 {
+            self.displace(|peer, _| (peer.far.mac == mac).into());
+        } else if held == 0 || has_place {
+            self.displace(|peer, stations| stations.get(peer.far.station).half_open);
+        }
+        self.has_place_for(mac)
+    }
+
+    /// Drops the oldest of the connections that are not complete for which `weight` is largest.
+    fn displace(&mut self, weight: impl Fn(&Peer, &mut Stations) -> u32) {
+        let Self { table, pool, half_open, .. } = self;
+        let weighed = half_open.iter().rev().filter_map(|id| Some((weight(table.get(*id)?, &mut pool.stations), *id)));
+        // The last one of the largest.
+        if let Some((_, id)) = weighed.max_by_key(|(weight, _)| *weight) {
             self.counters.refused += 1;
             self.end(id, Reason::NoAnswer);
         }
-    }
-
-    /// Returns the connection that a repeated OPEN asks for.
-    fn half_open_of(&mut self, mac: Mac, far: &Description) -> Option<u32> {
-        let table = &mut self.table;
-        self.half_open.iter().copied().find(|id| {
-            let far = (mac, far.connection, far.token);
-            table.get(*id).is_some_and(|peer| (peer.far.mac, peer.far.connection, peer.far.token) == far)
-        })
     }
 
     /// The peer has accepted a connection.
@@ -185,6 +208,7 @@ impl Core {
             frame,
             long: far.long,
             holds: far.holds,
+            station: peer.far.station,
         };
         peer.addresses = addresses;
         peer.checksums |= far.checksums;
@@ -193,7 +217,9 @@ impl Core {
         peer.receiver.hurry();
         peer.sender.open(header.window, self.now);
         peer.state = State::Open;
+        self.table.learn(id);
         self.lists.events.push_back(Pending::Connected(id));
+        let Some(peer) = self.table.get(id) else { return };
         if !fits {
             return self.reset(id, Reason::TooLong);
         }
@@ -229,7 +255,7 @@ impl<L: Link> Endpoint<L> {
         let random = (core.options.random)();
         let first = (random >> 32) as u32;
         let begin = Beginning {
-            far: Far { mac, connection: 0, token: 0, frame: core.data, long: 0, holds: 0 },
+            far: Far { mac, connection: 0, token: 0, frame: core.data, long: 0, holds: 0, station: 0 },
             state: State::Asking(core.now.saturating_add(core.options.connect_within)),
             service,
             sent: first,
@@ -258,7 +284,7 @@ impl<L: Link> Endpoint<L> {
         }
         let id = core.table.next_id().ok_or(ConnectError::Full)?;
         let (frame, long) = (AGREED_DATA.min(core.data), core.options.long);
-        let far = Far { mac, connection: wire_id, token, frame, long, holds: 0 };
+        let far = Far { mac, connection: wire_id, token, frame, long, holds: 0, station: 0 };
         let begin = Beginning { far, state: State::Open, service: 0, sent: 0, received: 0, window: AGREED_WINDOW };
         let mut peer = core.peer(id, (wire_id, token), begin);
         core.lists.arm(&mut peer, core.options.keep_alive);

@@ -7,7 +7,8 @@ use crate::connection::{MICROSECOND, Nanos, SECOND};
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most connections: up to 1,048,576.
+    /// Most connections: up to 1,048,576. One station that asks for connections gets seven tenths of these at most, others a part of what is
+    /// left.
     pub connections: u32,
     /// Messages of each connection that are taken before the program has had them: 8 to 4,096.
     pub window: u16,
@@ -15,7 +16,8 @@ pub struct Options {
     pub queue: usize,
     /// Frames have checksums (CRC-32C); so have those of a peer, and if the peer wants it.
     pub checksums: bool,
-    /// Most bytes of a long message that is taken; 0: none.
+    /// Most bytes of a long message that is taken; 0: none. All connections together have at most 64 times as many in long messages that are
+    /// not complete, of which one station has seven tenths at most.
     pub long: u32,
     /// The interface's own IPv4 address, which no kernel has, for the segmentation layout; none: no such frames are taken.
     pub address: Option<Ipv4Addr>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::reclaim::Marks;
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
 use crate::wire::{ETHER_TYPE, ETHERNET_BYTES, Ethernet, Header, Kind, Mac, PLAIN_BYTES};
@@ -47,9 +48,11 @@ pub struct Far {
     pub connection: u32,
     pub token: u32,
     pub mac: Mac,
-    pub long: u32,
     /// Frames that wait for it at once without loss; 0: not known.
     pub holds: u16,
+    pub long: u32,
+    /// The station's number: what the connection has counts against it.
+    pub station: u32,
 }
 
 /// Buffers of many messages that are not acknowledged.
@@ -128,6 +131,7 @@ pub struct Peer {
     /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
     pub is_other_version: bool,
     pub probed: Nanos,
+    pub marks: Marks,
 }
 
 const _: () = assert!(std::mem::offset_of!(Peer, receiver) == 64 && std::mem::offset_of!(Peer, template) == 128);
@@ -175,6 +179,16 @@ impl Peer {
     #[inline]
     pub fn is_told_usual(&self, next: u32) -> bool {
         self.is_open() && !self.wants_room && self.sender.is_usual(next)
+    }
+
+    /// Returns true if the peer has not answered the OPEN.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking(_))
+    }
+
+    /// Returns what the peer calls the connection: its address, identifier and secret.
+    pub fn far_name(&self) -> (Mac, u32, u32) {
+        (self.far.mac, self.far.connection, self.far.token)
     }
 
     /// Returns true if messages may go out.

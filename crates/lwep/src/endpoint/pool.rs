@@ -1,11 +1,13 @@
 //! The buffers of an endpoint.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_link::Buffer;
 
 use super::free::Free;
+use super::share;
+use super::stations::{Stations, Use};
 
 /// So many unread buffers are looked at together: each look takes a cache line from the device.
 const MANY: usize = 32;
@@ -23,8 +25,10 @@ pub struct Slot {
     /// Bytes of data, and of each message but the last one.
     pub bytes: u32,
     pub part: u32,
-    /// It holds a message that has arrived and waits.
-    is_kept: bool,
+    /// What the buffer counts as.
+    used_for: Option<Use>,
+    /// The station that it counts against, if there is one: the program has no address.
+    station: Option<u32>,
     /// The link's number of its last transmission.
     ticket: u64,
 }
@@ -40,25 +44,32 @@ pub struct Pool {
     unread: VecDeque<u32>,
     /// All transmissions up to this number are read.
     sent: u64,
-    /// The program gets no buffer of the last so many: they are for messages that are early or taken out of others, and the last half
-    /// of them for frames without messages alone, so that no connection keeps others from being acknowledged.
+    /// Most buffers for each use, and how many are used. What is sent never takes the buffers of what waits, nor the reverse.
+    most: [usize; 2],
+    used: [usize; 2],
+    /// So many are for neither: for frames without messages and for copies, so that no connection keeps others from being acknowledged.
     reserve: usize,
-    /// Buffers with messages that have arrived and wait, or that the program keeps: at most half of all, whatever peers send.
-    kept: usize,
+    /// Buffers were given back since the last look at this.
+    pub has_more: bool,
+    pub stations: Stations,
 }
 
 impl Pool {
     pub fn new(buffers: Vec<Buffer>, places: usize) -> Self {
         let count = buffers.len();
         let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
+        let (reserve, keep) = (count / 16, 3 * count / 8);
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             slots: buffers.into_iter().map(slot).collect(),
             free: Free::new(count, places),
             unread: VecDeque::with_capacity(count),
             sent: 0,
-            reserve: count / 8,
-            kept: 0,
+            most: [count - reserve - keep, keep],
+            used: [0; 2],
+            reserve,
+            has_more: false,
+            stations: Stations::default(),
         }
     }
 
@@ -77,10 +88,71 @@ impl Pool {
         (0..self.slots.len() as u32).filter(|slot| self.free.has(*slot)).chain(self.unread.iter().copied())
     }
 
-    /// Returns a free buffer for the program.
+    /// Returns a free buffer for the program, which counts against no station until [`Pool::charge`].
     #[inline]
     pub fn take_for_program(&mut self) -> Option<u32> {
-        if self.free.len() > self.reserve { self.take() } else { None }
+        if self.left(Use::Send) > 0 { self.take_for(Use::Send) } else { None }
+    }
+
+    #[inline]
+    fn take_for(&mut self, used: Use) -> Option<u32> {
+        let slot = self.take()?;
+        self.used[used as usize] += 1;
+        self.slots[slot as usize].used_for = Some(used);
+        Some(slot)
+    }
+
+    /// A buffer of the program counts against a station.
+    #[inline]
+    pub fn charge(&mut self, slot: u32, station: u32) {
+        let charged = &mut self.slots[slot as usize];
+        if let Some(used) = charged.used_for {
+            charged.station = Some(station);
+            self.stations.add(station, used);
+        }
+    }
+
+    /// Returns a free buffer for a message to a station.
+    #[inline]
+    pub fn take_to_send(&mut self, station: u32) -> Option<u32> {
+        if !self.may_take(station, Use::Send, 1) {
+            return None;
+        }
+        let slot = self.take_for(Use::Send)?;
+        self.charge(slot, station);
+        Some(slot)
+    }
+
+    /// Returns true if a buffer that the program has may hold messages to a station.
+    #[inline]
+    pub fn may_charge(&self, station: u32) -> bool {
+        // The buffer is not among those that are left, and is as good as one of these.
+        let most = self.most[Use::Send as usize];
+        let left = most - self.used[Use::Send as usize];
+        share::may_take(self.stations.held(station, Use::Send), left + 1, most, 1)
+    }
+
+    /// A buffer with a message that has waited is the program's now, and counts against no station. Returns false if the program has as
+    /// many as it may.
+    pub fn hand_to_program(&mut self, slot: u32) -> bool {
+        if self.left(Use::Send) == 0 {
+            return false;
+        }
+        self.uncount(slot);
+        self.used[Use::Send as usize] += 1;
+        self.slots[slot as usize].used_for = Some(Use::Send);
+        true
+    }
+
+    #[inline]
+    fn uncount(&mut self, slot: u32) {
+        let counted = &mut self.slots[slot as usize];
+        let Some(used) = counted.used_for.take() else { return };
+        self.used[used as usize] -= 1;
+        self.has_more = true;
+        if let Some(station) = counted.station.take() {
+            self.stations.put_back(station, used);
+        }
     }
 
     /// Returns a free buffer.
@@ -89,35 +161,47 @@ impl Pool {
         self.free.take()
     }
 
-    /// Returns true if [`Pool::take_for_messages`] returns a buffer.
-    pub fn has_for_messages(&self) -> bool {
+    /// Returns true if [`Pool::take_to_copy`] returns a buffer.
+    pub fn has_to_copy(&self) -> bool {
         self.free.len() > self.reserve / 2
     }
 
-    /// Returns a free buffer for messages of a buffer that are sent alone.
-    pub fn take_for_messages(&mut self) -> Option<u32> {
-        if self.has_for_messages() { self.take() } else { None }
+    /// Returns a free buffer for a frame that takes messages out of another buffer.
+    pub fn take_to_copy(&mut self) -> Option<u32> {
+        if self.has_to_copy() { self.take() } else { None }
     }
 
-    /// Returns a free buffer for a message that has arrived and has to wait.
-    pub fn take_to_keep(&mut self) -> Option<u32> {
-        if self.kept >= self.slots.len() / 2 {
+    /// Returns a free buffer for a station's message that has arrived and has to wait.
+    pub fn take_to_keep(&mut self, station: u32) -> Option<u32> {
+        if !self.may_take(station, Use::Keep, 1) {
             return None;
         }
-        let slot = self.take_for_messages()?;
-        self.kept += 1;
-        self.slots[slot as usize].is_kept = true;
+        let slot = self.take_for(Use::Keep)?;
+        self.charge(slot, station);
         Some(slot)
     }
 
-    /// Returns the number of free buffers for the program.
-    pub fn free_for_program(&self) -> usize {
-        self.free.len().saturating_sub(self.reserve)
+    /// Returns how many buffers are left for a use, whoever wants them.
+    #[inline]
+    fn left(&self, used: Use) -> usize {
+        let left = self.most[used as usize] - self.used[used as usize];
+        left.min(self.free.len().saturating_sub(self.reserve))
     }
 
-    /// Returns the number of buffers that the program can have.
-    pub fn most_for_program(&self) -> usize {
-        self.slots.len() - self.reserve
+    /// Returns true if a station may have so many more buffers.
+    #[inline]
+    pub fn may_take(&self, station: u32, used: Use, count: usize) -> bool {
+        share::may_take(self.stations.held(station, used), self.left(used), self.most[used as usize], count)
+    }
+
+    /// Returns how many buffers a station can ever have for what is sent to it.
+    pub fn most_to_send(&self) -> usize {
+        share::most(self.most[Use::Send as usize])
+    }
+
+    /// Returns how many buffers each of the stations that have some, and one more, could have, if all had as many.
+    pub fn part(&self, used: Use) -> usize {
+        self.most[used as usize] / (self.stations.holders(used) + 1)
     }
 
     #[inline]
@@ -136,6 +220,25 @@ impl Pool {
         let filled = &mut self.slots[slot as usize];
         filled.buffer = Some(buffer);
         (filled.users, filled.bytes, filled.part) = (messages, bytes as u32, part as u32);
+    }
+
+    /// Checks that what is used is what buffers count as, of all and of each station.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn audit(&self) -> Result<(), String> {
+        for used in [Use::Send, Use::Keep] {
+            let slots = self.slots.iter().filter(|slot| slot.used_for == Some(used));
+            let mut held: HashMap<u32, usize> = HashMap::new();
+            slots.clone().filter_map(|slot| slot.station).for_each(|station| *held.entry(station).or_default() += 1);
+            let is_right = slots.count() == self.used[used as usize]
+                && held.len() == self.stations.holders(used)
+                && held.iter().all(|(station, count)| self.stations.held(*station, used) == *count);
+            if !is_right {
+                return Err(format!("wrong counts for {used:?}: {held:?} {:?}", self.stations));
+            }
+        }
+        Ok(())
     }
 
     /// The buffer was queued at the link as transmission number `ticket`.
@@ -170,9 +273,7 @@ impl Pool {
     /// Nothing but the device uses this buffer any more.
     #[inline]
     pub fn give_back(&mut self, slot: u32) {
-        if std::mem::take(&mut self.slots[slot as usize].is_kept) {
-            self.kept -= 1;
-        }
+        self.uncount(slot);
         if self.slots[slot as usize].ticket <= self.sent {
             self.free.put(slot);
         } else {
@@ -207,6 +308,7 @@ impl Pool {
             }
             self.unread.pop_front();
             self.free.put(slot);
+            self.has_more = true;
         }
     }
 }

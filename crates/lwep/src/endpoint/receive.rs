@@ -8,6 +8,7 @@ use super::core::{Core, Current, Endpoint, Pending, Ride};
 use super::event::Event;
 use super::judge::Verdict;
 use super::peer::Connection;
+use super::stations::Use;
 use crate::connection::{Arrival, Nanos, Taken};
 use crate::wire::PLAIN_BYTES;
 
@@ -83,10 +84,19 @@ impl Core {
         None
     }
 
+    /// Returns a free buffer for a message of a connection that has to wait.
+    fn take_to_keep(&mut self, id: u32) -> Option<u32> {
+        let station = self.table.get(id)?.far.station;
+        self.pool.take_to_keep(station)
+    }
+
     /// Messages are dropped because no buffer is free. Their sender hears that this end is there.
     fn without_buffer(&mut self, id: u32, count: usize) {
         self.counters.no_buffer += count as u64;
         self.tell_again(id);
+        if let Some(station) = self.table.get(id).map(|peer| peer.far.station) {
+            self.lacks(station, Use::Keep);
+        }
     }
 
     /// Takes up to `most` messages of a buffer, if they are the next ones and the program can have them as they are. Returns their number.
@@ -178,11 +188,7 @@ impl<L: Link> Endpoint<L> {
             Current::Nothing | Current::Next { .. } => return,
             Current::InPlace { .. } => self.link.release(),
             Current::Kept { slot, .. } => self.core.pool.release(slot),
-            Current::Assembled(id) => {
-                if let Some(peer) = self.core.table.get(id) {
-                    peer.assembly.clear();
-                }
-            }
+            Current::Assembled(id) => self.core.assembled(id),
         }
         self.current = Current::Nothing;
     }
@@ -267,7 +273,7 @@ impl<L: Link> Endpoint<L> {
     #[cold]
     fn keep_frame(&mut self, id: u32, number: u32, (from, len): (usize, usize), remaining: u16) {
         let core = &mut self.core;
-        let Some(slot) = core.pool.take_to_keep() else {
+        let Some(slot) = core.take_to_keep(id) else {
             core.without_buffer(id, 1);
             return self.link.release();
         };
@@ -288,7 +294,7 @@ impl<L: Link> Endpoint<L> {
     fn keep_rest(&mut self, ride: Ride) {
         self.riding = None;
         let core = &mut self.core;
-        let Some(slot) = core.pool.take_to_keep() else {
+        let Some(slot) = core.take_to_keep(ride.id) else {
             core.without_buffer(ride.id, ride.count - ride.index);
             return self.link.release();
         };
@@ -386,9 +392,11 @@ impl<L: Link> Endpoint<L> {
     pub fn keep(&mut self) -> Option<Kept> {
         let (slot, from, len) = match self.current {
             Current::Kept { slot, .. } if self.core.pool.is_shared(slot) => return None,
-            Current::Kept { slot, from, len } => (slot, from as usize, len as usize),
+            Current::Kept { slot, from, len } if self.core.pool.hand_to_program(slot) => {
+                (slot, from as usize, len as usize)
+            }
             Current::InPlace { from, to } => {
-                let slot = self.core.pool.take_to_keep()?;
+                let slot = self.core.pool.take_for_program()?;
                 let spare = self.core.pool.slot(slot).buffer.as_mut()?;
                 let (start, bytes) = self.link.exchange(spare);
                 self.current = Current::Nothing;
@@ -398,7 +406,7 @@ impl<L: Link> Endpoint<L> {
                 }
                 (slot, start + from, to - from)
             }
-            Current::Nothing | Current::Next { .. } | Current::Assembled(_) => return None,
+            Current::Nothing | Current::Next { .. } | Current::Kept { .. } | Current::Assembled(_) => return None,
         };
         let buffer = self.core.pool.slot(slot).buffer.take()?;
         self.current = Current::Nothing;

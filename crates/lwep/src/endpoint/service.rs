@@ -9,6 +9,7 @@ use super::answer::Answer;
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
 use super::peer::State;
+use super::stations::Use;
 use super::transmit::write_plain;
 use crate::connection::{MILLISECOND, Nanos, TimedOut};
 use crate::wire::header::{CHECKSUM, VERSION};
@@ -24,7 +25,9 @@ impl<L: Link> Endpoint<L> {
     #[inline]
     pub(super) fn service(&mut self, timers: bool) {
         let core = &self.core;
+        let is_late = core.lack.deadline().is_some_and(|at| at <= core.now);
         let is_quiet = core.lists.are_quiet(core.now) && core.answers.is_empty() && !core.pool.waits_for_device();
+        let is_quiet = is_quiet && !is_late;
         if !is_quiet {
             self.serve(timers);
         }
@@ -47,6 +50,10 @@ impl<L: Link> Endpoint<L> {
         self.answer_strangers();
         self.ask_doubted();
         self.send_in_turn();
+        if timers {
+            let is_full = self.link.room() == 0;
+            self.core.take_back_due(is_full);
+        }
         self.offer_buffers();
     }
 
@@ -69,11 +76,19 @@ impl<L: Link> Endpoint<L> {
     /// Tells connections that lacked buffers that there are some.
     fn offer_buffers(&mut self) {
         let core = &mut self.core;
-        for _ in 0..core.lists.without_buffers.len() {
+        let waiting = core.lists.without_buffers.len();
+        if std::mem::take(&mut core.pool.has_more) {
+            core.lists.hopeful = waiting;
+        }
+        // Many may wait in vain: not all in one go.
+        let looks = core.lists.hopeful.min(waiting).min(MOST_TURNS);
+        core.lists.hopeful -= looks;
+        for _ in 0..looks {
             let Some(id) = core.lists.without_buffers.pop_front() else { return };
-            let free = core.pool.free_for_program();
             match core.table.get(id) {
-                Some(peer) if peer.wants_buffers > free => core.lists.without_buffers.push_back(id),
+                Some(peer) if !core.pool.may_take(peer.far.station, Use::Send, peer.wants_buffers) => {
+                    core.lists.without_buffers.push_back(id);
+                }
                 Some(peer) => {
                     peer.wants_buffers = 0;
                     core.lists.events.push_back(Pending::Room(id));
@@ -253,11 +268,12 @@ impl<L: Link> Endpoint<L> {
 
     pub(super) fn answer_strangers(&mut self) {
         while let Some(id) = self.core.lists.accepting.pop_front() {
-            if !self.core.accept_credit.take(self.core.now) {
-                self.core.counters.unanswered += 1;
+            let core = &mut self.core;
+            let Some(peer) = core.table.get(id) else { continue };
+            if !core.accept_credit.take(peer.far.mac, core.now) {
+                core.counters.unanswered += 1;
                 continue;
             }
-            let Some(peer) = self.core.table.get(id) else { continue };
             let number = peer.first_sent;
             self.control(id, Kind::Accept, number);
         }
@@ -295,12 +311,12 @@ impl<L: Link> Endpoint<L> {
 
     /// Returns when [`Endpoint::poll`] is to be called at the latest, although nothing has arrived.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let Core { lists, pool, now, .. } = &self.core;
+        let Core { lists, pool, now, lack, .. } = &self.core;
         // Nothing tells that the device has read a buffer, or which connection gives one back.
-        let lacks_read = !lists.without_buffers.is_empty() && pool.has_unread();
-        let lacks_buffers = lacks_read || !lists.sending.is_empty() && !pool.has_for_messages();
+        let lacks_read = !lists.without_buffers.is_empty() && (pool.has_unread() || lists.hopeful > 0);
+        let lacks_buffers = lacks_read || !lists.sending.is_empty() && !pool.has_to_copy();
         let look = lacks_buffers.then(|| now.saturating_add(MILLISECOND));
-        lists.timers.next().into_iter().chain(look).min()
+        lists.timers.next().into_iter().chain(look).chain(lack.deadline()).min()
     }
 
     /// Prepares for a sleep until the link's descriptor ([`Link::descriptor`]) is readable or [`Endpoint::next_deadline`] has come: sends
@@ -331,7 +347,7 @@ impl<L: Link> Endpoint<L> {
     fn waits_for_room(&mut self) -> bool {
         let Core { lists, answers, pool, .. } = &self.core;
         // What lacks a buffer while the link has room waits for that.
-        let sends = !lists.sending.is_empty() && (pool.has_for_messages() || self.link.room() == 0);
+        let sends = !lists.sending.is_empty() && (pool.has_to_copy() || self.link.room() == 0);
         sends || !lists.urgent.is_empty() || !lists.doubted.is_empty() || !answers.is_empty()
     }
 

@@ -20,6 +20,8 @@ pub struct Table {
     most: u32,
     /// Places of agreed connections by identifier on the wire.
     agreed: HashMap<u32, u32>,
+    /// Connections by what the peer calls them: its address, identifier and secret.
+    by_far: HashMap<(Mac, u32, u32), u32>,
     used: u32,
 }
 
@@ -31,6 +33,7 @@ impl Table {
             free: Vec::new(),
             most: most.clamp(1, PLACES),
             agreed: HashMap::new(),
+            by_far: HashMap::new(),
             used: 0,
         }
     }
@@ -55,8 +58,23 @@ impl Table {
         if peer.wire_id & AGREED != 0 {
             self.agreed.insert(peer.wire_id, place);
         }
+        let id = peer.id;
         self.places[place as usize] = Some(peer);
         self.used += 1;
+        self.learn(id);
+    }
+
+    /// Finds a connection by what its peer calls it from now on. Of several that a peer calls so, it finds the first one.
+    pub fn learn(&mut self, id: u32) {
+        if let Some(far) = self.get(id).filter(|peer| !peer.is_asking()).map(|peer| peer.far_name()) {
+            self.by_far.entry(far).or_insert(id);
+        }
+    }
+
+    /// Returns the connection that a peer calls so.
+    pub fn by_far(&mut self, mac: Mac, connection: u32, token: u32) -> Option<&mut Peer> {
+        let id = *self.by_far.get(&(mac, connection, token))?;
+        self.get(id)
     }
 
     pub fn remove(&mut self, id: u32) -> Option<Box<Peer>> {
@@ -65,6 +83,9 @@ impl Table {
         let peer = self.places[place as usize].take()?;
         if peer.wire_id & AGREED != 0 {
             self.agreed.remove(&peer.wire_id);
+        }
+        if self.by_far.get(&peer.far_name()) == Some(&id) {
+            self.by_far.remove(&peer.far_name());
         }
         self.generations[place as usize] = self.generations[place as usize].wrapping_add(1);
         self.free.push(place);
@@ -99,7 +120,22 @@ impl Table {
         self.places.iter().flatten().map(|peer| &**peer)
     }
 
+    /// Returns all connections, to change them.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.places.iter_mut().flatten().map(|peer| &mut **peer)
+    }
+
     pub fn len(&self) -> u32 {
         self.used
+    }
+
+    /// Returns how many connections there can be.
+    pub fn most(&self) -> usize {
+        self.most as usize
+    }
+
+    /// Returns how many more connections there can be.
+    pub fn left(&self) -> usize {
+        (self.most - self.used) as usize
     }
 }

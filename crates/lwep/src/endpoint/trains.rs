@@ -89,30 +89,21 @@ impl<L: Link> Endpoint<L> {
             return Sent::Waits;
         }
         let is_whole = part.index == 0 && run == bytes.div_ceil(size);
-        let part = if is_whole { Some(part) } else { self.take_out(id, number, part, run) };
-        let Some(part) = part else {
-            // What is under way gives its buffers back.
-            let is_idle = self.core.table.get(id).is_none_or(|peer| peer.sender.is_idle());
-            return if is_idle { Sent::NoRoom } else { Sent::Waits };
-        };
-        if run == 1 {
-            return self.transmit(id, number);
-        }
-        let core = &mut self.core;
-        if !core.pool.is_read(part.slot) {
+        if is_whole && !core.pool.is_read(part.slot) {
             let sent = self.link.sent();
             core.pool.sent(sent);
         }
-        if !core.pool.is_read(part.slot) {
+        if is_whole && !core.pool.is_read(part.slot) {
             // As with a single message: the last transmission is still to come.
             let Some(peer) = core.table.get(id) else { return Sent::NoRoom };
             (0..run as u32).for_each(|index| peer.sender.sent(number.wrapping_add(index), core.now));
             return Sent::Frame;
         }
-        let is_sent = self.send_train(id, number, part);
+        let is_sent = if is_whole { self.send_train(id, number, part) } else { self.send_copy(id, number, part, run) };
         if let Some(peer) = self.core.table.get(id)
             && is_sent
             && is_new
+            && run > 1
         {
             let last = peer.sender.count_to(number.wrapping_add(run as u32 - 1));
             peer.trains.add(last, places);
@@ -150,11 +141,15 @@ impl<L: Link> Endpoint<L> {
         is_sent
     }
 
-    /// Copies `count` messages of a buffer, from the one with this number on, to a buffer of their own, which takes the place of the
-    /// original. Returns where the first one is now.
-    fn take_out(&mut self, id: u32, number: u32, part: Part, count: usize) -> Option<Part> {
+    /// Copies `count` messages of a buffer, from the one with this number on, to a buffer of their own, and queues that at the link. It
+    /// is free when the device has read it. Returns false if there is no buffer, or the link does not take it.
+    fn send_copy(&mut self, id: u32, number: u32, part: Part, count: usize) -> bool {
+        if !self.core.pool.has_to_copy() {
+            let sent = self.link.sent();
+            self.core.pool.sent(sent);
+        }
         let core = &mut self.core;
-        let own = core.pool.take_for_messages()?;
+        let Some(own) = core.pool.take_to_copy() else { return false };
         let slot = core.pool.slot(part.slot);
         let (size, at) = (slot.part as usize, slot.part as usize * usize::from(part.index));
         let len = (size * count).min((slot.bytes as usize).saturating_sub(at));
@@ -164,24 +159,13 @@ impl<L: Link> Endpoint<L> {
         let bytes = source.as_deref().and_then(|buffer| buffer.get(from..from + len));
         let target = core.pool.slot(own);
         let place = target.buffer.as_mut().and_then(|buffer| buffer.get_mut(to..to + len));
-        let is_copied = match (bytes, place) {
-            (Some(bytes), Some(place)) => {
-                place.copy_from_slice(bytes);
-                true
-            }
-            _ => false,
-        };
-        (target.users, target.bytes, target.part) = (count as u16, len as u32, size.min(len) as u32);
+        let copied = bytes.zip(place).map(|(bytes, place)| place.copy_from_slice(bytes));
+        (target.bytes, target.part) = (len as u32, size.min(len) as u32);
         core.pool.slot(part.slot).buffer = source;
-        let Some(peer) = core.table.get(id).filter(|_| is_copied) else {
-            core.pool.give_back(own);
-            return None;
-        };
-        for index in 0..count as u16 {
-            let remaining = part.remaining.saturating_sub(index);
-            peer.sender.move_part(number.wrapping_add(index.into()), Part { slot: own, index, remaining });
-            core.pool.release(part.slot);
-        }
-        Some(Part { slot: own, index: 0, remaining: part.remaining })
+        let copy = Part { slot: own, index: 0, ..part };
+        let is_sent = copied.is_some()
+            && if count > 1 { self.send_train(id, number, copy) } else { self.send_plain(id, number, copy) };
+        self.core.pool.give_back(own);
+        is_sent
     }
 }

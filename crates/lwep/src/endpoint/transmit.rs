@@ -6,6 +6,7 @@ use ringway_link::{Buffer, Link};
 
 use super::core::Endpoint;
 use super::peer::{Connection, Peer, State};
+use super::stations::Use;
 use crate::connection::{Nanos, Part};
 use crate::wire::header::{BYTES, CHECKSUM};
 use crate::wire::segmented;
@@ -47,8 +48,8 @@ impl DerefMut for Outgoing {
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Too many messages are not acknowledged, no buffer is free, or messages wait for a link that is full. [`crate::Event::Room`] tells
-    /// when there is room.
+    /// Too many messages are not acknowledged, no buffer is free, the peer's station has its share of the buffers, or messages wait for
+    /// a link that is full. [`crate::Event::Room`] tells when there is room.
     #[error("there is no room for another message until the peer has acknowledged earlier ones")]
     Full,
     /// The message is longer than a frame, or than the peer takes.
@@ -238,10 +239,12 @@ impl<L: Link> Endpoint<L> {
             && len <= outgoing.len()
             && outgoing.start == core.front + PLAIN_BYTES
             && outgoing.pool == core.pool.number
-            && peer.may_send_at_once(core.options.queue);
+            && peer.may_send_at_once(core.options.queue)
+            && core.pool.may_charge(peer.far.station);
         if !is_usual {
             return Some(outgoing);
         }
+        core.pool.charge(outgoing.slot, peer.far.station);
         core.pool.fill(outgoing.slot, outgoing.buffer, 1, len, part);
         self.launch(connection.0, outgoing.slot, len);
         None
@@ -292,12 +295,19 @@ impl<L: Link> Endpoint<L> {
         }) {
             return Err(Refused { outgoing, error });
         }
+        let core = &mut self.core;
+        let station = core.table.get(connection.0).map(|peer| peer.far.station);
+        if !station.is_some_and(|station| core.pool.may_charge(station)) {
+            let error = self.without_buffers(connection, 1);
+            return Err(Refused { outgoing, error });
+        }
         if !self.place(&mut outgoing, len, count > 1) {
             return Err(Refused { outgoing, error: SendError::TooLong });
         }
         let core = &mut self.core;
         let slot = outgoing.slot;
         core.pool.fill(slot, outgoing.buffer, count as u16, len, part);
+        station.into_iter().for_each(|station| core.pool.charge(slot, station));
         if count > 1 && self.launch_many(connection.0, slot, count) {
             return Ok(());
         }
@@ -363,7 +373,7 @@ impl<L: Link> Endpoint<L> {
         if let Some(peer) = core.table.get(connection.0)
             && peer.may_send_at_once(core.options.queue)
             && len <= peer.far.frame.min(core.data)
-            && let Some(slot) = core.pool.take_for_program()
+            && let Some(slot) = core.pool.take_to_send(peer.far.station)
         {
             let held = core.pool.slot(slot);
             if let Some(place) = held.buffer.as_mut().and_then(|buffer| buffer.get_mut(at..at + len)) {
@@ -386,6 +396,7 @@ impl<L: Link> Endpoint<L> {
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
         self.check_message(connection, len, 1)?;
+        self.check_buffers(connection, 1)?;
         let Some(mut outgoing) = self.reserve() else {
             return Err(self.without_buffers(connection, 1));
         };
@@ -410,16 +421,32 @@ impl<L: Link> Endpoint<L> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }
 
-    /// The program hears when so many buffers are free.
+    /// Checks that a connection's station may have so many buffers more. If not, the program hears when it may.
+    fn check_buffers(&mut self, connection: Connection, wanted: usize) -> Result<(), SendError> {
+        let Some(station) = self.core.table.get(connection.0).map(|peer| peer.far.station) else { return Ok(()) };
+        if !self.core.pool.may_take(station, Use::Send, wanted) {
+            // The device may have read some.
+            let sent = self.link.sent();
+            self.core.pool.sent(sent);
+        }
+        if !self.core.pool.may_take(station, Use::Send, wanted) {
+            return Err(self.without_buffers(connection, wanted));
+        }
+        Ok(())
+    }
+
+    /// The program hears when a connection may have so many buffers.
     #[cold]
     fn without_buffers(&mut self, connection: Connection, wanted: usize) -> SendError {
         // The device may have read some.
         let sent = self.link.sent();
         self.core.pool.sent(sent);
-        if let Some(peer) = self.core.table.get(connection.0)
-            && std::mem::replace(&mut peer.wants_buffers, wanted) == 0
-        {
-            self.core.lists.without_buffers.push_back(connection.0);
+        if let Some(peer) = self.core.table.get(connection.0) {
+            let station = peer.far.station;
+            if std::mem::replace(&mut peer.wants_buffers, wanted) == 0 {
+                self.core.lists.without_buffers.push_back(connection.0);
+            }
+            self.core.lacks(station, Use::Send);
         }
         SendError::Full
     }
@@ -447,12 +474,10 @@ impl<L: Link> Endpoint<L> {
         let most = segmented.min(usize::from(u16::MAX)).saturating_sub(segmented::HEADERS);
         let per_buffer = if is_train { (most / part).max(1) } else { 1 };
         let buffers = count.div_ceil(per_buffer);
-        if count > usize::from(u16::MAX) || buffers > self.core.pool.most_for_program() {
+        if count > usize::from(u16::MAX) || buffers > self.core.pool.most_to_send() {
             return Err(SendError::TooLong);
         }
-        if self.core.pool.free_for_program() < buffers {
-            return Err(self.without_buffers(connection, buffers));
-        }
+        self.check_buffers(connection, buffers)?;
         let mut remaining = count as u16;
         for piece in message.chunks(part * per_buffer) {
             let reserved = if per_buffer > 1 { self.reserve_many() } else { self.reserve() };
@@ -462,6 +487,7 @@ impl<L: Link> Endpoint<L> {
             self.place(&mut outgoing, piece.len(), parts > 1);
             self.core.pool.fill(slot, outgoing.buffer, parts, piece.len(), part);
             let Some(peer) = self.core.table.get(connection.0) else { break };
+            self.core.pool.charge(slot, peer.far.station);
             for index in 0..parts {
                 remaining -= 1;
                 peer.sender.queue(Some(Part { slot, index, remaining }), self.core.now);
@@ -520,7 +546,6 @@ impl<L: Link> Endpoint<L> {
         if slot.bytes > slot.part {
             return self.transmit_part(id, number, part);
         }
-        let length = slot.bytes as usize;
         if !core.pool.is_read(part.slot) {
             let sent = self.link.sent();
             core.pool.sent(sent);
@@ -530,20 +555,27 @@ impl<L: Link> Endpoint<L> {
                 return Sent::Frame;
             }
         }
+        let is_sent = self.send_plain(id, number, part);
+        self.mark(id, number, is_sent, 1)
+    }
+
+    /// Writes the headers of the only message in a buffer, and queues it at the link. Returns false if the link does not take it.
+    #[inline]
+    pub(super) fn send_plain(&mut self, id: u32, number: u32, part: Part) -> bool {
+        let core = &mut self.core;
+        let Some(peer) = core.table.get(id) else { return false };
         let slot = core.pool.slot(part.slot);
-        let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, length) };
-        let Some(buffer) = &mut slot.buffer else { return Sent::NoRoom };
-        // In a buffer for many, a single message lies behind longer headers.
-        let frame = buffer.get_mut(core.front..).unwrap_or_default();
-        let Some(len) = write_plain(frame, &peer.ethernet(), &header) else { return Sent::NoRoom };
-        let is_sent = self.link.send(buffer, len, None);
+        let header = Header { remaining: part.remaining, ..peer.header(Kind::Data, number, slot.bytes as usize) };
+        let frame = slot.buffer.as_mut().and_then(|buffer| buffer.get_mut(core.front..)).unwrap_or_default();
+        let len = write_plain(frame, &peer.ethernet(), &header);
+        let is_sent = slot.buffer.as_mut().zip(len).is_some_and(|(buffer, len)| self.link.send(buffer, len, None));
         if is_sent {
             self.queued += 1;
             core.pool.queued(part.slot, self.queued);
         } else {
             core.tell_again(id);
         }
-        self.mark(id, number, is_sent, 1)
+        is_sent
     }
 
     #[inline]

@@ -7,4 +7,5 @@ mod hostile;
 mod invariants;
 mod late;
 mod scene;
+mod shares;
 mod trains;

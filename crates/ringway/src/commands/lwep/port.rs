@@ -48,7 +48,7 @@ pub struct PortArgs {
     /// Slots of each ring [default: 1024 of SWITCH:PORT, 512 of other kinds; with --address 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=32_768))]
     slots: Option<u32>,
-    /// Buffers for messages that are not acknowledged, or wait [default: 4096 of SWITCH:PORT, 1024 of other kinds; with --address 256]
+    /// Buffers for messages that are not acknowledged, or wait [default: 4096 of SWITCH:PORT, 2048 of other kinds; with --address 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=65_536))]
     buffers: Option<u32>,
     /// What to do while there is nothing to do

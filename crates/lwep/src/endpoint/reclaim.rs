@@ -1,0 +1,122 @@
+//! Buffers that slow peers keep while others lack some are taken back: such connections end.
+//!
+//! A peer is slow if it leaves all that was sent to it at some time unacknowledged, or a gap in what it sends unfilled, in part, for
+//! [`PATIENCE`]. Alone that is no harm, and costs nothing. But a station that has more than an equal part of the buffers loses its
+//! slow connections while another one is refused a buffer that has less than that.
+
+use super::core::Core;
+use super::event::Reason;
+use super::peer::Peer;
+use super::stations::Use;
+use crate::connection::{Nanos, SECOND, is_before};
+
+/// How often connections are looked at while a station lacks buffers.
+const LOOK: Nanos = SECOND;
+const PATIENCE: Nanos = 30 * SECOND;
+
+/// What a station was refused since connections were last looked at.
+#[derive(Debug)]
+pub struct Lack {
+    /// The fewest buffers that a station had that was refused one, by [`Use`].
+    least: [usize; 2],
+    /// When connections are looked at next, and when they were last.
+    look: Option<Nanos>,
+    looked: Nanos,
+}
+
+impl Default for Lack {
+    fn default() -> Self {
+        Self { least: [usize::MAX; 2], look: None, looked: 0 }
+    }
+}
+
+impl Lack {
+    /// Returns when connections are to be looked at.
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.look
+    }
+}
+
+/// Numbers that a peer has to reach, and since when: of messages to it, and of messages that it sends.
+#[derive(Debug, Default)]
+pub struct Marks {
+    sent: Option<(u32, Nanos)>,
+    kept: Option<(u32, Nanos)>,
+}
+
+/// Returns true if a peer that has come to `reached` is late at its mark. After that the mark is at `end`.
+fn is_late(mark: &mut Option<(u32, Nanos)>, reached: u32, end: u32, now: Nanos) -> bool {
+    match *mark {
+        Some((to, since)) if is_before(reached, to) => now.saturating_sub(since) >= PATIENCE,
+        _ => {
+            *mark = Some((end, now));
+            false
+        }
+    }
+}
+
+impl Peer {
+    /// Returns true if the peer is slow to acknowledge what was sent. What waits for a link that is full is not its fault.
+    fn is_slow_to_acknowledge(&mut self, is_full: bool, now: Nanos) -> bool {
+        let (sender, mark) = (&self.sender, &mut self.marks.sent);
+        if sender.queued() == 0 || is_full && self.is_in_sending {
+            *mark = None;
+        }
+        sender.queued() > 0 && is_late(mark, sender.oldest(), sender.end(), now)
+    }
+
+    /// Returns true if the peer is slow to fill gaps. What waits for the program is not its fault.
+    fn is_slow_to_fill(&mut self, now: Nanos) -> bool {
+        let (receiver, mark) = (&self.receiver, &mut self.marks.kept);
+        let has_gap = !receiver.is_told_briefly() && !self.is_paused;
+        if !has_gap {
+            *mark = None;
+        }
+        has_gap && is_late(mark, receiver.next(), receiver.end(), now)
+    }
+}
+
+impl Core {
+    /// A station is refused a buffer.
+    #[cold]
+    pub fn lacks(&mut self, station: u32, used: Use) {
+        let least = &mut self.lack.least[used as usize];
+        *least = (*least).min(self.pool.stations.held(station, used));
+        self.lack.look.get_or_insert(self.now.max(self.lack.looked.saturating_add(LOOK)));
+    }
+
+    /// Ends slow connections of stations that have much while others have little, if it is time to look. `is_full`: the link is.
+    #[inline]
+    pub fn take_back_due(&mut self, is_full: bool) {
+        if self.lack.look.is_some_and(|at| at <= self.now) {
+            self.take_back(is_full);
+        }
+    }
+
+    #[cold]
+    fn take_back(&mut self, is_full: bool) {
+        let (now, parts) = (self.now, [Use::Send, Use::Keep].map(|used| self.pool.part(used)));
+        // Who waits is refused nothing more, and lacks buffers all the same.
+        let waiting: Vec<u32> = self.lists.without_buffers.iter().copied().collect();
+        for id in &waiting {
+            if let Some(station) = self.table.get(*id).map(|peer| peer.far.station) {
+                self.lacks(station, Use::Send);
+            }
+        }
+        let look = (!waiting.is_empty()).then(|| now.saturating_add(LOOK));
+        let lack = std::mem::replace(&mut self.lack, Lack { looked: now, look, ..Lack::default() });
+        let (table, stations) = (&mut self.table, &self.pool.stations);
+        let slow = table.all_mut().filter_map(|peer| {
+            let has_much = |used: Use| {
+                let part = parts[used as usize];
+                lack.least[used as usize] < part && stations.held(peer.far.station, used) > part
+            };
+            let (sends, keeps) = (has_much(Use::Send), has_much(Use::Keep));
+            (sends && peer.is_slow_to_acknowledge(is_full, now) || keeps && peer.is_slow_to_fill(now))
+                .then_some(peer.id)
+        });
+        let slow: Vec<u32> = slow.collect();
+        slow.into_iter().for_each(|id| self.reset(id, Reason::NoAnswer));
+    }
+}

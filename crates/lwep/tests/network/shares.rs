@@ -1,0 +1,316 @@
+//! Stations that want everything, and what is left for others.
+
+use ringway_link::memory::MemoryOptions;
+use ringway_lwep::wire::{Header, Kind, Mac};
+use ringway_lwep::{Connection, Reason, SendError};
+
+use crate::hostile::{AGREED, MILLISECOND, Victim, frame, header, open, options};
+use crate::scene::{MICROSECOND, SECOND};
+
+/// A station with a connection to the victim that both have agreed on.
+struct Station {
+    mac: Mac,
+    number: u32,
+    connection: Connection,
+}
+
+impl Station {
+    fn new(victim: &mut Victim, number: u8) -> Self {
+        Self::again(victim, number, 0)
+    }
+
+    /// One more connection of the same station.
+    fn again(victim: &mut Victim, number: u8, more: u8) -> Self {
+        let (mac, number) = ([2, 0, 0, 0, 1, number], u32::from(number) << 8 | u32::from(more));
+        let connection = victim.endpoint.agree(mac, AGREED + (u64::from(number) << 32), victim.now).expect("room");
+        let station = Self { mac, number, connection };
+        // Its window is wide.
+        station.says(victim, &header(Kind::Ack, 0));
+        station
+    }
+
+    fn says(&self, victim: &mut Victim, header: &Header) {
+        let connection = (AGREED >> 32) as u32 + self.number;
+        let frame = frame(self.mac, &Header { connection, window: 4_096, ..*header }, b"data");
+        victim.endpoint.link().inject(&frame);
+    }
+
+    fn acknowledges(&self, victim: &mut Victim, acknowledgement: u32) {
+        self.says(victim, &Header { acknowledgement, ..header(Kind::Ack, 0) });
+    }
+}
+
+/// Sends to a connection what it takes. Returns the number of messages.
+fn fill(victim: &mut Victim, connection: Connection) -> u32 {
+    (0..4_096).take_while(|_| victim.endpoint.send(connection, b"message", victim.now).is_ok()).count() as u32
+}
+
+fn victim(buffers: u32) -> Victim {
+    Victim::new(options(), &MemoryOptions { buffers, capacity: 65_536, ..MemoryOptions::default() })
+}
+
+/// Time passes, without silence of the stations that say something each second.
+fn pass(victim: &mut Victim, seconds: u64, mut each: impl FnMut(&mut Victim, u64)) {
+    for second in 0..seconds {
+        each(victim, second);
+        victim.poll(SECOND);
+        victim.said();
+    }
+}
+
+#[test]
+fn stations_that_acknowledge_nothing_leave_buffers_for_messages_to_others() {
+    let mut victim = victim(1024);
+    for number in 1..=8 {
+        // Six connections each, of which one would take all.
+        let connections: Vec<_> = (0..6).map(|more| Station::again(&mut victim, number, more)).collect();
+        victim.poll(MICROSECOND);
+        let taken: Vec<_> = connections.iter().map(|one| fill(&mut victim, one.connection)).collect();
+        assert!(taken[0] > 0 && taken[1..].iter().all(|count| *count == 0), "station {number}: {taken:?}");
+        let honest = Station::new(&mut victim, 100 + number);
+        victim.poll(MICROSECOND);
+        for acknowledged in 1..=100 {
+            victim.endpoint.send(honest.connection, b"answer", victim.now).expect("a buffer");
+            honest.acknowledges(&mut victim, acknowledged);
+            victim.poll(MICROSECOND);
+            victim.said();
+        }
+    }
+}
+
+#[test]
+fn stations_that_leave_gaps_leave_buffers_for_what_is_early_from_others() {
+    let mut victim = victim(1024);
+    for number in 1..=8 {
+        let station = Station::new(&mut victim, number);
+        (1..1_000).for_each(|early| station.says(&mut victim, &header(Kind::Data, early)));
+        victim.poll(MICROSECOND);
+        let refused = victim.endpoint.counters().no_buffer;
+        assert!(refused > 0, "it takes all that it may");
+        let honest = Station::new(&mut victim, 100 + number);
+        let before = victim.heard;
+        [1, 0].into_iter().for_each(|number| honest.says(&mut victim, &header(Kind::Data, number)));
+        victim.poll(MICROSECOND);
+        assert_eq!((victim.heard, victim.endpoint.counters().no_buffer), (before + 2, refused));
+        victim.said();
+    }
+}
+
+/// A station acknowledges messages bit by bit, as they go out.
+fn acknowledge(victim: &mut Victim, station: &Station, from: u32, to: u32) {
+    for acknowledged in (from..to).step_by(4).skip(1).chain([to]) {
+        station.acknowledges(victim, acknowledged);
+        victim.poll(MICROSECOND);
+        victim.said();
+    }
+    assert_eq!(victim.endpoint.status(station.connection).expect("a connection").queued, 0);
+}
+
+/// Sends to a station what it may have, which it acknowledges. Returns how many messages were sent to it.
+fn exchange(victim: &mut Victim, station: &Station, before: u32) -> u32 {
+    let sent = before + fill(victim, station.connection);
+    assert!(sent > before, "a station is shut out");
+    acknowledge(victim, station, before, sent);
+    sent
+}
+
+/// A station with all the buffers for messages that it may have, of which it acknowledges one each fourth second.
+fn slow(victim: &mut Victim) -> (Station, u32) {
+    let slow = Station::new(victim, 1);
+    victim.poll(MICROSECOND);
+    let taken = fill(victim, slow.connection);
+    (slow, taken)
+}
+
+#[test]
+fn what_a_slow_station_has_is_taken_back_when_another_one_lacks_it() {
+    let mut victim = victim(1024);
+    let (slow, taken) = slow(&mut victim);
+    // Alone it does no harm.
+    pass(&mut victim, 100, |victim, second| slow.acknowledges(victim, second as u32 / 4));
+    assert_eq!((victim.ended.len(), taken > 300), (0, true));
+    let other = Station::new(&mut victim, 2);
+    victim.poll(MICROSECOND);
+    let mut sent = 0;
+    pass(&mut victim, 40, |victim, second| {
+        slow.acknowledges(victim, 25 + second as u32 / 4);
+        sent = exchange(victim, &other, sent);
+    });
+    assert_eq!(victim.ended, [Reason::NoAnswer]);
+    assert!(victim.endpoint.status(slow.connection).is_none());
+    assert!(victim.endpoint.status(other.connection).is_some());
+}
+
+#[test]
+fn a_station_with_many_buffers_that_is_not_slow_keeps_its_connection() {
+    let mut victim = victim(1024);
+    let busy = Station::new(&mut victim, 1);
+    victim.poll(MICROSECOND);
+    let other = Station::new(&mut victim, 2);
+    let (mut to_busy, mut to_other) = (0, 0);
+    pass(&mut victim, 100, |victim, _| {
+        let sent = to_busy + fill(victim, busy.connection);
+        to_other = exchange(victim, &other, to_other);
+        acknowledge(victim, &busy, to_busy, sent);
+        to_busy = sent;
+    });
+    assert!(victim.ended.is_empty() && to_busy > 30_000 && to_other > 5_000, "{to_busy} {to_other}");
+}
+
+#[test]
+fn what_a_station_keeps_behind_a_gap_is_taken_back_when_another_one_lacks_it() {
+    let mut victim = victim(1024);
+    let slow = Station::new(&mut victim, 1);
+    // All but the first message of its window.
+    (1..1_000).for_each(|early| slow.says(&mut victim, &header(Kind::Data, early)));
+    pass(&mut victim, 100, |victim, _| slow.says(victim, &header(Kind::Probe, 1_000)));
+    assert!(victim.ended.is_empty(), "alone it does no harm");
+    let other = Station::new(&mut victim, 2);
+    let refused = victim.endpoint.counters().no_buffer;
+    pass(&mut victim, 40, |victim, second| {
+        // 200 messages come early, and then the one that was missing.
+        let first = 201 * second as u32;
+        (1..=200).for_each(|early| other.says(victim, &header(Kind::Data, first + early)));
+        other.says(victim, &header(Kind::Data, first));
+        victim.poll(MICROSECOND);
+        (1..=200).for_each(|early| other.says(victim, &header(Kind::Data, first + early)));
+        slow.says(victim, &header(Kind::Probe, 1_000));
+    });
+    assert!(victim.endpoint.counters().no_buffer > refused, "the other one lacks buffers at first");
+    assert_eq!(victim.ended, [Reason::NoAnswer]);
+    assert!(victim.endpoint.status(other.connection).is_some());
+}
+
+/// Returns what the victim has answered to each OPEN of a station. The station completes connections.
+fn ask(victim: &mut Victim, mac: Mac, numbers: std::ops::Range<u32>) -> Vec<Kind> {
+    let mut answers = vec![];
+    for number in numbers {
+        victim.endpoint.link().inject(&open(mac, number));
+        victim.poll(MILLISECOND);
+        for said in victim.said().iter().filter(|said| said.connection == number && said.token == number) {
+            answers.push(said.kind);
+            if said.kind == Kind::Accept {
+                let ack = Header { number: 5, ..victim.accepted };
+                victim.endpoint.link().inject(&frame(mac, &ack, b""));
+                victim.poll(MICROSECOND);
+            }
+        }
+    }
+    answers
+}
+
+#[test]
+fn stations_that_take_all_connections_they_may_leave_some_for_others() {
+    let mut victim = victim(1024);
+    let mut last = 1_024;
+    for station in 1..=20 {
+        let answers = ask(&mut victim, [2, 0, 0, 0, 1, station], 0..1_100);
+        let accepted = answers.iter().filter(|kind| **kind == Kind::Accept).count();
+        assert!((1..=last).contains(&accepted) && answers.len() == 1_100, "{station}: {accepted}");
+        assert!(answers[accepted..].iter().all(|kind| *kind == Kind::Reset));
+        last = accepted;
+    }
+    assert_eq!(ask(&mut victim, [2, 0, 0, 0, 1, 99], 0..1), [Kind::Accept]);
+    assert!(victim.ended.is_empty(), "nobody else loses a connection for it");
+}
+
+#[test]
+fn a_station_that_asks_for_many_connections_displaces_none_of_others() {
+    let mut victim = victim(1024);
+    let (honest, hostile) = ([2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]);
+    victim.endpoint.link().inject(&open(honest, 7));
+    victim.poll(MILLISECOND);
+    victim.said();
+    let message = Header { kind: Kind::Data, number: 5, ..victim.accepted };
+    for number in 0..200 {
+        victim.endpoint.link().inject(&open(hostile, number));
+        victim.poll(MICROSECOND);
+    }
+    // More stations come.
+    (3..20).for_each(|station| victim.endpoint.link().inject(&open([2, 0, 0, 0, 1, station], 0)));
+    victim.poll(MICROSECOND);
+    victim.endpoint.link().inject(&frame(honest, &message, b"mine"));
+    victim.poll(MICROSECOND);
+    assert_eq!(victim.heard, 1, "{:?}", victim.endpoint.counters());
+}
+
+#[test]
+fn strangers_that_use_up_their_answers_leave_some_for_others() {
+    let mut victim = victim(1024);
+    let stray = |number| frame([2, 0, 0, 0, 1, 1], &Header { connection: number, ..header(Kind::Data, 0) }, b"?");
+    (0..2_000).for_each(|number| victim.endpoint.link().inject(&stray(number)));
+    victim.poll(MICROSECOND);
+    victim.said();
+    // Addresses share credits at random: not all of these that one.
+    for station in 2..30 {
+        let header = Header { connection: 5_000 + u32::from(station), ..header(Kind::Data, 0) };
+        victim.endpoint.link().inject(&frame([2, 0, 0, 0, 1, station], &header, b"?"));
+    }
+    victim.poll(MICROSECOND);
+    let heard = victim.said().iter().filter(|said| said.kind == Kind::Unknown && said.connection >= 5_000).count();
+    assert!(heard > 0, "{:?}", victim.endpoint.counters());
+}
+
+#[test]
+fn long_messages_that_are_never_complete_leave_memory_for_those_of_others() {
+    const LONG: u32 = 100_000;
+    let links = MemoryOptions { buffers: 1024, capacity: 65_536, ..MemoryOptions::default() };
+    let mut victim = Victim::new(ringway_lwep::Options { long: LONG, ..options() }, &links);
+    let part = |victim: &mut Victim, station: &Station, number: u32, remaining| {
+        let connection = (AGREED >> 32) as u32 + station.number;
+        let header = Header { connection, remaining, window: 100, ..header(Kind::Data, number) };
+        victim.endpoint.link().inject(&frame(station.mac, &header, &[7; 1_900]));
+    };
+    for number in 0..200 {
+        let station = Station::again(&mut victim, 1, number);
+        (0..50).for_each(|fragment| part(&mut victim, &station, fragment, 1_000 - fragment as u16));
+        victim.poll(MICROSECOND);
+        victim.said();
+    }
+    assert!(victim.ended.len() > 100 && victim.ended.iter().all(|reason| *reason == Reason::TooLong));
+    // An end in the middle of a message gives its memory back, too.
+    for number in 0..200 {
+        let station = Station::again(&mut victim, 3, number);
+        (0..5).for_each(|fragment| part(&mut victim, &station, fragment, 1_000 - fragment as u16));
+        station.says(&mut victim, &header(Kind::End, 5));
+        victim.endpoint.close(station.connection, victim.now).expect("a connection");
+        victim.poll(MICROSECOND);
+        station.says(&mut victim, &Header { acknowledgement: 1, ..header(Kind::Ack, 6) });
+        victim.poll(MICROSECOND);
+        assert_eq!(victim.ended.last(), Some(&Reason::Closed));
+        victim.said();
+    }
+    let honest = Station::new(&mut victim, 2);
+    (0..50).for_each(|fragment| part(&mut victim, &honest, fragment, 49 - fragment as u16));
+    victim.poll(MICROSECOND);
+    assert_eq!((victim.heard, victim.endpoint.status(honest.connection).is_some()), (1, true));
+}
+
+#[test]
+fn a_late_duplicate_of_a_request_makes_no_second_connection() {
+    let mut victim = victim(1024);
+    let mac = [2, 0, 0, 0, 1, 1];
+    assert_eq!(ask(&mut victim, mac, 7..8), [Kind::Accept]);
+    let before = victim.endpoint.connections();
+    (0..100).for_each(|_| victim.endpoint.link().inject(&open(mac, 7)));
+    victim.poll(MILLISECOND);
+    assert_eq!((victim.endpoint.connections(), victim.said().len()), (before, 0));
+}
+
+#[test]
+fn a_service_that_sends_hears_of_buffers_that_are_taken_back() {
+    let mut victim = victim(256);
+    slow(&mut victim);
+    let other = Station::new(&mut victim, 2);
+    victim.poll(MICROSECOND);
+    fill(&mut victim, other.connection);
+    assert_eq!(victim.endpoint.send(other.connection, b"more", victim.now), Err(SendError::Full));
+    // The program waits for room. The endpoint itself knows when to look.
+    while victim.ended.is_empty() && victim.now < 60 * SECOND {
+        let at = victim.endpoint.next_deadline().expect("a deadline");
+        victim.poll(at.saturating_sub(victim.now).max(MICROSECOND));
+        victim.said();
+    }
+    assert_eq!(victim.ended, [Reason::NoAnswer]);
+    assert_eq!(victim.endpoint.send(other.connection, b"more", victim.now), Ok(()));
+}
