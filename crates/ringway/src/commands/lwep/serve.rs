@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_link::Link;
-use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError, Status};
+use ringway_lwep::{Connection, Endpoint, Event, Nanos, SendError, Status, share};
 use ringway_traffic::Mac;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
@@ -23,12 +23,14 @@ use crate::context::Context;
 
 /// A client that is silent for so long is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Most files on their way at once.
+/// Most files on their way at once. One station gets a part.
 const MOST_FILES: usize = 64;
 /// Bytes of a file that are written together.
 const CHUNK: usize = 64 << 10;
 /// With so many bytes of a file that are not written, its sender waits.
 const MOST_AHEAD: usize = 1 << 20;
+/// Most bytes of answers that wait for buffers. One station gets a part.
+const MOST_WAITING: usize = 64 << 20;
 /// How often clients are looked at that hold things of the server, and how often one may have done nothing for it since the last time.
 const LOOK: Nanos = 1_000_000_000;
 const MOST_IDLE: u32 = 10;
@@ -80,6 +82,8 @@ struct Upload {
 
 /// A connection.
 struct Peer {
+    /// The station's address.
+    mac: [u8; 6],
     service: Service,
     /// Messages for which there was no room yet. No further ones are taken meanwhile.
     waiting: VecDeque<Vec<u8>>,
@@ -145,6 +149,8 @@ struct Server<'s, L> {
     station: Station<'s, L>,
     peers: BTreeMap<Connection, Peer>,
     writer: Option<Writer>,
+    /// Files of clients that are gone which the writer has yet to remove, by key: the stations that they count against.
+    leaving: BTreeMap<u64, [u8; 6]>,
     served: Served,
     /// A message on its way from the endpoint to a service.
     message: Vec<u8>,
@@ -168,15 +174,19 @@ pub fn run(args: &Args, context: &Context, stop: &Stop) -> Result<(), GenError> 
     [ECHO, SINK, FILE].into_iter().for_each(|service| station.endpoint.listen(service));
     // A client that asks the daemon finds the address of a port. That of another interface has to be told.
     eprintln!("ringway lwep serve: at {}, address {}", args.port, Mac(station.endpoint.mac()));
-    let message = Vec::new();
-    let mut server = Server { station, peers: BTreeMap::new(), writer, served: Served::default(), message, looked: 0 };
+    let mut server = Server::new(station, writer);
     server.serve()?;
     let counted = Counted::of(&mut server.station.endpoint);
     report(&Report { served: server.served, counted }, args.common.json);
     Ok(())
 }
 
-impl<L: Link> Server<'_, L> {
+impl<'s, L: Link> Server<'s, L> {
+    fn new(station: Station<'s, L>, writer: Option<Writer>) -> Self {
+        let (peers, leaving, served) = (BTreeMap::new(), BTreeMap::new(), Served::default());
+        Self { station, peers, writer, leaving, served, message: Vec::new(), looked: 0 }
+    }
+
     fn serve(&mut self) -> Result<(), GenError> {
         while !self.station.is_stopped() {
             let now = self.station.now();
@@ -254,13 +264,22 @@ impl<L: Link> Server<'_, L> {
     }
 
     fn ended(&mut self, connection: Connection) {
-        match self.peers.remove(&connection).map(|peer| peer.service) {
-            Some(Service::Sink { tally, .. }) => {
+        let Some(peer) = self.peers.remove(&connection) else { return };
+        match peer.service {
+            Service::Sink { tally, .. } => {
                 self.served.sunk.messages += tally.messages;
                 self.served.sunk.bytes += tally.bytes;
             }
-            Some(Service::File(Some(Upload { key, .. }))) => give(self.writer.as_ref(), key, Job::Drop),
+            Service::File(Some(Upload { key, .. })) => self.drop_file(key, peer.mac),
             _ => {}
+        }
+    }
+
+    /// Has the writer remove a file that is not complete, and forget one that is.
+    fn drop_file(&mut self, key: u64, mac: [u8; 6]) {
+        if let Some(writer) = &self.writer {
+            self.leaving.insert(key, mac);
+            writer.give(key, Job::Drop);
         }
     }
 
@@ -271,20 +290,30 @@ impl<L: Link> Server<'_, L> {
             SINK => Service::Sink { tally: Tally::default(), first: Nanos::MAX },
             _ => Service::File(None),
         };
+        // It may be over already.
+        let mac = self.station.endpoint.status(connection).map_or([0; 6], |status| status.mac);
         let waiting = VecDeque::new();
-        let peer = Peer { service, waiting, is_finished: false, is_over: false, progress: None, idle: 0 };
+        let peer = Peer { mac, service, waiting, is_finished: false, is_over: false, progress: None, idle: 0 };
         self.peers.insert(connection, peer);
     }
 
-    /// Returns the number of files on their way.
-    fn files(&self) -> usize {
-        self.peers.values().filter(|peer| matches!(peer.service, Service::File(Some(_)))).count()
+    /// Returns the stations of the files on their way, of each file.
+    fn files(&self) -> impl Iterator<Item = [u8; 6]> {
+        let peers = self.peers.values().filter(|peer| matches!(peer.service, Service::File(Some(_))));
+        peers.map(|peer| peer.mac).chain(self.leaving.values().copied())
+    }
+
+    /// Returns true if a client's station may send one more file.
+    fn has_place_for_file(&self, connection: Connection) -> bool {
+        let mac = self.peers.get(&connection).map(|peer| peer.mac);
+        let held = self.files().filter(|other| Some(*other) == mac).count();
+        share::may_take(held, MOST_FILES.saturating_sub(self.files().count()), MOST_FILES, 1)
     }
 
     /// Handles `self.message`.
     fn take(&mut self, connection: Connection, now: Nanos) {
         let is_offer = self.peers.get(&connection).is_some_and(|peer| matches!(peer.service, Service::File(None)));
-        let files = if is_offer { self.files() } else { 0 };
+        let has_place = !is_offer || self.has_place_for_file(connection);
         let Some(peer) = self.peers.get_mut(&connection).filter(|peer| !peer.is_over) else { return };
         match &mut peer.service {
             Service::Sink { .. } => {}
@@ -307,7 +336,7 @@ impl<L: Link> Server<'_, L> {
                 let refused = match (&self.writer, services::offered(&self.message)) {
                     (None, _) => "takes no files: \"lwep serve --save DIR\" does".to_owned(),
                     (_, None) => "this is no file: the client is of another version".to_owned(),
-                    _ if files >= MOST_FILES => format!("{MOST_FILES} files are on their way: try again later"),
+                    _ if !has_place => "too many files are on their way: try again later".to_owned(),
                     (Some(writer), _) if writer.is_full() => "the disk is behind: try again later".to_owned(),
                     (_, Some((_, name))) if check_name(name).is_err() => check_name(name).err().unwrap_or_default(),
                     (Some(writer), Some((size, name))) => {
@@ -324,11 +353,16 @@ impl<L: Link> Server<'_, L> {
 
     /// The writer has done something for a file.
     fn wrote(&mut self, key: u64, done: Done, now: Nanos) {
+        if done == Done::Dropped {
+            self.leaving.remove(&key);
+            return;
+        }
         let is_it = |peer: &Peer| matches!(&peer.service, Service::File(Some(upload)) if upload.key == key);
         // The connection may have ended meanwhile.
         let Some((connection, peer)) = self.peers.iter_mut().find(|(_, peer)| is_it(peer)) else { return };
         let connection = *connection;
         match done {
+            Done::Dropped => {}
             Done::Begun(verdict) => {
                 if let Service::File(Some(upload)) = &mut peer.service {
                     upload.has_begun = true;
@@ -384,9 +418,11 @@ impl<L: Link> Server<'_, L> {
     fn close(&mut self, connection: Connection, now: Nanos) {
         let Some(peer) = self.peers.get_mut(&connection) else { return };
         let upload = if let Service::File(file) = &mut peer.service { file.take() } else { None };
+        let mac = peer.mac;
         if let Some(Upload { key, .. }) = upload {
-            give(self.writer.as_ref(), key, Job::Drop);
+            self.drop_file(key, mac);
         }
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
         let was_over = std::mem::replace(&mut peer.is_over, true);
         if peer.waiting.is_empty() && !was_over {
             // Refused only if the connection has ended, which an event tells.
@@ -403,8 +439,18 @@ impl<L: Link> Server<'_, L> {
         if is_first && !is_full(&mut self.station.endpoint, connection, &message, now) {
             return message;
         }
+        let mac = peer.mac;
+        let waits = |peer: &Peer| peer.waiting.iter().map(Vec::len).sum::<usize>();
+        let total: usize = self.peers.values().map(waits).sum();
+        let held = self.peers.values().filter(|peer| peer.mac == mac).map(waits).sum();
+        if !share::may_take(held, MOST_WAITING.saturating_sub(total), MOST_WAITING, message.len()) {
+            self.station.endpoint.abort(connection, now);
+            return message;
+        }
         self.station.endpoint.pause(connection);
-        peer.waiting.push_back(message);
+        if let Some(peer) = self.peers.get_mut(&connection) {
+            peer.waiting.push_back(message);
+        }
         Vec::new()
     }
 
@@ -467,6 +513,7 @@ mod tests {
     use std::fs::File;
     use std::io::Read;
     use std::rc::Rc;
+    use std::sync::Mutex;
     use std::sync::atomic::Ordering;
 
     use ringway_link::memory::{MemoryLink, MemoryOptions, pair};
@@ -493,8 +540,7 @@ mod tests {
             let mut endpoint = Endpoint::new(far, Options { long: LONG, ..Options::default() });
             [ECHO, SINK, FILE].into_iter().for_each(|service| endpoint.listen(service));
             let station = Station::new("memory", endpoint, Wait::Sleep, stop);
-            let (peers, served) = (BTreeMap::new(), Served::default());
-            let server = Server { station, peers, writer: Some(writer), served, message: Vec::new(), looked: 0 };
+            let server = Server::new(station, Some(writer));
             // A connection whose peer does not take its messages leaves buffers for others.
             let client = Endpoint::new(near, Options { queue: 256, ..Options::default() });
             Self { server, client, heard: BTreeMap::new(), now: 0 }
@@ -657,15 +703,60 @@ mod tests {
             scene.until("an answer", |scene| scene.heard(file).len() == 1);
             services::decode(&scene.heard(file)[0])
         };
-        for number in 0..MOST_FILES {
-            assert_eq!(offer(&mut scene, &number.to_string()), Ok(()));
-        }
+        let taken = (0..MOST_FILES).take_while(|number| offer(&mut scene, &number.to_string()).is_ok()).count();
+        assert!((MOST_FILES / 2..MOST_FILES).contains(&taken), "one station gets a part: {taken}");
         assert!(offer(&mut scene, "last").unwrap_err().contains("try again later"));
         scene.wait();
-        scene.until("places", |scene| scene.server.files() == 0);
+        scene.until("places", |scene| scene.server.files().count() == 0);
         assert_eq!(offer(&mut scene, "last"), Ok(()));
         let names = || std::fs::read_dir(directory.path()).unwrap().count();
         scene.until("the parts of the others are gone", |_| names() == 1);
+    }
+
+    #[test]
+    fn files_that_the_writer_has_yet_to_remove_keep_their_places() {
+        let (stop, directory) = (Stop::default(), tempfile::tempdir().unwrap());
+        let (store, hold) = (Store::open(directory.path(), false).unwrap(), Arc::new(Mutex::new(())));
+        let held = Arc::clone(&hold);
+        let writer = Writer::start(move |name, size, key| {
+            // The disk does not answer.
+            drop(held.lock());
+            store.begin(name, size, key)
+        });
+        let mut scene = Scene::new(&stop, writer.unwrap());
+        let guard = hold.lock().unwrap();
+        // Offers that are taken back at once, again and again.
+        for number in 0..2 * MOST_FILES {
+            let file = scene.connect(FILE);
+            let offer = services::offer(1, &number.to_string());
+            scene.until("connected", |scene| scene.client.status(file).is_some_and(|status| status.is_open));
+            assert!(scene.client.send(file, &offer, scene.now).is_ok());
+            scene.until("taken or refused", |scene| {
+                scene.server.served.offered > number as u64 || scene.heard(file).len() == 1
+            });
+            scene.client.abort(file, scene.now);
+            scene.until("gone", |scene| scene.server.peers.is_empty());
+        }
+        assert!((1..MOST_FILES).contains(&scene.server.leaving.len()), "{}", scene.server.leaving.len());
+        drop(guard);
+        scene.until("places", |scene| scene.server.files().count() == 0);
+    }
+
+    #[test]
+    fn answers_that_wait_for_room_take_no_more_memory_than_a_station_may_have() {
+        let stop = Stop::default();
+        let mut scene = Scene::new(&stop, Writer::start(|_, _, _| Err(String::new())).unwrap());
+        let greedy: Vec<_> = (0..4).map(|_| scene.connect(ECHO)).collect();
+        scene.until("all are connected", |scene| scene.server.peers.len() == greedy.len());
+        let peers: Vec<Connection> = scene.server.peers.keys().copied().collect();
+        // As if so much waited for room already.
+        for peer in scene.server.peers.values_mut().take(3) {
+            peer.waiting.push_back(vec![0; 15 << 20]);
+        }
+        scene.server.send(peers[0], vec![0; 1 << 20], scene.now);
+        assert!(!scene.server.peers[&peers[0]].waiting.is_empty() && scene.server.station.endpoint.connections() == 4);
+        scene.server.send(peers[0], vec![0; 1 << 20], scene.now);
+        scene.until("the connection is over", |scene| scene.server.peers.len() == 3);
     }
 
     #[test]
@@ -683,8 +774,7 @@ mod tests {
         let mac = endpoint.mac();
         let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
         station.endpoint.listen(SINK);
-        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
-        let mut server = Server { station, peers, writer: None, served, message, looked: 0 };
+        let mut server = Server::new(station, None);
         let connection = client.connect(mac, SINK, 0).unwrap();
         // The client's congestion window grows.
         let mut now = 0;
@@ -722,8 +812,7 @@ mod tests {
         let mac = endpoint.mac();
         let mut station = Station::new("test", endpoint, Wait::Spin, &stop);
         station.endpoint.listen(SINK);
-        let (peers, served, message) = (BTreeMap::new(), Served::default(), Vec::new());
-        let mut server = Server { station, peers, writer: None, served, message, looked: 0 };
+        let mut server = Server::new(station, None);
         let connections: Vec<_> = (0..20).map(|_| client.connect(mac, SINK, 0).unwrap()).collect();
         client.flush();
         while !server.turn(0) {}

@@ -52,6 +52,8 @@ pub enum Done {
     Written(usize),
     /// The file is there, or cannot be.
     Finished(Verdict),
+    /// Nothing of it is left to do.
+    Dropped,
 }
 
 /// The thread. Its callers bound what they give it to do for a file.
@@ -161,7 +163,7 @@ impl<B: FnMut(&str, u64, u64) -> Result<Incoming, String>> Files<B> {
             Job::Finish => Some(Done::Finished(self.files.remove(&key)?.finish())),
             Job::Drop => {
                 self.files.remove(&key);
-                None
+                Some(Done::Dropped)
             }
         }
     }
