@@ -16,7 +16,6 @@ use ringway_ports::process::AttachServer;
 use ringway_ports::unclosed_devices;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Host};
@@ -110,10 +109,21 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut hangup = listen_to(SignalKind::hangup())?;
 
     let sockets = options.config.sockets.clone();
-    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path()))).await?;
+    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
+    // Compiling forwarding programs can take minutes.
+    let begun = tokio::select! {
+        begun = change(&daemon, Daemon::configure) => Some(begun?),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    if begun.is_none() {
+        notify(Event::Stopping);
+        end_process_within(patience(END_WITHIN));
+        return end(&daemon).await;
+    }
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
@@ -133,30 +143,24 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         .map_err(|why| system(&format!("cannot open {}", control_socket.display()), why))?;
     let mut api = tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon))));
 
-    let tasks = lock(&daemon).take_tasks();
-    settle(&daemon, &tasks, 0).await;
     notify(Event::Ready);
     let mut faults = fault_signal(&daemon);
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Each check asks the pollers to go round their loops, and finds the ones that have not since the check before.
-    let mut reload = None;
     let mut check = tokio::time::interval(options.watchdog.map_or(CHECK_EVERY, |watchdog| watchdog / 2));
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One at a time: another signal waits in `hangup`, and is one more reload.
+    let mut reload = None;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv(), if reload.is_none() => {
-                // It may wait for the kernel, and for a compiler.
-                let daemon = Arc::clone(&daemon);
-                reload = Some(tokio::spawn(async move { change(&daemon, Daemon::reload).await }));
+            _ = hangup.recv(), if reload.is_none() => reload = Some(Box::pin(change(&daemon, Daemon::reload))),
+            done = completed(reload.as_mut()) => {
+                reload = None;
+                notify(done.map_or_else(Event::NotReloaded, Event::Reloaded));
             }
-            ended = end_of(&mut reload), if reload.is_some() => match ended {
-                Ok(Ok(changes)) => notify(Event::Reloaded(changes)),
-                Ok(Err(refused)) => notify(Event::NotReloaded(refused)),
-                Err(ended) => fatal(&format!("a defect of Ringway, please report it: a reload has ended ({ended})")),
-            },
             () = engine_changed.notified() => faults = fault_signal(&daemon),
             () = wait_for(faults.as_ref()) => end_faulty(&daemon).await,
             () = events.wait() => {
@@ -181,28 +185,30 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
             ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
         }
     }
+    drop(reload);
     notify(Event::Stopping);
     end_process_within(patience(END_WITHIN));
     api.abort();
-    if let Some(reload) = reload {
-        reload.abort();
-    }
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
-    // Before the claim of the directory ends: the next daemon makes sockets of the same names.
-    let ended = change(&daemon, |daemon| {
+    end(&daemon).await
+}
+
+/// Closes every port, before the claim of the directory ends: the next daemon makes sockets of the same names.
+async fn end(daemon: &Mutex<Daemon>) -> Result<(), ServeError> {
+    let ended = change(daemon, |daemon| {
         daemon.end();
         Ok(Vec::new())
     });
     ended.await.map(drop).map_err(ServeError::from)
 }
 
-/// Waits for the end of a task, and forgets the task.
-async fn end_of<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
-    let Some(running) = task else { return pending().await };
-    let ended = running.await;
-    *task = None;
-    ended
+/// Waits for the result of what runs, or for ever.
+async fn completed<F: Future + Unpin>(running: Option<F>) -> F::Output {
+    match running {
+        Some(running) => running.await,
+        None => pending().await,
+    }
 }
 
 /// Makes every panic end the process, except those that are contained: their threads note them instead

@@ -23,13 +23,13 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
-use super::devices::{self, NotOpen, WantedDevice};
+use super::devices::{NotOpen, WantedDevice};
 use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
-use super::programs::{self, LoadedProgram, WantedProgram, is_same_program};
+use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use crate::config::diff::{Action, diff};
@@ -128,23 +128,6 @@ impl Daemon {
         self.publish();
         self.close_removed_front_ends(before);
         Ok(steps)
-    }
-
-    /// Makes `target` run, and loads its programs and opens its devices here, before anybody is served. A device that the kernel does not
-    /// open in time is tried again later.
-    ///
-    /// # Errors
-    /// Those of [`Daemon::apply`]; a program cannot be loaded.
-    pub(super) async fn apply_loading(&mut self, target: &Config) -> Result<Vec<String>, Refused> {
-        let done = loop {
-            match self.apply(target.clone(), "") {
-                Err(Refused::Load(wanted)) => self.programs.set_ready(programs::load_here(wanted)?),
-                Err(Refused::Open(wanted)) => self.opened = devices::open_all(wanted).await,
-                done => break done,
-            }
-        };
-        self.programs.forget_ready();
-        done
     }
 
     /// Returns the programs that switches get by a change to `target`.

@@ -10,28 +10,32 @@ use crate::config::Config;
 use crate::keys::{Name, Node, PortRef, Value};
 
 impl Daemon {
-    /// Starts the pollers, makes the configured switches and opens the configured devices and sockets.
+    /// Starts the pollers. [`Daemon::configure`] does the rest.
     ///
     /// # Errors
-    /// A CPU, a device, a socket or a thread cannot be had.
-    pub async fn start(running: Running) -> Result<Self, Refused> {
+    /// A CPU or a thread cannot be had.
+    pub fn start(running: Running) -> Result<Self, Refused> {
         let target = running.config.clone();
         let mut daemon = Self::new(running)?;
-        daemon.running.config = Config {
-            engine: target.engine.clone(),
-            attach: target.attach.clone(),
-            memory: target.memory,
-            ..Config::default()
-        };
+        daemon.running.config =
+            Config { engine: target.engine, attach: target.attach, memory: target.memory, ..Config::default() };
         if !ringway_memory::can_limit_holes() {
             tracing::warn!(
                 "userfaultfd(2) cannot be had: front ends can make the daemon allocate memory (holes is without effect)"
             );
         }
         daemon.bound_memory();
-        daemon.apply_loading(&target).await?;
-        daemon.is_starting = false;
         Ok(daemon)
+    }
+
+    /// Makes the switches of the configuration file and opens its devices and sockets.
+    ///
+    /// # Errors
+    /// A device or a socket cannot be had; programs have to be loaded first.
+    pub fn configure(&mut self) -> Result<Vec<String>, Refused> {
+        let done = self.apply(self.running.from_file().clone(), "")?;
+        self.is_starting = false;
+        Ok(done)
     }
 
     /// Adds a port, or keeps a dynamic one after its client has gone.

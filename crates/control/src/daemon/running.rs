@@ -34,6 +34,11 @@ impl Running {
         Self { config: from_file.clone(), from_file, file, host }
     }
 
+    /// The file as it was read last.
+    pub fn from_file(&self) -> &Config {
+        &self.from_file
+    }
+
     /// The directory of the daemon's sockets.
     pub fn runtime_dir(&self) -> &Path {
         &self.host.runtime_dir

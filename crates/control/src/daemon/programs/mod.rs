@@ -161,10 +161,7 @@ pub async fn tell(program: LoadedProgram, message: String) -> Result<(), CannotT
 pub struct CannotTell(String);
 
 /// Loads programs. Takes long.
-///
-/// # Errors
-/// One cannot be loaded.
-pub fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
+fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
     let mut runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
     let mut ready = Vec::new();
     for wanted in wanted {
