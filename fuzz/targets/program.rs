@@ -5,6 +5,7 @@
 
 mod module;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,8 @@ fuzz_target!(|data: &[u8]| {
     for module in [&first, &second] {
         let view = view(&members(), &table);
         let pollers = usize::from(1 + how / 4 % 2);
-        let load = Load { module, switch: "lan0", config: "text", pollers, view: &view, before: before.as_deref() };
+        let (before, stop) = (before.as_deref(), &AtomicBool::new(false));
+        let load = Load { module, switch: "lan0", config: "text", pollers, view: &view, before, stop };
         let Ok(program) = Program::load(&RUNTIME, load) else { continue };
         for _ in 0..2 {
             forward(&program, &frames, &table, on_fault);

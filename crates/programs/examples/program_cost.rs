@@ -5,7 +5,7 @@
 //! instructions: with two numbers of passes, divide the difference.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
@@ -114,6 +114,7 @@ impl Contestant {
                     pollers: 1,
                     view: &view,
                     before: None,
+                    stop: &AtomicBool::new(false),
                 };
                 let program = Program::load(runtime, load).unwrap_or_else(|why| panic!("{file}: {why}"));
                 Box::new(Programmed::new(program, view, OnFault::Drop))

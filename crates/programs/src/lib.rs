@@ -34,7 +34,7 @@
 //! of the first bytes of frames, and what it returns is a word for each frame, which the switch checks. Every host function checks the ranges
 //! that it is given.
 //!
-//! The compiler reads the module's bytes in a process of its own, with bounded time and memory. Its machine code runs in this process, and
+//! The compiler reads the module's bytes in a process of its own, with bounded time and memory and without privileges. Its machine code runs in this process, and
 //! nothing can prove machine code harmless: the compiler is trusted as Ringway itself is. `module` says what is checked.
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 #![deny(unsafe_code)]
@@ -67,11 +67,12 @@ mod ticker;
 mod unacceptable;
 
 #[cfg(feature = "compiler")]
-pub use compile::compile;
-pub use compiler::{COMPILER, Compiler, REFUSED};
+pub use compile::{NotCompiled, compile};
+pub use compiler::{Bounds, COMPILER, Compiler, OUT_OF_MEMORY, REFUSED};
 pub use fault::{Fault, FaultKind};
 pub use limits::{
-    CALL_TIME, COMPILER_MEMORY, COMPILER_TIME, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX, MODULE_MAX, STATE_MAX,
+    CALL_TIME, COMPILER_MEMORY, COMPILER_TIME, COMPILER_WAIT, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX,
+    MODULE_MAX, STATE_MAX,
 };
 pub use offline::{Offline, OfflineFrame, Sent, check};
 pub use program::{Load, Program, ProgramState, Reading, TellError};

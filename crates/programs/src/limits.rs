@@ -8,6 +8,10 @@ pub const INTERFACE: i32 = 1;
 pub const MODULE_MAX: usize = 4 << 20;
 /// Most processor time that compiling a module takes.
 pub const COMPILER_TIME: Duration = Duration::from_secs(60);
+/// Longest time for compiling a module, on a machine whose processors do other work.
+pub const COMPILER_WAIT: Duration = Duration::from_secs(180);
+/// Most modules that are compiled at the same time.
+pub(crate) const COMPILERS: usize = 2;
 /// Most address space of the compiler in bytes.
 pub const COMPILER_MEMORY: usize = 1 << 30;
 /// Most bytes of machine code of a module.

@@ -5,7 +5,8 @@
 //! process ([`engine`](crate::engine)), for this processor and this version of Ringway, and that its tables are well formed. What the
 //! instructions do is not checked, as it was not when the compiler was part of this process: cranelift confines them to the instance.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use wasmtime::{ExternType, FuncType, ImportType, InstancePre, Module as Compiled, ValType};
 
@@ -13,7 +14,7 @@ use crate::host;
 use crate::limits::{MEMORY_MAX, MODULE_MAX, TABLE_MAX};
 use crate::runtime::Runtime;
 use crate::state::State;
-use crate::text::{reason, shown};
+use crate::text::{is_out_of_memory, reason, shown};
 use crate::unacceptable::Unacceptable;
 
 /// Bytes of a page of memory.
@@ -46,29 +47,47 @@ const EXPORTS: [Export; 9] = [
 ];
 
 /// A module that was judged and compiled.
-#[derive(Clone)]
 pub(crate) struct Module {
     pub(crate) pre: InstancePre<State>,
-    bytes: Arc<[u8]>,
+    bytes: Box<[u8]>,
+}
+
+/// The modules of a runtime's programs.
+#[derive(Debug, Default)]
+pub(crate) struct Modules(Mutex<Vec<Weak<Module>>>);
+
+impl Modules {
+    /// Returns the module that was compiled from these bytes, if a program has it.
+    fn of(&self, bytes: &[u8]) -> Option<Arc<Module>> {
+        let modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.iter().filter_map(Weak::upgrade).find(|module| *module.bytes == *bytes)
+    }
+
+    fn add(&self, module: &Arc<Module>) {
+        let mut modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.retain(|module| module.strong_count() > 0);
+        modules.push(Arc::downgrade(module));
+    }
 }
 
 impl Module {
-    /// Has a module compiled, and judges it. Takes some seconds for each MiB.
+    /// Has a module compiled, and judges it. Takes some seconds for each MiB, and no time if a program of this runtime has the same module.
+    /// Ends early if `stop` becomes true.
     ///
     /// # Errors
     /// Why it is not acceptable.
-    pub(crate) fn new(runtime: &Runtime, bytes: &[u8]) -> Result<Module, Unacceptable> {
-        let compiled = compile(runtime, bytes)?;
+    pub(crate) fn new(runtime: &Runtime, bytes: &[u8], stop: &AtomicBool) -> Result<Arc<Module>, Unacceptable> {
+        if let Some(module) = runtime.modules.of(bytes) {
+            return Ok(module);
+        }
+        let compiled = compile(runtime, bytes, stop)?;
         if let Some(first) = reasons(&compiled).into_iter().next() {
             return Err(first);
         }
         let pre = runtime.linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
-        Ok(Module { pre, bytes: bytes.into() })
-    }
-
-    /// Returns true if it was compiled from these bytes.
-    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
-        *self.bytes == *bytes
+        let module = Arc::new(Module { pre, bytes: bytes.into() });
+        runtime.modules.add(&module);
+        Ok(module)
     }
 
     /// Returns true if the module exports a function.
@@ -78,7 +97,7 @@ impl Module {
 }
 
 /// Has a module compiled. Takes some seconds for each MiB.
-fn compile(runtime: &Runtime, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
+fn compile(runtime: &Runtime, bytes: &[u8], stop: &AtomicBool) -> Result<Compiled, Unacceptable> {
     if bytes.len() > MODULE_MAX {
         let what = format!("the module has {} bytes: {MODULE_MAX} are the most", bytes.len());
         return Err(Unacceptable::Module(what));
@@ -91,7 +110,7 @@ fn compile(runtime: &Runtime, bytes: &[u8]) -> Result<Compiled, Unacceptable> {
         };
         return Err(Unacceptable::Module(what));
     }
-    load(runtime, &runtime.compiler.compile(bytes)?)
+    load(runtime, &runtime.compiler.compile(bytes, stop)?)
 }
 
 /// Loads machine code.
@@ -101,6 +120,9 @@ fn load(runtime: &Runtime, code: &[u8]) -> Result<Compiled, Unacceptable> {
     // through a pipe that no other process has, and cannot change during the call.
     let loaded = unsafe { Compiled::deserialize(&runtime.engine, code) };
     loaded.map_err(|error| {
+        if is_out_of_memory(&error) {
+            return Unacceptable::System(format!("there is no memory for the machine code: {}", reason(&error)));
+        }
         let what = "the machine code from the compiler of programs does not fit this ringway: install both from the same sources";
         Unacceptable::System(format!("{what}: {}", reason(&error)))
     })
@@ -108,7 +130,7 @@ fn load(runtime: &Runtime, code: &[u8]) -> Result<Compiled, Unacceptable> {
 
 /// Returns all that is wrong with a module, without starting it.
 pub(crate) fn judge(runtime: &Runtime, bytes: &[u8]) -> Vec<Unacceptable> {
-    match compile(runtime, bytes) {
+    match compile(runtime, bytes, &AtomicBool::new(false)) {
         Ok(compiled) => reasons(&compiled),
         Err(why) => vec![why],
     }

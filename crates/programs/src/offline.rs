@@ -2,7 +2,7 @@
 //!
 //! For `ringway program run`, which shows what a program does with the frames of a capture.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Offline {
     runtime: Arc<Runtime>,
-    module: Module,
+    module: Arc<Module>,
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
     view: Arc<View>,
@@ -94,7 +94,7 @@ impl Offline {
             return Err(Unacceptable::Refused(what));
         }
         let runtime = Runtime::with(compiler)?;
-        let module = Module::new(&runtime, bytes)?;
+        let module = Module::new(&runtime, bytes, &AtomicBool::new(false))?;
         let (sink, jobs) = Jobs::collected();
         let mut shared = Shared::new("", config, 1, Arc::new(SharedMap::new()), sink);
         shared.given_time = Some(AtomicU64::new(1));

@@ -34,6 +34,8 @@ pub struct Load<'l> {
     pub view: &'l Arc<View>,
     /// The program that this one replaces.
     pub before: Option<&'l Program>,
+    /// Set to true by who does not wait for the program any more: compiling it then ends.
+    pub stop: &'l AtomicBool,
 }
 
 /// Why a message did not reach a program.
@@ -108,7 +110,7 @@ impl FaultLog {
 #[derive(Debug)]
 pub struct Program {
     runtime: Arc<Runtime>,
-    module: Module,
+    module: Arc<Module>,
     shared: Arc<Shared>,
     slots: Box<[Slot]>,
     /// It was taken out.
@@ -137,17 +139,12 @@ impl Program {
     /// # Errors
     /// Why the module is not acceptable. Nothing has changed.
     pub fn load(runtime: &Arc<Runtime>, load: Load<'_>) -> Result<Arc<Program>, Unacceptable> {
-        let Load { module, switch, config, pollers, view, before } = load;
+        let Load { module, switch, config, pollers, view, before, stop } = load;
         if config.len() > CONFIG_MAX {
             let what = format!("the configuration has {} bytes: {CONFIG_MAX} are the most", config.len());
             return Err(Unacceptable::Refused(what));
         }
-        // Another text for the same program costs no compilation.
-        let compiled = before.filter(|before| before.module.is_of(module)).map(|before| before.module.clone());
-        let module = match compiled {
-            Some(compiled) => compiled,
-            None => Module::new(runtime, module)?,
-        };
+        let module = Module::new(runtime, module, stop)?;
         let pollers = pollers.max(1);
         let hands_over = before.filter(|before| before.module.has("ringway_save") && module.has("ringway_restore"));
         let map = hands_over.map_or_else(|| Arc::new(SharedMap::new()), |before| Arc::clone(&before.shared.map));

@@ -8,6 +8,7 @@ use crate::compiler::Compiler;
 use crate::engine;
 use crate::host;
 use crate::keeper::Keeper;
+use crate::module::Modules;
 use crate::state::State;
 use crate::ticker::Ticker;
 use crate::unacceptable::Unacceptable;
@@ -16,6 +17,7 @@ use crate::unacceptable::Unacceptable;
 pub struct Runtime {
     pub(crate) engine: Engine,
     pub(crate) compiler: Compiler,
+    pub(crate) modules: Modules,
     pub(crate) linker: Linker<State>,
     pub(crate) keeper: Keeper,
     pub(crate) ticker: Arc<Ticker>,
@@ -47,6 +49,7 @@ impl Runtime {
         let linker = host::linker(&engine).map_err(|error| system(&error.to_string()))?;
         let ticker = Ticker::start(&engine).map_err(|error| system(&error.to_string()))?;
         let keeper = Keeper::start().map_err(|error| system(&error.to_string()))?;
-        Ok(Arc::new(Runtime { engine, compiler, linker, keeper, ticker: Arc::new(ticker) }))
+        let (modules, ticker) = (Modules::default(), Arc::new(ticker));
+        Ok(Arc::new(Runtime { engine, compiler, modules, linker, keeper, ticker }))
     }
 }

@@ -1,5 +1,7 @@
 //! Texts of modules and compilers, for messages.
 
+use rustix::io::Errno;
+
 /// Longest reason in characters.
 const LONGEST_REASON: usize = 512;
 
@@ -7,6 +9,14 @@ const LONGEST_REASON: usize = 512;
 pub(crate) fn reason(error: &wasmtime::Error) -> String {
     let causes: Vec<String> = error.chain().map(|cause| cause.to_string().replace('\n', " ")).collect();
     cut(&causes.join(": "))
+}
+
+/// Returns true if the kernel gave no memory.
+pub(crate) fn is_out_of_memory(error: &wasmtime::Error) -> bool {
+    error.chain().any(|cause| {
+        let of_io = cause.downcast_ref::<std::io::Error>().and_then(Errno::from_io_error);
+        cause.downcast_ref::<Errno>().copied().or(of_io) == Some(Errno::NOMEM)
+    })
 }
 
 /// A reason, for messages.
@@ -20,4 +30,20 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     let cut = if end < text.len() { "..." } else { "" };
     text[..end].chars().map(escaped).collect::<String>() + cut
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_want_of_memory_is_told_from_others_below_whatever_was_added_to_it() {
+        let judge = |error: wasmtime::Error| is_out_of_memory(&error.context("loading").context("a module"));
+        assert!(judge(Errno::NOMEM.into()));
+        assert!(judge(io::Error::from(Errno::NOMEM).into()));
+        assert!(!judge(Errno::ACCESS.into()));
+        assert!(!judge(io::Error::other("out of memory").into()));
+    }
 }

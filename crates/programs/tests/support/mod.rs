@@ -1,6 +1,7 @@
 //! A switch without pollers, and programs written as WebAssembly text.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
 
 use ringway_memory::Mapping;
@@ -81,7 +82,8 @@ pub fn load_with(
     before: Option<&Program>,
 ) -> Result<Arc<Program>, Unacceptable> {
     let view = Arc::new(lan.view());
-    Program::load(runtime(), Load { module, switch: "lan0", config, pollers: 1, view: &view, before })
+    let stop = &AtomicBool::new(false);
+    Program::load(runtime(), Load { module, switch: "lan0", config, pollers: 1, view: &view, before, stop })
 }
 
 /// An output and bell that do nothing.

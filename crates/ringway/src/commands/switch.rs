@@ -14,8 +14,9 @@ use super::words;
 use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};
 
-/// Longest wait for an answer: a forwarding program may have to be loaded, on a busy machine.
-const LOAD_WITHIN: Duration = Duration::from_secs(60);
+/// Longest wait for an answer: a forwarding program may have to be loaded, on a busy machine, after those of other requests. The daemon bounds
+/// it.
+const LOAD_WITHIN: Duration = Duration::from_secs(600);
 
 /// Change or list switches
 #[derive(Debug, clap::Args)]
@@ -63,14 +64,14 @@ struct Changed {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    let client = context.client().patience(LOAD_WITHIN);
     match args.what {
         What::Set(Changed { name, keys }) => {
+            let client = context.client().patience(LOAD_WITHIN);
             let ask = |name: &Name, keys: &Node| client.set_switch(name, &with_absolute_paths(keys.clone()));
             words::change("switch set", KeyScope::Switch, &name, &keys, ask)
         }
         What::Tell { name, text } => tell(context, &name, &text),
-        What::List { json } => match client.status() {
+        What::List { json } => match context.client().status() {
             Err(error) => fail("switch list", &error),
             Ok(status) if json => out::print_json(&status.switches),
             Ok(status) => out::print(&list(&status.switches)),

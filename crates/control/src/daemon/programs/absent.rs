@@ -1,6 +1,7 @@
 //! A build without the feature `programs`: no program can be loaded, and so none runs.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::wanted::Wanted;
 use crate::api::program::ProgramStatus;
@@ -47,6 +48,10 @@ impl LoadedProgram {
 ///
 /// # Errors
 /// Always.
-pub fn load_one(_: &Wanted<LoadedProgram, Runtime>, _: &mut Option<Arc<Runtime>>) -> Result<LoadedProgram, String> {
+pub fn load_one(
+    _: &Wanted<LoadedProgram, Runtime>,
+    _: &mut Option<Arc<Runtime>>,
+    _: &AtomicBool,
+) -> Result<LoadedProgram, String> {
     Err("this ringway was built without forwarding programs: build it with the feature \"programs\"".to_owned())
 }

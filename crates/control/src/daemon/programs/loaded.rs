@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use ringway_programs::Runtime;
@@ -79,13 +80,14 @@ impl LoadedProgram {
     }
 }
 
-/// Loads a program. Takes long.
+/// Loads a program. Takes long. Ends early if `stop` becomes true.
 ///
 /// # Errors
 /// It cannot be loaded.
 pub fn load_one(
     wanted: &Wanted<LoadedProgram, Runtime>,
     runtime: &mut Option<Arc<Runtime>>,
+    stop: &AtomicBool,
 ) -> Result<LoadedProgram, String> {
     let module = read(&wanted.keys.program, MODULE_MAX).map_err(|error| error.to_string())?;
     let config = read_config(&wanted.keys)?;
@@ -107,6 +109,7 @@ pub fn load_one(
         pollers: wanted.pollers,
         view: &wanted.view,
         before: before.map(|before| &*before.program),
+        stop,
     };
     let begun = Instant::now();
     let program = Program::load(runtime, load).map_err(|error| error.to_string())?;

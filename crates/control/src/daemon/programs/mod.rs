@@ -11,6 +11,7 @@ mod wanted;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_engine::contain;
 
@@ -113,17 +114,28 @@ impl Programs {
     }
 }
 
-/// Loads programs on a thread of their own.
+/// Sets its flag when it is dropped.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Loads programs on a thread of their own. Dropping the future ends the compiler.
 ///
 /// # Errors
 /// One cannot be loaded.
 pub async fn load(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
     let (done, loaded) = tokio::sync::oneshot::channel();
     let first = wanted.first().map(|wanted| (wanted.switch.clone(), wanted.keys.program.display().to_string()));
+    let stop = Stop(Arc::default());
+    let is_gone = Arc::clone(&stop.0);
     let thread = std::thread::Builder::new().name("load-program".to_owned()).spawn(move || {
-        // Pollers on the same processor go first.
-        let _ = rustix::process::nice(19);
-        let _ = done.send(load_here(wanted));
+        // Pollers on the same processor go first. The compiler inherits it.
+        let _ = rustix::process::nice(10);
+        let _ = done.send(load_here(wanted, &is_gone));
     });
     let failed = |what: String| {
         let (switch, path) = first.clone().expect("a change wants programs, if it wants any");
@@ -161,11 +173,11 @@ pub async fn tell(program: LoadedProgram, message: String) -> Result<(), CannotT
 pub struct CannotTell(String);
 
 /// Loads programs. Takes long.
-fn load_here(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
+fn load_here(wanted: Vec<WantedProgram>, stop: &AtomicBool) -> Result<Vec<ReadyProgram>, CannotLoad> {
     let mut runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
     let mut ready = Vec::new();
     for wanted in wanted {
-        let loaded = contain(|| load_one(&wanted, &mut runtime))
+        let loaded = contain(|| load_one(&wanted, &mut runtime, stop))
             .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
         let Wanted { switch, keys, pollers, .. } = wanted;
         match (loaded, &runtime) {
