@@ -133,7 +133,7 @@ impl Daemon {
     /// Returns the programs that switches get by a change to `target`.
     ///
     /// # Errors
-    /// Programs have to be loaded first.
+    /// Programs have to be loaded first; a switch has got another program while this one was loaded.
     fn programs_for(&self, target: &Config) -> Result<Vec<(Name, LoadedProgram)>, Refused> {
         let pollers = target.engine.pollers();
         let (mut loaded, mut wanted) = (Vec::new(), Vec::new());
@@ -146,9 +146,19 @@ impl Daemon {
             if is_current && !self.programs.is_reloaded(name) && !self.programs.reloads_changed() {
                 continue;
             }
-            if let Some(program) = self.programs.ready(name, keys, pollers) {
-                loaded.push((name.clone(), program));
-                continue;
+            if let Some(ready) = self.programs.ready(name, keys, pollers) {
+                match ready.instead_of(before.map(|(_, program)| program)) {
+                    Some(program) => {
+                        loaded.push((name.clone(), program.clone()));
+                        continue;
+                    }
+                    // The same files, by another request or for other pollers: they are read again.
+                    None if before.is_some_and(|(running, _)| is_same_program(running, keys)) => {}
+                    None => {
+                        let what = "has got another forwarding program while this one was loaded";
+                        return Err(Refused::Conflict(format!("switch \"{name}\" {what}: to replace it, try again")));
+                    }
+                }
             }
             wanted.push(WantedProgram {
                 switch: name.clone(),

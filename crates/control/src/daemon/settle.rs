@@ -35,16 +35,19 @@ pub async fn change(
         let unclosed = unclosed_devices();
         let (done, tasks) = {
             let mut daemon = lock(daemon);
-            daemon.programs.set_ready(loaded.clone());
+            daemon.programs.set_ready(loaded);
             daemon.opened = opened;
             let done = change(&mut daemon);
-            daemon.programs.forget_ready();
+            loaded = daemon.programs.take_ready();
             opened = std::mem::take(&mut daemon.opened);
             (done, daemon.take_tasks())
         };
         // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
-            Err(Refused::Load(wanted)) => loaded = programs::load(wanted).await?,
+            Err(Refused::Load(wanted)) => {
+                loaded.retain(|ready| wanted.iter().all(|wanted| !ready.is_for(&wanted.switch)));
+                loaded.append(&mut programs::load(wanted).await?);
+            }
             Err(Refused::Open(wanted)) => opened = devices::open_all(wanted).await,
             done => {
                 settle(daemon, &tasks, unclosed).await;

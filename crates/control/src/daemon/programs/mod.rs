@@ -32,15 +32,30 @@ pub struct ReadyProgram {
     switch: Name,
     keys: ProgramKeys,
     pollers: usize,
+    /// What it replaces, and whose state it may have.
+    before: Option<LoadedProgram>,
     program: LoadedProgram,
     runtime: Arc<Runtime>,
 }
 
 impl ReadyProgram {
-    /// Returns the program, if it is what this switch is to have.
-    pub fn of(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> Option<&LoadedProgram> {
-        let is_it = self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers;
-        is_it.then_some(&self.program)
+    /// Returns true if it is for this switch.
+    pub fn is_for(&self, switch: &Name) -> bool {
+        self.switch == *switch
+    }
+
+    /// Returns true if it is what this switch is to have.
+    fn is(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> bool {
+        self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers
+    }
+
+    /// Returns the program, if the switch still has the one that it replaces: while it was loaded, the switch may have got another, newer one.
+    pub fn instead_of(&self, present: Option<&LoadedProgram>) -> Option<&LoadedProgram> {
+        let is_present = match (&self.before, present) {
+            (Some(before), Some(present)) => before.is_same(present),
+            (before, present) => before.is_none() && present.is_none(),
+        };
+        is_present.then_some(&self.program)
     }
 }
 
@@ -83,14 +98,15 @@ impl Programs {
         self.ready = ready;
     }
 
-    /// Forgets what was loaded for a change.
-    pub fn forget_ready(&mut self) {
-        (self.ready, self.again, self.changed) = (Vec::new(), BTreeSet::new(), false);
+    /// Ends a change. Returns what was loaded for it.
+    pub fn take_ready(&mut self) -> Vec<ReadyProgram> {
+        (self.again, self.changed) = (BTreeSet::new(), false);
+        std::mem::take(&mut self.ready)
     }
 
     /// Returns what was loaded for this change.
-    pub fn ready(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> Option<LoadedProgram> {
-        self.ready.iter().find_map(|ready| ready.of(switch, keys, pollers)).cloned()
+    pub fn ready(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> Option<&ReadyProgram> {
+        self.ready.iter().find(|ready| ready.is(switch, keys, pollers))
     }
 
     /// The present change loads the program of a switch anew.
@@ -179,10 +195,10 @@ fn load_here(wanted: Vec<WantedProgram>, stop: &AtomicBool) -> Result<Vec<ReadyP
     for wanted in wanted {
         let loaded = contain(|| load_one(&wanted, &mut runtime, stop))
             .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
-        let Wanted { switch, keys, pollers, .. } = wanted;
+        let Wanted { switch, keys, pollers, before, .. } = wanted;
         match (loaded, &runtime) {
             (Ok(program), Some(runtime)) => {
-                ready.push(ReadyProgram { switch, keys, pollers, program, runtime: Arc::clone(runtime) });
+                ready.push(ReadyProgram { switch, keys, pollers, before, program, runtime: Arc::clone(runtime) });
             }
             (Ok(_), None) => {}
             (Err(what), _) => return Err(CannotLoad { switch, path: keys.program.display().to_string(), what }),
