@@ -39,6 +39,8 @@ const END_WITHIN: Duration = Duration::from_secs(8);
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
+pub use ringway_ports::run_closer;
+
 /// What to serve.
 #[derive(Debug)]
 pub struct Options {
@@ -48,6 +50,9 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// The configuration.
     pub config: Config,
+    /// Makes the command of a process that calls [`run_closer`]: it closes what clients can keep from being closed. Without one, clients can
+    /// keep the daemon from ending.
+    pub closer: Option<fn() -> std::process::Command>,
     /// The time without a keep-alive ([`Event::Alive`]) after which the service manager ends the daemon.
     pub watchdog: Option<Duration>,
 }
@@ -99,7 +104,14 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
     let runtime = runtime.map_err(|why| system("cannot start the control thread", why))?;
     let claim = RuntimeDir::claim(&options.runtime_dir)?;
     raise_descriptor_limit();
-    runtime.block_on(run(&claim, options, notify))
+    if let Some(closer) = options.closer {
+        ringway_ports::start_closer(closer);
+    }
+    let result = runtime.block_on(run(&claim, options, notify));
+    // With what the tasks of the API still have.
+    drop(runtime);
+    ringway_ports::end_closer();
+    result
 }
 
 async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)) -> Result<(), ServeError> {

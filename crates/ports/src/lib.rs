@@ -68,5 +68,7 @@ pub mod virtqueue;
 pub mod xdp;
 
 pub use device_closing::unclosed_devices;
-pub use front_end::{Observer, Role, SocketAccess, State, refuse_files};
+pub use front_end::{
+    ClientFd, Observer, Role, SocketAccess, State, end_closer, refuse_files, run_closer, start_closer,
+};
 pub use port_io::PortIo;

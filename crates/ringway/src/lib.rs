@@ -4,6 +4,7 @@
 //! it, so that plotting, experiments and virtual machines are not part of the product.
 #![forbid(unsafe_code)]
 
+pub mod closer;
 pub mod command;
 mod commands;
 mod context;

@@ -6,5 +6,5 @@ use std::process::ExitCode;
 use ringway::command::Command;
 
 fn main() -> ExitCode {
-    Command::of(std::env::args_os()).run()
+    ringway::closer::run_if_started().unwrap_or_else(|| Command::of(std::env::args_os()).run())
 }

@@ -201,7 +201,7 @@ fn no_interrupt_of_the_pin_comes_after_the_guest_has_cleared_its_cause() {
     let nic = Nic::new(Model::E1000);
     nic.write(IMS, TXDW);
     let pin = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    nic.device.interrupts().set(Mode::Intx, 1, 0, std::iter::once(Some(pin.try_clone().unwrap())));
+    nic.device.interrupts().set(Mode::Intx, 1, 0, std::iter::once(Some(pin.try_clone().unwrap().into())));
     let take = || rustix::io::read(&pin, &mut [0; 8]).is_ok();
     let (rounds, rung) = (AtomicU32::new(0), AtomicU32::new(0));
     const ROUNDS: u32 = 20_000;
@@ -467,7 +467,7 @@ fn a_message_ends_its_causes_by_itself_and_the_block_tells_of_others() {
     let block = nic.guest.alloc(4096, 4096);
     let get = |nic: &Nic, at: u64| u32::from_le_bytes(nic.guest.read(block + at, 4).try_into().expect("4 bytes"));
     let put = |nic: &Nic, at: u64, value: u32| nic.guest.write(block + at, &value.to_le_bytes());
-    nic.device.interrupts().set(Mode::Msi, 1, 0, [Some(call.try_clone().expect("a descriptor"))].into_iter());
+    nic.device.interrupts().set(Mode::Msi, 1, 0, [Some(call.try_clone().expect("a descriptor").into())].into_iter());
     put(&nic, 12, 1);
     put(&nic, 4, 1);
     nic.write(CSBAL, block as u32);

@@ -33,7 +33,7 @@ fn both_transmit_rings_are_served_and_tell_of_it_apart() {
     let mut nic = Nic::new(Model::E1000e);
     nic.up();
     let calls: Vec<_> = (0..5).map(|_| new_eventfd()).collect();
-    let duplicates = calls.iter().map(|call| Some(call.try_clone().expect("a descriptor")));
+    let duplicates = calls.iter().map(|call| Some(call.try_clone().expect("a descriptor").into()));
     nic.device.interrupts().set(Mode::MsiX, 5, 0, duplicates);
     // Vector 1 for the first ring, vector 2 for the second.
     nic.write(IVAR, 0x9 << 8 | 0xa << 12);
@@ -138,7 +138,7 @@ fn the_status_says_that_an_interrupt_is_pending_and_the_command_takes_the_pin_aw
     nic.up();
     let call = new_eventfd();
     let interrupts = Arc::clone(nic.device.interrupts());
-    interrupts.set(Mode::Intx, 1, 0, [Some(call.try_clone().expect("a descriptor"))].into_iter());
+    interrupts.set(Mode::Intx, 1, 0, [Some(call.try_clone().expect("a descriptor").into())].into_iter());
     let pending = || {
         let mut status = [0; 2];
         nic.device.read(CONFIG_REGION, 6, &mut status).expect("the status");
@@ -165,7 +165,7 @@ fn an_interrupt_of_the_pin_that_was_not_seen_is_taken_back_with_its_cause() {
     // Blocking, as a front end may make it: the device must not wait.
     let call = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
     let interrupts = Arc::clone(nic.device.interrupts());
-    interrupts.set(Mode::Intx, 1, 0, [Some(call.try_clone().expect("a descriptor"))].into_iter());
+    interrupts.set(Mode::Intx, 1, 0, [Some(call.try_clone().expect("a descriptor").into())].into_iter());
     let is_called = || {
         let mut fds = [rustix::event::PollFd::new(&call, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Default::default())).expect("a poll") > 0

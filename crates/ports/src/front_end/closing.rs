@@ -6,8 +6,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -33,9 +32,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What clients have sent. They decide how long closing it lasts.
 static OF_CLIENTS: Queue = Queue::new(16, 2, || true);
-/// The switch's own files. They do not wait for those of clients: otherwise one client could keep all of them open.
-static OWN: Queue = Queue::new(1, 1, || true);
-
 /// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
 static PIPES: Queue = Queue::new(8, 2, prepare_calls);
 /// Registrations of netmap's programs, which touch memory of the program.
@@ -52,11 +48,13 @@ const MOST_PIPES_OF_ALL: usize = 512;
 /// One step of a close. Returns the processes that the next one counts against, or none after the last one.
 type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
 
+/// In the closer: what the switch has closed. `closer/` says why.
+static IN_CLOSER: Queue = Queue::new(256, 4, || true);
+
 /// What waits to be closed.
 enum Closing {
     Files(Vec<OwnedFd>),
-    Socket(OwnedFd),
-    Shared(Arc<OwnedFd>),
+    Socket(Box<dyn AsFd + Send>),
     Steps(Step),
 }
 
@@ -69,13 +67,6 @@ impl Closing {
                 return None;
             }
             Self::Steps(mut step) => return step().map(|parties| (parties, Self::Steps(step))),
-            Self::Shared(file) => {
-                // The others only borrow it for the time of a call.
-                while Arc::strong_count(&file) > 1 {
-                    std::thread::sleep(LOOK_EVERY);
-                }
-                return None;
-            }
             Self::Socket(socket) => socket,
         };
         // The kernel lets a peer forget what it has not read (ECONNRESET) when a socket is closed before all is read of it.
@@ -83,7 +74,7 @@ impl Closing {
         loop {
             let mut files = Vec::new();
             // SAFETY: `message` is a local array, and nothing else refers to it.
-            let received = unsafe { receive(&socket, message.as_mut_ptr(), message.len(), &mut files) };
+            let received = unsafe { receive(socket.as_fd(), message.as_mut_ptr(), message.len(), &mut files) };
             if !received.is_ok_and(|len| len > 0) {
                 return None;
             }
@@ -250,11 +241,6 @@ pub(crate) fn close_in_background(sender: Process, files: Vec<OwnedFd>) {
     }
 }
 
-/// Closes a file of the switch on a separate thread, when no other thread has it any more: none of them closes it.
-pub(crate) fn close_when_unshared(file: Arc<OwnedFd>) {
-    OWN.push([None; 2], Closing::Shared(file));
-}
-
 /// Does other work that a client can make last, in steps, on a thread that serves its process alone meanwhile. Each step returns the processes that
 /// the next one counts against.
 pub(crate) fn register_in_steps(parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
@@ -263,6 +249,11 @@ pub(crate) fn register_in_steps(parties: Parties, step: impl FnMut() -> Option<P
 
 /// Gives back what a client had, on a thread that serves its process alone meanwhile: the client decides how long that lasts.
 pub(crate) fn return_in_background(parties: Parties, work: impl FnOnce() + Send + 'static) {
+    RETURNS.push(parties, once(work));
+}
+
+/// Work in one step.
+fn once(work: impl FnOnce() + Send + 'static) -> Closing {
     let mut work = Some(work);
     let step = move || {
         if let Some(work) = work.take() {
@@ -270,7 +261,7 @@ pub(crate) fn return_in_background(parties: Parties, work: impl FnOnce() + Send 
         }
         None
     };
-    RETURNS.push(parties, Closing::Steps(Box::new(step)));
+    Closing::Steps(Box::new(step))
 }
 
 /// Makes sure that there is a thread for [`close_in_steps`] that can call clients.
@@ -305,12 +296,22 @@ pub fn check_unclosed_pipes(process: Process) -> Result<(), String> {
     PIPES.check_ends(process)
 }
 
+/// In the closer: does what can last as long as an owner likes, on a separate thread.
+pub(super) fn close_in_closer(owner: Process, close: impl FnOnce() + Send + 'static) {
+    IN_CLOSER.push([owner; 2], once(close));
+}
+
+/// In the closer: returns true if nothing is left to close.
+pub(super) fn are_closes_done() -> bool {
+    IN_CLOSER.count(None).1 == 0
+}
+
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to
 /// it.
-pub(crate) fn close_socket_in_background(peer: Process, socket: OwnedFd) {
+pub(crate) fn close_socket_in_background(peer: Process, socket: impl AsFd + Send + 'static) {
     // From now on the peer can send no more.
     let _ = shutdown(&socket, Shutdown::Both);
-    OF_CLIENTS.push([peer; 2], Closing::Socket(socket));
+    OF_CLIENTS.push([peer; 2], Closing::Socket(Box::new(socket)));
 }
 
 /// Checks that a process may send a file, by the closes that have not ended.
@@ -331,9 +332,9 @@ pub(crate) fn check_unclosed(process: Process) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use ringway_testing::until;
@@ -585,20 +586,5 @@ mod tests {
         assert_eq!(check_unclosed(NonZeroU32::new(u32::MAX - 1)), Ok(()));
         drop(peers);
         until("the process may send again", || check_unclosed(process).is_ok());
-    }
-
-    #[test]
-    fn the_switchs_own_files_do_not_wait_for_files_of_clients() {
-        let (files, peers): (Vec<_>, Vec<_>) = (0..20).map(|_| lingering()).unzip();
-        for (file, process) in files.into_iter().zip(1 << 30..) {
-            close_in_background(NonZeroU32::new(process), vec![file]);
-        }
-        let (read, own) = pipe();
-        close_when_unshared(Arc::new(own));
-        until("the switch's own file is closed", || match rustix::io::read(&read, &mut [0; 1]) {
-            Ok(count) => count == 0,
-            Err(error) => error != Errno::AGAIN,
-        });
-        drop(peers);
     }
 }

@@ -2,23 +2,55 @@
 //!
 //! A connection is dropped only after everything that the front end has sent was read. The kernel resets a connection that is
 //! closed with unread bytes. QEMU (11.1) with a vfio-user device breaks an assertion of its own after such a reset and ends
-//! together with its guest. A process that is killed cannot read to the end.
+//! together with its guest. If the closer has a copy of the connection, the closer reads to the end, also after the switch was killed.
 
+use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::channel;
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+
+use super::closer::{ClientFd, take_files};
+use super::closing::Process;
+use super::files::accept_files;
+use super::receiver::MESSAGE_WITHIN;
 
 /// A connected stream socket that is closed gracefully when it is dropped: the other side can read all bytes that were
 /// sent to it, and then the end of the stream. Closing a socket that has unread bytes would reset the connection
 /// instead (net/unix, `unix_release_sock`). A reset kills a QEMU (11.1) with a vfio-user device: it sets its error
 /// twice and fails an assertion (`vfio_user_recv_hdr`).
 #[derive(Debug)]
-pub(crate) struct Connection(OwnedFd);
+pub(crate) struct Connection(ClientFd);
 
 impl From<OwnedFd> for Connection {
     fn from(socket: OwnedFd) -> Connection {
-        Connection(socket)
+        Connection(socket.into())
+    }
+}
+
+impl Connection {
+    /// Lets the peer send files, when the closer can receive them. `owner`: whose closes they count among.
+    ///
+    /// # Errors
+    /// The closer cannot have the connection.
+    pub(crate) fn accept_files(&self, owner: Process) -> io::Result<()> {
+        self.0.hold(owner)?;
+        // Otherwise the kernel drops a message out of band (MSG_OOB), and closes its files, when the bytes behind it are received.
+        rustix::net::sockopt::set_socket_oobinline(&self.0, true)?;
+        accept_files(&self.0);
+        Ok(())
+    }
+
+    /// Has the closer receive `bytes` bytes, which this thread has seen already, and the files that came with them. `None`: they cannot
+    /// be had.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Vec<ClientFd>> {
+        self.0.hold(None).ok()?;
+        let (say, hear) = channel();
+        take_files(&self.0, bytes, move |files| {
+            let _ = say.send(files);
+        });
+        hear.recv_timeout(MESSAGE_WITHIN).ok().flatten()
     }
 }
 
@@ -40,9 +72,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // After the shutdown no more bytes arrive, so at most one socket buffer is unread. The shutdown fails if the
         // other side has closed its end.
-        let _ = shutdown(&self.0, Shutdown::Both);
+        let _ = shutdown(&*self.0, Shutdown::Both);
+        if self.0.is_held() {
+            return;
+        }
         let mut unread = [0; 4096];
-        while matches!(recv(&self.0, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..))) {}
+        while matches!(recv(&*self.0, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..))) {}
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::access::SocketAccess;
 use super::connection::Connection;
-use super::listener::{Files, Listener, connect};
+use super::listener::{Listener, connect};
 use super::role::Role;
 use super::thread::{Stop, wait};
 
@@ -20,7 +20,7 @@ pub(crate) enum Connector {
     /// The port listens.
     Listen(Listener),
     /// The port connects to a listener at this path.
-    Connect(PathBuf, Files),
+    Connect(PathBuf),
 }
 
 impl Connector {
@@ -28,10 +28,10 @@ impl Connector {
     ///
     /// # Errors
     /// The socket cannot be opened.
-    pub(crate) fn open(role: Role, path: &Path, files: Files, access: &SocketAccess) -> io::Result<Connector> {
+    pub(crate) fn open(role: Role, path: &Path, access: &SocketAccess) -> io::Result<Connector> {
         match role {
-            Role::Server => Ok(Connector::Listen(Listener::bind(path, files, access)?)),
-            Role::Client => Ok(Connector::Connect(path.to_owned(), files)),
+            Role::Server => Ok(Connector::Listen(Listener::bind(path, access)?)),
+            Role::Client => Ok(Connector::Connect(path.to_owned())),
         }
     }
 
@@ -39,7 +39,7 @@ impl Connector {
     pub(crate) fn listener(&self) -> Option<&Listener> {
         match self {
             Connector::Listen(listener) => Some(listener),
-            Connector::Connect(..) => None,
+            Connector::Connect(_) => None,
         }
     }
 
@@ -47,8 +47,8 @@ impl Connector {
     pub(crate) fn next(&self, stop: &Stop) -> Option<Connection> {
         match self {
             Connector::Listen(listener) => accept(listener, stop),
-            Connector::Connect(path, files) => loop {
-                if let Ok(socket) = connect(path, *files) {
+            Connector::Connect(path) => loop {
+                if let Ok(socket) = connect(path) {
                     return Some(socket);
                 }
                 if stop.wait_timeout(TRY_EVERY) {

@@ -10,12 +10,12 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
+
 /// `SO_PASSRIGHTS` (asm-generic/socket.h, Linux 6.16).
 const PASS_RIGHTS: libc::c_int = 83;
 /// Most files in one message (`SCM_MAX_FD`).
 const MOST: usize = 253;
-/// Most files of a message that are copied: one more than any message may have.
-const MOST_PEEKED: usize = 2;
 
 /// Has the kernel refuse messages that carry files, on this socket and on those that it accepts later. The sender gets
 /// EPERM. Returns false if this kernel cannot do so.
@@ -45,46 +45,24 @@ fn pass_files(socket: impl AsFd, on: bool) -> bool {
 /// # Safety
 /// `into` is writable for `len` bytes, and no reference to these bytes exists.
 pub(crate) unsafe fn receive(
-    socket: &OwnedFd,
+    socket: impl AsFd,
     into: *mut u8,
     len: usize,
-    files: &mut Vec<OwnedFd>,
-) -> io::Result<usize> {
-    // SAFETY: what the caller promises is what `receive_with` needs.
-    unsafe { receive_with(socket, (0, MOST), (into, len), files) }
-}
-
-/// Reads a message without blocking, and adds copies of the first two files that came with it to `files`. The message and its
-/// files stay in the socket. Thus no file is closed for the last time, even where there is no room for the copies: the caller
-/// closes them, and the socket, where that may last.
-pub(crate) fn peek(socket: &OwnedFd, into: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
-    // SAFETY: `into` is lent for the call.
-    unsafe { receive_with(socket, (libc::MSG_PEEK, MOST_PEEKED), (into.as_mut_ptr(), into.len()), files) }
-}
-
-/// Receives with flags, and at most a number of files.
-///
-/// # Safety
-/// As for [`receive`], of the memory `into`: address and length.
-unsafe fn receive_with(
-    socket: &OwnedFd,
-    (flags, most): (libc::c_int, usize),
-    into: (*mut u8, usize),
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<usize> {
     // An array of u64, because control messages need that alignment.
     let mut control = [const { MaybeUninit::<u64>::uninit() }; (MOST * size_of::<libc::c_int>()).div_ceil(8) + 4];
     // SAFETY: the macro only computes. The sum is less than the size of `control`.
-    let control_bytes = unsafe { libc::CMSG_SPACE((most.min(MOST) * size_of::<libc::c_int>()) as libc::c_uint) };
-    let mut piece = libc::iovec { iov_base: into.0.cast(), iov_len: into.1 };
+    let control_bytes = unsafe { libc::CMSG_SPACE((MOST * size_of::<libc::c_int>()) as libc::c_uint) };
+    let mut piece = libc::iovec { iov_base: into.cast(), iov_len: len };
     loop {
         // SAFETY: all zeroes is a valid msghdr: no address, no buffers, no control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
         (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), control_bytes as _);
-        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the message refers to the caller's bytes and to `control`; both are writable and outlive the call.
-        let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
         if let Ok(count) = usize::try_from(count) {
             if message.msg_controllen > 0 {
                 // SAFETY: the kernel has just filled `control` and its length in.
@@ -97,6 +75,15 @@ unsafe fn receive_with(
             return Err(error);
         }
     }
+}
+
+/// Reads bytes without blocking and without receiving them. Returns their number, and true if files came with them. The files stay
+/// in the socket: none comes into this process, and none is closed for the last time.
+pub(crate) fn peek_bytes(socket: impl AsFd, into: &mut [u8]) -> rustix::io::Result<(usize, bool)> {
+    let mut beside = RecvAncillaryBuffer::default();
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let seen = recvmsg(socket, &mut [io::IoSliceMut::new(into)], &mut beside, flags)?;
+    Ok((seen.bytes, seen.flags.contains(ReturnFlags::CTRUNC)))
 }
 
 /// # Safety
@@ -174,8 +161,7 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
         assert_eq!(send_files(&far, b"abc", vec![write]), Ok(3));
         for _ in 0..2 {
-            let (mut bytes, mut files) = ([0; 16], Vec::new());
-            assert_eq!((peek(&near, &mut bytes, &mut files).expect("a message"), files.len()), (3, 1));
+            assert_eq!(peek_bytes(&near, &mut [0; 16]), Ok((3, true)));
         }
         rustix::io::ioctl_fionbio(&read, true).expect("non-blocking");
         assert_eq!(rustix::io::read(&read, &mut [0; 1]), Err(rustix::io::Errno::AGAIN), "a writer is left");

@@ -20,17 +20,17 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// What happens to files that the other side sends (SCM_RIGHTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
-    /// Received, by a thread that serves only this port.
+    /// Received, from the moment on that the closer has a copy of the connection.
     Taken,
     /// Refused by the kernel, where it can (Linux 6.16).
     Refused,
 }
 
-fn new_socket(files: Files) -> io::Result<OwnedFd> {
+/// A socket whose connections refuse files, until [`Connection::accept_files`]: nobody could close those that wait in a connection that
+/// was not accepted.
+fn new_socket() -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-    if files == Files::Refused {
-        refuse_files(&socket);
-    }
+    refuse_files(&socket);
     Ok(socket)
 }
 
@@ -38,8 +38,8 @@ fn new_socket(files: Files) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// There is no listener, or the kernel refuses.
-pub(crate) fn connect(path: &Path, files: Files) -> io::Result<Connection> {
-    let socket = new_socket(files)?;
+pub(crate) fn connect(path: &Path) -> io::Result<Connection> {
+    let socket = new_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }
@@ -59,9 +59,9 @@ impl Listener {
     /// # Errors
     /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
     /// or the kernel refuses.
-    pub(crate) fn bind(path: &Path, files: Files, access: &SocketAccess) -> io::Result<Listener> {
+    pub(crate) fn bind(path: &Path, access: &SocketAccess) -> io::Result<Listener> {
         let path = access.place(path)?;
-        let (socket, address) = (new_socket(files)?, SocketAddrUnix::new(&path)?);
+        let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
         // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
         // (net/unix; unix(7) does not mention it).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -116,7 +116,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
     }
-    match connect(path, Files::Refused) {
+    match connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
     }

@@ -8,6 +8,7 @@
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
+//! - `closer`: the process that closes for the last time what clients can have, too.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `thread`: the thread, and the signal that stops it.
@@ -15,6 +16,7 @@
 mod access;
 mod backoff;
 mod blocked_calls;
+mod closer;
 mod closing;
 mod connection;
 mod connector;
@@ -44,8 +46,10 @@ mod thread;
 mod unread;
 
 pub use access::SocketAccess;
+pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
+pub(crate) use closer::{check_unclosed, take_files};
 pub(crate) use closing::{
-    Parties, check_unclosed, close_in_background, close_in_steps, close_socket_in_background, close_when_unshared,
+    Parties, check_unclosed as check_closing, close_in_background, close_in_steps, close_socket_in_background,
     pause_step, prepare_steps, register_in_steps, return_in_background,
 };
 pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
@@ -54,7 +58,7 @@ pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
 pub use files::refuse_files;
-pub(crate) use files::{accept_files, peek, receive};
+pub(crate) use files::{accept_files, peek_bytes, receive};
 pub(crate) use listener::Files;
 pub use observer::Observer;
 pub(crate) use peer::Peer;

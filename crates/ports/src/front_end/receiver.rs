@@ -1,17 +1,17 @@
 //! Complete messages, each with the descriptors beside it.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
+use super::closer::ClientFd;
+use super::connection::Connection;
 use super::end::End;
+use super::files::peek_bytes;
 
 /// Time limit for a message, from its first byte to its last. The clients of unit tests may have no processor for longer.
 pub(crate) const MESSAGE_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 5 });
@@ -58,7 +58,9 @@ pub(crate) enum SocketError<E: std::error::Error> {
     #[error(transparent)]
     Message(E),
     /// Too many descriptors.
-    #[error("more than {0} file descriptors came with a message, or none are left for it here (ulimit -n)")]
+    #[error(
+        "more than {0} file descriptors came with a message, they cannot be examined, or none are left for them here (ulimit -n)"
+    )]
     Descriptors(usize),
 }
 
@@ -86,10 +88,8 @@ pub(crate) struct Receiver<F: Framing> {
     end: usize,
     /// The decoded header of the first message, and the length of the whole message.
     header: Option<(F::Header, usize)>,
-    /// Space for control messages.
-    space: Box<[MaybeUninit<u8>]>,
     /// Descriptors, each with the end (in `bytes`) of the bytes that it arrived with.
-    fds: Vec<(usize, OwnedFd)>,
+    fds: Vec<(usize, ClientFd)>,
     begun: Option<Instant>,
 }
 
@@ -100,8 +100,7 @@ impl<F: Framing> Receiver<F> {
     /// A receiver for a new connection.
     pub(crate) fn new() -> Self {
         let bytes = vec![0; Self::ROOM].into();
-        let space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(F::MOST_FDS))].into();
-        Receiver { bytes, start: 0, end: 0, header: None, space, fds: Vec::new(), begun: None }
+        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None }
     }
 
     /// Returns an error if the message that has begun is not complete in time.
@@ -121,7 +120,7 @@ impl<F: Framing> Receiver<F> {
     ///
     /// # Errors
     /// The bytes are not a valid message, or too many descriptors came with them.
-    pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<Received<F::Header>, SocketError<F::Error>> {
+    pub(crate) fn receive(&mut self, socket: &Connection) -> Result<Received<F::Header>, SocketError<F::Error>> {
         loop {
             let have = self.end.saturating_sub(self.start);
             let wanted = match self.header {
@@ -137,28 +136,28 @@ impl<F: Framing> Receiver<F> {
             };
             self.make_room();
             let most = if F::AHEAD_BYTES == 0 { self.start.saturating_add(wanted) } else { self.bytes.len() };
-            let mut beside = RecvAncillaryBuffer::new(&mut self.space);
-            let mut into = [IoSliceMut::new(&mut self.bytes[self.end..most])];
-            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let result = recvmsg(socket, &mut into, &mut beside, flags);
+            // Files stay beside the bytes in the socket: the closer receives them.
+            let result = peek_bytes(socket, &mut self.bytes[self.end..most]);
             if have > 0 || result.is_ok() {
                 self.begun.get_or_insert_with(Instant::now);
             }
-            let (count, truncated) = match result {
-                Ok(received) => (received.bytes, received.flags.contains(ReturnFlags::CTRUNC)),
+            let (count, has_files) = match result {
+                Ok(seen) => seen,
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => continue,
                 Err(_) => return Ok(Received::Gone),
             };
-            self.end = self.end.saturating_add(count);
-            for message in beside.drain() {
-                if let RecvAncillaryMessage::ScmRights(files) = message {
-                    self.fds.extend(files.map(|file| (self.end, file)));
-                }
+            let seen = self.end..self.end.saturating_add(count);
+            if has_files {
+                let files = socket.take(count).ok_or(SocketError::Descriptors(F::MOST_FDS))?;
+                self.fds.extend(files.into_iter().map(|file| (seen.end, file)));
+            } else if count > 0 && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err() {
+                return Ok(Received::Gone);
             }
+            self.end = seen.end;
             // All these descriptors belong to one message, which has just become complete or is incomplete: the kernel
             // ends a receive after bytes that carry descriptors.
-            if truncated || self.fds.len() > F::MOST_FDS {
+            if self.fds.len() > F::MOST_FDS {
                 return Err(SocketError::Descriptors(F::MOST_FDS));
             }
             if count == 0 {
@@ -168,7 +167,7 @@ impl<F: Framing> Receiver<F> {
     }
 
     /// Takes the complete message: returns its body and its descriptors. The next message may then begin.
-    pub(crate) fn take(&mut self) -> (&[u8], Vec<OwnedFd>) {
+    pub(crate) fn take(&mut self) -> (&[u8], Vec<ClientFd>) {
         let whole = self.header.take().map_or(F::HEADER_BYTES, |(_, whole)| whole);
         let body = self.start.saturating_add(F::HEADER_BYTES)..self.start.saturating_add(whole);
         (self.start, self.begun) = (body.end, None);

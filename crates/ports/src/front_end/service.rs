@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::access::SocketAccess;
+use super::closer::{check_unclosed, new_owner};
+use super::closing::Process;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
@@ -16,6 +18,9 @@ use super::pauses::Pauses;
 use super::peer::Peer;
 use super::role::Role;
 use super::thread::{Stop, Thread};
+
+/// The pause while closes of a port wait for its peer.
+const UNCLOSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a port kind does with connections. The methods run on the port's own thread, in the order in which they stand here,
 /// from `open` on once for each connection.
@@ -69,10 +74,11 @@ impl Service {
         mut protocol: impl Protocol,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Service> {
-        let connector = Connector::open(socket.role, socket.path, socket.files, socket.access)?;
+        let connector = Connector::open(socket.role, socket.path, socket.access)?;
+        let owner = (socket.files == Files::Taken).then(new_owner);
         let pauses = Pauses::new(socket.role);
         let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
-            serve(&connector, &mut protocol, pauses, &*observer, &stop);
+            serve(&connector, owner, &mut protocol, pauses, &*observer, &stop);
             // Before the protocol: the front end's memory can take long to release.
             drop(connector);
         })?;
@@ -80,18 +86,28 @@ impl Service {
     }
 }
 
-/// Serves one connection after the other until the thread has to stop.
+/// Serves one connection after the other until the thread has to stop. `owner`: whose closes the files of peers count among; none:
+/// peers send no files.
 pub(super) fn serve(
     connector: &Connector,
+    owner: Option<Process>,
     protocol: &mut impl Protocol,
     mut pauses: Pauses,
     observer: &dyn Observer,
     stop: &Stop,
 ) {
     protocol.start();
-    while let Some(socket) = connector.next(stop).map(Arc::new) {
+    loop {
+        // A peer that keeps its files from being closed waits for its next connection.
+        while owner.is_some_and(|owner| check_unclosed(owner).is_err()) {
+            if stop.wait_timeout(UNCLOSED_PAUSE) {
+                return;
+            }
+        }
+        let Some(socket) = connector.next(stop).map(Arc::new) else { return };
         let since = Instant::now();
-        let opened = protocol.open(&socket).map_err(|_| End::Disconnected);
+        let opened = owner.map_or(Ok(()), |owner| socket.accept_files(owner)).and_then(|()| protocol.open(&socket));
+        let opened = opened.map_err(|_| End::Disconnected);
         let Err(end) = opened.and_then(|()| {
             // Reported only when frames can flow: a user that waits for this event may send at once.
             observer.connected(true);

@@ -1,9 +1,13 @@
 //! What the client of a process port gets.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use ringway_abi::Layout;
 use ringway_memory::SharedMemory;
+
+use crate::front_end::{ClientFd, Process};
 
 /// The parts of a process port that its client gets.
 #[derive(Debug)]
@@ -11,14 +15,23 @@ pub struct ClientHandles {
     /// The sealed shared memory.
     pub memory: SharedMemory,
     /// Eventfd that the client writes to wake the switch.
-    pub kick: OwnedFd,
+    pub kick: Arc<ClientFd>,
     /// Eventfd that the switch writes to wake the client.
-    pub call: OwnedFd,
+    pub call: Arc<ClientFd>,
     /// The layout of the shared memory.
     pub layout: Layout,
 }
 
 impl ClientHandles {
+    /// Gives the closer copies of what the client is about to get. `owner`: the client.
+    ///
+    /// # Errors
+    /// The closer cannot have them: the client may not get its descriptors.
+    pub(super) fn hold(&self, owner: Process) -> io::Result<()> {
+        self.kick.hold(owner)?;
+        self.call.hold(owner)
+    }
+
     /// Returns the descriptors of a granting reply, in the order of the protocol.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; ringway_abi::attach::REPLY_FDS] {

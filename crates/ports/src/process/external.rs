@@ -8,7 +8,7 @@
 //! frames of the other.
 
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use ringway_abi::attach::MEMORY;
@@ -69,7 +69,7 @@ pub struct ExternalMemory {
 
 impl ExternalMemory {
     /// Checks that a file can be the memory of a client, and maps its first `bytes` bytes.
-    fn map(file: &OwnedFd, about: &Stat, bytes: u64, owner: Option<NonZeroU32>) -> Result<Self, ExternalError> {
+    fn map(file: impl AsFd, about: &Stat, bytes: u64, owner: Option<NonZeroU32>) -> Result<Self, ExternalError> {
         let has = u64::try_from(about.st_size).unwrap_or(0);
         if bytes > has {
             return Err(ExternalError::Size { asked: bytes, has });
@@ -107,7 +107,7 @@ impl ExternalFiles {
     pub(super) fn map(
         &mut self,
         message: &[u8],
-        files: &[OwnedFd],
+        files: &[impl AsFd],
         bytes: u64,
         owner: Option<NonZeroU32>,
     ) -> Result<Arc<ExternalMemory>, ExternalError> {

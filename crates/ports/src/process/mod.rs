@@ -25,12 +25,12 @@ mod server;
 mod server_tests;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
-use ringway_engine::{Called, Signal};
+use ringway_engine::{Called, Signal, Watch};
 use ringway_memory::{Mapping, SharedMemory};
 use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
 use rustix::event::{EventfdFlags, eventfd};
@@ -42,6 +42,7 @@ use input::ProcessInput;
 use output::ProcessOutput;
 use ring::{Backing, Doorbell, Own, PortMemory};
 
+use crate::front_end::ClientFd;
 pub use crate::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
 pub use pipe::Pipe;
 pub use region::{Region, RegionError, RegionPort, Registration};
@@ -81,7 +82,8 @@ pub fn open_with(
         return Err(io::Error::other("the layout reaches beyond its memory"));
     }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let (kick, call) = (eventfd(0, flags)?, eventfd(0, flags)?);
+    let new_eventfd = || Ok::<_, io::Error>(Arc::new(ClientFd::from(eventfd(0, flags)?)));
+    let (kick, call) = (new_eventfd()?, new_eventfd()?);
     let (input, output) = match external {
         Some(external) => sides(memory.mapping(), external, &layout)?,
         None => sides(memory.mapping(), Own, &layout)?,
@@ -92,10 +94,12 @@ pub fn open_with(
     });
     let bell = ProcessBell {
         pairs: pairs.collect::<io::Result<_>>()?,
-        call: call.try_clone()?,
+        call: Arc::clone(&call),
         blocked: AtomicBool::new(false),
     };
-    let signal = Signal::Kick(kick.try_clone()?.into());
+    let watch = Watch::new();
+    watch.add(kick.clone())?;
+    let signal = Signal::Kick(watch);
     Ok((PortIo { input, output, bell: Box::new(bell), signal }, ClientHandles { memory, kick, call, layout }))
 }
 
@@ -108,7 +112,7 @@ fn sides<B: Backing>(own: &Arc<Mapping>, backing: B, layout: &Layout) -> io::Res
 /// Wakes a client that has asked for it, when it has received frames or has room to send.
 struct ProcessBell {
     pairs: Box<[Pair]>,
-    call: OwnedFd,
+    call: Arc<ClientFd>,
     blocked: AtomicBool,
 }
 

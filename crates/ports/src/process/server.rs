@@ -3,7 +3,7 @@
 //! A client has two seconds for its request. Registrations, which touch memory of the client, are made on other threads
 //! (`registering`). The kernel refuses descriptors that a client sends, or another thread closes
 //! them. The message with a client's memory stays in the socket, because reading it could close descriptors
-//! (`front_end::peek`). The server answers a message that is not a request with the reason. After the dialogue the open
+//! (`front_end::peek_bytes`). The server answers a message that is not a request with the reason. After the dialogue the open
 //! connection only means that the client lives: when the connection ends, however that happens, the port ends too.
 //!
 //! - `host`: what the server asks of the daemon. `send`: messages to clients.

@@ -126,7 +126,7 @@ impl Connection {
             _ => {}
         }
         let files = if odd % 16 == 4 { usize::from(bytes.next()) % (MOST_FDS + 1) } else { files };
-        let fds: Vec<OwnedFd> = (0..files).map(|_| bytes.descriptor()).collect();
+        let fds = (0..files).map(|_| bytes.descriptor().into()).collect();
         let id = u16::from_ne_bytes([bytes.next(), 7]);
         let no_reply = odd & 0x80 != 0;
         let mut whole = message(id, command, if no_reply { 1 << 4 } else { 0 }, &body);

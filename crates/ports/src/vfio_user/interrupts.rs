@@ -13,6 +13,7 @@ use ringway_engine::Called;
 use rustix::io::ReadWriteFlags;
 
 use super::function::Mode;
+use crate::front_end::ClientFd;
 
 /// The interrupts of a device: the connection sets their eventfds, and the function triggers them. Empty while no front
 /// end is connected.
@@ -37,28 +38,11 @@ struct PollState {
 
 #[derive(Debug, Default)]
 struct Inner {
-    vectors: Vec<Option<Arc<OwnedFd>>>,
-    /// Eventfds removed from `vectors` by a thread that must not close them.
-    retired: Vec<Option<Arc<OwnedFd>>>,
+    vectors: Vec<Option<Arc<ClientFd>>>,
     /// The pin was triggered and not unmasked since.
     triggered: bool,
     /// The front end has masked the pin.
     masked: bool,
-}
-
-impl Inner {
-    /// Closes all eventfds on the calling thread, which is the port's own, without holding the lock. The front end can
-    /// make the last close of an eventfd slow: the kernel removes each epoll item of it (350 ms for a million).
-    fn close(self) {
-        for call in self.vectors.into_iter().chain(self.retired).flatten() {
-            let mut call = Some(call);
-            // Another thread that signals this eventfd must not be the last to hold it.
-            while let Some(Err(used)) = call.take().map(Arc::try_unwrap) {
-                call = Some(used);
-                std::thread::yield_now();
-            }
-        }
-    }
 }
 
 impl Interrupts {
@@ -109,9 +93,9 @@ impl Interrupts {
     #[cold]
     fn report_blocked(&self) {
         let mut inner = self.inner.lock();
-        let Inner { vectors, retired, .. } = &mut *inner;
-        retired.append(vectors);
+        let old = std::mem::take(&mut inner.vectors);
         drop(inner);
+        drop(old);
         if let Some(blocked) = self.blocked.get() {
             // The eventfd belongs to this process alone. If its counter is full, it is readable already.
             let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
@@ -135,19 +119,20 @@ impl Interrupts {
     }
 
     /// Sets the eventfds of the interrupts from `first` on. `most` is the number of interrupts of this kind.
-    pub(crate) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
+    pub(crate) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<ClientFd>>) {
         let mut inner = self.inner.lock();
-        let mut old = Inner::default();
+        let mut old = Vec::new();
         if self.mode() != mode {
-            old = std::mem::take(&mut *inner);
+            old = std::mem::take(&mut *inner).vectors;
             self.mode.store(mode as u8, Ordering::Release);
         }
         inner.vectors.resize(most, None);
         for (vector, call) in inner.vectors.iter_mut().skip(first).zip(calls) {
-            old.retired.push(std::mem::replace(vector, call.map(Arc::new)));
+            old.push(std::mem::replace(vector, call.map(Arc::new)));
         }
         drop(inner);
-        old.close();
+        // Without the lock.
+        drop(old);
     }
 
     /// Disables or enables the pin. After enabling, the caller triggers it if a cause is pending.
@@ -168,7 +153,7 @@ impl Interrupts {
     /// QEMU would raise the pin of a device without a cause, and lower it only at the next access to a register. A driver whose handler
     /// reads configuration space alone (UIO, vfio) would be interrupted without end.
     ///
-    /// Only the port's own thread calls this, with no lock held: the front end can make it slow (see [`Inner::close`]).
+    /// Only the port's own thread calls this, with no lock held: the front end can make it slow.
     pub(crate) fn withdraw_pin(&self) -> bool {
         let call = {
             let inner = self.inner.lock();
@@ -189,6 +174,6 @@ impl Interrupts {
         let old = std::mem::take(&mut *inner);
         self.mode.store(Mode::None as u8, Ordering::Release);
         drop(inner);
-        old.close();
+        drop(old);
     }
 }

@@ -12,11 +12,9 @@
 //! message that begins in the bytes that they came with. That rule is right for every front end that sends each message by
 //! itself.
 
-use std::os::fd::OwnedFd;
-
 use super::limits::MOST_FDS;
 use super::version::{BadVersion, Version};
-use crate::front_end::{Fields, Framing};
+use crate::front_end::{ClientFd, Fields, Framing};
 
 /// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 16;
@@ -189,7 +187,7 @@ pub struct SetIrqs<'a> {
     /// One byte for each interrupt (DATA_BOOL), otherwise empty.
     pub bools: &'a [u8],
     /// One eventfd for each interrupt (DATA_EVENTFD), or none.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<ClientFd>,
 }
 
 impl SetIrqs<'_> {
@@ -239,7 +237,7 @@ impl<'a> Writes<'a> {
 #[allow(missing_docs)] // The names are those of the specification.
 pub enum Request<'a> {
     Version(Version),
-    DmaMap(MapAt, Option<OwnedFd>),
+    DmaMap(MapAt, Option<ClientFd>),
     DmaUnmap(UnmapAt),
     GetInfo,
     GetRegionInfo(Query),
@@ -260,7 +258,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The body or the number of descriptors is wrong for this message.
-    pub fn decode(header: Header, body: &'a [u8], fds: Vec<OwnedFd>) -> Result<Request<'a>, MessageError> {
+    pub fn decode(header: Header, body: &'a [u8], fds: Vec<ClientFd>) -> Result<Request<'a>, MessageError> {
         let mut parts = Parts { name: name(header.command), body, fds };
         if !matches!(header.command, 2 | 8) {
             parts.descriptors(0, "none")?;
@@ -344,7 +342,7 @@ pub fn name(command: u16) -> &'static str {
 struct Parts<'a> {
     name: &'static str,
     body: &'a [u8],
-    fds: Vec<OwnedFd>,
+    fds: Vec<ClientFd>,
 }
 
 impl<'a> Parts<'a> {

@@ -6,7 +6,6 @@
 //! Unmapping is answered when no poller uses the memory any more (see `dma`).
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::dma::DmaTable;
@@ -17,7 +16,7 @@ use super::message::{self, Access, Header, MapAt, MessageError, Query, Request, 
 use super::refusal::Refusal;
 use super::reply::{self, IRQ_KINDS, Outgoing, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
-use crate::front_end::is_eventfd;
+use crate::front_end::{ClientFd, is_eventfd};
 use crate::guest::RegionError;
 
 /// Why a session ends. The text is for users.
@@ -80,7 +79,7 @@ impl Session {
         &mut self,
         header: Header,
         body: &[u8],
-        fds: Vec<OwnedFd>,
+        fds: Vec<ClientFd>,
         out: &mut Vec<Outgoing>,
     ) -> Result<(), SessionEnd> {
         let request = Request::decode(header, body, fds)?;
@@ -123,7 +122,8 @@ impl Session {
 
     /// Adds memory. Unmapped memory counts against the limit until the device stops using it. If the limit has no room,
     /// the device stops using it now.
-    fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
+    fn map(&mut self, at: MapAt, file: Option<&ClientFd>) -> Result<(), Refusal> {
+        let file = file.map(|file| &**file);
         let result = self.dma.map(at, file);
         if !matches!(result, Err(Refusal::Region(RegionError::Limit(_)))) || !self.is_unsettled() {
             return result;
@@ -348,6 +348,6 @@ fn index(name: &'static str, query: Query, indices: u32, right: u32) -> Result<(
     Ok(())
 }
 
-fn eventfd(file: &OwnedFd) -> Result<(), Refusal> {
+fn eventfd(file: &ClientFd) -> Result<(), Refusal> {
     if is_eventfd(file)? { Ok(()) } else { Err(Refusal::NotEventfd) }
 }

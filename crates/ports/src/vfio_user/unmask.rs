@@ -8,11 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
+use crate::front_end::ClientFd;
+
 /// An epoll set that becomes readable when the unmask eventfd is written. It is edge-triggered, so that the eventfd
 /// need not be read: the front end could make a read block.
 pub struct Unmask {
     epoll: OwnedFd,
-    eventfd: Option<OwnedFd>,
+    eventfd: Option<ClientFd>,
 }
 
 impl Unmask {
@@ -28,7 +30,7 @@ impl Unmask {
     ///
     /// # Errors
     /// The kernel cannot wait for the new one. Then there is none.
-    pub fn set(&mut self, eventfd: Option<OwnedFd>) -> io::Result<()> {
+    pub fn set(&mut self, eventfd: Option<ClientFd>) -> io::Result<()> {
         if let Some(before) = self.eventfd.take() {
             // Closing the eventfd does not remove it from the set while another process has it open.
             let _ = epoll::delete(&self.epoll, &before);

@@ -24,7 +24,7 @@ use super::features;
 use super::kick::Kicks;
 use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
 use super::settings::{MOST_QUEUES, Settings, Status};
-use crate::front_end::State;
+use crate::front_end::{ClientFd, State};
 use crate::guest::{DirtyLog, GuestMemory};
 use crate::virtqueue::{
     Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Inflight, InflightNote, Packed, Receive, Record, RingFault, Split,
@@ -45,8 +45,8 @@ pub(crate) struct QueueSetup {
     pub(crate) used: u64,
     /// In the format of SET_VRING_BASE.
     pub(crate) base: u32,
-    pub(crate) kick: Option<OwnedFd>,
-    pub(crate) call: Option<OwnedFd>,
+    pub(crate) kick: Option<Arc<ClientFd>>,
+    pub(crate) call: Option<Arc<ClientFd>>,
     pub(crate) enabled: bool,
     /// Dirty log to mark written pages in.
     pub(crate) log: Option<Arc<DirtyLog>>,
@@ -75,7 +75,7 @@ pub(crate) enum StartError {
 pub(super) struct InputState {
     pub(super) queues: Vec<Option<TransmitQueue>>,
     /// The kick eventfd of each queue. A started queue without one is polled (VHOST_USER_SET_VRING_KICK).
-    pub(super) kicks: Vec<Option<Arc<OwnedFd>>>,
+    pub(super) kicks: Vec<Option<Arc<ClientFd>>>,
     /// The queue that the next batch begins with.
     pub(super) next: usize,
     /// `first`: the queue that the last batch began with. `announced`: true if an announcement preceded its frames.
@@ -198,7 +198,7 @@ impl Device {
         let header = features::header_bytes(features);
         let ring = make_ring(queue, &setup, memory, addresses, features)?;
         // The last step that may fail: the eventfd is watched until it is removed.
-        let kick = setup.kick.take().map(Arc::new);
+        let kick = setup.kick.take();
         if let Some(kick) = &kick
             && !queue.is_multiple_of(2)
         {
@@ -289,7 +289,7 @@ impl Device {
     }
 
     /// Replaces the call eventfd of a queue.
-    pub(crate) fn set_call(&self, queue: u16, call: Option<OwnedFd>) {
+    pub(crate) fn set_call(&self, queue: u16, call: Option<Arc<ClientFd>>) {
         let pair = usize::from(queue / 2);
         let old = if queue.is_multiple_of(2) {
             match self.output.lock().queues.get_mut(pair) {

@@ -7,6 +7,7 @@ use super::config::CONFIG_BYTES;
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, Request};
 use super::reply::Reply;
 use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
+use crate::front_end::ClientFd;
 use crate::front_end::fuzzing::descriptors;
 
 /// Bytes before the bytes of a configuration space.
@@ -44,12 +45,12 @@ impl Bytes<'_> {
         }
     }
 
-    fn descriptor(&mut self, front: &Front) -> OwnedFd {
+    fn descriptor(&mut self, front: &Front) -> ClientFd {
         match self.next() % 6 {
-            0 | 1 => new_eventfd(),
+            0 | 1 => new_eventfd().into(),
             2 | 3 => front.guest.region().1,
-            4 => memfd(u64::from(self.next()) << 12),
-            _ => std::io::pipe().expect("a pipe").1.into(),
+            4 => memfd(u64::from(self.next()) << 12).into(),
+            _ => OwnedFd::from(std::io::pipe().expect("a pipe").1).into(),
         }
     }
 }
@@ -96,7 +97,7 @@ fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
         body.resize(usize::from(bytes.next()), 0);
     }
     let files = if odd % 16 == 2 { usize::from(bytes.next() % 8) } else { files };
-    let fds: Vec<OwnedFd> = (0..files).map(|_| bytes.descriptor(front)).collect();
+    let fds: Vec<ClientFd> = (0..files).map(|_| bytes.descriptor(front)).collect();
     let flags = if odd & 0x80 == 0 { 1u32 } else { 1 | 8 };
     let head = [request, flags, body.len() as u32].map(u32::to_ne_bytes);
     let mut head: [u8; HEADER_BYTES] = head.as_flattened().try_into().expect("twelve bytes");

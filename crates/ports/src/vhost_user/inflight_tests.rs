@@ -28,7 +28,7 @@ fn inflight(front: &mut Front) -> (InflightAt, OwnedFd) {
 fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
     let mut front = Front::ready();
     let (at, memory) = inflight(&mut front);
-    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor").into()));
     front.start(TX);
     front.guest.send(TX, 0, taken);
     assert_eq!(front.poll_and_die(), usize::from(taken));
@@ -40,7 +40,7 @@ fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
 fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
     let mut front = Front::of(Arc::new(Device::new(&settings()).expect("a device")), guest);
     front.negotiate(0);
-    front.does(Request::SetInflightFd(at, memory));
+    front.does(Request::SetInflightFd(at, memory.into()));
     front
 }
 
@@ -72,7 +72,7 @@ fn inflight_memory_of_any_content_only_delays_what_the_guest_sends() {
 fn a_ring_that_was_stopped_leaves_nothing_in_flight() {
     let mut front = Front::ready();
     let (at, memory) = inflight(&mut front);
-    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor").into()));
     front.start(TX);
     front.guest.send(TX, 0, 5);
     assert_eq!((front.poll(), front.base(TX)), (5, 5));
@@ -87,11 +87,11 @@ fn inflight_memory_that_cannot_be_is_refused() {
     let right = InflightAt { area: Area { size: 4096, offset: 0 }, queues: 4, queue_size: RING, padded: false };
     for (size, offset) in [(0, 0), (255, 0), (4096, 1), (4096, 4096), (u64::MAX, 4096), (4097, 0)] {
         let at = InflightAt { area: Area { size, offset }, ..right };
-        assert_eq!(front.ends(Request::SetInflightFd(at, memfd(4096))), "bad_inflight", "{size} {offset}");
+        assert_eq!(front.ends(Request::SetInflightFd(at, memfd(4096).into())), "bad_inflight", "{size} {offset}");
     }
-    assert_eq!(front.ends(Request::SetInflightFd(right, new_eventfd())), "bad_inflight");
+    assert_eq!(front.ends(Request::SetInflightFd(right, new_eventfd().into())), "bad_inflight");
     let many = InflightAt { queues: u16::MAX, ..right };
-    front.does(Request::SetInflightFd(many, memfd(4096)));
+    front.does(Request::SetInflightFd(many, memfd(4096).into()));
     assert!(
         matches!(front.ask(Request::GetInflightFd(many)), Ok(Some(Reply::Inflight(at, _))) if at.area.size == 4096)
     );

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use ringway_engine::Watch;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::front_end::ClientFd;
+
 /// The eventfds that wake a port's poller.
 #[derive(Debug)]
 pub(super) struct Kicks {
@@ -31,12 +33,12 @@ impl Kicks {
     }
 
     /// Adds a guest's eventfd.
-    pub(super) fn add(&self, kick: &Arc<OwnedFd>) -> io::Result<()> {
+    pub(super) fn add(&self, kick: &Arc<ClientFd>) -> io::Result<()> {
         self.watch.add(kick.clone())
     }
 
     /// Removes a guest's eventfd, if it is here.
-    pub(super) fn remove(&self, kick: &Arc<OwnedFd>) {
+    pub(super) fn remove(&self, kick: &Arc<ClientFd>) {
         // The caller has the other reference, and closes the eventfd.
         let _ = self.watch.remove(&**kick);
     }

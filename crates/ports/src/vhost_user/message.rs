@@ -5,9 +5,7 @@
 //!   request u32 | flags u32 | size u32 | body (size bytes)      machine byte order; descriptors beside the first byte
 //! ```
 
-use std::os::fd::OwnedFd;
-
-use crate::front_end::{Fields, Framing};
+use crate::front_end::{ClientFd, Fields, Framing};
 pub use crate::guest::Area;
 
 /// Length of a message's header in bytes.
@@ -183,7 +181,7 @@ pub struct VringFile {
     /// The queue.
     pub queue: u32,
     /// The eventfd.
-    pub file: Option<OwnedFd>,
+    pub file: Option<ClientFd>,
 }
 
 /// Memory in which a back end notes the chains in flight, for its successor.
@@ -218,9 +216,9 @@ pub enum Request {
     SetFeatures(u64),
     SetOwner,
     ResetOwner,
-    SetMemTable(Vec<(RegionAt, OwnedFd)>),
-    SetLogBase(Option<(Area, OwnedFd)>),
-    SetLogFd(OwnedFd),
+    SetMemTable(Vec<(RegionAt, ClientFd)>),
+    SetLogBase(Option<(Area, ClientFd)>),
+    SetLogFd(ClientFd),
     SetVringNum(VringState),
     SetVringAddr(VringAddress),
     SetVringBase(VringState),
@@ -237,10 +235,10 @@ pub enum Request {
     GetConfig(ConfigRange),
     SetConfig(ConfigRange),
     GetInflightFd(InflightAt),
-    SetInflightFd(InflightAt, OwnedFd),
+    SetInflightFd(InflightAt, ClientFd),
     ResetDevice,
     GetMaxMemSlots,
-    AddMemReg(RegionAt, OwnedFd),
+    AddMemReg(RegionAt, ClientFd),
     RemMemReg(RegionAt),
     SetStatus(u64),
     GetStatus,
@@ -253,7 +251,7 @@ impl Request {
     ///
     /// # Errors
     /// The body or the number of descriptors is wrong for this message.
-    pub fn decode(header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<Request, MessageError> {
+    pub fn decode(header: Header, body: &[u8], fds: Vec<ClientFd>) -> Result<Request, MessageError> {
         let mut parts = Parts { name: name(header.request), body, fds };
         Ok(match header.request {
             1 => parts.empty(Request::GetFeatures)?,
@@ -359,7 +357,7 @@ pub fn name(request: u32) -> &'static str {
 struct Parts<'a> {
     name: &'static str,
     body: &'a [u8],
-    fds: Vec<OwnedFd>,
+    fds: Vec<ClientFd>,
 }
 
 impl<'a> Parts<'a> {
@@ -379,7 +377,7 @@ impl<'a> Parts<'a> {
         if self.fds.len() == right { Ok(()) } else { Err(self.wrong_descriptors(right)) }
     }
 
-    fn one_descriptor(&mut self) -> Result<OwnedFd, MessageError> {
+    fn one_descriptor(&mut self) -> Result<ClientFd, MessageError> {
         self.descriptors(1)?;
         self.fds.pop().ok_or(MessageError::Descriptors { name: self.name, given: 0, right: 1 })
     }
@@ -427,7 +425,7 @@ impl<'a> Parts<'a> {
         Ok(VringFile { queue: (word & QUEUE_MASK) as u32, file })
     }
 
-    fn file_alone(&mut self) -> Result<OwnedFd, MessageError> {
+    fn file_alone(&mut self) -> Result<ClientFd, MessageError> {
         self.fields(0)?;
         self.one_descriptor()
     }
@@ -438,7 +436,7 @@ impl<'a> Parts<'a> {
         Ok(fields.region())
     }
 
-    fn table(&mut self) -> Result<Vec<(RegionAt, OwnedFd)>, MessageError> {
+    fn table(&mut self) -> Result<Vec<(RegionAt, ClientFd)>, MessageError> {
         let count = Fields(self.body).u32();
         let regions = usize::try_from(count).ok().filter(|&regions| regions <= MOST_REGIONS);
         let Some(regions) = regions else { return Err(MessageError::Regions(count)) };
@@ -449,7 +447,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Decodes SET_LOG_BASE: an area and its file, or, without LOG_SHMFD, an address that this back end cannot use.
-    fn log(&mut self) -> Result<Option<(Area, OwnedFd)>, MessageError> {
+    fn log(&mut self) -> Result<Option<(Area, ClientFd)>, MessageError> {
         if self.fds.is_empty() {
             return match self.body.len() {
                 8 => Ok(None),

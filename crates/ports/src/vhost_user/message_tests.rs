@@ -10,9 +10,10 @@ use super::message::{
     RegionAt, Request, VringAddress, VringState, name,
 };
 use super::reply::Reply;
+use crate::front_end::ClientFd;
 
-fn fds(count: usize) -> Vec<OwnedFd> {
-    (0..count).map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")).collect()
+fn fds(count: usize) -> Vec<ClientFd> {
+    (0..count).map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd").into()).collect()
 }
 
 fn header(request: u32, flags: u32, size: u32) -> Result<Header, MessageError> {
@@ -125,7 +126,7 @@ fn fields_are_where_the_specification_has_them() {
 #[test]
 fn descriptors_of_a_table_stay_with_their_regions() {
     let files = fds(2);
-    let number = |file: &OwnedFd| file.as_raw_fd();
+    let number = |file: &ClientFd| file.as_raw_fd();
     let numbers: Vec<_> = files.iter().map(number).collect();
     let body = table(2);
     let request = Request::decode(header(5, 1, body.len() as u32).expect("a header"), &body, files);
@@ -140,7 +141,7 @@ fn a_structure_with_the_padding_of_a_compiler_is_understood_and_answered_alike()
         let Ok(Request::GetInflightFd(at)) = decode(31, body, 0) else { panic!("{bytes} bytes") };
         let area = Area { size: 4096, offset: 8192 };
         assert_eq!(at, InflightAt { area, queues: 2, queue_size: 256, padded });
-        let [file] = <[OwnedFd; 1]>::try_from(fds(1)).expect("one");
+        let file = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         let reply = Reply::Inflight(at, file);
         let (answer, beside) = reply.encode(31);
         assert_eq!((&answer[HEADER_BYTES..], beside.is_some()), (body, true));
@@ -210,7 +211,7 @@ fn descriptors_that_are_not_wanted_are_closed() {
     for (request, body) in [(1, vec![]), (12, words64(&[0x100])), (99, vec![]), (38, words64(&[0; 5])), (2, vec![1])] {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).expect("a reader that does not wait");
-        drop(Request::decode(header(request, 1, 0).expect("a header"), &body, vec![writer.into()]));
+        drop(Request::decode(header(request, 1, 0).expect("a header"), &body, vec![OwnedFd::from(writer).into()]));
         assert_eq!(reader.read(&mut [0]).expect("readable"), 0, "{} keeps a descriptor", name(request));
     }
 }

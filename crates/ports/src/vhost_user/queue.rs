@@ -1,12 +1,13 @@
 //! A started queue of either ring format, split or packed.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ringway_engine::Called;
 use ringway_switch::{Batch, Discarded, Frame};
 
+use crate::front_end::ClientFd;
 use crate::guest::{DirtyLog, GuestMemory};
 use crate::virtqueue::{Bounce, InflightNote, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
 
@@ -31,14 +32,14 @@ pub(super) struct Started<Q> {
     pub(super) memory: Arc<GuestMemory>,
     pub(super) queue: Q,
     /// The call eventfd; `None` if the guest polls.
-    pub(super) call: Option<OwnedFd>,
+    pub(super) call: Option<Arc<ClientFd>>,
 }
 
 pub(super) type TransmitQueue = Started<Either<Transmit<Split>, Transmit<Packed>>>;
 pub(super) type ReceiveQueue = Started<Either<Receive<Split>, Receive<Packed>>>;
 
 /// Calls the guest. Returns true if there is an eventfd to call by.
-fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
+fn call(fd: Option<&Arc<ClientFd>>) -> Result<bool, RingFault> {
     match fd.map(|fd| ringway_engine::call(fd.as_fd())) {
         None => Ok(false),
         Some(Called::Done) => Ok(true),
@@ -48,7 +49,7 @@ fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
 
 /// Calls the guest if the driver wants a call. Returns true if a call was made.
 #[inline]
-fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
+fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&Arc<ClientFd>>) -> Result<bool, RingFault> {
     if ring.call_wanted() { call(fd) } else { Ok(false) }
 }
 

@@ -5,7 +5,7 @@
 //! front end asked for an answer (REPLY_ACK). Without REPLY_ACK such a request ends the connection, because the front end
 //! would otherwise assume success.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_memory::Quota;
@@ -16,7 +16,7 @@ use super::features::{LOG_ALL, PROTOCOL_FEATURES};
 use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile, VringState};
 use super::reply::Reply;
 use super::vring::Vring;
-use crate::front_end::is_eventfd;
+use crate::front_end::{ClientFd, is_eventfd};
 use crate::guest::{DirtyLog, GuestMemory, Region, RegionError};
 use crate::virtqueue::{ANY_RING, F_RING_PACKED, Inflight, InflightNote};
 
@@ -130,7 +130,7 @@ impl Session {
     }
 
     /// Returns the eventfd (SET_VRING_ERR) that reports an error of this queue to the front end.
-    pub fn error_descriptor(&self, queue: u16) -> Option<&OwnedFd> {
+    pub fn error_descriptor(&self, queue: u16) -> Option<&ClientFd> {
         self.vrings.get(usize::from(queue))?.error.as_ref()
     }
 
@@ -170,7 +170,7 @@ impl Session {
             }
             Request::SetVringKick(VringFile { queue, file }) => {
                 let queue = self.queue("SET_VRING_KICK", queue)?;
-                let file = file.map(|file| eventfd("SET_VRING_KICK", file)).transpose()?;
+                let file = file.map(|file| eventfd("SET_VRING_KICK", file).map(Arc::new)).transpose()?;
                 let may_log = self.protocol & protocol::LOG_SHMFD != 0;
                 self.change(queue, |vring| {
                     (vring.kick, vring.started, vring.waits_for_log) = (file, true, may_log);
@@ -178,10 +178,10 @@ impl Session {
             }
             Request::SetVringCall(VringFile { queue, file }) => {
                 let queue = self.queue("SET_VRING_CALL", queue)?;
-                let file = file.map(|file| eventfd("SET_VRING_CALL", file)).transpose()?;
+                let file = file.map(|file| eventfd("SET_VRING_CALL", file).map(Arc::new)).transpose()?;
                 let vring = &mut self.vrings[usize::from(queue)];
                 if vring.running {
-                    self.device.set_call(queue, file.as_ref().map(OwnedFd::try_clone).transpose()?);
+                    self.device.set_call(queue, file.clone());
                     // The guest may have missed the last call on the old eventfd. An extra call is harmless.
                     if let Some(file) = &file {
                         ringway_engine::call(file.as_fd());
@@ -398,7 +398,7 @@ impl Session {
         bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)).max(1)
     }
 
-    fn set_memory(&mut self, table: Vec<(RegionAt, OwnedFd)>) -> Result<(), SessionEnd> {
+    fn set_memory(&mut self, table: Vec<(RegionAt, ClientFd)>) -> Result<(), SessionEnd> {
         let stays = |region: &&Arc<Region>| table.iter().any(|(at, file)| is_same(region, at, file));
         let old = self.memory.regions();
         let regions = match map_table(self.device.quota(), &table, old) {
@@ -420,7 +420,7 @@ impl Session {
     }
 
     /// QEMU 7.2 adds and removes a region once for each queue pair. All but the first message have no effect.
-    fn add_region(&mut self, at: RegionAt, file: &OwnedFd) -> Result<(), SessionEnd> {
+    fn add_region(&mut self, at: RegionAt, file: &ClientFd) -> Result<(), SessionEnd> {
         let mut regions = self.memory.regions().to_vec();
         if regions.iter().any(|region| is_same(region, &at, file)) {
             return Ok(());
@@ -461,7 +461,7 @@ impl Session {
         self.log.as_ref().filter(|_| self.features & LOG_ALL != 0)
     }
 
-    fn set_log(&mut self, log: Option<(Area, OwnedFd)>) -> Result<Reply, SessionEnd> {
+    fn set_log(&mut self, log: Option<(Area, ClientFd)>) -> Result<Reply, SessionEnd> {
         let Some((area, file)) = log.filter(|_| self.protocol & protocol::LOG_SHMFD != 0) else {
             return Err(SessionEnd::LogFile);
         };
@@ -482,18 +482,18 @@ impl Session {
     }
 }
 
-fn eventfd(name: &'static str, file: OwnedFd) -> Result<OwnedFd, SessionEnd> {
+fn eventfd(name: &'static str, file: ClientFd) -> Result<ClientFd, SessionEnd> {
     if is_eventfd(&file)? { Ok(file) } else { Err(SessionEnd::NotEventfd(name)) }
 }
 
-fn is_same(region: &Region, at: &RegionAt, file: &OwnedFd) -> bool {
+fn is_same(region: &Region, at: &RegionAt, file: &ClientFd) -> bool {
     region.is_same(file, at.guest, at.size, at.user, at.offset)
 }
 
 /// Maps the regions of a table. Regions that are among `old` are kept.
 fn map_table(
     quota: &Arc<Quota>,
-    table: &[(RegionAt, OwnedFd)],
+    table: &[(RegionAt, ClientFd)],
     old: &[Arc<Region>],
 ) -> Result<Vec<Arc<Region>>, SessionEnd> {
     let mut regions: Vec<Arc<Region>> = Vec::with_capacity(table.len());
@@ -510,7 +510,7 @@ fn map_table(
 fn map_region(
     quota: &Arc<Quota>,
     at: &RegionAt,
-    file: &OwnedFd,
+    file: &ClientFd,
     others: &[Arc<Region>],
 ) -> Result<Arc<Region>, SessionEnd> {
     let region = Region::map_within(quota, file, at.guest, at.size, at.user, at.offset)?;

@@ -135,7 +135,7 @@ fn what_changes_a_running_ring_lets_it_go_on_where_it_was() {
     front.does(Request::SetVringCall(file(TX, &new_eventfd())));
     flows(&mut front, "with another call descriptor");
     let other = RegionAt { guest: GUEST + MEMORY, size: 4096, user: USER + MEMORY, offset: 0 };
-    front.does(Request::AddMemReg(other, memfd(4096)));
+    front.does(Request::AddMemReg(other, memfd(4096).into()));
     flows(&mut front, "with more memory");
     front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
     flows(&mut front, "with the same features, as QEMU sends them for each queue pair");
@@ -233,7 +233,7 @@ fn rings_outside_their_memory_are_refused() {
     let mut front = Front::ready();
     front.start(TX);
     let elsewhere = RegionAt { guest: 0, size: 4096, user: 0, offset: 0 };
-    assert_eq!(front.ends(Request::SetMemTable(vec![(elsewhere, memfd(4096))])), "ring_place");
+    assert_eq!(front.ends(Request::SetMemTable(vec![(elsewhere, memfd(4096).into())])), "ring_place");
 }
 
 #[test]
@@ -254,15 +254,15 @@ fn memory_tables_that_cannot_be_are_refused_and_the_old_one_stays() {
     ];
     for table in wrong {
         let what = format!("{table:x?}");
-        let table = table.into_iter().map(|at| (at, memfd(0x3000))).collect();
+        let table = table.into_iter().map(|at| (at, memfd(0x3000).into())).collect();
         assert_eq!(front.ends(Request::SetMemTable(table)), "bad_memory_table", "{what}");
     }
     for not_memory in
         [new_eventfd(), std::io::pipe().expect("a pipe").0.into(), open("/proc/self/maps"), open("/dev/zero")]
     {
-        assert_eq!(front.ends(Request::SetMemTable(vec![(right, not_memory)])), "bad_memory_table");
+        assert_eq!(front.ends(Request::SetMemTable(vec![(right, not_memory.into())])), "bad_memory_table");
     }
-    assert_eq!(front.ends(Request::AddMemReg(front.guest.region().0, memfd(MEMORY))), "bad_memory_table");
+    assert_eq!(front.ends(Request::AddMemReg(front.guest.region().0, memfd(MEMORY).into())), "bad_memory_table");
     front.guest.send(TX, 0, 3);
     assert_eq!(front.poll(), 3, "the refused requests did not change the ring");
 }
@@ -272,11 +272,11 @@ fn no_more_regions_than_were_offered() {
     let mut front = Front::ready();
     let at = |n: u64| RegionAt { guest: n << 20, size: 4096, user: n << 20, offset: 0 };
     for n in 1..MOST_REGIONS as u64 {
-        front.does(Request::AddMemReg(at(n), memfd(4096)));
+        front.does(Request::AddMemReg(at(n), memfd(4096).into()));
     }
-    assert_eq!(front.ends(Request::AddMemReg(at(100), memfd(4096))), "bad_memory_table");
+    assert_eq!(front.ends(Request::AddMemReg(at(100), memfd(4096).into())), "bad_memory_table");
     front.does(Request::RemMemReg(at(1)));
-    front.does(Request::AddMemReg(at(100), memfd(4096)));
+    front.does(Request::AddMemReg(at(100), memfd(4096).into()));
 }
 
 #[test]
@@ -285,16 +285,16 @@ fn a_region_may_be_added_and_removed_once_for_each_queue_pair() {
     front.start(TX);
     let (region, memory) = front.guest.region();
     for pair in 0..4 {
-        front.does(Request::AddMemReg(region, memory.try_clone().expect("a descriptor")));
+        front.does(Request::AddMemReg(region, memory.try_clone().expect("a descriptor").into()));
         front.guest.send(TX, 3 * pair, 3 * pair + 3);
         assert_eq!(front.poll(), 3);
     }
     let other = RegionAt { guest: GUEST + MEMORY, size: 4096, user: USER + MEMORY, offset: 0 };
-    front.does(Request::AddMemReg(other, memfd(4096)));
+    front.does(Request::AddMemReg(other, memfd(4096).into()));
     for _pair in 0..4 {
         front.does(Request::RemMemReg(other));
     }
-    front.does(Request::AddMemReg(other, memfd(4096)));
+    front.does(Request::AddMemReg(other, memfd(4096).into()));
 }
 
 fn open(path: &str) -> OwnedFd {
@@ -312,11 +312,11 @@ fn only_eventfds_are_waited_for_and_written() {
     ];
     for wrong in wrong {
         for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
-            assert_eq!(front.ends(request(VringFile { queue: 0, file: Some(wrong()) })), "not_an_eventfd");
+            assert_eq!(front.ends(request(VringFile { queue: 0, file: Some(wrong().into()) })), "not_an_eventfd");
         }
-        assert_eq!(front.ends(Request::SetLogFd(wrong())), "not_an_eventfd");
+        assert_eq!(front.ends(Request::SetLogFd(wrong().into())), "not_an_eventfd");
     }
-    front.does(Request::SetLogFd(new_eventfd()));
+    front.does(Request::SetLogFd(new_eventfd().into()));
     front.does(Request::SetVringErr(file(TX, &new_eventfd())));
     assert!(front.session.error_descriptor(TX).is_some());
 }
@@ -399,7 +399,7 @@ fn pages_are_logged_from_when_it_is_asked_for_until_it_is_not() {
     front.start(TX);
     let (log, area) = (memfd(64 << 10), Area { size: 64 << 10, offset: 0 });
     let ring_page = (GUEST + (u64::from(TX) << 16) + 0x8000) >> 12;
-    let base = Request::SetLogBase(Some((area, log.try_clone().expect("a descriptor"))));
+    let base = Request::SetLogBase(Some((area, log.try_clone().expect("a descriptor").into())));
     assert!(matches!(front.ask(base), Ok(Some(Reply::Log(at))) if at == area));
     front.guest.send(TX, 0, 3);
     assert_eq!((front.poll(), marked(&log)), (3, vec![]), "LOG_ALL was not asked for");
@@ -414,7 +414,7 @@ fn pages_are_logged_from_when_it_is_asked_for_until_it_is_not() {
 
 #[test]
 fn a_ring_that_is_to_be_logged_waits_for_the_log_or_for_being_enabled() {
-    let log = || Request::SetLogBase(Some((Area { size: 64 << 10, offset: 0 }, memfd(64 << 10))));
+    let log = || Request::SetLogBase(Some((Area { size: 64 << 10, offset: 0 }, memfd(64 << 10).into())));
     for by_log in [true, false] {
         let mut front = Front::new();
         front.negotiate(LOG_ALL);
@@ -439,13 +439,13 @@ fn logs_that_do_not_cover_the_memory_are_refused() {
     let needed = (GUEST + MEMORY) >> 15;
     let wrong = [(needed - 1, 0, 1 << 20), (u64::MAX, 0, 1 << 20), (needed, 4097, 1 << 20), (needed, 1 << 20, 1 << 20)];
     for (size, offset, bytes) in wrong {
-        let log = Some((Area { size, offset }, memfd(bytes)));
+        let log = Some((Area { size, offset }, memfd(bytes).into()));
         assert_eq!(front.ends(Request::SetLogBase(log)), "bad_log", "{size} {offset}");
     }
     assert_eq!(front.ends(Request::SetLogBase(None)), "bad_log");
-    let pipe = std::io::pipe().expect("a pipe").0.into();
+    let pipe = OwnedFd::from(std::io::pipe().expect("a pipe").0).into();
     assert_eq!(front.ends(Request::SetLogBase(Some((Area { size: needed, offset: 0 }, pipe)))), "bad_log");
-    let right = Some((Area { size: needed, offset: 4096 }, memfd(4096 + needed)));
+    let right = Some((Area { size: needed, offset: 4096 }, memfd(4096 + needed).into()));
     assert!(matches!(front.ask(Request::SetLogBase(right)), Ok(Some(Reply::Log(_)))));
 }
 

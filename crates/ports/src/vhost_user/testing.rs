@@ -18,6 +18,7 @@ use super::message::{Header, RegionAt, Request, VringAddress, VringFile, VringSt
 use super::reply::Reply;
 use super::session::{Session, protocol};
 use super::{Role, Settings};
+use crate::front_end::ClientFd;
 #[cfg(test)]
 pub use crate::front_end::testing::count;
 pub use crate::front_end::testing::{memfd, new_eventfd};
@@ -65,9 +66,9 @@ impl Guest {
         Guest { file, mapping }
     }
 
-    pub fn region(&self) -> (RegionAt, OwnedFd) {
+    pub fn region(&self) -> (RegionAt, ClientFd) {
         let at = RegionAt { guest: GUEST, size: MEMORY, user: USER, offset: 0 };
-        (at, self.file.try_clone().expect("a descriptor"))
+        (at, self.file.try_clone().expect("a descriptor").into())
     }
 
     fn put(&self, at: usize, bytes: &[u8]) {
@@ -116,7 +117,7 @@ pub fn state(queue: u16, number: u32) -> VringState {
 }
 
 pub fn file(queue: u16, file: &OwnedFd) -> VringFile {
-    VringFile { queue: queue.into(), file: Some(file.try_clone().expect("a descriptor")) }
+    VringFile { queue: queue.into(), file: Some(file.try_clone().expect("a descriptor").into()) }
 }
 
 pub struct Front {

@@ -1,10 +1,11 @@
 //! The settings of one queue, as far as the front end has sent them.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::device::QueueSetup;
 use super::message::VringAddress;
+use crate::front_end::ClientFd;
 
 /// One queue, as far as the front end has described it. It runs when everything is known. A change to a running queue
 /// stops it first.
@@ -19,11 +20,11 @@ pub struct Vring {
     /// True after the front end has started it (SET_VRING_KICK), until it is stopped (GET_VRING_BASE).
     pub started: bool,
     /// The kick eventfd. Without one the guest sends no kicks, and the queue is polled.
-    pub kick: Option<OwnedFd>,
+    pub kick: Option<Arc<ClientFd>>,
     /// The call eventfd. Without one the guest polls.
-    pub call: Option<OwnedFd>,
+    pub call: Option<Arc<ClientFd>>,
     /// The eventfd that reports an error of the queue to the front end.
-    pub error: Option<OwnedFd>,
+    pub error: Option<ClientFd>,
     /// True if frames flow while it runs (vhost-user, "Ring states").
     pub enabled: bool,
     /// True while the device runs it.
@@ -43,8 +44,7 @@ impl Vring {
         if !self.started || self.size == 0 {
             return Ok(None);
         }
-        let copy = |file: &Option<OwnedFd>| file.as_ref().map(OwnedFd::try_clone).transpose();
-        let (kick, call) = (copy(&self.kick)?, copy(&self.call)?);
+        let (kick, call) = (self.kick.clone(), self.call.clone());
         let (size, base, enabled) = (self.size, self.base, self.enabled);
         Ok(Some(QueueSetup { size, descriptors, available, used, base, kick, call, enabled, log: None, taken: None }))
     }

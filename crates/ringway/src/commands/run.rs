@@ -12,6 +12,7 @@ use ringway_control::patience;
 use ringway_control::serve::{Event, FLUSH_WITHIN, Options, serve};
 use sd_notify::NotifyState;
 
+use crate::closer;
 use crate::context::{Context, USAGE, complain};
 use crate::out;
 
@@ -53,7 +54,8 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
     // A time of 0 means no watchdog.
     let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
-    let options = Options { runtime_dir: context.runtime_dir.clone(), file, config, watchdog };
+    let options =
+        Options { runtime_dir: context.runtime_dir.clone(), file, config, closer: Some(closer::command), watchdog };
     let served = serve(options, tell);
     if let Err(error) = &served {
         say_on_stderr(&error.to_string());

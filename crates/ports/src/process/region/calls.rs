@@ -3,7 +3,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::ring::Doorbell;
 use super::error::RegionError;
+use crate::front_end::ClientFd;
 
 /// Most registrations of a port.
 pub(super) const MOST: usize = 64;
@@ -38,7 +39,7 @@ struct Call {
     /// The rings of the registration, as [`mask`] encodes them. 0: the place is free.
     rings: AtomicU32,
     /// Of the registration that has this place. Pollers never wait for this lock, see [`Call::signal`].
-    eventfd: RwLock<Option<Arc<OwnedFd>>>,
+    eventfd: RwLock<Option<Arc<ClientFd>>>,
 }
 
 impl Call {
@@ -75,12 +76,12 @@ fn mask(tx: &Range<u16>, rx: &Range<u16>) -> u32 {
 
 impl Calls {
     /// Takes a place for a registration of these rings. Returns its number and its eventfd.
-    pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<(usize, Arc<OwnedFd>), RegionError> {
+    pub(super) fn add(&self, tx: &Range<u16>, rx: &Range<u16>) -> Result<(usize, Arc<ClientFd>), RegionError> {
         let mut used = self.used.lock();
         let place = used.trailing_ones() as usize;
         let Some(call) = self.places.get(place) else { return Err(RegionError::Registrations(MOST)) };
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-        let made = Arc::new(made);
+        let made = Arc::new(ClientFd::from(made));
         *call.eventfd.write() = Some(Arc::clone(&made));
         *used |= 1 << place;
         self.high.fetch_max(place + 1, Ordering::SeqCst);
@@ -89,9 +90,7 @@ impl Calls {
         Ok((place, made))
     }
 
-    /// Ends a registration. The caller has its eventfd, and closes it after the pollers ([`close_when_unshared`]).
-    ///
-    /// [`close_when_unshared`]: crate::front_end::close_when_unshared
+    /// Ends a registration.
     pub(super) fn remove(&self, place: usize) {
         let mut used = self.used.lock();
         self.places[place].rings.store(0, Ordering::SeqCst);
@@ -101,7 +100,7 @@ impl Calls {
 
     /// Returns the eventfd of a place, as a poller takes it.
     #[cfg(test)]
-    pub(super) fn eventfd(&self, place: usize) -> Option<Arc<OwnedFd>> {
+    pub(super) fn eventfd(&self, place: usize) -> Option<Arc<ClientFd>> {
         self.places[place].eventfd.read().clone()
     }
 
@@ -245,7 +244,7 @@ mod tests {
         rustix::io::ioctl_fionbio(&write, true).expect("non-blocking");
         while rustix::io::write(&write, &[0; 4096]).is_ok() {}
         rustix::io::ioctl_fionbio(&write, false).expect("blocking");
-        *calls.places[first].eventfd.write() = Some(Arc::new(write));
+        *calls.places[first].eventfd.write() = Some(Arc::new(write.into()));
         calls.call_all();
         assert_eq!(take_count(&eventfd), 0, "no call after the one that blocked");
         calls.call_all();

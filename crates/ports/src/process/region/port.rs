@@ -1,13 +1,13 @@
 //! A port in a region.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ringway_abi::Layout;
 use ringway_abi::netmap::Wish;
-use ringway_engine::Signal;
+use ringway_engine::{Signal, Watch};
 use ringway_switch::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -19,7 +19,7 @@ use super::claims::Claims;
 use super::error::RegionError;
 use super::memory::Region;
 use super::part::{Buffers, Part};
-use crate::front_end::close_when_unshared;
+use crate::front_end::ClientFd;
 use crate::port_io::PortIo;
 
 impl Region {
@@ -46,7 +46,7 @@ impl Region {
 #[derive(Debug)]
 pub struct RegionPort {
     part: Arc<Part>,
-    pub(super) kick: Arc<OwnedFd>,
+    pub(super) kick: Arc<ClientFd>,
     pub(super) calls: Arc<Calls>,
     pub(super) colour: u32,
     header: u8,
@@ -64,12 +64,14 @@ impl RegionPort {
         header: u8,
     ) -> io::Result<(Self, Box<dyn Bell>, Signal)> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (kick, calls) = (Arc::new(eventfd(0, flags)?), Arc::new(Calls::default()));
+        let (kick, calls) = (Arc::new(ClientFd::from(eventfd(0, flags)?)), Arc::new(Calls::default()));
         let shape = part.layout.shape;
         let pairs = 0..shape.tx_rings.max(shape.rx_rings);
         let pairs = pairs.map(|pair| ring::doorbell_of(part.region.mapping(), &part.layout, pair));
         let bell = RegionBell::new(pairs.collect::<io::Result<_>>()?, Arc::clone(&calls));
-        let signal = Signal::Kick(kick.try_clone()?.into());
+        let watch = Watch::new();
+        watch.add(kick.clone())?;
+        let signal = Signal::Kick(watch);
         let claims = Mutex::new(Claims::new(shape.tx_rings, shape.rx_rings));
         Ok((Self { part, kick, calls, colour, header, claims }, Box::new(bell), signal))
     }
@@ -117,8 +119,6 @@ impl RegionPort {
 
 impl Drop for RegionPort {
     fn drop(&mut self) {
-        // Its last close can last: it removes the clients' waiters one by one.
-        close_when_unshared(Arc::clone(&self.kick));
         self.part.begin_to_leave();
     }
 }

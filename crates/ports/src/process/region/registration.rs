@@ -1,7 +1,8 @@
 //! A registration: a port, or some of its rings, for one connection.
 
+use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ringway_abi::Interface;
@@ -14,7 +15,7 @@ use super::extra::{Extra, Wanted};
 use super::memory::Room;
 use super::port::RegionPort;
 use super::room::List;
-use crate::front_end::close_when_unshared;
+use crate::front_end::{ClientFd, Process};
 
 /// A port, or some of its rings, for one connection. What it has goes back to the port and its region when it is dropped.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct Registration {
     port: Arc<RegionPort>,
     granted: Granted,
     call: usize,
-    eventfd: Arc<OwnedFd>,
+    eventfd: Arc<ClientFd>,
     /// The extra buffers that are still to be had.
     wanted: Wanted,
 }
@@ -83,6 +84,15 @@ impl Registration {
         extra
     }
 
+    /// Gives the closer copies of what the client is about to get. `owner`: the client.
+    ///
+    /// # Errors
+    /// The closer cannot have them: the client may not get its descriptors.
+    pub(in crate::process) fn hold(&self, owner: Process) -> io::Result<()> {
+        self.port.kick.hold(owner)?;
+        self.eventfd.hold(owner)
+    }
+
     /// Returns what the reply says.
     #[must_use]
     pub fn granted(&self) -> &Granted {
@@ -98,10 +108,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let Self { port, granted, call, eventfd, .. } = self;
+        let Self { port, granted, call, .. } = self;
         port.calls.remove(*call);
-        // Its last close can last: it removes the client's waiters one by one.
-        close_when_unshared(Arc::clone(eventfd));
         port.claims.lock().put_back(&granted.tx, &granted.rx);
         let (interface, left) = (granted.interface as usize, granted.extra_buffers);
         if left == 0 {

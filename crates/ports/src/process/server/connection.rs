@@ -1,7 +1,6 @@
 //! A connection of the attach server, and how many of them a process may have.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use ringway_abi::attach::Request;
@@ -10,7 +9,7 @@ use rustix::io::Errno;
 use super::host::Refusal;
 use super::netmap::{self, Open};
 use super::send::send_reason;
-use crate::front_end::{Process, has_unread};
+use crate::front_end::{ClientFd, Process, has_unread};
 
 /// Most connections of the netmap dialogue. A silent one costs a descriptor.
 const MOST: usize = 1024;
@@ -25,6 +24,8 @@ pub(super) enum State {
     Asking(Instant),
     /// Waits, until this time, for the memory that the request speaks of.
     Sending(Instant, Box<Request>),
+    /// Waits, until this time, for the closer, which receives that memory.
+    Taking(Instant, Box<Request>),
     Attached,
     /// A connection of the netmap dialogue.
     Netmap(Open),
@@ -36,7 +37,7 @@ pub(super) enum State {
 
 /// A connection.
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: ClientFd,
     pub(super) state: State,
     /// The client may send files. They stay in the socket, which the server's thread does not read then.
     pub(super) takes_files: bool,
@@ -50,7 +51,7 @@ impl Connection {
     /// Returns the time until which the client has to go on with the dialogue.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Asking(deadline) | State::Sending(deadline, _) => Some(deadline),
+            State::Asking(deadline) | State::Sending(deadline, _) | State::Taking(deadline, _) => Some(deadline),
             State::Attached | State::Netmap(_) | State::Ended => None,
         }
     }
@@ -59,7 +60,9 @@ impl Connection {
     pub(super) fn send_end(&self, reason: &str) {
         match self.state {
             State::Netmap(_) => netmap::send_end(&self.socket, &Refusal::new(Errno::NXIO, reason)),
-            State::Asking(_) | State::Sending(..) | State::Attached => send_reason(&self.socket, reason),
+            State::Asking(_) | State::Sending(..) | State::Taking(..) | State::Attached => {
+                send_reason(&self.socket, reason);
+            }
             State::Ended => {}
         }
     }
@@ -69,7 +72,7 @@ impl Connection {
         let had = match &self.state {
             State::Attached | State::Ended => true,
             State::Netmap(open) => open.has_registration(),
-            State::Asking(_) | State::Sending(..) => false,
+            State::Asking(_) | State::Sending(..) | State::Taking(..) => false,
         };
         had && has_unread(&self.socket)
     }
@@ -89,7 +92,7 @@ impl Connection {
         match &self.state {
             State::Netmap(open) => Some(Seat { id, process: self.process, is_idle: !open.has_registration() }),
             State::Ended => Some(Seat { id, process: self.process, is_idle: false }),
-            State::Asking(_) | State::Sending(..) | State::Attached => None,
+            State::Asking(_) | State::Sending(..) | State::Taking(..) | State::Attached => None,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Server {
         let Some(connection) = self.clients.remove(&id) else { return };
         let stays = connection.holds_descriptors();
         match connection.state {
-            State::Asking(_) | State::Sending(..) => self.asking -= 1,
+            State::Asking(_) | State::Sending(..) | State::Taking(..) => self.asking -= 1,
             State::Attached if detach => self.detach(id),
             State::Netmap(ref open) if detach => {
                 open.abandon();
@@ -73,7 +73,10 @@ impl Server {
     /// Closes a connection. Messages that are left in it may carry files, and closing them can block. The client would lose what
     /// was sent to it.
     pub(super) fn close(&self, connection: Connection) {
-        if self.files == Files::Taken || connection.may_be_unread() {
+        if connection.socket.is_held() {
+            // The closer reads to the end. From now on the client can send no more.
+            let _ = shutdown(&*connection.socket, Shutdown::Both);
+        } else if self.files == Files::Taken || connection.may_be_unread() {
             close_socket_in_background(connection.process, connection.socket);
         }
     }

@@ -13,7 +13,7 @@ use rustix::net::{SocketFlags, accept_with};
 use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
 use super::thread::{COMMANDS, Command, LISTENER, Server};
-use crate::front_end::peer_process;
+use crate::front_end::{ClientFd, peer_process};
 
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that
 /// has waited longest.
@@ -121,6 +121,7 @@ impl Server {
 
     /// A client that has sent nothing yet.
     fn connection(&self, socket: OwnedFd) -> Connection {
+        let socket = ClientFd::from(socket);
         let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.limits.request_within));
         Connection { socket, state, takes_files: false, process, is_paused: false }
     }
@@ -174,6 +175,11 @@ impl Server {
                 Command::Registered(ClientId(id)) => {
                     self.at = Some(id);
                     self.registered(id);
+                    self.at = None;
+                }
+                Command::Memory(ClientId(id), message, files) => {
+                    self.at = Some(id);
+                    self.use_memory(id, &message, files);
                     self.at = None;
                 }
                 Command::End(ClientId(id), reason) => {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::super::region::{Extra, Registration};
 use super::host::{ClientId, NetmapHost, Refusal};
 use super::thread::{Command, Queue};
-use crate::front_end::{Process, register_in_steps};
+use crate::front_end::{Process, check_unclosed, register_in_steps};
 
 /// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
 const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);
@@ -109,10 +109,17 @@ impl Work {
 
     fn register(&mut self) -> Result<Registration, Refusal> {
         let Self { host, wanted: Wanted { client, process, family, register, .. }, .. } = self;
-        contain(|| host.register(*client, *process, *family, register)).unwrap_or_else(|place| {
+        check_unclosed(*process).map_err(|text| Refusal::new(Errno::AGAIN, text))?;
+        let registration = contain(|| host.register(*client, *process, *family, register)).unwrap_or_else(|place| {
             // State that the daemon shares with other threads may be half changed.
             fatal(&format!("a defect of Ringway, please report it: a registration failed at {place}"))
-        })
+        })?;
+        if let Err(error) = registration.hold(*process) {
+            host.unregister(*client);
+            let text = format!("the switch has no closer for the descriptors of another registration: {error}");
+            return Err(Refusal::new(Errno::NFILE, text));
+        }
+        Ok(registration)
     }
 
     /// Returns true if a refused registration is tried again.

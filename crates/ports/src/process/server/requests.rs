@@ -6,13 +6,17 @@ use std::time::Instant;
 
 use ringway_abi::attach::{MEMORY, REQUEST_BYTES, Reply, Request};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 
 use super::super::external::ExternalMemory;
 use super::connection::{Connection, State, check_unread};
 use super::host::{ClientId, Grant};
 use super::send::{send_with_descriptors, unsent};
-use super::thread::Server;
-use crate::front_end::{accept_files, check_unclosed, close_in_background, peek, peer_process, receive, refuse_files};
+use super::thread::{Command, Server};
+use crate::front_end::{
+    ClientFd, accept_files, check_closing, check_unclosed, close_in_background, peek_bytes, peer_process, receive,
+    refuse_files, take_files,
+};
 
 /// A message at which the server panics, in tests.
 #[cfg(test)]
@@ -62,6 +66,9 @@ impl Server {
         if let Err(reason) = check_unread(ended.map(|connection| connection.process), process) {
             return self.refuse(id, &reason);
         }
+        if let Err(reason) = check_unclosed(process) {
+            return self.refuse(id, &reason);
+        }
         self.at_host = true;
         let granted = self.host.attach(ClientId(id), request, memory);
         self.at_host = false;
@@ -77,8 +84,12 @@ impl Server {
         let possible = self.host.check(&request);
         self.at_host = false;
         let Some(connection) = self.clients.get_mut(&id) else { return };
+        let possible = possible.and_then(|()| check_closing(connection.process));
         if let Err(reason) = possible.and_then(|()| check_unclosed(connection.process)) {
             return self.refuse(id, &reason);
+        }
+        if let Err(error) = connection.socket.hold(connection.process) {
+            return self.refuse(id, &format!("the switch has no closer for another memory: {error}"));
         }
         connection.takes_files = true;
         accept_files(&connection.socket);
@@ -88,26 +99,42 @@ impl Server {
         }
     }
 
-    /// Takes the memory that a client has sent. The message stays in the socket: reading it could close files.
+    /// Has the closer receive the memory that a client has sent: files of a client can make each close wait.
     fn take_memory(&mut self, id: u64) {
-        let Some(&Connection { ref socket, state: State::Sending(_, ref request), process, .. }) =
-            self.clients.get(&id)
-        else {
+        let Some(connection) = self.clients.get_mut(&id) else { return };
+        let mut message = vec![0; MEMORY.len() + 1];
+        let (deadline, request) = match &connection.state {
+            State::Sending(deadline, request) => (*deadline, request.clone()),
+            State::Taking(..) => return,
             // Only the end of the connection of an attached client is waited for.
+            _ => return self.forget(id, true),
+        };
+        match peek_bytes(&connection.socket, &mut message) {
+            Err(Errno::AGAIN) => return,
+            Ok((0, _)) | Err(_) => return self.forget(id, true),
+            Ok((len, _)) => message.truncate(len),
+        }
+        let (data, events) = (EventData::new_u64(id), EventFlags::RDHUP | EventFlags::ET);
+        if epoll::modify(&self.epoll, &connection.socket, data, events).is_err() {
             return self.forget(id, true);
+        }
+        connection.state = State::Taking(deadline, request);
+        refuse_files(&connection.socket);
+        let queue = Arc::clone(&self.queue);
+        take_files(&connection.socket, message.len(), move |files| {
+            queue.send(Command::Memory(ClientId(id), message, files));
+        });
+    }
+
+    /// Makes the port of a client whose memory the closer has received.
+    pub(super) fn use_memory(&mut self, id: u64, message: &[u8], files: Option<Vec<ClientFd>>) {
+        let Some(&Connection { ref socket, state: State::Taking(_, ref request), .. }) = self.clients.get(&id) else {
+            return;
         };
-        let (mut message, mut files) = ([0; MEMORY.len() + 1], Vec::new());
-        let len = match peek(socket, &mut message, &mut files) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Ok(0) | Err(_) => return self.forget(id, true),
-            Ok(len) => len,
-        };
+        let Some(files) = files else { return self.refuse(id, "the switch cannot receive the memory: try again") };
         let request = request.as_ref().clone();
         let bytes = request.external.map_or(0, |external| external.bytes);
-        let memory = self.external.map(&message[..len], &files, bytes, peer_process(socket));
-        refuse_files(socket);
-        close_in_background(process, files);
-        match memory {
+        match self.external.map(message, &files, bytes, peer_process(socket)) {
             Err(error) => self.refuse(id, &error.to_string()),
             Ok(memory) => self.attach(id, request, Some(memory)),
         }
@@ -115,8 +142,12 @@ impl Server {
 
     fn grant(&mut self, id: u64, grant: Grant) {
         let Some(connection) = self.clients.get_mut(&id) else { return };
+        let process = connection.process;
         connection.state = State::Attached;
         self.asking -= 1;
+        if let Err(error) = grant.ends.hold(process) {
+            return self.refuse(id, &format!("the switch has no closer for the descriptors of another port: {error}"));
+        }
         let data = EventData::new_u64(id);
         if connection.takes_files && epoll::modify(&self.epoll, &connection.socket, data, EventFlags::RDHUP).is_err() {
             return self.forget(id, true);

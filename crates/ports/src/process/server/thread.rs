@@ -11,7 +11,7 @@ use super::super::external::ExternalFiles;
 use super::connection::Connection;
 use super::host::{ClientId, Host};
 use super::limits::TimeLimits;
-use crate::front_end::Files;
+use crate::front_end::{ClientFd, Files};
 
 pub(super) const LISTENER: u64 = 0;
 pub(super) const COMMANDS: u64 = 1;
@@ -22,6 +22,8 @@ pub(super) enum Command {
     End(ClientId, String),
     /// The registration of this client was made or refused.
     Registered(ClientId),
+    /// The closer has received this message with a client's memory, with the files that came with it, if it could.
+    Memory(ClientId, Vec<u8>, Option<Vec<ClientFd>>),
     Stop,
 }
 

@@ -1,0 +1,80 @@
+//! A descriptor that a client can have, too.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use super::keeper::{self, Copy};
+use crate::front_end::closing::Process;
+
+/// A descriptor that a client can have, too. Dropping it never waits for a client, from the moment on that the closer has a copy of
+/// it. It must not be duplicated: share it by `Arc`.
+#[derive(Debug)]
+pub struct ClientFd {
+    // Dropped in this order: the last close is the closer's.
+    file: OwnedFd,
+    copy: OnceLock<Copy>,
+}
+
+impl ClientFd {
+    /// Gives the closer a copy, unless it has one. `owner`: the client whose closes it counts among.
+    ///
+    /// # Errors
+    /// The closer cannot have it now: no client may get this descriptor.
+    pub(crate) fn hold(&self, owner: Process) -> io::Result<()> {
+        if self.copy.get().is_none() {
+            let copy = keeper::hold(self.file.as_fd(), owner)?;
+            // Another thread may have been faster. Its copy is as good.
+            let _ = self.copy.set(copy);
+        }
+        Ok(())
+    }
+
+    /// Returns true if the closer has a copy.
+    pub(crate) fn is_held(&self) -> bool {
+        self.copy.get().is_some()
+    }
+}
+
+impl From<OwnedFd> for ClientFd {
+    fn from(file: OwnedFd) -> Self {
+        Self { file, copy: OnceLock::new() }
+    }
+}
+
+impl Deref for ClientFd {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.file
+    }
+}
+
+impl AsFd for ClientFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for ClientFd {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.get() {
+            copy.forget();
+        }
+    }
+}
+
+/// Has the closer receive `bytes` bytes from a connection, of which it has a copy, with the files that came with them. Calls `then` with
+/// the files, on another thread or at once: with none if they cannot be had.
+pub(crate) fn take_files(
+    connection: &ClientFd,
+    bytes: usize,
+    then: impl FnOnce(Option<Vec<ClientFd>>) + Send + 'static,
+) {
+    let Some(copy) = connection.copy.get() else { return then(None) };
+    keeper::take(copy, bytes, |files| {
+        let held = |(file, copy)| ClientFd { file, copy: OnceLock::from(copy) };
+        then(files.map(|files| files.into_iter().map(held).collect()));
+    });
+}

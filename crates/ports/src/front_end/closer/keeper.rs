@@ -1,0 +1,376 @@
+//! The switch's side: starts the closer, gives it copies, asks it to receive, and tells it what the switch has closed.
+
+use std::collections::HashMap;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use ringway_engine::{fatal, warn_limited};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::message::{MOST_FILES, Message, receive, send};
+use super::process::serve;
+use crate::front_end::closing::Process;
+
+/// Longest wait for room in the closer's socket. A closer that reads nothing for so long is replaced.
+const READS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// A close that has not ended after this time waits for its client.
+const CLOSES_WITHIN: Duration = Duration::from_secs(1);
+/// Most closes of one client that wait for it, and most that have not ended yet.
+const MOST_LATE_OF_OWNER: usize = 16;
+const MOST_OF_OWNER: usize = 256;
+/// Most closes of all clients that have not ended.
+const MOST_OF_ALL: usize = 16_384;
+/// Longest wait for the closer when the switch ends.
+const ENDS_WITHIN: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// A closer that ends earlier counts as a failed start.
+const LIVES_FOR: Duration = Duration::from_secs(1);
+/// After so many failed starts, one after the other, the closer is a thread of the switch.
+const MOST_FAILED_STARTS: u32 = 5;
+
+/// Makes the command that runs the closer. Its standard input and output are set later.
+type Program = Box<dyn Fn() -> Command + Send>;
+/// A file, and the closer's copy of it.
+type WithCopy = (OwnedFd, Copy);
+/// What is done with the files that the closer has received, if it could.
+type Then = Box<dyn FnOnce(Option<Vec<WithCopy>>) + Send>;
+
+static KEEPER: OnceLock<Arc<Mutex<Keeper>>> = OnceLock::new();
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+struct Keeper {
+    program: Option<Program>,
+    socket: Arc<OwnedFd>,
+    /// The number of closers before this one.
+    generation: u64,
+    since: Instant,
+    failed_starts: u32,
+    /// What the closer has copies of.
+    held: HashMap<u64, (RawFd, Process)>,
+    /// Requests to receive, by the number of their first file.
+    takes: HashMap<u64, (Process, Then)>,
+    /// Closes that have not ended.
+    unclosed: HashMap<u64, (Process, Instant)>,
+    /// Closers that may not have ended.
+    children: Vec<Child>,
+    /// The switch ends, and the closer had nothing left.
+    has_ended: bool,
+}
+
+/// The closer's copy of a file.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    id: u64,
+    owner: Process,
+}
+
+impl Copy {
+    /// The switch is about to close its descriptor.
+    pub(super) fn forget(&self) {
+        keeper().lock().held.remove(&self.id);
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let mut keeper = keeper().lock();
+        keeper.held.remove(&self.id);
+        keeper.unclosed.insert(self.id, (self.owner, Instant::now()));
+        // A new closer has no copy.
+        if !keeper.tell(Message::Close { id: self.id }, &[]).is_ok_and(|is_same| is_same) {
+            keeper.unclosed.remove(&self.id);
+        }
+    }
+}
+
+/// Starts the closer, before the switch has clients. `program`: makes the command of a process that calls [`run`](super::run).
+pub fn start(program: impl Fn() -> Command + Send + 'static) {
+    let mut keeper = keeper().lock();
+    keeper.program = Some(Box::new(program));
+    keeper.replace();
+    keeper.failed_starts = 0;
+}
+
+/// Ends the closer if it has nothing left, so that nothing is left behind. Otherwise it ends after the switch, when it can. To be called
+/// when there are no clients any more.
+pub fn end() {
+    let Some(keeper) = KEEPER.get() else { return };
+    let until = Instant::now() + ENDS_WITHIN;
+    loop {
+        let mut keeper = keeper.lock();
+        if keeper.held.is_empty() && keeper.takes.is_empty() && keeper.unclosed.is_empty() {
+            keeper.has_ended = true;
+            for mut child in keeper.children.drain(..) {
+                let _ = child.kill();
+                while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+            }
+        }
+        if keeper.has_ended || Instant::now() >= until {
+            return;
+        }
+        drop(keeper);
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Returns a number for a client that is no process, to count its closes by.
+pub(crate) fn new_owner() -> Process {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes have smaller numbers (PID_MAX_LIMIT).
+    NonZeroU32::new(1 << 31 | NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Checks that a client may get or send further files, by its closes that have not ended.
+///
+/// # Errors
+/// Too many have not. The text is for the client.
+pub(crate) fn check_unclosed(owner: Process) -> Result<(), String> {
+    keeper().lock().check_unclosed(owner)
+}
+
+/// Gives the closer a copy.
+///
+/// # Errors
+/// It cannot have it now.
+pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let mut keeper = keeper().lock();
+    keeper.tell(Message::Hold { id, owner }, &[file])?;
+    keeper.held.insert(id, (file.as_raw_fd(), owner));
+    Ok(Copy { id, owner })
+}
+
+/// Has the closer receive `bytes` bytes from a connection of which it has a copy, with the files that came with them. Calls `then` with
+/// the files, on another thread or at once: with none if they could not be received.
+pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithCopy>>) + Send + 'static) {
+    let first = NEXT_ID.fetch_add(MOST_FILES as u64, Ordering::Relaxed);
+    let mut keeper = keeper().lock();
+    if keeper.check_unclosed(copy.owner).is_err() {
+        drop(keeper);
+        return then(None);
+    }
+    keeper.takes.insert(first, (copy.owner, Box::new(then)));
+    let message = Message::Take { connection: copy.id, first, bytes: bytes as u64 };
+    if keeper.tell(message, &[]).is_ok_and(|is_same| is_same) {
+        return;
+    }
+    let take = keeper.takes.remove(&first);
+    drop(keeper);
+    if let Some((_, then)) = take {
+        then(None);
+    }
+}
+
+fn keeper() -> &'static Arc<Mutex<Keeper>> {
+    KEEPER.get_or_init(|| {
+        let keeper = Keeper {
+            program: None,
+            socket: start_thread(),
+            generation: 0,
+            since: Instant::now(),
+            failed_starts: 0,
+            held: HashMap::new(),
+            takes: HashMap::new(),
+            unclosed: HashMap::new(),
+            children: Vec::new(),
+            has_ended: false,
+        };
+        let keeper = Arc::new(Mutex::new(keeper));
+        let listens = Arc::clone(&keeper);
+        let _ = std::thread::Builder::new().name("closer".into()).spawn(move || listen(&listens));
+        keeper
+    })
+}
+
+impl Keeper {
+    fn check_unclosed(&self, owner: Process) -> Result<(), String> {
+        let own = || self.unclosed.values().filter(|(other, _)| *other == owner);
+        let late = own().filter(|(_, since)| since.elapsed() > CLOSES_WITHIN).count();
+        // The closer has a thread and a connection for each file that it receives.
+        let taken = self.takes.values().filter(|(other, _)| *other == owner).count();
+        let (own, all) = (own().count() + taken, self.unclosed.len() + self.takes.len());
+        if late >= MOST_LATE_OF_OWNER || own >= MOST_OF_OWNER {
+            return Err(format!(
+                "{own} descriptors of this client are still being closed: a close waits for a watcher (epoll), a peer (SO_LINGER) or a \
+                 file system"
+            ));
+        }
+        if all >= MOST_OF_ALL {
+            return Err(format!("{all} descriptors of earlier clients are still being closed"));
+        }
+        Ok(())
+    }
+
+    /// Tells the closer, and replaces a closer that has ended or reads nothing. Returns true if the closer is still the same. A new one
+    /// gets to know a new file; it knows nothing of what was asked of the old one.
+    ///
+    /// # Errors
+    /// The kernel refuses to send the message.
+    fn tell(&mut self, message: Message, files: &[BorrowedFd<'_>]) -> Result<bool, Errno> {
+        match self.try_to_tell(message, files) {
+            Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                self.replace();
+                if matches!(message, Message::Hold { .. }) {
+                    self.try_to_tell(message, files)?;
+                }
+                Ok(false)
+            }
+            result => result.map(|()| true),
+        }
+    }
+
+    fn try_to_tell(&self, message: Message, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        loop {
+            match send(&self.socket, message, files, SendFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => {}
+                result => return result,
+            }
+            let mut fds = [PollFd::new(&*self.socket, PollFlags::OUT)];
+            match poll(&mut fds, Some(&READS_WITHIN)) {
+                Ok(0) => return Err(Errno::AGAIN),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Starts another closer, and gives it copies of all that the switch has.
+    fn replace(&mut self) {
+        self.failed_starts = if self.since.elapsed() < LIVES_FOR { self.failed_starts.saturating_add(1) } else { 0 };
+        if self.failed_starts >= MOST_FAILED_STARTS {
+            self.program = None;
+        }
+        // Ends the threads that wait for the old one.
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+        let mut old = std::mem::take(&mut self.children);
+        let program = self.program.as_ref().filter(|_| !self.has_ended);
+        let started = program.map(|program| start_process(program()));
+        self.socket = match started {
+            Some(Ok((socket, child))) => {
+                self.children.push(child);
+                socket
+            }
+            failed => {
+                let why = failed.and_then(Result::err).map_or(String::new(), |error| format!(": {error}"));
+                warn_limited(&format!(
+                    "the closer is no process of its own{why}: clients can keep the switch from closing files, and from ending"
+                ));
+                start_thread()
+            }
+        };
+        (self.generation, self.since) = (self.generation + 1, Instant::now());
+        self.unclosed.clear();
+        for (&id, &(file, owner)) in &self.held {
+            // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
+            let file = unsafe { BorrowedFd::borrow_raw(file) };
+            if let Err(error) = self.try_to_tell(Message::Hold { id, owner }, &[file]) {
+                warn_limited(&format!("the closer has no copies of some descriptors: {error}"));
+                break;
+            }
+        }
+        // The old one may be stuck: it ends when it can, and is not waited for.
+        for child in &mut old {
+            let _ = child.kill();
+        }
+        old.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        self.children.append(&mut old);
+        for (_, (_, then)) in self.takes.drain() {
+            then(None);
+        }
+    }
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, Child)> {
+    let (near, far) = pair()?;
+    command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
+    let child = command.spawn()?;
+    let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
+    send(&near, Message::Switch, &[switch.as_fd()], SendFlags::DONTWAIT)?;
+    Ok((Arc::new(near), child))
+}
+
+/// Has a thread of this process do what the closer does.
+fn start_thread() -> Arc<OwnedFd> {
+    let start = || {
+        let (near, far) = pair()?;
+        let far = Arc::new(far);
+        std::thread::Builder::new().name("closer-inside".into()).spawn(move || serve(&far))?;
+        Ok::<_, io::Error>(near)
+    };
+    match start() {
+        Ok(near) => Arc::new(near),
+        Err(error) => fatal(&format!("cannot start a thread that closes what clients have sent: {error}")),
+    }
+}
+
+/// Listens to the closer, and replaces a closer that has ended.
+fn listen(keeper: &Mutex<Keeper>) {
+    loop {
+        let (socket, generation) = {
+            let keeper = keeper.lock();
+            (Arc::clone(&keeper.socket), keeper.generation)
+        };
+        while let Some((message, files)) = receive(&socket) {
+            hear(keeper, message, files);
+        }
+        let mut keeper = keeper.lock();
+        if keeper.has_ended {
+            return;
+        }
+        if keeper.generation == generation {
+            warn_limited("the closer has ended: another one is started");
+            keeper.replace();
+        }
+    }
+}
+
+fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
+    let mut locked = keeper.lock();
+    match message {
+        Message::Taken { first, files: count } => {
+            let Some((owner, then)) = locked.takes.remove(&first) else { return };
+            let is_whole = files.len() as u64 == count;
+            let mut ids = first..first + count;
+            let files: Vec<_> = (&mut ids).zip(files).collect();
+            locked.held.extend(files.iter().map(|(id, file)| (*id, (file.as_raw_fd(), owner))));
+            // This process has no descriptors left for the others.
+            for id in ids {
+                let _ = locked.tell(Message::Close { id }, &[]);
+            }
+            drop(locked);
+            let files: Vec<_> = files.into_iter().map(|(id, file)| (file, Copy { id, owner })).collect();
+            if is_whole {
+                return then(Some(files));
+            }
+            files.iter().for_each(|(_, copy)| copy.forget());
+            drop(files);
+            then(None);
+        }
+        Message::NotTaken { first } => {
+            let take = locked.takes.remove(&first);
+            drop(locked);
+            if let Some((_, then)) = take {
+                then(None);
+            }
+        }
+        Message::Closed { id } => drop(locked.unclosed.remove(&id)),
+        // Only the switch says these.
+        Message::Switch | Message::Hold { .. } | Message::Take { .. } | Message::Close { .. } => {}
+    }
+}

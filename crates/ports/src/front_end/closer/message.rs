@@ -1,0 +1,153 @@
+//! What the switch and the closer say to each other, by a socket pair that keeps messages apart (SOCK_SEQPACKET).
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+/// Most files in one message (`SCM_MAX_FD`).
+pub(super) const MOST_FILES: usize = 253;
+const BYTES: usize = 32;
+
+/// A message. Files are beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// To the closer: the file beside this message becomes readable when the switch has ended (a pidfd).
+    Switch,
+    /// To the closer: keep the file beside this message, under this number.
+    Hold { id: u64, owner: Option<NonZeroU32> },
+    /// To the closer: receive so many bytes from the connection with this number, and keep the files that come with them, under the
+    /// numbers from `first` on.
+    Take { connection: u64, first: u64, bytes: u64 },
+    /// To the closer: the switch has closed this file.
+    Close { id: u64 },
+    /// To the switch: so many files came. Copies of them are beside this message.
+    Taken { first: u64, files: u64 },
+    /// To the switch: nothing could be received, or no descriptors are left for the files.
+    NotTaken { first: u64 },
+    /// To the switch: this file is closed.
+    Closed { id: u64 },
+}
+
+impl Message {
+    fn encode(self) -> [u8; BYTES] {
+        let words = match self {
+            Self::Switch => [1, 0, 0, 0],
+            Self::Hold { id, owner } => [2, id, owner.map_or(0, |owner| owner.get().into()), 0],
+            Self::Take { connection, first, bytes } => [3, connection, first, bytes],
+            Self::Close { id } => [4, id, 0, 0],
+            Self::Taken { first, files } => [5, first, files, 0],
+            Self::NotTaken { first } => [6, first, 0, 0],
+            Self::Closed { id } => [7, id, 0, 0],
+        };
+        let mut bytes = [0; BYTES];
+        for (into, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *into = word.to_ne_bytes();
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks::<8>() else { return None };
+        let words = words.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>();
+        let [kind, one, two, three] = words[..] else { return None };
+        Some(match kind {
+            1 => Self::Switch,
+            2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new) },
+            3 => Self::Take { connection: one, first: two, bytes: three },
+            4 => Self::Close { id: one },
+            5 => Self::Taken { first: one, files: two },
+            6 => Self::NotTaken { first: one },
+            7 => Self::Closed { id: one },
+            _ => return None,
+        })
+    }
+}
+
+/// Sends a message with files, at most [`MOST_FILES`].
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn send(
+    socket: &OwnedFd,
+    message: Message,
+    files: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(Errno::INVAL);
+    }
+    let bytes = message.encode();
+    loop {
+        match sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, flags | SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|_| ()),
+        }
+    }
+}
+
+/// Waits for the next message, and returns it with its files. `None`: no message will come any more.
+pub(super) fn receive(socket: &OwnedFd) -> Option<(Message, Vec<OwnedFd>)> {
+    let mut bytes = [0; BYTES];
+    let (len, files) = receive_files(socket, &mut bytes, RecvFlags::empty()).ok()?;
+    Some((Message::decode(&bytes[..len])?, files))
+}
+
+/// Receives bytes and the files that came with them.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn receive_files(
+    socket: &OwnedFd,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    loop {
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let received = match recvmsg(socket, &mut [IoSliceMut::new(into)], &mut beside, flags | RecvFlags::CMSG_CLOEXEC)
+        {
+            Err(Errno::INTR) => continue,
+            result => result?,
+        };
+        let mut files = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                files.extend(rights);
+            }
+        }
+        return Ok((received.bytes, files));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        let (id, first) = (u64::MAX - 1, 7);
+        for message in [
+            Message::Switch,
+            Message::Hold { id, owner: None },
+            Message::Hold { id, owner: NonZeroU32::new(u32::MAX) },
+            Message::Take { connection: id, first, bytes: 9 },
+            Message::Close { id },
+            Message::Taken { first, files: 253 },
+            Message::NotTaken { first },
+            Message::Closed { id },
+        ] {
+            assert_eq!(Message::decode(&message.encode()), Some(message));
+        }
+        assert_eq!(Message::decode(&[0; BYTES]), None);
+        assert_eq!(Message::decode(&Message::Switch.encode()[..24]), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! The closer's side: keeps copies, receives messages with files, closes.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
+
+use super::message::{Message, receive, receive_files, send};
+use crate::front_end::closing::{Process, are_closes_done, close_in_closer};
+use crate::front_end::descriptor::is_eventfd;
+use crate::guest::check_backing;
+
+/// Longest message of a client that the closer receives for the switch. No protocol has longer ones.
+const MOST_BYTES: u64 = 1 << 20;
+/// Time between two looks whether all files are closed, when the switch has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What the closer has, by number.
+type Held = Arc<Mutex<HashMap<u64, (Process, Arc<OwnedFd>)>>>;
+
+/// Runs the closer in a process of its own. The switch is at the other end of the standard input.
+pub fn run() {
+    detach();
+    if let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) {
+        serve(&Arc::new(socket));
+    }
+}
+
+/// Lets go of all that a process inherits, and ignores the signals that end the switch: the closer ends after it.
+fn detach() {
+    let _ = rustix::thread::set_name(c"ringway-closer");
+    // SAFETY: nothing in this process has opened a descriptor beyond the standard streams, and ignoring signals runs no code.
+    unsafe {
+        libc::close_range(3, libc::c_uint::MAX, 0);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Does what the switch says, until it has ended and everything is closed. This thread never closes a client's file.
+pub(super) fn serve(socket: &Arc<OwnedFd>) {
+    let (held, mut switch) = (Held::default(), None);
+    while let Some((message, mut files)) = receive(socket) {
+        match message {
+            Message::Switch => switch = files.pop(),
+            Message::Hold { id, owner } => {
+                let file = files.pop().map(|file| (owner, Arc::new(file)));
+                held.lock().extend(file.map(|file| (id, file)));
+            }
+            Message::Take { connection, first, bytes } => {
+                let Some((owner, from)) = held.lock().get(&connection).cloned() else {
+                    let _ = send(socket, Message::NotTaken { first }, &[], SendFlags::empty());
+                    continue;
+                };
+                let (socket, held) = (Arc::clone(socket), Arc::clone(&held));
+                close_in_closer(owner, move || take(&socket, &held, owner, from, first, bytes));
+            }
+            Message::Close { id } => {
+                let Some((owner, file)) = held.lock().remove(&id) else { continue };
+                let socket = Arc::clone(socket);
+                close_in_closer(owner, move || {
+                    close(file);
+                    let _ = send(&socket, Message::Closed { id }, &[], SendFlags::empty());
+                });
+            }
+            // Only the closer says these.
+            Message::Taken { .. } | Message::NotTaken { .. } | Message::Closed { .. } => {}
+        }
+    }
+    end(&held, switch.as_ref());
+}
+
+/// Closes everything when the switch has ended. The kernel closes the switch's end of the socket before its other descriptors.
+fn end(held: &Held, switch: Option<&OwnedFd>) {
+    let all = || held.lock().drain().map(|(_, file)| file).collect::<Vec<_>>();
+    let Some(switch) = switch else {
+        // A thread of the switch: there is another closer now.
+        return all().into_iter().for_each(|(owner, file)| close_in_closer(owner, move || drop(file)));
+    };
+    while poll(&mut [PollFd::new(switch, PollFlags::IN)], None) == Err(Errno::INTR) {}
+    let all = all();
+    // Peers wait for the end of their connections, and a close of another client must not hold it up.
+    for (_, file) in &all {
+        let _ = shutdown(file, Shutdown::Both);
+    }
+    for (owner, file) in all {
+        close_in_closer(owner, move || close(file));
+    }
+    while !are_closes_done() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Closes a file. The peer of a connection can still read what was sent to it: the kernel resets a connection that is closed with
+/// unread bytes (net/unix, `unix_release_sock`). The switch has shut the connection down.
+fn close(file: Arc<OwnedFd>) {
+    let mut unread = [0; 4096];
+    while matches!(recv(&*file, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..))) {}
+    drop(file);
+}
+
+/// Receives from a client's connection, and passes on the files that the switch may have.
+fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, first: u64, bytes: u64) {
+    let mut into = vec![0; bytes.min(MOST_BYTES) as usize];
+    let received = receive_files(&from, &mut into, RecvFlags::DONTWAIT);
+    drop(from);
+    let files: Vec<_> = received.map_or(Vec::new(), |(_, files)| files).into_iter().map(Arc::new).collect();
+    held.lock().extend((first..).zip(files.iter().map(|file| (owner, Arc::clone(file)))));
+    if pass_on(socket, first, &files).is_err() {
+        // The switch asks for none of them any more.
+        for (id, _) in (first..).zip(&files) {
+            let _ = held.lock().remove(&id);
+        }
+        let _ = send(socket, Message::NotTaken { first }, &[], SendFlags::empty());
+    }
+}
+
+/// Gives the switch copies of those files that it may have, and `/dev/null` instead of the others, which it refuses.
+fn pass_on(socket: &OwnedFd, first: u64, files: &[Arc<OwnedFd>]) -> Result<(), Errno> {
+    let stand_in = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let passed = files.iter().map(|file| if may_have(file) { file.as_fd() } else { stand_in.as_fd() });
+    let passed: Vec<BorrowedFd<'_>> = passed.collect();
+    send(socket, Message::Taken { first, files: passed.len() as u64 }, &passed, SendFlags::empty())
+}
+
+/// Returns true if no close of this file waits for a client while the closer has it, and no other call of the switch.
+fn may_have(file: &OwnedFd) -> bool {
+    is_eventfd(file).unwrap_or(false) || check_backing(file).is_ok()
+}
