@@ -164,7 +164,8 @@ mod tests {
     #[test]
     fn a_device_is_pending_until_a_read_finds_nothing() {
         let (device, stack) = frame_sockets();
-        let mut input = TapInput::new(Arc::new(device.try_clone().expect("a descriptor"))).expect("memory");
+        let mut input =
+            TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor")))).expect("memory");
         for (frames, most) in [(0, 4), (3, 4), (4, 4), (9, 4), (100, 1)] {
             for number in 0..frames {
                 // Every third one is no frame.

@@ -137,7 +137,8 @@ mod tests {
     fn a_macvtap_is_pending_until_a_read_finds_nothing() {
         with_pair(|| {
             let (device, stack) = frame_sockets();
-            let frames = TapInput::new(Arc::new(device.try_clone().expect("a descriptor"))).expect("memory");
+            let frames =
+                TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor")))).expect("memory");
             let mut input = MacvtapInput { frames, watch: DeviceWatch::new("x0", false).expect("a device") };
             for (frames, most) in [(0, 4), (3, 4), (9, 4)] {
                 (0..frames).for_each(|_| {

@@ -372,7 +372,12 @@ impl Function for Device {
         self.power_on();
     }
 
-    fn connected(&self, _on: bool) {
+    fn connected(&self) -> std::io::Result<()> {
+        self.power_on();
+        Ok(())
+    }
+
+    fn disconnected(&self) {
         self.power_on();
     }
 }
