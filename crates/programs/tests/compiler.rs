@@ -127,7 +127,7 @@ fn the_end_of_a_compiler_by_the_kernel_names_the_likely_reason() {
     let why = Script::new("echo bounds 60 1073741824 >&2; exit 4").refuses(&good());
     assert_eq!(why.to_string(), "compiling the module takes more than 1024 MiB of memory");
     let why = Script::new("echo bounds 60 1073741824 >&2; kill -SEGV $$").refuses(&good());
-    assert_eq!(why.to_string(), "the compiler failed at the module, with signal 11 (SIGSEGV)");
+    assert_eq!(why.to_string(), "the compiler failed at the module, with signal: 11 (SIGSEGV)");
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn neither_long_messages_nor_a_process_that_it_leaves_behind_keep_the_end_of_a_c
     module.resize(module.len() + (1 << 20), 0);
     let long = Script::new("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 7");
     let why = long.refuses(&module).to_string();
-    assert!(why.contains("it ended with exit status 7 before it read the module: xxx"), "{why}");
+    assert!(why.contains("it ended with exit status: 7 before it read the module: xxx"), "{why}");
     let heir = Script::new("(while [ -e \"$0\" ]; do sleep 0.1; done) & exit 7");
     assert_eq!(
         heir.refuses(&good()).to_string(),
-        format!("{}: it ended with exit status 7 before it read the module", heir.path().display())
+        format!("{}: it ended with exit status: 7 before it read the module", heir.path().display())
     );
 }
 
@@ -182,7 +182,7 @@ fn few_compilers_run_at_the_same_time() {
             until("it has ended", || !running().contains(&some[0]));
         }
         for load in loads {
-            assert!(load.join().expect("no panic").to_string().contains("exit status 7"));
+            assert!(load.join().expect("no panic").to_string().contains("exit status: 7"));
         }
     });
 }
@@ -221,7 +221,7 @@ fn a_compiler_whose_reader_has_gone_ends_by_itself() {
 fn a_compiler_that_does_not_do_its_work_is_named_with_what_it_did() {
     let ended = Script::new("exit 7");
     let why = ended.refuses(&good()).to_string();
-    assert_eq!(why, format!("{}: it ended with exit status 7 before it read the module", ended.path().display()));
+    assert_eq!(why, format!("{}: it ended with exit status: 7 before it read the module", ended.path().display()));
     let why = Script::new("cat >/dev/null; echo hello").refuses(&good()).to_string();
     assert!(why.starts_with("the machine code from the compiler of programs does not fit this ringway"), "{why}");
     let why = refused(Compiler::At("/nowhere/compiler".into()), &good()).to_string();

@@ -53,7 +53,7 @@ fn bound_itself() -> io::Result<Bounds> {
     bound(Resource::Core, 0)?;
     bound(Resource::Nofile, 16)?;
     bound(Resource::Fsize, 0)?;
-    // Neither processes nor threads.
+    // Neither processes nor threads, but for root.
     bound(Resource::Nproc, 0)?;
     if getpriority_process(None)? < NICENESS {
         setpriority_process(None, NICENESS)?;

@@ -3,9 +3,11 @@
 //! The process can inherit lower limits than it sets. So it says how it is bounded, in the first line of its messages.
 
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Signal, WaitIdStatus};
+use rustix::process::Signal;
 
 use crate::unacceptable::Unacceptable;
 
@@ -56,35 +58,30 @@ pub(super) fn refused(why: &str) -> Unacceptable {
 ///
 /// # Errors
 /// What is wrong with the compiler.
-pub(super) fn complaint(status: &WaitIdStatus, bounds: Option<Bounds>, said: &str) -> Result<Unacceptable, String> {
-    let signal = status.terminating_signal();
-    let is = |which: Signal| signal == Some(which.as_raw());
-    let ended = match (status.exit_status(), signal.and_then(Signal::from_named_raw)) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(named)) => format!("signal {} ({named:?})", named.as_raw()),
-        (None, None) => format!("signal {}", signal.unwrap_or_default()),
-    };
-    let colon = if said.is_empty() { "" } else { ": " };
-    let Some(Bounds { time, memory }) = bounds else {
-        return Err(format!("it ended with {ended} before it read the module{colon}{said}"));
-    };
-    // Rust ends a process that gets no memory by SIGABRT.
-    let has_no_memory = is(Signal::ABORT) && said.contains("memory allocation");
-    let what = if status.exit_status() == Some(i32::from(REFUSED)) {
-        return Ok(refused(said));
-    } else if is(Signal::XCPU) {
-        format!("compiling the module takes more than {} s of processor time", time.as_secs())
-    } else if has_no_memory || status.exit_status() == Some(i32::from(OUT_OF_MEMORY)) {
-        format!("compiling the module takes more than {} MiB of memory", memory >> 20)
-    } else if is(Signal::KILL) {
+pub(super) fn complaint(status: ExitStatus, bounds: Option<Bounds>, said: &str) -> Result<Unacceptable, String> {
+    let is = |which: Signal| status.signal() == Some(which.as_raw());
+    if is(Signal::KILL) {
         // The limits end it by other signals, and this process would know.
         let why = "most likely because the memory of the machine, or of the service, ran out";
         return Ok(Unacceptable::System(format!("the process that compiled the module was killed, {why}")));
-    } else if signal.is_some() {
+    }
+    let colon = if said.is_empty() { "" } else { ": " };
+    let Some(Bounds { time, memory }) = bounds else {
+        return Err(format!("it ended with {status} before it read the module{colon}{said}"));
+    };
+    // Rust ends a process that gets no memory by SIGABRT.
+    let has_no_memory = is(Signal::ABORT) && said.contains("memory allocation");
+    let what = if status.code() == Some(i32::from(REFUSED)) {
+        return Ok(refused(said));
+    } else if is(Signal::XCPU) {
+        format!("compiling the module takes more than {} s of processor time", time.as_secs())
+    } else if has_no_memory || status.code() == Some(i32::from(OUT_OF_MEMORY)) {
+        format!("compiling the module takes more than {} MiB of memory", memory >> 20)
+    } else if status.signal().is_some() {
         // Its stack finds no room, or a defect of cranelift.
-        format!("the compiler failed at the module, with {ended}{colon}{said}")
+        format!("the compiler failed at the module, with {status}{colon}{said}")
     } else {
-        return Err(format!("it ended with {ended}{colon}{said}"));
+        return Err(format!("it ended with {status}{colon}{said}"));
     };
     Ok(Unacceptable::Module(what))
 }

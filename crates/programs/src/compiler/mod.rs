@@ -82,11 +82,11 @@ fn run(program: &Path, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unac
     let _turn = Turn::wait(stop).ok_or_else(stopped)?;
     let output = process::run(program, module, COMPILER_WAIT, stop).map_err(|error| failed(&error))?;
     match output.end {
-        End::Status(status) if status.exit_status() == Some(0) => Ok(output.code),
+        End::Status(status) if status.success() => Ok(output.code),
         End::Status(status) => {
             let messages = String::from_utf8_lossy(&output.messages);
             let (bounds, said) = Bounds::split(&messages);
-            Err(bounds::complaint(&status, bounds, &text::cut(said.trim_end())).unwrap_or_else(|what| failed(&what)))
+            Err(bounds::complaint(status, bounds, &text::cut(said.trim_end())).unwrap_or_else(|what| failed(&what)))
         }
         End::TooMuchCode => {
             let what = format!("the module becomes more than {} MiB of machine code", MACHINE_CODE_MAX >> 20);

@@ -5,16 +5,15 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use crate::limits::MACHINE_CODE_MAX;
 
@@ -29,7 +28,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) enum End {
     /// By itself.
-    Status(WaitIdStatus),
+    Status(ExitStatus),
     /// It wrote more than [`MACHINE_CODE_MAX`] bytes, and was ended.
     TooMuchCode,
     /// It took too long, and was ended.
@@ -122,9 +121,12 @@ impl Process {
     }
 
     /// How it ended, once it has.
-    fn status(&self) -> io::Result<WaitIdStatus> {
+    fn status(&self) -> io::Result<ExitStatus> {
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
-        status.ok_or_else(|| io::Error::other("its end cannot be seen"))
+        // The form that wait(2) gives: the exit code in the second byte, or the signal in the first.
+        let code = status.as_ref().and_then(|status| status.exit_status()).map(|code| code << 8);
+        let raw = code.or_else(|| status.and_then(|status| status.terminating_signal()));
+        raw.map(ExitStatus::from_raw).ok_or_else(|| io::Error::other("its end cannot be seen"))
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
     fn what_a_process_writes_and_how_it_ends_is_seen() {
         let output = shell("echo code; echo message >&2; exit 7", LONG, false);
         assert_eq!((&output.code[..], &output.messages[..]), (&b"code\n"[..], &b"message\n"[..]));
-        assert!(matches!(output.end, End::Status(status) if status.exit_status() == Some(7)));
+        assert!(matches!(output.end, End::Status(status) if status.code() == Some(7)));
     }
 
     #[test]
