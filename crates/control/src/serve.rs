@@ -22,7 +22,7 @@ use crate::config::{Config, Host};
 use crate::daemon::attach::AttachHost;
 use crate::daemon::running::Running;
 use crate::daemon::settle::settle;
-use crate::daemon::{Daemon, Refused, change, lock};
+use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
 use crate::inject::patience;
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, ClaimError, RuntimeDir};
@@ -89,6 +89,14 @@ pub enum ServeError {
         /// The kernel's reason.
         why: io::Error,
     },
+}
+
+/// Says whether this machine has what every daemon with this configuration needs: the compiler of forwarding programs.
+///
+/// # Errors
+/// What is missing.
+pub fn check(config: &Config) -> Result<(), ServeError> {
+    Ok(programs::check(config).map_err(Refused::from)?)
 }
 
 /// Serves until SIGTERM or SIGINT, and calls `notify` for each event.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringway_control::config::{Config, Host, LoadError, load};
 use ringway_control::log;
 use ringway_control::patience;
-use ringway_control::serve::{Event, FLUSH_WITHIN, Options, serve};
+use ringway_control::serve::{Event, FLUSH_WITHIN, Options, check, serve};
 use sd_notify::NotifyState;
 
 use crate::closer;
@@ -48,7 +48,13 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         Err(error) => return refuse(&error),
     };
     if args.check {
-        return out::print(&summary(&config));
+        return match check(&config) {
+            Ok(()) => out::print(&summary(&config)),
+            Err(error) => {
+                complain("run", &error.to_string());
+                ExitCode::FAILURE
+            }
+        };
     }
     // A reload reads the file again, with any working directory.
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));

@@ -7,12 +7,14 @@
 //! - `scene`: a switch with a program, and its ports.
 //! - `switch`: each example in a switch.
 //! - `files`: the files that `program` and `config_file` name.
+//! - `loading`: what happens while a program is compiled, with a compiler that waits.
 //! - `absent`: a build without programs.
 
 mod absent;
 mod commands;
 mod files;
 mod kit;
+mod loading;
 mod offline;
 mod packets;
 mod scene;

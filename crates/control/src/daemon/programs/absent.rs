@@ -44,6 +44,14 @@ impl LoadedProgram {
     }
 }
 
+/// Refuses all programs.
+///
+/// # Errors
+/// Always.
+pub fn can_load() -> Result<(), String> {
+    Err("this ringway was built without forwarding programs: build it with the feature \"programs\"".to_owned())
+}
+
 /// Refuses a program.
 ///
 /// # Errors
@@ -53,5 +61,5 @@ pub fn load_one(
     _: &mut Option<Arc<Runtime>>,
     _: &AtomicBool,
 ) -> Result<LoadedProgram, String> {
-    Err("this ringway was built without forwarding programs: build it with the feature \"programs\"".to_owned())
+    Err(can_load().err().unwrap_or_default())
 }

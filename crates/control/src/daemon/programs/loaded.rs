@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use ringway_programs::Runtime;
-use ringway_programs::{CONFIG_MAX, Load, MODULE_MAX, Program, ProgramState};
+use ringway_programs::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState};
 
 use super::wanted::Wanted;
 use crate::api::program::ProgramStatus;
@@ -78,6 +78,14 @@ impl LoadedProgram {
             lost_lines: reading.lost_lines,
         }
     }
+}
+
+/// Says whether programs can be loaded at all.
+///
+/// # Errors
+/// What is missing.
+pub fn can_load() -> Result<(), String> {
+    Compiler::Installed.look().map_err(|error| error.to_string())
 }
 
 /// Loads a program. Takes long. Ends early if `stop` becomes true.

@@ -18,10 +18,10 @@ use ringway_engine::contain;
 #[cfg(not(feature = "programs"))]
 use absent as loaded;
 pub use loaded::LoadedProgram;
-use loaded::{Runtime, load_one};
+use loaded::{Runtime, can_load, load_one};
 use wanted::Wanted;
 
-use crate::config::{Name, ProgramKeys};
+use crate::config::{Config, Name, ProgramKeys};
 
 /// A program to be loaded.
 pub type WantedProgram = Wanted<LoadedProgram, Runtime>;
@@ -128,6 +128,17 @@ impl Programs {
     pub fn reloads_changed(&self) -> bool {
         self.changed
     }
+}
+
+/// Says whether programs can be loaded at all, if a switch of this configuration has one.
+///
+/// # Errors
+/// What is missing.
+pub fn check(config: &Config) -> Result<(), CannotLoad> {
+    let mut programs = config.switches.iter().filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
+    let Some((switch, keys)) = programs.next() else { return Ok(()) };
+    let failed = |what| CannotLoad { switch: switch.clone(), path: keys.program.display().to_string(), what };
+    can_load().map_err(failed)
 }
 
 /// Sets its flag when it is dropped.

@@ -1,0 +1,244 @@
+//! What happens while a program is compiled. The compiler is a script that waits.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use ringway_scenes::{Daemon, PATIENCE_VARIABLE, Said, binary};
+use ringway_testing::child::Ended;
+use ringway_testing::{PATIENCE, until, until_some};
+use rustix::process::Signal;
+
+use super::scene::table;
+
+/// A folder with a `ringway` of its own, and with a compiler that is this script.
+struct Installed(tempfile::TempDir);
+
+/// Compiles, after the file `gate` has gone. Each compiler that runs is a file `run.PID`.
+const GATED: &str = "touch $d/run.$$; while [ -e $d/gate ]; do sleep 0.01; done; rm $d/run.$$; exec $real";
+
+impl Installed {
+    fn new(script: &str) -> Installed {
+        // On the file system of the command, which gets another name.
+        let target = binary().parent().unwrap().to_owned();
+        let installed = Installed(tempfile::tempdir_in(&target).unwrap());
+        fs::hard_link(binary(), installed.path("ringway")).unwrap();
+        let (folder, real) = (installed.path(""), target.join("ringway-program-compiler"));
+        let text = format!("#!/bin/sh\nd={} real={}\n{script}\n", folder.display(), real.display());
+        fs::write(installed.path("ringway-program-compiler"), text).unwrap();
+        fs::set_permissions(installed.path("ringway-program-compiler"), Permissions::from_mode(0o755)).unwrap();
+        installed
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn shut(&self) {
+        fs::write(self.path("gate"), "").unwrap();
+    }
+
+    fn open(&self) {
+        fs::remove_file(self.path("gate")).unwrap();
+    }
+
+    /// The number of a compiler that runs.
+    fn compiles(&self) -> Option<u32> {
+        let names = fs::read_dir(self.0.path()).unwrap().filter_map(|file| file.ok()?.file_name().into_string().ok());
+        names.filter_map(|name| name.strip_prefix("run.")?.parse().ok()).next()
+    }
+
+    fn until_it_compiles(&self) -> u32 {
+        until_some("the compiler runs", || self.compiles())
+    }
+
+    /// Makes a module that has a counter of this name.
+    fn module(&self, file: &str, counter: &str) -> PathBuf {
+        let text = format!(
+            r#"(module
+                (import "ringway" "counter" (func $counter (param i32 i32) (result i32)))
+                (import "ringway" "frames_at" (func $frames_at (param i32 i32 i32 i32 i32)))
+                (memory (export "memory") 2)
+                (data (i32.const 64) "{counter}")
+                (func (export "ringway_interface") (result i32) i32.const 1)
+                (func (export "ringway_start") (result i32)
+                  (call $frames_at (i32.const 8192) (i32.const 16384) (i32.const 64) (i32.const 4096) (i32.const 256))
+                  (drop (call $counter (i32.const 64) (i32.const {})))
+                  i32.const 0)
+                (func (export "ringway_frames") (param i32 i32)))"#,
+            counter.len()
+        );
+        // A daemon never sees a half of it.
+        fs::write(self.path("new"), wat::parse_str(text).unwrap()).unwrap();
+        fs::rename(self.path("new"), self.path(file)).unwrap();
+        self.path(file)
+    }
+
+    /// Starts a daemon by a shell, which executes it in this way.
+    fn start(&self, way: &str, config: &str) -> Daemon {
+        let script = format!("shift; {way} {} \"$@\"", self.path("ringway").display());
+        Daemon::start_by(&["sh", "-c", &script, "sh"], config)
+    }
+
+    fn run(&self, arguments: &[&str], config: &str) -> Command {
+        fs::write(self.path("ringway.toml"), config).unwrap();
+        let mut command = Command::new(self.path("ringway"));
+        command.arg("--runtime-dir").arg(self.path("run")).arg("run").arg("--config").arg(self.path("ringway.toml"));
+        command.args(arguments).env(PATIENCE_VARIABLE, PATIENCE.as_secs().to_string());
+        command
+    }
+}
+
+fn config(module: &std::path::Path) -> String {
+    format!("[switch.lan0]\nforwarding = {}\n", table(module, &[]))
+}
+
+/// Begins to set a program.
+fn begin(daemon: &Daemon, module: &std::path::Path) -> Child {
+    let mut command = ringway_scenes::ringway();
+    command.arg("--runtime-dir").arg(daemon.runtime_dir()).args(["switch", "set", "lan0"]);
+    command.arg(format!("forwarding.program={}", module.display()));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn end(child: Child) -> Said {
+    Ended(child).output().into()
+}
+
+/// The counters of the program of the only switch.
+fn counters(daemon: &Daemon) -> Vec<String> {
+    let program = &daemon.status()["switches"][0]["program"];
+    program["counters"].as_object().map(|counters| counters.keys().cloned().collect()).unwrap_or_default()
+}
+
+#[test]
+fn a_reload_that_compiles_keeps_neither_the_watchdog_nor_the_end_waiting_and_another_follows_it() {
+    let installed = Installed::new(GATED);
+    let manager = UnixDatagram::bind(installed.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let message = || {
+        let mut bytes = [0; 64];
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim_end().to_owned()
+    };
+    let environment = format!(
+        "export WATCHDOG_USEC=200000 NOTIFY_SOCKET={}; unset WATCHDOG_PID; exec",
+        installed.path("notify").display()
+    );
+    let mut daemon = installed.start(&environment, "[switch.lan0]\n");
+    installed.shut();
+    daemon.reload(&config(&installed.module("a.wasm", "first")));
+    installed.until_it_compiles();
+    // Those that were sent before are as many as the socket holds: all are read in the end.
+    manager.set_nonblocking(true).unwrap();
+    while manager.recv(&mut [0; 64]).is_ok() {}
+    manager.set_nonblocking(false).unwrap();
+    for _ in 0..3 {
+        assert_eq!(message(), "WATCHDOG=1");
+    }
+    daemon.signal(Signal::HUP);
+    installed.open();
+    assert_eq!(daemon.line(), "reloaded: changed switch lan0, loaded the program of switch lan0");
+    assert_eq!(daemon.line(), "reloaded: nothing differs");
+    assert_eq!(counters(&daemon), ["first"]);
+    installed.shut();
+    daemon.reload(&config(&installed.module("b.wasm", "second")));
+    let compiler = installed.until_it_compiles();
+    assert_eq!(daemon.stop().code(), Some(0));
+    // The script does not see that; what it executes does.
+    installed.open();
+    until("the compiler ends, too", || !is_compiler(compiler));
+}
+
+/// Returns true if the process of this number is a compiler.
+fn is_compiler(id: u32) -> bool {
+    fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.contains("ringway-program-compiler"))
+}
+
+#[test]
+fn a_daemon_that_compiles_while_it_starts_ends_at_sigterm() {
+    let installed = Installed::new(GATED);
+    installed.shut();
+    let mut daemon = installed.run(&[], &config(&installed.module("a.wasm", "first")));
+    let mut daemon = Ended(daemon.stdout(Stdio::null()).spawn().unwrap());
+    let compiler = installed.until_it_compiles();
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().code(), Some(0));
+    // The script does not see that; what it executes does.
+    installed.open();
+    until("the compiler ends, too", || !is_compiler(compiler));
+}
+
+#[test]
+fn a_program_that_is_slow_to_load_does_not_replace_a_newer_one() {
+    // The first waits.
+    let installed = Installed::new(&format!("mkdir $d/first 2>/dev/null || exec $real\n{GATED}"));
+    let daemon = installed.start("exec", "[switch.lan0]\n");
+    installed.shut();
+    let module = installed.module("a.wasm", "old");
+    let slow = begin(&daemon, &module);
+    installed.until_it_compiles();
+    installed.module("a.wasm", "new");
+    assert_eq!(end(begin(&daemon, &module)).code, Some(0));
+    assert_eq!(counters(&daemon), ["new"]);
+    installed.open();
+    let said = end(slow);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(counters(&daemon), ["new"], "the same file, as it is now");
+
+    fs::remove_dir(installed.path("first")).unwrap();
+    installed.shut();
+    let slow = begin(&daemon, &installed.module("b.wasm", "other"));
+    installed.until_it_compiles();
+    assert_eq!(end(begin(&daemon, &installed.module("c.wasm", "newest"))).code, Some(0));
+    installed.open();
+    let said = end(slow);
+    let wanted =
+        "switch \"lan0\" has got another forwarding program while this one was loaded: to replace it, try again";
+    assert!(said.code == Some(2) && said.err.contains(wanted), "{said:?}");
+    assert_eq!(counters(&daemon), ["newest"]);
+}
+
+#[test]
+fn the_compiler_of_a_client_that_has_gone_ends() {
+    let installed = Installed::new(GATED);
+    let daemon = installed.start("exec", "[switch.lan0]\n");
+    installed.shut();
+    let client = Ended(begin(&daemon, &installed.module("a.wasm", "first")));
+    let compiler = installed.until_it_compiles();
+    assert!(is_compiler(compiler));
+    drop(client);
+    until("the compiler has ended", || !is_compiler(compiler));
+    installed.open();
+    assert!(daemon.status()["switches"][0]["program"].is_null());
+}
+
+#[test]
+fn a_daemon_whose_parent_ignores_ended_children_compiles() {
+    let installed = Installed::new("exec $real");
+    let module = installed.module("a.wasm", "first");
+    let daemon = installed.start("exec env --ignore-signal=CHLD", &config(&module));
+    assert_eq!(counters(&daemon), ["first"]);
+}
+
+#[test]
+fn a_compiler_that_others_can_replace_is_not_used_and_the_check_of_a_configuration_says_so() {
+    let installed = Installed::new("exec $real");
+    let (compiler, module) = (installed.path("ringway-program-compiler"), installed.module("a.wasm", "first"));
+    let checked = |config: &str| -> Said { installed.run(&["--check"], config).output().unwrap().into() };
+    assert_eq!(checked(&config(&module)).out, "valid: 1 switches, 0 ports\n");
+    let daemon = installed.start("exec", "[switch.lan0]\n");
+    fs::set_permissions(&compiler, Permissions::from_mode(0o757)).unwrap();
+    let real = compiler.canonicalize().unwrap().display().to_string();
+    let wanted = format!("others can write to {real}, and put another program in its place: \"chmod go-w\" it");
+    for said in [end(begin(&daemon, &module)), checked(&config(&module))] {
+        assert!(said.code == Some(1) && said.err.contains(&wanted), "{said:?}");
+    }
+    fs::remove_file(&compiler).unwrap();
+    for said in [end(begin(&daemon, &module)), checked(&config(&module))] {
+        assert!(said.code == Some(1) && said.err.contains("neither in"), "{said:?}");
+    }
+    assert_eq!(checked("[switch.lan0]\n").code, Some(0), "no program, no compiler");
+}
