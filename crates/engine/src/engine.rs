@@ -12,7 +12,8 @@ use crate::poller_state::{DORMANT, PollerReading, PollerState, new_eventfd};
 use crate::published::Published;
 use crate::quarantine;
 use crate::reaper::Reaper;
-use crate::relief::{self, Relief, Relieved};
+use crate::relief::{Relief, Relieved};
+use crate::relieving;
 use crate::settings::EngineSettings;
 use crate::shared::Shared;
 use crate::topology::Topology;
@@ -62,7 +63,7 @@ impl Engine {
         for state in &shared.states {
             engine.threads.push(poller::spawn(Arc::clone(&shared), Arc::clone(state), settings)?);
         }
-        engine.relief = Some(relief::start(&shared, settings)?);
+        engine.relief = Some(relieving::start(&shared, settings)?);
         Ok(engine)
     }
 

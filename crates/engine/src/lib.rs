@@ -15,12 +15,13 @@
 //!
 //! ```text
 //! engine                                   starts and ends the pollers, publishes
-//! poller/   reaper   relief                the threads
+//! relieving                                the thread that relieves pollers
+//! poller/   reaper                         the other threads
 //! quarantine   shared                      what the threads share
 //! topology
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
-//! settings  budget  watch  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! settings  budget  watch  relief  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! log                                      what the daemon says, written by threads of its own
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
@@ -53,6 +54,8 @@ mod quarantine;
 mod reaper;
 #[cfg(not(loom))]
 mod relief;
+#[cfg(not(loom))]
+mod relieving;
 #[cfg(not(loom))]
 mod schedule;
 #[cfg(not(loom))]

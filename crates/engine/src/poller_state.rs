@@ -35,7 +35,7 @@ pub(crate) struct PollerState {
     shift: Mutex<Arc<Shift>>,
 }
 
-/// A thread of a poller. Another one relieves it if the kernel keeps it ([`crate::relief`]).
+/// A thread of a poller. Another one relieves it if the kernel keeps it ([`crate::relieving`]).
 #[derive(Debug, Default)]
 pub(crate) struct Shift {
     /// Owns the inputs that the thread has taken. 0: no thread's.

@@ -3,7 +3,7 @@
 //! An input belongs to one thread of a poller at a time, which holds it for a visit and leaves it here between visits. A port moves when a new
 //! topology gives it to another poller: the old poller puts the input back, and the new poller takes it. The new poller may ask for the input
 //! while the old one still works with it: the new poller then sleeps like any other, and is woken when the input is put back. An input that nobody
-//! holds can also be taken away, from a thread that the kernel keeps ([`crate::relief`]). Order within a flow is kept, because a pass has delivered
+//! holds can also be taken away, from a thread that the kernel keeps ([`crate::relieving`]). Order within a flow is kept, because a pass has delivered
 //! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;

@@ -9,7 +9,7 @@ use wasmtime::{Memory, Store, TypedFunc, WasmParams, WasmResults};
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
 use crate::limits::{DESCRIPTOR, INTERFACE, START_TIME, VERDICT};
-use crate::module::Module;
+use crate::modules::Module;
 use crate::shared::Shared;
 use crate::state::{Phase, Sending, State};
 use crate::ticker::{CallClock, Ticker};

@@ -56,6 +56,7 @@ mod limits;
 mod map;
 mod meters;
 mod module;
+mod modules;
 mod offline;
 mod program;
 mod runtime;

@@ -5,15 +5,15 @@
 //! process ([`engine`](crate::engine)), for this processor and this version of Ringway, and that its tables are well formed. What the
 //! instructions do is not checked, as it was not when the compiler was part of this process: cranelift confines them to the instance.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use wasmtime::{ExternType, FuncType, ImportType, InstancePre, Module as Compiled, ValType};
+use wasmtime::{ExternType, FuncType, ImportType, Module as Compiled, ValType};
 
 use crate::host;
 use crate::limits::{MEMORY_MAX, MODULE_MAX, TABLE_MAX};
+use crate::modules::Module;
 use crate::runtime::Runtime;
-use crate::state::State;
 use crate::text::{is_out_of_memory, reason, shown};
 use crate::unacceptable::Unacceptable;
 
@@ -46,54 +46,21 @@ const EXPORTS: [Export; 9] = [
     Export { name: "_initialize", must: false, parameters: 0, results: 0 },
 ];
 
-/// A module that was judged and compiled.
-pub(crate) struct Module {
-    pub(crate) pre: InstancePre<State>,
-    bytes: Box<[u8]>,
-}
-
-/// The modules of a runtime's programs.
-#[derive(Debug, Default)]
-pub(crate) struct Modules(Mutex<Vec<Weak<Module>>>);
-
-impl Modules {
-    /// Returns the module that was compiled from these bytes, if a program has it.
-    fn of(&self, bytes: &[u8]) -> Option<Arc<Module>> {
-        let modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        modules.iter().filter_map(Weak::upgrade).find(|module| *module.bytes == *bytes)
+/// Has a module compiled, and judges it. Takes some seconds for each MiB, and no time if a program of this runtime has the same module.
+/// Ends early if `stop` becomes true.
+///
+/// # Errors
+/// Why it is not acceptable.
+pub(crate) fn acceptable(runtime: &Runtime, bytes: &[u8], stop: &AtomicBool) -> Result<Arc<Module>, Unacceptable> {
+    if let Some(module) = runtime.modules.of(bytes) {
+        return Ok(module);
     }
-
-    fn add(&self, module: &Arc<Module>) {
-        let mut modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        modules.retain(|module| module.strong_count() > 0);
-        modules.push(Arc::downgrade(module));
+    let compiled = compile(runtime, bytes, stop)?;
+    if let Some(first) = reasons(&compiled).into_iter().next() {
+        return Err(first);
     }
-}
-
-impl Module {
-    /// Has a module compiled, and judges it. Takes some seconds for each MiB, and no time if a program of this runtime has the same module.
-    /// Ends early if `stop` becomes true.
-    ///
-    /// # Errors
-    /// Why it is not acceptable.
-    pub(crate) fn new(runtime: &Runtime, bytes: &[u8], stop: &AtomicBool) -> Result<Arc<Module>, Unacceptable> {
-        if let Some(module) = runtime.modules.of(bytes) {
-            return Ok(module);
-        }
-        let compiled = compile(runtime, bytes, stop)?;
-        if let Some(first) = reasons(&compiled).into_iter().next() {
-            return Err(first);
-        }
-        let pre = runtime.linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
-        let module = Arc::new(Module { pre, bytes: bytes.into() });
-        runtime.modules.add(&module);
-        Ok(module)
-    }
-
-    /// Returns true if the module exports a function.
-    pub(crate) fn has(&self, export: &str) -> bool {
-        self.pre.module().get_export(export).is_some()
-    }
+    let pre = runtime.linker.instantiate_pre(&compiled).map_err(|error| Unacceptable::Import(reason(&error)))?;
+    Ok(runtime.modules.add(Module { pre, bytes: bytes.into() }))
 }
 
 /// Has a module compiled. Takes some seconds for each MiB.

@@ -16,7 +16,8 @@ use crate::instance::{Instance, Source};
 use crate::keeper::{Job, Jobs};
 use crate::limits::CONFIG_MAX;
 use crate::map::SharedMap;
-use crate::module::{self, Module};
+use crate::module;
+use crate::modules::Module;
 use crate::program::TellError;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
@@ -94,7 +95,7 @@ impl Offline {
             return Err(Unacceptable::Refused(what));
         }
         let runtime = Runtime::with(compiler)?;
-        let module = Module::new(&runtime, bytes, &AtomicBool::new(false))?;
+        let module = module::acceptable(&runtime, bytes, &AtomicBool::new(false))?;
         let (sink, jobs) = Jobs::collected();
         let mut shared = Shared::new("", config, 1, Arc::new(SharedMap::new()), sink);
         shared.given_time = Some(AtomicU64::new(1));

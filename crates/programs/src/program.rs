@@ -13,7 +13,8 @@ use crate::instance::Instance;
 use crate::keeper::{Job, Jobs, Kept, Timers};
 use crate::limits::{CONFIG_MAX, FAULT_WINDOW, FAULTS, LONG_FAULT_WINDOW, MANY_FAULTS, MESSAGE_MAX};
 use crate::map::SharedMap;
-use crate::module::Module;
+use crate::module;
+use crate::modules::Module;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::slot::Slot;
@@ -144,7 +145,7 @@ impl Program {
             let what = format!("the configuration has {} bytes: {CONFIG_MAX} are the most", config.len());
             return Err(Unacceptable::Refused(what));
         }
-        let module = Module::new(runtime, module, stop)?;
+        let module = module::acceptable(runtime, module, stop)?;
         let pollers = pollers.max(1);
         let hands_over = before.filter(|before| before.module.has("ringway_save") && module.has("ringway_restore"));
         let map = hands_over.map_or_else(|| Arc::new(SharedMap::new()), |before| Arc::clone(&before.shared.map));

@@ -8,7 +8,7 @@ use crate::compiler::Compiler;
 use crate::engine;
 use crate::host;
 use crate::keeper::Keeper;
-use crate::module::Modules;
+use crate::modules::Modules;
 use crate::state::State;
 use crate::ticker::Ticker;
 use crate::unacceptable::Unacceptable;

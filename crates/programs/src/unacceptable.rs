@@ -35,3 +35,10 @@ pub enum Unacceptable {
     #[error("{0}")]
     System(String),
 }
+
+impl Unacceptable {
+    /// The system cannot, for this reason.
+    pub(crate) fn system(what: &str) -> Self {
+        Self::System(what.to_owned())
+    }
+}

@@ -23,7 +23,7 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
-use super::devices::{NotOpen, WantedDevice};
+use super::devices::NotOpen;
 use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
@@ -32,6 +32,7 @@ use super::open::{self, Place};
 use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
+use super::wanted_device::WantedDevice;
 use crate::config::diff::{Action, diff};
 use crate::config::{Access, Config, Create, Kind, Name, Port, Switch};
 

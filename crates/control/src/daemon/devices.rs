@@ -7,7 +7,6 @@
 //! change again with the results. The daemon opens the device of a port that was closed in the same way, and looks for the result when the
 //! thread says that there is one (`reopen`).
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,12 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::oneshot::{Receiver, channel};
 
-use super::events::Events;
 use super::live::NewPort;
 use super::open::{self, Place};
 use super::refused::Refused;
-use super::state::Daemon;
-use crate::config::{Access, Name, Port};
+use super::wanted_device::WantedDevice;
+use crate::config::{Name, Port};
 use crate::inject::patience;
 
 /// Longest wait for the kernel to open a device.
@@ -29,16 +27,6 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const THREADS_MAX: usize = 64;
 /// These threads.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-/// A port whose device has to be opened.
-#[derive(Debug)]
-pub struct WantedDevice {
-    name: Name,
-    settings: Port,
-    runtime_dir: PathBuf,
-    access: Access,
-    events: Arc<Events>,
-}
 
 /// Why a port's device is not open.
 #[derive(Debug)]
@@ -220,23 +208,12 @@ pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
     tried
 }
 
-impl Daemon {
-    /// What has to be opened for a port with these settings.
-    pub(super) fn wanted_device(&self, name: &Name, settings: &Port, access: &Access) -> WantedDevice {
-        WantedDevice {
-            name: name.clone(),
-            settings: settings.clone(),
-            runtime_dir: self.running.runtime_dir().to_owned(),
-            access: access.clone(),
-            events: Arc::clone(&self.events),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
-    use crate::config::Kind;
+    use crate::config::{Access, Kind};
 
     fn wanted() -> WantedDevice {
         let name: Name = "tap0".parse().unwrap();

@@ -5,7 +5,7 @@
 //! - [`front_end`], [`events`]: the control side of ports whose peer connects, and the events of these ports.
 //! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
-//! - [`devices`]: network devices, opened without the daemon's lock.
+//! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - `pipes`: pipes of the netmap API as pollers take them.
@@ -52,6 +52,7 @@ pub mod running;
 pub mod settle;
 mod slow;
 pub mod state;
+pub mod wanted_device;
 
 pub use refused::Refused;
 pub use settle::change;

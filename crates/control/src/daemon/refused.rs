@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
-use super::devices::WantedDevice;
 use super::programs::{CannotLoad, CannotTell, WantedProgram};
+use super::wanted_device::WantedDevice;
 use crate::api::types::{Refusal, UNAVAILABLE};
 use crate::config::LoadError;
 use crate::keys::Mistake;

@@ -1,13 +1,15 @@
 //! Configured ports whose device or socket is not open: the daemon tries to open them again every second. A device is opened by a thread
 //! of its own ([`devices`](super::devices)).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::live::{LiveSwitch, NewPort};
 use super::open::{self, Place};
 use super::refused::Refused;
 use super::state::{Daemon, Retry, choose_poller};
-use crate::config::{Kind, Name, Port};
+use super::wanted_device::WantedDevice;
+use crate::config::{Access, Kind, Name, Port};
 
 /// Time between two attempts for one port.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -16,6 +18,17 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const TRIES_MAX: usize = 16;
 
 impl Daemon {
+    /// What has to be opened for a port with these settings.
+    pub(super) fn wanted_device(&self, name: &Name, settings: &Port, access: &Access) -> WantedDevice {
+        WantedDevice {
+            name: name.clone(),
+            settings: settings.clone(),
+            runtime_dir: self.running.runtime_dir().to_owned(),
+            access: access.clone(),
+            events: Arc::clone(&self.events),
+        }
+    }
+
     /// Schedules a configured port to be opened again, because it was closed for the reason `why`. Process ports need no schedule:
     /// their clients attach again.
     pub(super) fn retry_later(&mut self, switch: &Name, name: &Name, why: String) {

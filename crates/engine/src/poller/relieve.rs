@@ -1,4 +1,4 @@
-//! What a thread does first that relieves another one ([`crate::relief`]).
+//! What a thread does first that relieves another one ([`crate::relieving`]).
 
 use std::sync::atomic::Ordering;
 

@@ -22,6 +22,7 @@ mod end;
 mod event;
 mod free;
 mod judge;
+mod lack;
 mod lingering;
 mod open;
 mod options;

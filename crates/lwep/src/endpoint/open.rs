@@ -6,8 +6,8 @@ use ringway_link::Link;
 
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
+use super::lack::Marks;
 use super::peer::{Connection, EXPECTED, Far, Peer, State, Trains};
-use super::reclaim::Marks;
 use super::share;
 use super::stations::Stations;
 use super::table::AGREED;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::reclaim::Marks;
+use super::lack::Marks;
 use crate::connection::{Nanos, Receiver, Sender};
 use crate::wire::segmented::Addresses;
 use crate::wire::{ETHER_TYPE, ETHERNET_BYTES, Ethernet, Header, Kind, Mac, PLAIN_BYTES};

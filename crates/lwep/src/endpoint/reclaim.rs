@@ -6,6 +6,7 @@
 
 use super::core::Core;
 use super::event::Reason;
+use super::lack::Lack;
 use super::peer::Peer;
 use super::stations::Use;
 use crate::connection::{Nanos, SECOND, is_before};
@@ -13,37 +14,6 @@ use crate::connection::{Nanos, SECOND, is_before};
 /// How often connections are looked at while a station lacks buffers.
 const LOOK: Nanos = SECOND;
 const PATIENCE: Nanos = 30 * SECOND;
-
-/// What a station was refused since connections were last looked at.
-#[derive(Debug)]
-pub struct Lack {
-    /// The fewest buffers that a station had that was refused one, by [`Use`].
-    least: [usize; 2],
-    /// When connections are looked at next, and when they were last.
-    look: Option<Nanos>,
-    looked: Nanos,
-}
-
-impl Default for Lack {
-    fn default() -> Self {
-        Self { least: [usize::MAX; 2], look: None, looked: 0 }
-    }
-}
-
-impl Lack {
-    /// Returns when connections are to be looked at.
-    #[inline]
-    pub fn deadline(&self) -> Option<Nanos> {
-        self.look
-    }
-}
-
-/// Numbers that a peer has to reach, and since when: of messages to it, and of messages that it sends.
-#[derive(Debug, Default)]
-pub struct Marks {
-    sent: Option<(u32, Nanos)>,
-    kept: Option<(u32, Nanos)>,
-}
 
 /// Returns true if a peer that has come to `reached` is late at its mark. After that the mark is at `end`.
 fn is_late(mark: &mut Option<(u32, Nanos)>, reached: u32, end: u32, now: Nanos) -> bool {

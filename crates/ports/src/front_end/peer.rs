@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::connection::Connection;
+use super::connection::{Connection, MESSAGE_WITHIN};
 use super::end::End;
 use super::listener::Listener;
 use super::observer::Observer;
 use super::pauses::BETWEEN;
-use super::receiver::{MESSAGE_WITHIN, Sent, send};
+use super::receiver::{Sent, send};
 use super::thread::{Stop, wait};
 
 /// The connected peer of a port. While a peer is connected, further connections are closed at once, so that their users

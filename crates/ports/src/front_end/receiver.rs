@@ -3,18 +3,15 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
 use super::closer::ClientFd;
-use super::connection::Connection;
+use super::connection::{Connection, MESSAGE_WITHIN};
 use super::end::End;
 use super::files::peek_bytes;
-
-/// Time limit for a message, from its first byte to its last. The clients of unit tests may have no processor for longer.
-pub(crate) const MESSAGE_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 5 });
 
 /// How a protocol delimits messages: a header of fixed size gives the length of the body.
 pub(crate) trait Framing {

@@ -19,15 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 pub use bounds::{Bounds, OUT_OF_MEMORY, REFUSED};
+pub use place::COMPILER;
 
 use crate::limits::{COMPILER_WAIT, MACHINE_CODE_MAX};
 use crate::text;
 use crate::unacceptable::Unacceptable;
 use process::End;
 use turns::Turn;
-
-/// The file name of the compiler.
-pub const COMPILER: &str = "ringway-program-compiler";
 
 /// A compiler of modules. Its machine code runs in this process: it is trusted as this program itself is.
 #[derive(Clone, Debug)]
@@ -64,21 +62,17 @@ impl Compiler {
         match self {
             Compiler::Installed => place::installed().map(drop),
             Compiler::At(program) if program.is_file() => Ok(()),
-            Compiler::At(program) => Err(system(&format!("{}: it is no file", program.display()))),
+            Compiler::At(program) => Err(Unacceptable::system(&format!("{}: it is no file", program.display()))),
             #[cfg(feature = "compiler")]
             Compiler::Here => Ok(()),
         }
     }
 }
 
-fn system(what: &str) -> Unacceptable {
-    Unacceptable::System(what.to_owned())
-}
-
 /// Has a process compile a module, when it is its turn.
 fn run(program: &Path, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unacceptable> {
-    let failed = |what: &dyn std::fmt::Display| system(&format!("{}: {what}", program.display()));
-    let stopped = || system("nobody waits for the program any more");
+    let failed = |what: &dyn std::fmt::Display| Unacceptable::system(&format!("{}: {what}", program.display()));
+    let stopped = || Unacceptable::system("nobody waits for the program any more");
     let _turn = Turn::wait(stop).ok_or_else(stopped)?;
     let output = process::run(program, module, COMPILER_WAIT, stop).map_err(|error| failed(&error))?;
     match output.end {

@@ -10,15 +10,17 @@ use std::{env, fs};
 
 use rustix::process::geteuid;
 
-use super::{COMPILER, system};
 use crate::unacceptable::Unacceptable;
+
+/// The file name of the compiler.
+pub const COMPILER: &str = "ringway-program-compiler";
 
 /// Finds the compiler that belongs to this program.
 ///
 /// # Errors
 /// There is none, or others could replace it.
 pub(super) fn installed() -> Result<PathBuf, Unacceptable> {
-    let unknown = |error| system(&format!("this program's folder is not known: {error}"));
+    let unknown = |error| Unacceptable::system(&format!("this program's folder is not known: {error}"));
     let own = env::current_exe().map_err(unknown)?;
     // Also if the file has been replaced, and the path leads nowhere.
     let owner = fs::metadata("/proc/self/exe").map_err(unknown)?.uid();
@@ -28,12 +30,13 @@ pub(super) fn installed() -> Result<PathBuf, Unacceptable> {
     let Some(file) = places.iter().map(|place| place.join(COMPILER)).find(|file| file.symlink_metadata().is_ok())
     else {
         let [beside, libexec] = places.map(|place| place.display().to_string());
-        return Err(system(&format!(
+        return Err(Unacceptable::system(&format!(
             "forwarding programs need {COMPILER}, which is neither in {beside} nor in {libexec}: install it from Ringway's sources with \
              \"cargo install --path crates/programs --features compiler\", or with \"make build\" and \"make install\""
         )));
     };
-    checked(&file, &trusted).map_err(|why| system(&format!("the compiler of forwarding programs is not used: {why}")))
+    checked(&file, &trusted)
+        .map_err(|why| Unacceptable::system(&format!("the compiler of forwarding programs is not used: {why}")))
 }
 
 /// Returns the path of an executable without symbolic links, if nobody but these users can replace the file, or a folder on the way to it.

@@ -30,4 +30,4 @@ pub use program::{
     ViewPort,
 };
 pub(crate) use show::{forward_watched, show};
-pub(crate) use spread::{FEW, bound_floods};
+pub(crate) use spread::bound_floods;

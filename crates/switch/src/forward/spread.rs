@@ -8,10 +8,8 @@
 use super::permission::may_receive;
 use crate::batch::{Batch, Destination, MAX_BYTES};
 use crate::frame::{Class, DropReason};
-use crate::topology::{Member, Switch};
+use crate::topology::{FEW, Member, Switch};
 
-/// A switch with more ports is looked at: so many receivers may get all frames of a full batch.
-pub(crate) const FEW: usize = 8;
 /// The most work of a visit's flooded frames ([`Batch::work_of`]).
 const MOST: u64 = FEW as u64 * MAX_BYTES;
 /// The work of finding out whether a port hears a frame.

@@ -8,5 +8,5 @@ mod switch;
 pub(crate) use context::Context;
 pub use flood_policy::{FloodAction, FloodPolicy, Forwarding, ReservedGroups};
 pub use member::Member;
-pub(crate) use switch::Entered;
+pub(crate) use switch::{Entered, FEW};
 pub use switch::{Forward, Switch};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::flood_policy::FloodPolicy;
 use super::member::Member;
 use crate::batch::{Audience, Batch};
-use crate::forward::FEW;
 use crate::frame::Owner;
 use crate::policy::Domain;
 use crate::port::Watch;
 use crate::table::{MacTable, Owners};
+
+/// A switch with more ports is looked at: so many receivers may get all frames of a full batch.
+pub(crate) const FEW: usize = 8;
 
 /// A forwarding function: sets the destination of every frame of a batch. It reads only the private copies of the
 /// heads.

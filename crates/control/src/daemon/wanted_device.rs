@@ -1,0 +1,17 @@
+//! What a change needs before it is made: an open network device ([`devices`](super::devices) opens it).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::events::Events;
+use crate::config::{Access, Name, Port};
+
+/// A port whose device has to be opened.
+#[derive(Debug)]
+pub struct WantedDevice {
+    pub(super) name: Name,
+    pub(super) settings: Port,
+    pub(super) runtime_dir: PathBuf,
+    pub(super) access: Access,
+    pub(super) events: Arc<Events>,
+}
