@@ -70,6 +70,8 @@ impl FrontEnd {
         let memory = Mapping::shared(file.as_fd(), BYTES).expect("memory");
         let mut front = FrontEnd { socket, memory, calls: Vec::new(), kicks: Vec::new() };
         front.tell(SET_OWNER, &[], &[]);
+        // The port takes files from the moment on that it serves the connection.
+        assert!(front.is_served(), "the port is there");
         front.tell(SET_PROTOCOL_FEATURES, &1u64.to_ne_bytes(), &[]);
         let features = if pairs > 1 { FEATURES | SEVERAL_PAIRS } else { FEATURES };
         front.tell(SET_FEATURES, &features.to_ne_bytes(), &[]);

@@ -28,6 +28,8 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
 const MOST_LATE_OF_OWNER: usize = 16;
 const MOST_OF_OWNER: usize = 256;
+/// Most closes of one client that have not ended while it may still get ports.
+const MOST_OF_PORTS: usize = 1024;
 /// Most closes of all clients that have not ended.
 const MOST_OF_ALL: usize = 16_384;
 /// Longest wait for the closer when the switch ends.
@@ -132,12 +134,20 @@ pub(crate) fn new_owner() -> Process {
     NonZeroU32::new(1 << 31 | NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Checks that a client may get or send further files, by its closes that have not ended.
+/// Checks that a client may get another port, by its closes that have not ended.
+///
+/// # Errors
+/// Too many have not. The text is for the client.
+pub(crate) fn check_unclosed_ports(owner: Process) -> Result<(), String> {
+    keeper().lock().check_unclosed(owner, MOST_OF_PORTS, MOST_OF_PORTS)
+}
+
+/// Checks that a client may send further files, by its closes that have not ended.
 ///
 /// # Errors
 /// Too many have not. The text is for the client.
 pub(crate) fn check_unclosed(owner: Process) -> Result<(), String> {
-    keeper().lock().check_unclosed(owner)
+    keeper().lock().check_unclosed(owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER)
 }
 
 /// Gives the closer a copy.
@@ -157,7 +167,7 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
 pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithCopy>>) + Send + 'static) {
     let first = NEXT_ID.fetch_add(MOST_FILES as u64, Ordering::Relaxed);
     let mut keeper = keeper().lock();
-    if keeper.check_unclosed(copy.owner).is_err() {
+    if keeper.check_unclosed(copy.owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER).is_err() {
         drop(keeper);
         return then(None);
     }
@@ -195,13 +205,14 @@ fn keeper() -> &'static Arc<Mutex<Keeper>> {
 }
 
 impl Keeper {
-    fn check_unclosed(&self, owner: Process) -> Result<(), String> {
+    /// `most_late`: of those that wait for the client; `most`: of all its closes.
+    fn check_unclosed(&self, owner: Process, most_late: usize, most: usize) -> Result<(), String> {
         let own = || self.unclosed.values().filter(|(other, _)| *other == owner);
         let late = own().filter(|(_, since)| since.elapsed() > CLOSES_WITHIN).count();
         // The closer has a thread and a connection for each file that it receives.
         let taken = self.takes.values().filter(|(other, _)| *other == owner).count();
         let (own, all) = (own().count() + taken, self.unclosed.len() + self.takes.len());
-        if late >= MOST_LATE_OF_OWNER || own >= MOST_OF_OWNER {
+        if late >= most_late || own >= most {
             return Err(format!(
                 "{own} descriptors of this client are still being closed: a close waits for a watcher (epoll), a peer (SO_LINGER) or a \
                  file system"

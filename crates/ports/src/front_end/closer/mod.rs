@@ -36,6 +36,6 @@ mod tests;
 
 pub use client_fd::ClientFd;
 pub(crate) use client_fd::take_files;
-pub(crate) use keeper::{check_unclosed, new_owner};
+pub(crate) use keeper::{check_unclosed, check_unclosed_ports, new_owner};
 pub use keeper::{end, start};
 pub use process::run;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::super::region::{Extra, Registration};
 use super::host::{ClientId, NetmapHost, Refusal};
 use super::thread::{Command, Queue};
-use crate::front_end::{Process, check_unclosed, register_in_steps};
+use crate::front_end::{Process, check_unclosed_ports, register_in_steps};
 
 /// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
 const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);
@@ -109,7 +109,7 @@ impl Work {
 
     fn register(&mut self) -> Result<Registration, Refusal> {
         let Self { host, wanted: Wanted { client, process, family, register, .. }, .. } = self;
-        check_unclosed(*process).map_err(|text| Refusal::new(Errno::AGAIN, text))?;
+        check_unclosed_ports(*process).map_err(|text| Refusal::new(Errno::AGAIN, text))?;
         let registration = contain(|| host.register(*client, *process, *family, register)).unwrap_or_else(|place| {
             // State that the daemon shares with other threads may be half changed.
             fatal(&format!("a defect of Ringway, please report it: a registration failed at {place}"))

@@ -14,8 +14,8 @@ use super::host::{ClientId, Grant};
 use super::send::{send_with_descriptors, unsent};
 use super::thread::{Command, Server};
 use crate::front_end::{
-    ClientFd, accept_files, check_closing, check_unclosed, close_in_background, peek_bytes, peer_process, receive,
-    refuse_files, take_files,
+    ClientFd, accept_files, check_closing, check_unclosed, check_unclosed_ports, close_in_background, peek_bytes,
+    peer_process, receive, refuse_files, take_files,
 };
 
 /// A message at which the server panics, in tests.
@@ -66,7 +66,7 @@ impl Server {
         if let Err(reason) = check_unread(ended.map(|connection| connection.process), process) {
             return self.refuse(id, &reason);
         }
-        if let Err(reason) = check_unclosed(process) {
+        if let Err(reason) = check_unclosed_ports(process) {
             return self.refuse(id, &reason);
         }
         self.at_host = true;
