@@ -5,21 +5,31 @@
 //! to them after its batch ([`Slot::borrow`]). Before they take it again, a poller that found it taken has its turn. So neither side
 //! keeps the other out, and the lock within, which the compiler asks for, is hardly ever waited for.
 //!
+//! A poller that the kernel keeps within the slot is relieved by another of its number, for which nobody waits either: it takes the slot over, or
+//! frees it for who wants it. The lock keeps all of them apart.
+//!
 //! A client whose memory makes its poller wait also makes those wait who want the slot meanwhile. A thread that serves other programs, too,
 //! waits for a moment only ([`Slot::borrow_soon`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
 
 /// Nobody has the slot.
-const FREE: u32 = 0;
-/// Its poller has the slot.
-const ENTERED: u32 = 1;
-/// Another thread has the slot.
-const BORROWED: u32 = 2;
+const FREE: usize = 0;
+/// Another thread than its poller has the slot.
+const BORROWED: usize = 1;
+
+/// The value of a slot that the calling thread has as its poller.
+#[inline]
+fn own() -> usize {
+    thread_local! {
+        static MARK: u64 = const { 0 };
+    }
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
 /// Time between two looks of a thread that waits. Pollers make no system call for it.
 const LOOK: Duration = Duration::from_micros(20);
 /// Longest wait for the turn of a poller: its port may have left.
@@ -35,8 +45,8 @@ const SOON: Duration = Duration::from_millis(1);
 pub(crate) struct Slot {
     /// `None` while an instance is being started anew.
     instance: Mutex<Option<Instance>>,
-    /// [`FREE`], [`ENTERED`] or [`BORROWED`].
-    owner: AtomicU32,
+    /// [`FREE`], [`BORROWED`], or the mark of a poller's thread.
+    owner: AtomicUsize,
     /// Another thread than the slot's poller waits for the slot, or has it.
     is_wanted: AtomicBool,
     /// The poller has found the slot taken.
@@ -56,7 +66,7 @@ impl Slot {
         let timer = AtomicU64::new(instance.as_ref().map_or(0, Instance::timer));
         Slot {
             instance: Mutex::new(instance),
-            owner: AtomicU32::new(FREE),
+            owner: AtomicUsize::new(FREE),
             is_wanted: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
             borrowers: Mutex::new(()),
@@ -69,9 +79,12 @@ impl Slot {
     /// Takes the slot for its poller. Returns false if another thread has or wants it.
     #[inline]
     pub(crate) fn enter(&self) -> bool {
-        let take = || self.owner.compare_exchange(FREE, ENTERED, Ordering::Acquire, Ordering::Relaxed);
-        // A slot that is entered has another poller of this number, one that has not ended yet: the lock within keeps both apart.
-        if self.is_wanted.load(Ordering::Relaxed) || take() == Err(BORROWED) {
+        if self.is_wanted.load(Ordering::Relaxed) {
+            return self.refuse();
+        }
+        if let Err(found) = self.owner.compare_exchange(FREE, own(), Ordering::Acquire, Ordering::Relaxed)
+            && !self.relieve(found, own())
+        {
             return self.refuse();
         }
         if self.is_awaited.load(Ordering::Relaxed) {
@@ -83,13 +96,24 @@ impl Slot {
     #[cold]
     fn refuse(&self) -> bool {
         self.is_awaited.store(true, Ordering::Relaxed);
+        // Who wants it must not wait for a poller that does not leave.
+        let found = self.owner.load(Ordering::Relaxed);
+        if found != FREE {
+            self.relieve(found, FREE);
+        }
         false
+    }
+
+    /// Takes the slot from a thread that has it as its poller, which the present poller has relieved. Returns false if it has another owner.
+    #[cold]
+    fn relieve(&self, found: usize, new: usize) -> bool {
+        found != BORROWED && self.owner.compare_exchange(found, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Gives the slot back if its poller has it.
     #[inline]
     pub(crate) fn leave(&self) {
-        if self.owner.load(Ordering::Relaxed) == ENTERED {
+        if self.owner.load(Ordering::Relaxed) == own() {
             self.owner.store(FREE, Ordering::Release);
         }
     }
@@ -162,7 +186,7 @@ fn wait<T>(most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::channel;
     use std::thread;
 
     use ringway_testing::{PATIENCE, until};
@@ -210,12 +234,39 @@ mod tests {
     }
 
     #[test]
-    fn another_poller_of_the_number_that_has_the_slot_is_let_in() {
-        let slot = Slot::new(None);
-        slot.leave();
-        assert!(slot.enter() && slot.enter());
-        slot.leave();
-        assert!(slot.borrow(|instance| instance.is_none()));
+    fn a_poller_that_relieves_another_within_the_slot_keeps_nobody_waiting() {
+        let slot = Arc::new(Slot::new(None));
+        let (kept_slot, entered, (release, released)) = (Arc::clone(&slot), channel(), channel::<()>());
+        let kept = thread::spawn(move || {
+            assert!(kept_slot.enter());
+            entered.0.send(()).expect("the test goes on");
+            let _ = released.recv();
+            kept_slot.leave();
+        });
+        entered.1.recv().expect("the poller is within");
+        // Who wants the slot gets it as soon as the successor comes by.
+        let (borrower, times) = (Arc::clone(&slot), Arc::new(AtomicUsize::new(0)));
+        let done = Arc::clone(&times);
+        let borrows = thread::spawn(move || {
+            for _ in 0..20 {
+                borrower.borrow_within([PATIENCE; 2], |_| done.fetch_add(1, Ordering::Relaxed));
+            }
+        });
+        let mut turns = 0;
+        until("both sides have their turns", || {
+            if slot.enter() {
+                turns += 1;
+                slot.leave();
+            }
+            turns >= 20 && times.load(Ordering::Relaxed) == 20
+        });
+        borrows.join().expect("all were let in");
+        // The first one leaves nothing that it does not have any more.
         assert!(slot.enter());
+        drop(release);
+        kept.join().expect("it leaves");
+        assert_eq!(slot.owner.load(Ordering::Relaxed), own());
+        slot.leave();
+        assert!(slot.borrow_soon(|_| ()).is_some());
     }
 }
