@@ -107,12 +107,6 @@ impl Meter {
         (took > self.least).then_some(took)
     }
 
-    /// Returns true if the visit has taken as long as `weight` batches may.
-    #[inline]
-    pub(crate) fn is_late(&self, weight: u32) -> bool {
-        self.ticks.read().wrapping_sub(self.mark) > self.least.saturating_mul(weight.into())
-    }
-
     /// To be called when the poller has read the clock.
     #[inline]
     pub(crate) fn look_at_clock(&mut self, now: u64) {

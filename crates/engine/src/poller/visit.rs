@@ -1,6 +1,6 @@
 //! A round: visits to the ports that the schedule selects.
 
-use ringway_switch::{TimeSpent, handle_event, pass};
+use ringway_switch::{TimeSpent, VISIT_WORK, handle_event, pass};
 
 use super::charge::{add, is_pending_examined, pass_examined};
 use super::thread::{NO_PORT, Poller, Served};
@@ -107,6 +107,7 @@ impl Poller {
         let batch = self.batch as u64;
         let bytes = member.port.counters().in_bytes();
         self.using = slot;
+        let mut done = 0u64;
         // A port with a short ring gets its turn in several passes.
         while visit.frames < u64::from(attached.weight) * batch {
             if in_memory && !if EXAMINED { is_pending_examined(input, source) } else { input.pending() } {
@@ -136,7 +137,8 @@ impl Poller {
                 break;
             }
             // A client can make passes of few frames that take long.
-            if self.meter.is_late(attached.weight) {
+            done = done.saturating_add(passed.work);
+            if done > u64::from(attached.weight) * VISIT_WORK {
                 break;
             }
         }

@@ -67,6 +67,12 @@ impl Batch<'_> {
         }
     }
 
+    /// The work of delivering all frames to receivers for which they have to be cut, in bytes to copy.
+    #[inline]
+    pub(crate) fn work(&self) -> u64 {
+        self.parts.bytes + self.parts.segmentation_cost
+    }
+
     /// The work of delivering frame `index` to a receiver for which it has to be cut, in bytes to copy.
     pub(crate) fn work_of(&self, index: usize) -> u64 {
         let Cost { bytes, frames } = self.cost_of(index);

@@ -30,4 +30,5 @@ pub use program::{
     ViewPort,
 };
 pub(crate) use show::{forward_watched, show};
+pub use spread::VISIT_WORK;
 pub(crate) use spread::bound_floods;

@@ -10,8 +10,9 @@ use crate::batch::{Batch, Destination, MAX_BYTES};
 use crate::frame::{Class, DropReason};
 use crate::topology::{FEW, Member, Switch};
 
-/// The most work of a visit's flooded frames ([`Batch::work_of`]).
-const MOST: u64 = FEW as u64 * MAX_BYTES;
+/// The most work of a pass's flooded frames, in bytes to copy, and the work of passes after which a visit ends: some 2 ms. A segment that is cut
+/// counts as 512 bytes more than it has.
+pub const VISIT_WORK: u64 = FEW as u64 * MAX_BYTES;
 /// The work of finding out whether a port hears a frame.
 const LOOK: u64 = 32;
 
@@ -46,9 +47,14 @@ impl Hearing<'_> {
 }
 
 /// Returns the first frame of the batch that must wait for the next visit, as the flooded frames before it are as much
-/// as a visit may deliver. Without `can_wait`, and where a frame alone is too much, drops frames instead.
+/// as a visit may deliver, and the work of these. Without `can_wait`, and where a frame alone is too much, drops frames instead.
 #[inline(never)]
-pub(crate) fn bound_floods(batch: &mut Batch<'_>, from: &Member, switch: &Switch, can_wait: bool) -> Option<usize> {
+pub(crate) fn bound_floods(
+    batch: &mut Batch<'_>,
+    from: &Member,
+    switch: &Switch,
+    can_wait: bool,
+) -> (Option<usize>, u64) {
     let mut hearing = Hearing { from, switch, last: None };
     let looks = LOOK * switch.flooded().len() as u64;
     let (mut first, mut sum, mut is_full) = (0, 0, false);
@@ -57,8 +63,8 @@ pub(crate) fn bound_floods(batch: &mut Batch<'_>, from: &Member, switch: &Switch
         for index in flooded {
             if !is_full {
                 let work = batch.work_of(index) * hearing.of(batch, index) + looks;
-                let is_too_much = work > MOST && batch.is_segmented(index);
-                is_full = !is_too_much && sum > 0 && sum + work > MOST;
+                let is_too_much = work > VISIT_WORK && batch.is_segmented(index);
+                is_full = !is_too_much && sum > 0 && sum + work > VISIT_WORK;
                 if !is_too_much && !is_full {
                     sum += work;
                     continue;
@@ -66,11 +72,11 @@ pub(crate) fn bound_floods(batch: &mut Batch<'_>, from: &Member, switch: &Switch
                 sum += looks;
             }
             if is_full && can_wait {
-                return Some(index);
+                return (Some(index), sum);
             }
             batch.set_destination(index, Destination::Drop(DropReason::FloodLimited));
         }
         first = end;
     }
-    None
+    (None, sum)
 }

@@ -1,7 +1,7 @@
 //! Stage "forward": decides where each frame goes, and which frames wait.
 
 use super::collect::Collected;
-use crate::batch::Batch;
+use crate::batch::{Batch, Destination};
 use crate::forward::{Held, bound_floods, forward_watched, hold, show};
 use crate::policy::Turn;
 use crate::topology::{Context, Entered};
@@ -10,6 +10,8 @@ use crate::topology::{Context, Entered};
 pub(super) struct Forwarded {
     /// Number of frames taken from the client, without those that wait.
     pub(super) frames: u64,
+    /// What the frames cost, in bytes to copy.
+    pub(super) work: u64,
     /// At every port whose limit makes senders wait, room is reserved for the unicast frames of the batch.
     pub(super) is_reserved: bool,
     /// Where the batch was cut, if frames wait for their receiver or for the next visit.
@@ -40,11 +42,16 @@ pub(super) fn forward(
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
     let may_wait = collected.may_wait && batch.len() as u64 == collected.frames;
-    if switch.is_large()
-        && let Some(len) = bound_floods(batch, from, switch, may_wait)
-    {
-        batch.truncate(len);
-        held = Some(Held { len, until: None });
+    let mut work = batch.work();
+    if switch.is_large() {
+        let (first, flooded) = bound_floods(batch, from, switch, may_wait);
+        work = work.max(flooded);
+        if let Some(len) = first {
+            batch.truncate(len);
+            held = Some(Held { len, until: None });
+        }
+    } else if let Some((Destination::Flood, _)) = batch.run(0) {
+        work *= switch.flooded().len() as u64;
     }
     let is_reserved = may_wait && switch.holds();
     if is_reserved {
@@ -61,5 +68,5 @@ pub(super) fn forward(
     if let Some(watch) = watch {
         show(watch, batch, from, switch);
     }
-    Forwarded { frames, is_reserved, held, is_used_up }
+    Forwarded { frames, work, is_reserved, held, is_used_up }
 }

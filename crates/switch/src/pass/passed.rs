@@ -7,6 +7,8 @@ use crate::port::PortFault;
 pub struct Passed {
     /// Number of frames taken from the source, and of slots that an end of a pipe has returned.
     pub frames: u64,
+    /// What these frames cost, in bytes to copy ([`VISIT_WORK`](crate::VISIT_WORK)).
+    pub work: u64,
     /// The source may have more frames, although the batch was not full.
     pub more: bool,
     /// The source has moved as much as one visit may: it goes on at the next one.

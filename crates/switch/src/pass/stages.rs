@@ -72,6 +72,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     // Frames that are still in the client's ring may be beyond a limit as well.
     let mut passed = Passed {
         frames: forwarded.frames,
+        work: forwarded.work,
         more: collected.more || forwarded.held.is_some(),
         until: forwarded.held.and_then(|held| held.until),
         fault: collected.fault,
