@@ -149,7 +149,6 @@ impl Pool {
         let counted = &mut self.slots[slot as usize];
         let Some(used) = counted.used_for.take() else { return };
         self.used[used as usize] -= 1;
-        self.has_more = true;
         if let Some(station) = counted.station.take() {
             self.stations.put_back(station, used);
         }
@@ -274,6 +273,7 @@ impl Pool {
     #[inline]
     pub fn give_back(&mut self, slot: u32) {
         self.uncount(slot);
+        self.has_more = true;
         if self.slots[slot as usize].ticket <= self.sent {
             self.free.put(slot);
         } else {

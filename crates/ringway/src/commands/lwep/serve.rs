@@ -751,11 +751,14 @@ mod tests {
         let peers: Vec<Connection> = scene.server.peers.keys().copied().collect();
         // As if so much waited for room already.
         for peer in scene.server.peers.values_mut().take(3) {
-            peer.waiting.push_back(vec![0; 15 << 20]);
+            peer.waiting.push_back(vec![0; 14 << 20]);
         }
-        scene.server.send(peers[0], vec![0; 1 << 20], scene.now);
-        assert!(!scene.server.peers[&peers[0]].waiting.is_empty() && scene.server.station.endpoint.connections() == 4);
-        scene.server.send(peers[0], vec![0; 1 << 20], scene.now);
+        let mut more = 0;
+        while scene.server.station.endpoint.connections() == 4 && more < 64 {
+            scene.server.send(peers[0], vec![0; 1 << 20], scene.now);
+            more += 1;
+        }
+        assert!((2..8).contains(&more), "{more} MiB more");
         scene.until("the connection is over", |scene| scene.server.peers.len() == 3);
     }
 
