@@ -25,26 +25,14 @@ impl Daemon {
             }
             self.note_fault(&key, SLOW_CLIENT, detail, None);
         }
-        for relieved in self.engine.take_relieved() {
-            self.note_relieved(&relieved);
+        // The kernel may keep the thread in the memory of another port, with which this one exchanges frames: no fault of this port.
+        for Relieved { poller, port } in self.engine.take_relieved() {
+            let port =
+                port.as_deref().map_or_else(|| "a port that was removed".to_owned(), |port| format!("port {port}"));
+            tracing::warn!(
+                "the kernel keeps the thread of poller{poller} that serves {port}: another one serves its other ports"
+            );
         }
-    }
-
-    /// Notes a fault of the port in whose memory, or at whose frames, the kernel keeps a thread.
-    fn note_relieved(&mut self, Relieved { poller, port }: &Relieved) {
-        let what = format!(
-            "the kernel keeps the thread of poller{poller} that serves it, and another one serves the poller's other ports"
-        );
-        let parts = port.as_deref().and_then(|label| label.split_once(':'));
-        let key = parts.and_then(|(switch, name)| Some((switch.parse().ok()?, name.parse().ok()?)));
-        let Some(key) = key else {
-            // An end of a pipe, or a port that has been removed.
-            return tracing::warn!("{}: {what}", port.as_deref().unwrap_or("a port that was removed"));
-        };
-        if let Some(line) = self.log_line(&key, &format!(": {what}")) {
-            tracing::warn!("{line}");
-        }
-        self.note_fault(&key, SLOW_CLIENT, what, None);
     }
 }
 
