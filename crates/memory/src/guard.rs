@@ -131,7 +131,7 @@ pub fn losses() -> u64 {
 }
 
 /// A registered mapping.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded {
     entry: u16,
 }

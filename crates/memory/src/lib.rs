@@ -11,6 +11,7 @@
 //!   needs, for example the words of a ring.
 //! - [`Buffer`] is a piece of a mapping with one owner, for programs that keep frames without copying them.
 //! - [`Quota`] bounds the memory of clients that this process maps.
+//! - `release`: where memory that a client has, too, is unmapped.
 //! - `holes`: pages of a client's sparse file that do not exist yet. `faults`: how often a thread has touched one.
 //! - `prefix`, `heads`, `non_temporal`, `sum`: comparisons, copies and sums over views.
 //!
@@ -28,6 +29,7 @@ mod mapping;
 mod non_temporal;
 mod prefix;
 mod quota;
+mod release;
 mod sum;
 mod view;
 #[cfg(test)]
@@ -42,5 +44,6 @@ pub use mapping::{MapError, Mapping, SharedMemory};
 pub use non_temporal::{NonTemporal, with_non_temporal};
 pub use prefix::PrefixComparer;
 pub use quota::{Limits, OverQuota, Quota, can_limit_holes};
+pub use release::{Work, release_by};
 pub use sum::ones_sum;
 pub use view::{Adjacent, Every, HEAD_BYTES, Head, Pieces, Stride, View, prefetch_read, prefetch_write};

@@ -4,9 +4,11 @@
 //! other ways to map memory (`clippy.toml`).
 
 use std::ffi::c_void;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, ptr};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -14,6 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
 use crate::quota::{Claim, OverQuota, Quota};
+use crate::release::SharedFile;
 use crate::view::View;
 
 /// A mapped range of address space, unmapped on drop. All access is through [`View`]s.
@@ -25,7 +28,9 @@ pub struct Mapping {
     pages: Pages,
     guarded: Guarded,
     /// Dropped after the pages are unmapped.
-    _claim: Option<Claim>,
+    claim: Option<Claim>,
+    /// The file, if this process made it and a client has it, too.
+    shared: Option<SharedFile>,
 }
 
 /// Why memory of another process cannot be mapped. The text is for users.
@@ -152,7 +157,7 @@ impl Mapping {
                 Ok((start, unsafe { guard::register(pages.start, pages.bytes, holes) }?))
             });
         match guarded {
-            Ok((start, guarded)) => Ok(Self { start, bytes, pages, guarded, _claim: claim }),
+            Ok((start, guarded)) => Ok(Self { start, bytes, pages, guarded, claim, shared: None }),
             Err(error) => {
                 // SAFETY: the pages were just mapped, and no view of them exists.
                 unsafe { pages.unmap() };
@@ -182,6 +187,13 @@ impl Mapping {
         self.whole().sub(offset, len)
     }
 
+    /// Says which process has the memory, too, if it has a number: the time that unmapping lasts is that process's.
+    pub fn set_owner(&self, process: Option<NonZeroU32>) {
+        if let Some(shared) = &self.shared {
+            shared.owner.store(process.map_or(0, NonZeroU32::get), Ordering::Relaxed);
+        }
+    }
+
     /// Returns true if a page of the mapping was lost: the file was truncated, or memory ran out. From then on other
     /// memory, zeroes at first, replaces the mapping and is shared with no process.
     #[inline]
@@ -193,9 +205,17 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.guarded.unregister();
-        // SAFETY: every view borrows the mapping, so no view exists any more.
-        unsafe { self.pages.unmap() };
+        let (guarded, pages, claim) = (self.guarded, self.pages, self.claim.take());
+        let unmap = move || {
+            guarded.unregister();
+            // SAFETY: every view borrows the mapping, so no view exists any more.
+            unsafe { pages.unmap() };
+            drop(claim);
+        };
+        match self.shared.take() {
+            Some(shared) => shared.release(unmap),
+            None => unmap(),
+        }
     }
 }
 
@@ -214,10 +234,11 @@ fn page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// Memory to be shared with one client: a memfd that can neither shrink nor grow, and its mapping.
+/// Memory to be shared with one client: a memfd that can neither shrink nor grow, and its mapping. More seals can be added, as Ringway adds one
+/// before it unmaps the memory ([`crate::release_by`]): a client that adds some harms itself.
 #[derive(Debug)]
 pub struct SharedMemory {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     mapping: Arc<Mapping>,
 }
 
@@ -228,8 +249,8 @@ impl SharedMemory {
     /// The kernel refuses.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
         let file = sealed_file(name, bytes)?;
-        let mapping = Arc::new(Mapping::shared(file.as_fd(), bytes)?);
-        Ok(Self { file, mapping })
+        let mapping = Mapping::shared(file.as_fd(), bytes)?;
+        Ok(Self::of(file, mapping))
     }
 
     /// Makes such memory with all of its pages. A page that its client takes out is not made again: the mapping is lost when this
@@ -245,7 +266,13 @@ impl SharedMemory {
             MapError::Kernel(error) => error,
             MapError::Limit(limit) => io::Error::other(limit),
         })?;
-        Ok(Self { file, mapping: Arc::new(mapping) })
+        Ok(Self::of(file, mapping))
+    }
+
+    fn of(file: OwnedFd, mut mapping: Mapping) -> Self {
+        let file = Arc::new(file);
+        mapping.shared = Some(SharedFile { file: Arc::clone(&file), owner: AtomicU32::new(0) });
+        Self { file, mapping: Arc::new(mapping) }
     }
 
     /// Maps memory that a switch has sent.
@@ -262,7 +289,7 @@ impl SharedMemory {
             return Err(io::Error::other(format!("shared memory has {has} bytes, {bytes} were promised")));
         }
         let mapping = Arc::new(Mapping::shared(file.as_fd(), bytes)?);
-        Ok(Self { file, mapping })
+        Ok(Self { file: Arc::new(file), mapping })
     }
 
     /// Returns the descriptor to pass on.
@@ -281,6 +308,6 @@ impl SharedMemory {
 fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(file)
 }

@@ -1,6 +1,6 @@
 //! The attach dialogue with clients of every kind. One test runs at a time: tests count the process's descriptors.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,6 +16,7 @@ use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::{AttachError, Port};
 use ringway_memory::Mapping;
+use ringway_ports::PortIo;
 use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, TimeLimits};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
@@ -35,7 +36,10 @@ enum Event {
 }
 
 /// Grants every request except those for a port named "no".
-struct Recorder(Sender<Event>);
+struct Recorder {
+    events: Sender<Event>,
+    ports: HashMap<ClientId, PortIo>,
+}
 
 impl NetmapHost for Recorder {}
 
@@ -54,14 +58,16 @@ impl Host for Recorder {
             return Err("not this one".to_owned());
         }
         let layout = request.layout(3).map_err(|e| e.to_string())?;
-        let (_, ends) = process::open_with(&request.port, layout, memory).map_err(|e| e.to_string())?;
-        self.0.send(Event::Attach(client, request.port)).map_err(|e| e.to_string())?;
+        let (sides, ends) = process::open_with(&request.port, layout, memory).map_err(|e| e.to_string())?;
+        self.ports.insert(client, sides);
+        self.events.send(Event::Attach(client, request.port)).map_err(|e| e.to_string())?;
         Ok(Grant { ends, colour: 3, mac: [2, 0, 0, 0, 0, 9] })
     }
 
     fn detach(&mut self, client: ClientId) {
         // The test may have ended.
-        let _ = self.0.send(Event::Detach(client));
+        let _ = self.events.send(Event::Detach(client));
+        self.ports.remove(&client);
     }
 }
 
@@ -79,12 +85,13 @@ impl Attach {
         let one = ONE_AT_A_TIME.lock();
         // Threads of an earlier test's server close connections of clients after their end.
         until("no connection is left", || connections() == 0);
+        until("no memory of a port is left", || memories() == 0);
         let before = descriptors();
         let folder = tempfile::tempdir().expect("a folder");
         let (sender, events) = channel();
         let server = AttachServer::start_with(
             &folder.path().join("s"),
-            Box::new(Recorder(sender)),
+            Box::new(Recorder { events: sender, ports: HashMap::new() }),
             TimeLimits { request_within, ..TimeLimits::default() },
         );
         Attach { server: Some(server.expect("listens")), events, folder, before, _one: one }
@@ -168,6 +175,15 @@ fn connections() -> usize {
         .expect("a list")
         .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
     own.filter(|file| file.to_str().is_some_and(|file| sockets.contains(file))).count()
+}
+
+/// The number of descriptors of the memories of ports, which other threads unmap.
+fn memories() -> usize {
+    let own = std::fs::read_dir("/proc/self/fd")
+        .expect("a list")
+        .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    own.filter(|file| file.to_str().is_some_and(|file| file.starts_with("/memfd:") && !file.contains(":ringway-")))
+        .count()
 }
 
 fn descriptors() -> usize {

@@ -38,6 +38,8 @@ static PIPES: Queue = Queue::new(8, 2, prepare_calls);
 static REGISTRATIONS: Queue = Queue::new(16, 2, || true);
 /// Memory that programs had of the regions that they share.
 static RETURNS: Queue = Queue::new(8, 2, || true);
+/// Most returns of one process that have not ended while it may attach.
+const MOST_RETURNS_OF_PROCESS: usize = 1024;
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
 /// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
@@ -262,6 +264,19 @@ fn once(work: impl FnOnce() + Send + 'static) -> Closing {
         None
     };
     Closing::Steps(Box::new(step))
+}
+
+/// Checks that a process may have another port: memory that it had is unmapped.
+///
+/// # Errors
+/// Too much of its memory is not. The text is for the client.
+pub(crate) fn check_returned(process: Process) -> Result<(), String> {
+    match RETURNS.count(process) {
+        (own, _) if own >= MOST_RETURNS_OF_PROCESS => {
+            Err(format!("the memory of {own} ports that this process had is not unmapped yet: try again"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes sure that there is a thread for [`close_in_steps`] that can call clients.

@@ -49,8 +49,8 @@ pub use access::SocketAccess;
 pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
 pub(crate) use closer::{check_unclosed, check_unclosed_ports, take_files};
 pub(crate) use closing::{
-    Parties, check_unclosed as check_closing, close_in_background, close_in_steps, close_socket_in_background,
-    pause_step, prepare_steps, register_in_steps, return_in_background,
+    Parties, check_returned, check_unclosed as check_closing, close_in_background, close_in_steps,
+    close_socket_in_background, pause_step, prepare_steps, register_in_steps, return_in_background,
 };
 pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
 pub(crate) use connection::Connection;

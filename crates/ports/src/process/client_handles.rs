@@ -23,11 +23,12 @@ pub struct ClientHandles {
 }
 
 impl ClientHandles {
-    /// Gives the closer copies of what the client is about to get. `owner`: the client.
+    /// Gives the closer copies of what the client is about to get. `owner`: the client, whose memory this becomes, too.
     ///
     /// # Errors
     /// The closer cannot have them: the client may not get its descriptors.
     pub(super) fn hold(&self, owner: Process) -> io::Result<()> {
+        self.memory.mapping().set_owner(owner);
         self.kick.hold(owner)?;
         self.call.hold(owner)
     }

@@ -33,13 +33,14 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use ringway_engine::{PanicCounter, contain, run_or_exit};
+use ringway_memory::release_by;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use super::external::ExternalFiles;
-use crate::front_end::{Files, refuse_files};
+use crate::front_end::{Files, refuse_files, return_in_background};
 pub use host::{Asker, Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 pub use limits::TimeLimits;
 #[cfg(test)]
@@ -77,6 +78,7 @@ impl AttachServer {
         listen(&listener, 128)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
+        release_by(|process, work| return_in_background([process; 2], work));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, &queue.wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;

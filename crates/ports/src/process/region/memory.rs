@@ -174,7 +174,9 @@ impl Region {
     /// Says whose the region is. The first one counts.
     pub fn set_owner(&self, process: Process) {
         let owner = process.map_or(0, NonZeroU32::get);
-        let _ = self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed);
+        if self.owner.compare_exchange(0, owner, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.mapping().set_owner(process);
+        }
     }
 
     /// Gives room back by `work`, which reads memory of the program and returns what to do with the room. It does so on a thread that serves

@@ -14,8 +14,8 @@ use super::host::{ClientId, Grant};
 use super::send::{send_with_descriptors, unsent};
 use super::thread::{Command, Server};
 use crate::front_end::{
-    ClientFd, accept_files, check_closing, check_unclosed, check_unclosed_ports, close_in_background, peek_bytes,
-    peer_process, receive, refuse_files, take_files,
+    ClientFd, accept_files, check_closing, check_returned, check_unclosed, check_unclosed_ports, close_in_background,
+    peek_bytes, peer_process, receive, refuse_files, take_files,
 };
 
 /// A message at which the server panics, in tests.
@@ -63,7 +63,8 @@ impl Server {
     fn attach(&mut self, id: u64, request: Request, memory: Option<Arc<ExternalMemory>>) {
         let Some(process) = self.clients.get(&id).map(|connection| connection.process) else { return };
         let ended = self.clients.values().filter(|connection| matches!(connection.state, State::Ended));
-        if let Err(reason) = check_unread(ended.map(|connection| connection.process), process) {
+        let unread = check_unread(ended.map(|connection| connection.process), process);
+        if let Err(reason) = unread.and_then(|()| check_returned(process)) {
             return self.refuse(id, &reason);
         }
         if let Err(reason) = check_unclosed_ports(process) {
