@@ -14,7 +14,9 @@ use std::sync::{Arc, Weak};
 use ringway_abi::attach::MEMORY;
 use ringway_memory::{Limits, MapError, Mapping, OverQuota, Quota};
 use ringway_switch::PortFault;
-use rustix::fs::{SealFlags, Stat, fcntl_get_seals, fstat};
+use rustix::fs::{SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat};
+
+use crate::front_end::{ClientFd, return_in_background};
 
 /// Why a client's memory is refused. The text is for the client.
 #[derive(Debug, thiserror::Error)]
@@ -94,45 +96,97 @@ impl ExternalMemory {
     }
 }
 
+/// A file that can be the memory of a client and is not mapped yet.
+pub(super) struct Unmapped {
+    file: ClientFd,
+    about: Stat,
+    bytes: u64,
+    owner: Option<NonZeroU32>,
+}
+
+impl Unmapped {
+    /// Maps the file. The client decides how long that lasts: for a thread that serves its process alone.
+    ///
+    /// # Errors
+    /// The file is too short, or a limit or the kernel refuses.
+    pub(super) fn map(self) -> Result<Arc<ExternalMemory>, ExternalError> {
+        // To seal a file waits for the hole that is being punched into it, also to add no seal. To map it waits, too, but with a lock that every mmap(2)
+        // of this process needs.
+        let _ = fcntl_add_seals(&self.file, SealFlags::empty());
+        ExternalMemory::map(&self.file, &self.about, self.bytes, self.owner).map(Arc::new)
+    }
+}
+
+/// What a client has sent.
+pub(super) enum Found {
+    /// A port of the same process has it already.
+    Mapped(Arc<ExternalMemory>),
+    Unmapped(Unmapped),
+}
+
 /// The memories that ports use.
 #[derive(Debug, Default)]
 pub(super) struct ExternalFiles(Vec<Weak<ExternalMemory>>);
 
 impl ExternalFiles {
-    /// Maps the first `bytes` bytes of the file that a process has sent with `message`. Never waits for the client: the first
-    /// check refuses files of all file systems but those in memory, and asks only the kernel.
+    /// Checks the file that a process has sent with `message`, for a memory of `bytes` bytes. Takes it out of `files` if it is to be mapped. Never
+    /// waits for the client: the first check refuses files of all file systems but those in memory, and asks only the kernel.
     ///
     /// # Errors
     /// The message is another, or the file cannot be the memory of this client.
-    pub(super) fn map(
+    pub(super) fn find(
         &mut self,
         message: &[u8],
-        files: &[impl AsFd],
+        files: &mut Vec<ClientFd>,
         bytes: u64,
         owner: Option<NonZeroU32>,
-    ) -> Result<Arc<ExternalMemory>, ExternalError> {
-        let [file] = files else { return Err(ExternalError::Message(files.len())) };
+    ) -> Result<Found, ExternalError> {
+        let [file] = files.as_slice() else { return Err(ExternalError::Message(files.len())) };
         if message != MEMORY {
             return Err(ExternalError::Message(files.len()));
         }
         if !fcntl_get_seals(file).map_err(|_| ExternalError::NoMemfd)?.contains(SealFlags::SHRINK) {
             return Err(ExternalError::Unsealed);
         }
-        self.0.retain(|memory| memory.strong_count() > 0);
         let about = fstat(file).map_err(|error| ExternalError::Kernel(error.into()))?;
-        for memory in self.0.iter().filter_map(Weak::upgrade) {
-            if memory.file != (about.st_dev, about.st_ino) {
-                continue;
-            }
+        if let Some(memory) = self.of((about.st_dev, about.st_ino), bytes, owner)? {
+            return Ok(Found::Mapped(memory));
+        }
+        let file = files.pop().ok_or(ExternalError::Message(0))?;
+        Ok(Found::Unmapped(Unmapped { file, about, bytes, owner }))
+    }
+
+    /// Adds a memory that has been mapped. Returns the one to use: another port of the process may have mapped the file meanwhile.
+    ///
+    /// # Errors
+    /// A port of another process has it.
+    pub(super) fn add(&mut self, memory: Arc<ExternalMemory>) -> Result<Arc<ExternalMemory>, ExternalError> {
+        let other = self.of(memory.file, memory.mapping.bytes() as u64, memory.owner);
+        if let Ok(None) = other {
+            self.0.push(Arc::downgrade(&memory));
+            return Ok(memory);
+        }
+        // To unmap it can last as long as to map it.
+        return_in_background([memory.owner; 2], move || drop(memory));
+        other.and_then(|other| other.ok_or(ExternalError::Foreign))
+    }
+
+    /// Returns the memory of this file and size, if a port of the process has it.
+    fn of(
+        &mut self,
+        file: (u64, u64),
+        bytes: u64,
+        owner: Option<NonZeroU32>,
+    ) -> Result<Option<Arc<ExternalMemory>>, ExternalError> {
+        self.0.retain(|memory| memory.strong_count() > 0);
+        for memory in self.0.iter().filter_map(Weak::upgrade).filter(|memory| memory.file == file) {
             if memory.owner.is_none() || memory.owner != owner {
                 return Err(ExternalError::Foreign);
             }
             if memory.mapping.bytes() as u64 == bytes && !memory.mapping.is_lost() {
-                return Ok(memory);
+                return Ok(Some(memory));
             }
         }
-        let memory = Arc::new(ExternalMemory::map(file, &about, bytes, owner)?);
-        self.0.push(Arc::downgrade(&memory));
-        Ok(memory)
+        Ok(None)
     }
 }

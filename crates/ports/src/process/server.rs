@@ -1,7 +1,7 @@
 //! The server of `attach.sock`: one thread and any number of clients. A client can only end its own port.
 //!
 //! A client has two seconds for its request. Registrations, which touch memory of the client, are made on other threads
-//! (`registering`). The kernel refuses descriptors that a client sends, or another thread closes
+//! (`registering`), and so is memory mapped that a client brings (`mapping`). The kernel refuses descriptors that a client sends, or another thread closes
 //! them. The message with a client's memory stays in the socket, because reading it could close descriptors
 //! (`front_end::peek_bytes`). The server answers a message that is not a request with the reason. After the dialogue the open
 //! connection only means that the client lives: when the connection ends, however that happens, the port ends too.
@@ -18,6 +18,7 @@ mod ends;
 mod events;
 mod host;
 mod limits;
+mod mapping;
 mod netmap;
 mod netmap_requests;
 mod registering;

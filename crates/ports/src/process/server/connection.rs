@@ -7,6 +7,7 @@ use ringway_abi::attach::Request;
 use rustix::io::Errno;
 
 use super::host::Refusal;
+use super::mapping::Mapping;
 use super::netmap::{self, Open};
 use super::send::send_reason;
 use crate::front_end::{ClientFd, Process, has_unread};
@@ -24,8 +25,8 @@ pub(super) enum State {
     Asking(Instant),
     /// Waits, until this time, for the memory that the request speaks of.
     Sending(Instant, Box<Request>),
-    /// Waits, until this time, for the closer, which receives that memory.
-    Taking(Instant, Box<Request>),
+    /// Waits, until this time, for the closer, which receives that memory, and for the thread that maps it.
+    Taking(Instant, Box<Request>, Option<Mapping>),
     Attached,
     /// A connection of the netmap dialogue.
     Netmap(Open),
@@ -51,7 +52,7 @@ impl Connection {
     /// Returns the time until which the client has to go on with the dialogue.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Asking(deadline) | State::Sending(deadline, _) | State::Taking(deadline, _) => Some(deadline),
+            State::Asking(deadline) | State::Sending(deadline, _) | State::Taking(deadline, ..) => Some(deadline),
             State::Attached | State::Netmap(_) | State::Ended => None,
         }
     }

@@ -172,6 +172,11 @@ impl Server {
         while let Some(command) = self.pending.pop_front() {
             match command {
                 Command::Stop => return true,
+                Command::Mapped(ClientId(id)) => {
+                    self.at = Some(id);
+                    self.mapped(id);
+                    self.at = None;
+                }
                 Command::Registered(ClientId(id)) => {
                     self.at = Some(id);
                     self.registered(id);

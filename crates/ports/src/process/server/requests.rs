@@ -8,9 +8,10 @@ use ringway_abi::attach::{MEMORY, REQUEST_BYTES, Reply, Request};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::super::external::ExternalMemory;
+use super::super::external::{ExternalMemory, Found};
 use super::connection::{Connection, State, check_unread};
 use super::host::{ClientId, Grant};
+use super::mapping::Mapping;
 use super::send::{send_with_descriptors, unsent};
 use super::thread::{Command, Server};
 use crate::front_end::{
@@ -119,7 +120,7 @@ impl Server {
         if epoll::modify(&self.epoll, &connection.socket, data, events).is_err() {
             return self.forget(id, true);
         }
-        connection.state = State::Taking(deadline, request);
+        connection.state = State::Taking(deadline, request, None);
         refuse_files(&connection.socket);
         let queue = Arc::clone(&self.queue);
         take_files(&connection.socket, message.len(), move |files| {
@@ -129,13 +130,32 @@ impl Server {
 
     /// Makes the port of a client whose memory the closer has received.
     pub(super) fn use_memory(&mut self, id: u64, message: &[u8], files: Option<Vec<ClientFd>>) {
-        let Some(&Connection { ref socket, state: State::Taking(_, ref request), .. }) = self.clients.get(&id) else {
+        let Some(Connection { socket, state: State::Taking(_, request, mapping), process, .. }) =
+            self.clients.get_mut(&id)
+        else {
             return;
         };
-        let Some(files) = files else { return self.refuse(id, "the switch cannot receive the memory: try again") };
+        let Some(mut files) = files else { return self.refuse(id, "the switch cannot receive the memory: try again") };
+        let bytes = request.external.as_ref().map_or(0, |external| external.bytes);
+        match self.external.find(message, &mut files, bytes, peer_process(socket)) {
+            Err(error) => self.refuse(id, &error.to_string()),
+            Ok(Found::Mapped(memory)) => {
+                let request = request.as_ref().clone();
+                self.attach(id, request, Some(memory));
+            }
+            Ok(Found::Unmapped(unmapped)) => {
+                *mapping = Some(Mapping::begin(unmapped, *process, ClientId(id), Arc::clone(&self.queue)));
+            }
+        }
+    }
+
+    /// Goes on with a client whose memory was mapped, unless it has gone.
+    pub(super) fn mapped(&mut self, id: u64) {
+        let Some(connection) = self.clients.get(&id) else { return };
+        let State::Taking(_, request, Some(mapping)) = &connection.state else { return };
+        let Some(outcome) = mapping.take() else { return };
         let request = request.as_ref().clone();
-        let bytes = request.external.map_or(0, |external| external.bytes);
-        match self.external.map(message, &files, bytes, peer_process(socket)) {
+        match outcome.and_then(|memory| self.external.add(memory)) {
             Err(error) => self.refuse(id, &error.to_string()),
             Ok(memory) => self.attach(id, request, Some(memory)),
         }

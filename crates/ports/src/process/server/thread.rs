@@ -20,6 +20,8 @@ pub(super) const FIRST_CLIENT: u64 = 2;
 /// What other threads ask of the server.
 pub(super) enum Command {
     End(ClientId, String),
+    /// The memory of this client was mapped or refused.
+    Mapped(ClientId),
     /// The registration of this client was made or refused.
     Registered(ClientId),
     /// The closer has received this message with a client's memory, with the files that came with it, if it could.
