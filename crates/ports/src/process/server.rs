@@ -21,6 +21,7 @@ mod limits;
 mod mapping;
 mod netmap;
 mod netmap_requests;
+mod queue;
 mod registering;
 mod requests;
 mod send;
@@ -44,9 +45,10 @@ use super::external::ExternalFiles;
 use crate::front_end::{Files, refuse_files, return_in_background};
 pub use host::{Asker, Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 pub use limits::TimeLimits;
+use queue::{Command, Queue};
 #[cfg(test)]
 pub(super) use requests::TRAP;
-use thread::{COMMANDS, Command, FIRST_CLIENT, LISTENER, Queue, Server};
+use thread::{COMMANDS, FIRST_CLIENT, LISTENER, Server};
 
 /// The running server. Dropping it ends the server and removes the ports of its clients.
 pub struct AttachServer {

@@ -12,7 +12,8 @@ use rustix::net::{SocketFlags, accept_with};
 
 use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
-use super::thread::{COMMANDS, Command, LISTENER, Server};
+use super::queue::Command;
+use super::thread::{COMMANDS, LISTENER, Server};
 use crate::front_end::{ClientFd, peer_process};
 
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that

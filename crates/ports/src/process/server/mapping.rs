@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::super::external::{ExternalError, ExternalMemory, Unmapped};
 use super::host::ClientId;
-use super::thread::{Command, Queue};
+use super::queue::{Command, Queue};
 use crate::front_end::{Process, register_in_steps, return_in_background};
 
 /// What became of a client's memory.

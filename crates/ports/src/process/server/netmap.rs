@@ -15,9 +15,9 @@ use rustix::net::SendFlags;
 
 use super::super::region::Registration;
 use super::host::{Asker, Change, ClientId, Host, Listed, Refusal};
+use super::queue::Queue;
 use super::registering::{Registering, Wanted};
 use super::send::send_with_descriptors;
-use super::thread::Queue;
 use crate::front_end::Process;
 
 /// A connection of this dialogue.

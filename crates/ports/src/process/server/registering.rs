@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::super::region::{Extra, Registration};
 use super::host::{ClientId, NetmapHost, Refusal};
-use super::thread::{Command, Queue};
+use super::queue::{Command, Queue};
 use crate::front_end::{Process, check_unclosed_ports, register_in_steps};
 
 /// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.

@@ -12,8 +12,9 @@ use super::super::external::{ExternalMemory, Found};
 use super::connection::{Connection, State, check_unread};
 use super::host::{ClientId, Grant};
 use super::mapping::Mapping;
+use super::queue::Command;
 use super::send::{send_with_descriptors, unsent};
-use super::thread::{Command, Server};
+use super::thread::Server;
 use crate::front_end::{
     ClientFd, accept_files, check_closing, check_returned, check_unclosed, check_unclosed_ports, close_in_background,
     peek_bytes, peer_process, receive, refuse_files, take_files,

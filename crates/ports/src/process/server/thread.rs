@@ -1,47 +1,21 @@
-//! What the server's thread has, and how other threads reach it.
+//! What the server's thread has.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use ringway_engine::PanicCounter;
 
 use super::super::external::ExternalFiles;
 use super::connection::Connection;
-use super::host::{ClientId, Host};
+use super::host::Host;
 use super::limits::TimeLimits;
-use crate::front_end::{ClientFd, Files};
+use super::queue::{Command, Queue};
+use crate::front_end::Files;
 
 pub(super) const LISTENER: u64 = 0;
 pub(super) const COMMANDS: u64 = 1;
 pub(super) const FIRST_CLIENT: u64 = 2;
-
-/// What other threads ask of the server.
-pub(super) enum Command {
-    End(ClientId, String),
-    /// The memory of this client was mapped or refused.
-    Mapped(ClientId),
-    /// The registration of this client was made or refused.
-    Registered(ClientId),
-    /// The closer has received this message with a client's memory, with the files that came with it, if it could.
-    Memory(ClientId, Vec<u8>, Option<Vec<ClientFd>>),
-    Stop,
-}
-
-/// Commands for the server.
-pub(super) struct Queue {
-    pub(super) commands: Mutex<Vec<Command>>,
-    pub(super) wake: OwnedFd,
-}
-
-impl Queue {
-    pub(super) fn send(&self, command: Command) {
-        self.commands.lock().push(command);
-        // Only this process has the descriptor; a full counter is as good as a write.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-}
 
 /// The server, as its thread has it.
 pub(super) struct Server {
