@@ -122,7 +122,9 @@ pub(crate) struct Device {
     /// Limits and use of the memory that the front end shares.
     quota: Arc<Quota>,
     /// Where to note which chains are in flight, for front ends without INFLIGHT_SHMFD.
-    record: Option<Record>,
+    record: Option<Arc<Inflight>>,
+    /// The file of `record`, until the port has taken it.
+    record_file: Mutex<Option<Record>>,
     connection: Mutex<Connection>,
 }
 
@@ -152,7 +154,8 @@ impl Device {
             broken: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             calls_blocked: AtomicBool::new(false),
             quota: Quota::of_port(settings.memory),
-            record,
+            record: record.as_ref().map(|record| Arc::clone(&record.memory)),
+            record_file: Mutex::new(record),
             connection: Mutex::default(),
         })
     }
@@ -179,7 +182,12 @@ impl Device {
 
     /// Returns where to note which chains are in flight, for front ends without INFLIGHT_SHMFD.
     pub(crate) fn record(&self) -> Option<&Arc<Inflight>> {
-        self.record.as_ref().map(|record| &record.memory)
+        self.record.as_ref()
+    }
+
+    /// Returns the file of these notes, to be dropped when the connection has ended. The device itself may stay until no poller has it.
+    pub(super) fn take_record_file(&self) -> Option<Record> {
+        self.record_file.lock().take()
     }
 
     /// Starts a queue. Stops it first if it runs.

@@ -44,6 +44,28 @@ fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
     front
 }
 
+/// The front end of a port may delay its end, and a client of another role needs no socket of the old port.
+#[test]
+fn the_record_of_a_port_that_is_slow_to_go_is_not_that_of_the_next() {
+    for is_empty in [false, true] {
+        let dir = ringway_testing::file::directory();
+        let path = dir.path().join("record");
+        let old = Record::open(&path, 2).expect("a record");
+        line(&old).begin(5);
+        let new = Record::open(&path, 2).expect("another record");
+        assert_eq!(line(&new).noted(), None, "the old one is in use");
+        line(&new).begin(6);
+        if is_empty {
+            line(&old).clear();
+        }
+        drop(old);
+        let left = fs::read(&path).expect("the file of the new one stays in its place");
+        assert!(left.contains(&6), "it has the notes of the new one");
+        drop(new);
+        assert_eq!(line(&Record::open(&path, 2).expect("a record")).noted().map(|noted| noted.from), Some(6));
+    }
+}
+
 #[test]
 fn frames_that_a_dead_predecessor_took_are_given_back_and_not_sent_again() {
     let (guest, at, memory) = died_with(5, 8);

@@ -63,6 +63,7 @@ use ringway_memory::Limits;
 use crate::front_end::{Files, Service, Socket, repeat};
 pub use crate::front_end::{Observer, Role, State};
 use crate::port_io::PortIo;
+use crate::virtqueue::Record;
 pub use crate::virtqueue::{InflightNote, InflightRange};
 use bell::VhostBell;
 use device::Device;
@@ -75,6 +76,8 @@ pub use settings::{MOST_QUEUES, Settings, Status};
 pub struct VhostUser {
     device: Arc<Device>,
     _service: Service,
+    // Dropped last: no queue runs any more, and the next port has not opened its file yet.
+    _record: Option<Record>,
 }
 
 impl VhostUser {
@@ -104,6 +107,7 @@ impl VhostUser {
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, VhostUser)> {
     let device = Arc::new(Device::new(settings)?);
+    let record = device.take_record_file();
     let sides = PortIo {
         input: Box::new(VhostInput::new(Arc::clone(&device))?),
         output: Box::new(VhostOutput::new(Arc::clone(&device))),
@@ -113,5 +117,5 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
     let Settings { label, socket, role, access, .. } = settings;
     let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken };
     let service = Service::start(&socket, VhostProtocol::new(Arc::clone(&device)), observer)?;
-    Ok((sides, VhostUser { device, _service: service }))
+    Ok((sides, VhostUser { device, _service: service, _record: record }))
 }

@@ -46,7 +46,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::{Kept, MapError, Mapping, OverQuota, Quota};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock};
+use rustix::io::Errno;
 
 use crate::guest::{Area, check_backing};
 
@@ -135,9 +136,13 @@ impl Inflight {
 /// In-flight memory in a file, for a port whose front end has no INFLIGHT_SHMFD. When it is dropped, the file is
 /// removed, unless a line holds the position of a packed ring: then the file is renamed and kept, because the guest may
 /// continue and nothing else holds that position.
+///
+/// The file is locked. The next port with the same socket may be opened before this one has gone: it then makes another
+/// file, and this one leaves that alone.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
+    file: OwnedFd,
     pub memory: Arc<Inflight>,
 }
 
@@ -149,20 +154,33 @@ impl Record {
     pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
         // Fails if no file was kept aside, which is the normal case.
         let _ = std::fs::rename(kept_path(path), path);
-        let memory = Self::map(path, bytes(queues));
-        let memory = memory.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        Ok(Record { path: path.to_owned(), memory: Arc::new(memory) })
+        Self::open_at(path, bytes(queues))
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    fn map(path: &Path, size: u64) -> io::Result<Inflight> {
+    fn open_at(path: &Path, size: u64) -> io::Result<Record> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let lock = |file: &OwnedFd| flock(file, FlockOperation::NonBlockingLockExclusive);
+        let mut file = open()?;
+        if lock(&file) == Err(Errno::WOULDBLOCK) {
+            std::fs::remove_file(path)?;
+            file = open()?;
+            lock(&file)?;
+        }
         if rustix::fs::fstat(&file)?.st_size != size as i64 {
             // Writes zeroes, so that the pages exist.
             rustix::fs::ftruncate(&file, 0)?;
             rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
         }
-        Ok(Inflight { mapping: Arc::new(Mapping::shared_at(file.as_fd(), 0, size as usize)?) })
+        let memory = Arc::new(Inflight { mapping: Arc::new(Mapping::shared_at(file.as_fd(), 0, size as usize)?) });
+        Ok(Record { path: path.to_owned(), file, memory })
+    }
+
+    /// Returns true if the file at the path is this one.
+    fn is_in_place(&self) -> bool {
+        let (Ok(own), Ok(there)) = (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path)) else { return false };
+        (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
     }
 
     fn holds_a_position(&self) -> bool {
@@ -174,7 +192,8 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         // If the file cannot be removed, it is harmless.
-        if self.holds_a_position() {
+        if !self.is_in_place() {
+        } else if self.holds_a_position() {
             let _ = std::fs::rename(&self.path, kept_path(&self.path));
             remove_oldest(&self.path);
         } else {
