@@ -24,7 +24,9 @@ fn holdings() -> [usize; 3] {
     let status = text("/proc/self/status");
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
     let kilobytes = resident.trim().trim_end_matches(" kB").parse().expect("a number");
-    [count("/proc/self/fd"), text("/proc/self/maps").lines().count(), kilobytes]
+    // Stacks of threads that serve files are not shared.
+    let is_shared = |line: &&str| line.split(' ').nth(1).is_some_and(|access| access.ends_with('s'));
+    [count("/proc/self/fd"), text("/proc/self/maps").lines().filter(is_shared).count(), kilobytes]
 }
 
 fn words(words: &[u64]) -> Vec<u8> {

@@ -18,6 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::output::{Device, XdpOutput};
 use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
+use crate::device_closing::unclosed_devices;
 use crate::testing::{program, send_from_far_end, visit_until_asleep_in_memory, with_pair};
 
 /// A datagram of `len` bytes for the far end, all of them `byte`, whose checksum is the sum of the pseudo-header.
@@ -189,6 +190,8 @@ fn a_device_with_frames_is_pending_until_all_are_taken() {
             let mut input = super::open(&settings).expect("a port").sides.input;
             send_from_far_end(5);
             visit_until_asleep_in_memory(&mut *input, 5);
+            drop(input);
+            until("the queue is free", || unclosed_devices() == 0);
         }
     });
 }

@@ -10,8 +10,14 @@ use ringway_switch::DropReason;
 /// Types whose `name()` returns a fault's name.
 const FAULTS: [&str; 4] = ["Fault", "SessionEnd", "SocketError", "Refusal"];
 /// What comes before a fault's name elsewhere, white space apart.
-const BEFORE: [&str; 5] =
-    ["End::Fault(", "observer.fault(", "observer.refused(", "SLOW_CLIENT: &str =", "CALL_BLOCKED: &str ="];
+const BEFORE: [&str; 6] = [
+    "End::Fault(",
+    "observer.fault(",
+    "observer.refused(",
+    "SLOW_CLIENT: &str =",
+    "CALL_BLOCKED: &str =",
+    "DISPLACED: &str =",
+];
 
 /// Returns the names of all drop reasons.
 pub fn drop_reasons() -> BTreeSet<String> {
