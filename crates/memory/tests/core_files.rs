@@ -69,7 +69,7 @@ fn huge_pages_are_in_no_core_file() {
     let mapped = file.and_then(|file| ftruncate(&file, HUGE as u64).map(|()| file));
     match mapped.map_err(std::io::Error::from).and_then(|file| Mapping::shared_at(file.as_fd(), PAGE as u64, PAGE)) {
         Ok(mapping) => check("a huge page", &mapping),
-        Err(why) => skip::note(&format!("needs a huge page of 2 MiB (vm.nr_hugepages): {why}")),
+        Err(why) => skip::note(format!("needs a huge page of 2 MiB (vm.nr_hugepages): {why}")),
     }
     drop(more);
 }

@@ -102,7 +102,7 @@ impl Open {
         Some((answer, tag))
     }
 
-    /// Carries out a request. `tag`: that of the request; `tries_for`: how long a registration is tried again; `server`: who is told that it
+    /// Carries out a request, which came with this tag. `tries_for`: how long a registration is tried again; `server`: who is told that it
     /// has been made.
     ///
     /// # Errors
@@ -111,8 +111,7 @@ impl Open {
         &mut self,
         host: &mut dyn Host,
         client: ClientId,
-        request: Request,
-        tag: u64,
+        (request, tag): (Request, u64),
         tries_for: Duration,
         server: &Arc<Queue>,
     ) -> Result<Answer, Refusal> {

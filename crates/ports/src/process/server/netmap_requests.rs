@@ -62,7 +62,7 @@ impl Server {
             Ok(Message::Request(request)) => {
                 self.at_host = true;
                 let tries_for = self.limits.tries_for;
-                let answer = open.carry_out(self.host.as_mut(), ClientId(id), request, tag, tries_for, &self.queue);
+                let answer = open.carry_out(self.host.as_mut(), ClientId(id), (request, tag), tries_for, &self.queue);
                 self.at_host = false;
                 answer
             }
