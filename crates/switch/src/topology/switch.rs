@@ -35,13 +35,13 @@ pub trait Forward: Send + Sync {
         false
     }
 
-    /// For [`Switch::enter`] alone. Returns false if the function cannot be asked at present: frames stay with their port, whose poller
+    /// For `Switch::enter` alone. Returns false if the function cannot be asked at present: frames stay with their port, whose poller
     /// goes on with other ports and comes back. After true, [`Forward::leave`] follows.
     fn enter(&self) -> bool {
         true
     }
 
-    /// For [`Entered`] alone: the poller that has entered is done.
+    /// For `Entered` alone: the poller that has entered is done.
     fn leave(&self) {}
 }
 
