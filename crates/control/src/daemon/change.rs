@@ -49,8 +49,8 @@ struct Candidate {
     engine: Option<Engine>,
     /// Who may connect to the sockets of new ports.
     access: Access,
-    /// New ports whose device has to be opened first.
-    unopened: Vec<WantedDevice>,
+    /// New ports of devices.
+    devices: Vec<(Name, Port)>,
     /// The daemon starts without these ports, whose devices the kernel has not opened in time: the reasons.
     late: Vec<(Name, Name, String)>,
     /// New ports whose socket a running port has to close first.
@@ -65,6 +65,9 @@ impl Daemon {
     /// # Errors
     /// Parts of the configuration disagree, or something cannot be had; nothing has changed.
     pub(super) fn apply(&mut self, target: Config, about: &str) -> Result<Vec<String>, Refused> {
+        if self.is_ending {
+            return Err(Refused::Conflict("the daemon ends".to_owned()));
+        }
         let (before, after) = (self.dynamic_ports(&self.running.config), self.dynamic_ports(&target));
         self.running.check(&before, &target, &after, about)?;
         let loaded = self.programs_for(&target)?;
@@ -77,9 +80,7 @@ impl Daemon {
         for action in others {
             self.apply_action(&mut candidate, &target, action)?;
         }
-        if !candidate.unopened.is_empty() {
-            return Err(Refused::Open(candidate.unopened));
-        }
+        self.add_devices(&mut candidate)?;
         for action in sockets {
             self.apply_action(&mut candidate, &target, action)?;
         }
@@ -265,21 +266,33 @@ impl Daemon {
             let new = self.open(candidate, name, settings)?;
             return candidate.insert(name, new);
         }
-        match self.opened.take(name, settings) {
-            Some(Ok(new)) => {
-                let poller = candidate.choose_poller(self, settings);
-                candidate.insert(name, NewPort { poller, ..new })
-            }
-            Some(Err(NotOpen::Unanswered(why))) if self.is_starting => {
-                candidate.late.push((settings.switch.clone(), name.clone(), why));
-                Ok(())
-            }
-            Some(Err(why)) => Err(why.into()),
-            None => {
-                candidate.unopened.push(self.wanted_device(name, settings, &candidate.access));
-                Ok(())
+        candidate.devices.push((name.clone(), settings.clone()));
+        Ok(())
+    }
+
+    /// Adds the ports whose devices were opened before. Takes none if one is missing: the others are there when the change is tried again.
+    fn add_devices(&mut self, candidate: &mut Candidate) -> Result<(), Refused> {
+        let devices = std::mem::take(&mut candidate.devices);
+        let missing = devices.iter().filter(|(name, settings)| !self.opened.have(name, settings));
+        let missing = missing.map(|(name, settings)| self.wanted_device(name, settings, &candidate.access));
+        let missing: Vec<WantedDevice> = missing.collect();
+        if !missing.is_empty() {
+            return Err(Refused::Open(missing));
+        }
+        for (name, settings) in &devices {
+            match self.opened.take(name, settings) {
+                Some(Ok(new)) => {
+                    let poller = candidate.choose_poller(self, settings);
+                    candidate.insert(name, NewPort { poller, ..new })?;
+                }
+                Some(Err(NotOpen::Unanswered(why))) if self.is_starting => {
+                    candidate.late.push((settings.switch.clone(), name.clone(), why));
+                }
+                Some(Err(why)) => return Err(why.into()),
+                None => {}
             }
         }
+        Ok(())
     }
 
     /// Opens the deferred ports after their sockets were closed. If that fails, the old ports are opened again.
@@ -404,7 +417,7 @@ impl Candidate {
             buckets,
             engine: None,
             access,
-            unopened: Vec::new(),
+            devices: Vec::new(),
             late: Vec::new(),
             deferred: Vec::new(),
             displaced: Vec::new(),

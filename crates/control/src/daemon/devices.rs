@@ -23,6 +23,8 @@ use crate::inject::patience;
 
 /// Longest wait for the kernel to open a device.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Longer for each device of a change.
+const MORE: Duration = Duration::from_millis(50);
 /// Most threads that open devices. Those that nobody waits for any more stay until the kernel answers.
 const THREADS_MAX: usize = 64;
 /// These threads.
@@ -63,6 +65,11 @@ impl TriedDevices {
     pub fn take(&mut self, name: &Name, settings: &Port) -> Option<Result<NewPort, NotOpen>> {
         let at = self.0.iter().position(|tried| tried.is_of(name, settings))?;
         Some(self.0.swap_remove(at).result)
+    }
+
+    /// Adds further results.
+    pub fn append(&mut self, mut further: Self) {
+        self.0.append(&mut further.0);
     }
 
     /// Returns true if there is a result for this port.
@@ -188,10 +195,12 @@ fn failed() -> NotOpen {
     NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))
 }
 
-/// Opens devices one after the other, and waits for each within [`ANSWER_WITHIN`].
+/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and [`MORE`] for each: the kernel's lock may be held in slices.
 pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
     let mut tried = TriedDevices::default();
     let mut late = None;
+    let within = ANSWER_WITHIN + MORE * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+    let deadline = Instant::now() + patience(within);
     for wanted in wanted {
         // The others would wait for the same lock.
         if let Some(what) = &late {
@@ -199,7 +208,7 @@ pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
             continue;
         }
         let mut opening = wanted.open();
-        let result = opening.wait(patience(ANSWER_WITHIN)).await;
+        let result = opening.wait(deadline.saturating_duration_since(Instant::now())).await;
         if let Err(NotOpen::Unanswered(what)) = &result {
             late = Some(what.clone());
         }

@@ -210,6 +210,7 @@ impl Daemon {
 
     /// Closes every port. Sockets and devices are gone once this has settled.
     pub fn end(&mut self) {
+        self.is_ending = true;
         for switch in std::mem::take(&mut self.switches).into_values() {
             let front_ends = switch.ports().values().filter_map(|live| live.front_end.clone());
             front_ends.for_each(|front_end| self.close_front_end(front_end));

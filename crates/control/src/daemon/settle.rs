@@ -16,7 +16,10 @@ use crate::inject::patience;
 pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Most attempts of a change that needs forwarding programs and devices: another change may come between loading and changing.
-const ATTEMPTS: usize = 6;
+const ATTEMPTS: usize = 8;
+
+/// Held by the change that opens devices.
+static DEVICES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Longest wait for work whose length a client controls, for example the end of its connection.
 const TASKS_WITHIN: Duration = Duration::from_secs(3);
@@ -30,7 +33,7 @@ pub async fn change(
     daemon: &Mutex<Daemon>,
     mut change: impl FnMut(&mut Daemon) -> Result<Vec<String>, Refused>,
 ) -> Result<Vec<String>, Refused> {
-    let (mut loaded, mut opened) = (Vec::new(), TriedDevices::default());
+    let (mut loaded, mut opened, mut turn) = (Vec::new(), TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
         let (done, tasks) = {
@@ -48,8 +51,12 @@ pub async fn change(
                 loaded.retain(|ready| wanted.iter().all(|wanted| !ready.is_for(&wanted.switch)));
                 loaded.append(&mut programs::load(wanted).await?);
             }
-            Err(Refused::Open(wanted)) => opened = devices::open_all(wanted).await,
+            // One change at a time opens devices: another one would find them busy. What is missing may be another thing after the wait.
+            Err(Refused::Open(_)) if turn.is_none() => turn = Some(DEVICES.lock().await),
+            Err(Refused::Open(wanted)) => opened.append(devices::open_all(wanted).await),
             done => {
+                // Devices of a change that was refused are closed.
+                drop(opened);
                 settle(daemon, &tasks, unclosed).await;
                 return done;
             }

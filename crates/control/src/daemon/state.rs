@@ -70,6 +70,8 @@ pub struct Daemon {
     pub(super) opened: TriedDevices,
     /// Nobody is served yet.
     pub(super) is_starting: bool,
+    /// All ports are closed: no change comes after that.
+    pub(super) is_ending: bool,
     pub(super) captures: Captures,
     pub(super) programs: Programs,
     /// Work that changes have begun and that may not have ended.
@@ -114,6 +116,7 @@ impl Daemon {
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
             is_starting: true,
+            is_ending: false,
             captures: Captures::default(),
             programs: Programs::default(),
             tasks: BackgroundTasks::default(),

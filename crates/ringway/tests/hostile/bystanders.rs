@@ -179,7 +179,8 @@ impl Bystanders {
             let wrong = check.reordered + check.duplicated + check.stale + check.corrupted + check.foreign;
             assert_eq!(wrong, 0, "bystanders' frames are not exact: {kept:?}");
             assert_eq!(kept.ended, None, "a bystander lost its port");
-            let kept_most = kept.received * 100 >= kept.sent * 99;
+            // A ring that was full once has lost what was under way.
+            let kept_most = (kept.received + WINDOW) * 100 >= kept.sent * 99;
             assert!(kept_most || kept.held_up > HELD_UP, "bystanders lost frames: {kept:?}");
         }
         drop(pair);

@@ -82,7 +82,11 @@ fn under_load(scene: &Scene, from: u64, abuse: impl Fn(std::os::fd::BorrowedFd<'
 fn punching_holes_into_buffers_while_they_are_copied_harms_nobody() {
     let scene = Scene::start();
     under_load(&scene, 1, |file, from, len| {
-        fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, len).expect("allowed");
+        // Not any more once the port has ended: then the memory is sealed.
+        match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, len) {
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => panic!("a hole: {error}"),
+        }
     });
     scene.end();
 }

@@ -349,9 +349,20 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whose persistent port this is that `user` speaks of: his own, or for root and the user of the daemon, who answer for the host, anybody's.
+    fn owner_of(&self, user: User, name: &Name, is_it: impl Fn(&Persistent) -> bool) -> User {
+        let ports = &self.netmap.persistent;
+        let answers = user == Some(0) || user == Some(rustix::process::geteuid().as_raw());
+        if !answers || ports.get(&(user, name.clone())).is_some_and(&is_it) {
+            return user;
+        }
+        let others = ports.iter().find(|((_, other), port)| other == name && is_it(port));
+        others.map_or(user, |((owner, _), _)| *owner)
+    }
+
     fn delete_persistent(&mut self, user: User, name: &str) -> Result<(), Refusal> {
         let name: Name = name.parse().map_err(|error: String| Refusal::new(Errno::INVAL, error))?;
-        let key = (user, name);
+        let key = (self.owner_of(user, &name, |port| port.switch.is_none()), name);
         match self.netmap.persistent.get(&key) {
             None => Err(Refusal::new(Errno::NXIO, format!("this user has no persistent port {}", key.1))),
             Some(Persistent { switch: Some(switch), .. }) => {
@@ -391,7 +402,8 @@ impl Daemon {
     fn detach_persistent(&mut self, user: User, name: &PortName) -> Result<(), Refusal> {
         let (switch, port) = names(name)?;
         let is_live = self.live(&switch, &port).is_some();
-        let persistent = self.netmap.persistent.get_mut(&(user, port));
+        let owner = self.owner_of(user, &port, |port| port.switch.as_ref() == Some(&switch));
+        let persistent = self.netmap.persistent.get_mut(&(owner, port));
         match persistent.filter(|port| port.switch.as_ref() == Some(&switch)) {
             _ if is_live => Err(Refusal::new(Errno::BUSY, format!("{name} is in use"))),
             None => Err(Refusal::new(Errno::NXIO, format!("this user has attached no persistent port {name}"))),
