@@ -62,7 +62,10 @@ impl Relief {
 
     /// Notes the thread that relieves another one.
     pub(crate) fn add_successor(&self, successor: JoinHandle<()>) {
-        self.successors.lock().unwrap_or_else(PoisonError::into_inner).push(successor);
+        let mut successors = self.successors.lock().unwrap_or_else(PoisonError::into_inner);
+        // What has ended keeps a stack until its handle is dropped.
+        successors.retain(|successor| !successor.is_finished());
+        successors.push(successor);
     }
 
     /// Reports a poller, if there are not too many reports.

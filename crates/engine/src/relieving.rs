@@ -112,7 +112,9 @@ impl Watcher {
             let now = see(&shift);
             all_sleep &= now.is_asleep;
             let before = std::mem::replace(&mut self.seen[number], now);
-            if now == before && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
+            // A thread without a turn is kept where the one before is: another one would be, too.
+            let may_go_on = now.turns > 0;
+            if now == before && may_go_on && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
                 self.relieve(&state, shift, now.using);
             }
         }
@@ -136,7 +138,10 @@ impl Watcher {
         let shared = &self.shared;
         let (topology, _) = shared.topology.get();
         // Nobody waits for the output that the thread has: frames for it go by the port's detour.
-        let is_held = |attached: &&Attached| attached.port().is_some_and(|port| port.is_output_held());
+        // Those of ports in quarantine do so already.
+        let is_held = |attached: &&Attached| {
+            attached.source.quarantine_poller().is_none() && attached.port().is_some_and(|port| port.is_output_held())
+        };
         let held: Vec<_> = topology.ports.iter().filter(is_held).collect();
         std::thread::sleep(HELD_FOR);
         for attached in held.into_iter().filter(is_held) {

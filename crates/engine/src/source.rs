@@ -172,7 +172,11 @@ impl Source {
         if self.owner.load(Ordering::Acquire) != 0 {
             return false;
         }
-        let Some(custody) = self.try_lock() else { return false };
+        let Some(custody) = self.try_lock() else {
+            // A thread that no longer owns the input has it for a moment, and wakes nobody: this one looks again.
+            poller.returned.store(true, Ordering::Release);
+            return false;
+        };
         if self.owner.load(Ordering::Relaxed) != 0 || custody.input.is_none() {
             return false;
         }
@@ -185,18 +189,25 @@ impl Source {
     /// The input, for the thread that owns it. It is this thread's until the guard is dropped, and cannot be taken away meanwhile.
     #[inline]
     pub(crate) fn hold(&self, shift: &Shift) -> Option<MutexGuard<'_, Custody>> {
+        // Who does not own the input must not lock it, also not for a moment: its owner would find it locked.
+        if self.owner.load(Ordering::Relaxed) != shift.id {
+            return None;
+        }
         let custody = self.try_lock()?;
         shift.using.store(self.id, Ordering::Relaxed);
         (self.owner.load(Ordering::Relaxed) == shift.id).then_some(custody)
     }
 
-    /// Returns true if a thread holds the input.
-    pub(crate) fn is_held(&self) -> bool {
-        self.try_lock().is_none()
+    /// Returns true if this thread holds the input.
+    pub(crate) fn is_held_by(&self, shift: &Shift) -> bool {
+        self.owner.load(Ordering::Relaxed) == shift.id && self.try_lock().is_none()
     }
 
     /// Puts the input back and wakes the pollers that wait for it.
     pub(crate) fn put_back(&self, shift: &Shift) {
+        if self.owner.load(Ordering::Acquire) != shift.id {
+            return;
+        }
         self.disown(self.custody.lock().unwrap_or_else(PoisonError::into_inner), shift);
     }
 

@@ -52,6 +52,10 @@ impl Poller {
             let had_input = served.has_input;
             if !had_input {
                 served.has_input = attached.source.take(&self.state, &self.shift);
+                // Only who has the input: a thread that is late must not take the kicks of the one that serves the port.
+                if served.has_input {
+                    attached.source.signal().watch().enter(&self.epoll, slot as u64);
+                }
                 self.waits_for_input |= !served.has_input;
                 is_new = true;
             }
@@ -88,7 +92,6 @@ impl Poller {
     fn admit(&mut self, attached: &Attached) -> usize {
         let signal = attached.source.signal();
         let slot = self.schedule.admit(if signal.in_memory() { Kind::Memory } else { Kind::Device });
-        signal.watch().enter(&self.epoll, slot as u64);
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
         }

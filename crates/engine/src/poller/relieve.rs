@@ -14,7 +14,7 @@ impl Poller {
         let using = before.using.load(Ordering::Relaxed);
         for attached in &topology.ports {
             // A quarantine poller makes the calls of its ports, and the port that keeps the thread would keep this one, too.
-            let is_kept = attached.source.id() == using && attached.source.is_held();
+            let is_kept = attached.source.id() == using && attached.source.is_held_by(before);
             let Some(port) = attached.port().filter(|_| !is_kept && attached.source.quarantine_poller().is_none())
             else {
                 continue;

@@ -165,8 +165,14 @@ impl Poller {
         }
     }
 
-    /// Makes the pending calls and puts the inputs back.
+    /// Puts the inputs back and makes the pending calls.
     fn end(&mut self) {
+        // First: clients can make calls last, and another thread may wait for the inputs.
+        for served in self.ports.iter_mut().flatten() {
+            if std::mem::take(&mut served.has_input) {
+                served.attached.source.put_back(&self.shift);
+            }
+        }
         let began = Instant::now();
         // Each call is tried once, even if the thread had no processor for longer than that.
         while self.work.calls.due().is_some() {
@@ -177,11 +183,6 @@ impl Poller {
                 break;
             }
             std::thread::yield_now();
-        }
-        for served in self.ports.iter_mut().flatten() {
-            if std::mem::take(&mut served.has_input) {
-                served.attached.source.put_back(&self.shift);
-            }
         }
     }
 }

@@ -69,8 +69,8 @@ impl Poller {
     /// Asks the client of a port for a kick. Returns true if the port has frames already.
     fn arm(&mut self, slot: usize) -> bool {
         let Some(served) = self.ports[slot].as_ref() else { return false };
-        // The input may be taken away at this moment, and with it the port. Then there is a new topology, or this thread ends.
-        let Some(mut custody) = served.attached.source.hold(&self.shift) else { return false };
+        // The input may be taken away at this moment. Whoever has it must not be left with a poller that sleeps.
+        let Some(mut custody) = served.attached.source.hold(&self.shift) else { return served.has_input };
         let Some(input) = custody.input.as_mut() else { return false };
         if !self.schedule.arm(slot) {
             return false;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::access::SocketAccess;
+use super::closing::Process;
 use super::connection::Connection;
 use super::listener::{Listener, connect};
 use super::role::Role;
@@ -20,18 +21,24 @@ pub(crate) enum Connector {
     /// The port listens.
     Listen(Listener),
     /// The port connects to a listener at this path.
-    Connect(PathBuf),
+    Connect(PathBuf, Option<Process>),
 }
 
 impl Connector {
-    /// Listens at `path`, for those of `access` (a server), or connects to it later (a client).
+    /// Listens at `path`, for those of `access` (a server), or connects to it later (a client). `owner`: whose closes the files of peers count among;
+    /// none: they send none.
     ///
     /// # Errors
     /// The socket cannot be opened.
-    pub(crate) fn open(role: Role, path: &Path, access: &SocketAccess) -> io::Result<Connector> {
+    pub(crate) fn open(
+        role: Role,
+        path: &Path,
+        owner: Option<Process>,
+        access: &SocketAccess,
+    ) -> io::Result<Connector> {
         match role {
-            Role::Server => Ok(Connector::Listen(Listener::bind(path, access)?)),
-            Role::Client => Ok(Connector::Connect(path.to_owned())),
+            Role::Server => Ok(Connector::Listen(Listener::bind(path, owner, access)?)),
+            Role::Client => Ok(Connector::Connect(path.to_owned(), owner)),
         }
     }
 
@@ -39,7 +46,7 @@ impl Connector {
     pub(crate) fn listener(&self) -> Option<&Listener> {
         match self {
             Connector::Listen(listener) => Some(listener),
-            Connector::Connect(_) => None,
+            Connector::Connect(..) => None,
         }
     }
 
@@ -47,8 +54,8 @@ impl Connector {
     pub(crate) fn next(&self, stop: &Stop) -> Option<Connection> {
         match self {
             Connector::Listen(listener) => accept(listener, stop),
-            Connector::Connect(path) => loop {
-                if let Ok(socket) = connect(path) {
+            Connector::Connect(path, owner) => loop {
+                if let Ok(socket) = connect(path, *owner) {
                     return Some(socket);
                 }
                 if stop.wait_timeout(TRY_EVERY) {

@@ -12,8 +12,10 @@ use rustix::net::{
 };
 
 use super::access::SocketAccess;
+use super::closer::ClientFd;
+use super::closing::Process;
 use super::connection::Connection;
-use super::files::refuse_files;
+use super::files::{accept_files, refuse_files};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -26,40 +28,47 @@ pub(crate) enum Files {
     Refused,
 }
 
-/// A socket whose connections refuse files, until [`Connection::accept_files`]: nobody could close those that wait in a connection that
-/// was not accepted.
+/// A socket whose connections refuse files. [`Connection::accept_files`] and [`Listener::bind`] change that once the closer has a copy: otherwise
+/// this process would close for the last time what waits in it.
 fn new_socket() -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     refuse_files(&socket);
     Ok(socket)
 }
 
-/// Connects to the listener at `path`, without waiting for a free place in its backlog.
+/// Connects to the listener at `path`, without waiting for a free place in its backlog. `owner`: whose closes the files of the peer count among;
+/// none: it sends none.
 ///
 /// # Errors
-/// There is no listener, or the kernel refuses.
-pub(crate) fn connect(path: &Path) -> io::Result<Connection> {
-    let socket = new_socket()?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
+/// There is no listener, the closer cannot have the connection, or the kernel refuses.
+pub(crate) fn connect(path: &Path, owner: Option<Process>) -> io::Result<Connection> {
+    let connection = Connection::from(new_socket()?);
+    // Before the peer can send.
+    owner.map_or(Ok(()), |owner| connection.accept_files(owner))?;
+    rustix::net::connect(&*connection, &SocketAddrUnix::new(path)?)?;
+    Ok(connection)
 }
 
 /// A listening socket for front ends. When it is dropped, its path is removed, and front ends in its backlog read the end
 /// of the stream (see [`Connection`]).
 pub(crate) struct Listener {
-    socket: OwnedFd,
+    socket: ClientFd,
+    /// Whose closes the files of peers count among; none: they send none.
+    owner: Option<Process>,
     path: PathBuf,
     /// Device and inode of the path, so that only this socket's own path is removed.
     identity: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens at `path`, with access for those of `access`. Replaces a socket that a dead process left there.
+    /// Listens at `path`, with access for those of `access`. Replaces a socket that a dead process left there. Peers may send files from the
+    /// moment on that they have connected, if the closer has a copy of this socket: then it is the closer that closes connections in the backlog for
+    /// the last time.
     ///
     /// # Errors
     /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
     /// or the kernel refuses.
-    pub(crate) fn bind(path: &Path, access: &SocketAccess) -> io::Result<Listener> {
+    pub(crate) fn bind(path: &Path, owner: Option<Process>, access: &SocketAccess) -> io::Result<Listener> {
         let path = access.place(path)?;
         let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
         // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
@@ -72,19 +81,27 @@ impl Listener {
             }
             result => result?,
         }
-        let listener = Listener { identity: identity(&path), socket, path };
+        let socket = ClientFd::from(socket);
+        if owner.is_some_and(|owner| socket.hold(owner).is_ok()) {
+            accept_files(&socket);
+        }
+        let listener = Listener { identity: identity(&path), socket, owner, path };
         // Nobody can connect before all is as it should be.
         access.set(&listener.path)?;
-        listen(&listener.socket, 8)?;
+        listen(&*listener.socket, 8)?;
         Ok(listener)
     }
 
     /// Accepts the next front end that waits.
     ///
     /// # Errors
-    /// No front end waits any more, or this process has no descriptors left.
+    /// No front end waits any more, this process has no descriptors left, or the closer cannot have the connection.
     pub(crate) fn accept(&self) -> io::Result<Connection> {
-        Ok(accept_with(&self.socket, FLAGS)?.into())
+        let connection = Connection::from(accept_with(&*self.socket, FLAGS)?);
+        if let Some(owner) = self.owner {
+            connection.accept_files(owner)?;
+        }
+        Ok(connection)
     }
 }
 
@@ -101,7 +118,7 @@ impl Drop for Listener {
         }
         // Closing a listener resets the connections in its backlog (net/unix, `unix_release_sock`). After the shutdown
         // the kernel refuses further connections, so this ends.
-        let _ = shutdown(&self.socket, Shutdown::Both);
+        let _ = shutdown(&*self.socket, Shutdown::Both);
         while self.accept().is_ok() {}
     }
 }
@@ -116,7 +133,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
     }
-    match connect(path) {
+    match connect(path, None) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
     }

@@ -74,8 +74,8 @@ impl Service {
         mut protocol: impl Protocol,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Service> {
-        let connector = Connector::open(socket.role, socket.path, socket.access)?;
         let owner = (socket.files == Files::Taken).then(new_owner);
+        let connector = Connector::open(socket.role, socket.path, owner, socket.access)?;
         let pauses = Pauses::new(socket.role);
         let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
             serve(&connector, owner, &mut protocol, pauses, &*observer, &stop);
@@ -106,7 +106,7 @@ pub(super) fn serve(
         }
         let Some(socket) = connector.next(stop).map(Arc::new) else { return };
         let since = Instant::now();
-        let opened = owner.map_or(Ok(()), |owner| socket.accept_files(owner)).and_then(|()| protocol.open(&socket));
+        let opened = protocol.open(&socket);
         let opened = opened.map_err(|_| End::Disconnected);
         let Err(end) = opened.and_then(|()| {
             // Reported only when frames can flow: a user that waits for this event may send at once.

@@ -2,7 +2,7 @@
 //!
 //! A batch has a bounded number of bytes and segments, so that the turns of all sources take about equally long. For a
 //! switch of many ports that does not hold for flooded frames. Those beyond the bound wait in the source's ring for its
-//! next visit. Frames that cannot wait there are dropped, and so is a frame that would have to be cut into more segments
+//! next visit. Frames to be cut that cannot wait there are dropped, and so is a frame that would have to be cut into many more segments
 //! than the bound has.
 
 use super::permission::may_receive;
@@ -11,8 +11,10 @@ use crate::frame::{Class, DropReason};
 use crate::topology::{FEW, Member, Switch};
 
 /// The most work of a pass's flooded frames, in bytes to copy, and the work of passes after which a visit ends: some 2 ms. A segment that is cut
-/// counts as 512 bytes more than it has.
+/// counts as 2 KiB more than it has.
 pub const VISIT_WORK: u64 = FEW as u64 * MAX_BYTES;
+/// The most work of a flooded frame that has to be cut.
+const ALONE: u64 = 4 * VISIT_WORK;
 /// The work of finding out whether a port hears a frame.
 const LOOK: u64 = 32;
 
@@ -47,7 +49,8 @@ impl Hearing<'_> {
 }
 
 /// Returns the first frame of the batch that must wait for the next visit, as the flooded frames before it are as much
-/// as a visit may deliver, and the work of these. Without `can_wait`, and where a frame alone is too much, drops frames instead.
+/// as a visit may deliver, and the work of these. Without `can_wait`, frames that have to be cut are dropped instead; the others take no longer
+/// than a batch of any source. A frame that is more than that by itself has a visit of its own, up to [`ALONE`].
 #[inline(never)]
 pub(crate) fn bound_floods(
     batch: &mut Batch<'_>,
@@ -57,24 +60,20 @@ pub(crate) fn bound_floods(
 ) -> (Option<usize>, u64) {
     let mut hearing = Hearing { from, switch, last: None };
     let looks = LOOK * switch.flooded().len() as u64;
-    let (mut first, mut sum, mut is_full) = (0, 0, false);
+    let (mut first, mut sum) = (0, 0);
     while let Some((destination, end)) = batch.run(first) {
         let flooded = if destination == Destination::Flood { first..end } else { end..end };
         for index in flooded {
-            if !is_full {
-                let work = batch.work_of(index) * hearing.of(batch, index) + looks;
-                let is_too_much = work > VISIT_WORK && batch.is_segmented(index);
-                is_full = !is_too_much && sum > 0 && sum + work > VISIT_WORK;
-                if !is_too_much && !is_full {
-                    sum += work;
-                    continue;
-                }
+            let work = batch.work_of(index) * hearing.of(batch, index) + looks;
+            let (is_cut, is_full) = (batch.is_segmented(index), sum > 0 && sum + work > VISIT_WORK);
+            if is_cut && work > ALONE || is_cut && is_full && !can_wait {
+                batch.set_destination(index, Destination::Drop(DropReason::FloodLimited));
                 sum += looks;
-            }
-            if is_full && can_wait {
+            } else if is_full && can_wait {
                 return (Some(index), sum);
+            } else {
+                sum += work;
             }
-            batch.set_destination(index, Destination::Drop(DropReason::FloodLimited));
         }
         first = end;
     }

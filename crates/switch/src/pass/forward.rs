@@ -50,7 +50,7 @@ pub(super) fn forward(
             batch.truncate(len);
             held = Some(Held { len, until: None });
         }
-    } else if let Some((Destination::Flood, _)) = batch.run(0) {
+    } else if floods_few(batch) {
         work *= switch.flooded().len() as u64;
     }
     let is_reserved = may_wait && switch.holds();
@@ -69,4 +69,18 @@ pub(super) fn forward(
         show(watch, batch, from, switch);
     }
     Forwarded { frames, work, is_reserved, held, is_used_up }
+}
+
+/// Returns true if the batch has a flooded frame. Looks at the first frame of a large batch only: few of those fit into a visit anyway.
+#[inline]
+fn floods_few(batch: &Batch<'_>) -> bool {
+    const MANY: usize = 64;
+    let (mut first, most) = (0, if batch.len() > MANY { 1 } else { MANY });
+    while let Some((destination, end)) = batch.run(first).filter(|_| first < most) {
+        if destination == Destination::Flood {
+            return true;
+        }
+        first = end;
+    }
+    false
 }
