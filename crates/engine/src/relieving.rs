@@ -112,9 +112,7 @@ impl Watcher {
             let now = see(&shift);
             all_sleep &= now.is_asleep;
             let before = std::mem::replace(&mut self.seen[number], now);
-            // A thread without a turn is kept where the one before is: another one would be, too.
-            let may_go_on = now.turns > 0;
-            if now == before && may_go_on && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
+            if now == before && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
                 self.relieve(&state, shift, now.using);
             }
         }

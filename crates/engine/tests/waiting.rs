@@ -31,12 +31,8 @@ fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
             engine.publish(lan.topology(|port| if port == 0 { poller } else { 0 }, |_| 1));
             support::wait_until("the poller sleeps", || engine.readings()[poller].sleeps > sleeps);
         }
-        // An event that comes while the poller has no input wakes the poller once.
-        let sleeps = engine.readings()[2].sleeps;
+        // An event that comes while the poller has no input does not concern it.
         from.send(1, 2);
-        if devices > 0 {
-            support::wait_until("the poller sleeps again", || engine.readings()[2].sleeps > sleeps);
-        }
         support::wait_until_it_stays_asleep("poller2");
 
         drop(held);

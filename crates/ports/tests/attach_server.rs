@@ -191,7 +191,8 @@ fn descriptors() -> usize {
 }
 
 fn wait_for_descriptors(expected: usize) {
-    until(&format!("there are {expected} descriptors, as before"), || descriptors() == expected);
+    // What was being closed before may have been counted.
+    until(&format!("there are no more than {expected} descriptors, as before"), || descriptors() <= expected);
 }
 
 #[test]

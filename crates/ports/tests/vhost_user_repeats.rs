@@ -139,10 +139,10 @@ fn everything_over_and_over() {
         assert!(reader.join().expect("no panic"), "{what}: {:?}", lan.watchers[0].all());
         wait(&mut raw);
         let [fds, maps, kilobytes] = *before.get_or_insert_with(holdings);
-        // Others close what came, a moment later.
+        // Others close what came, a moment later. What is in use has a copy with the closer.
         until(&format!("{what}: no more than {fds} descriptors and {maps} shared mappings"), || {
             let now = holdings();
-            now[0] <= fds + 4 && now[1] <= maps + 4
+            now[0] <= fds + 16 && now[1] <= maps + 4
         });
         let now = holdings();
         println!("{what}: {} kB after {kilobytes}", now[2]);
