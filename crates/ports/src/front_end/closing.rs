@@ -4,6 +4,7 @@
 //! closed is a descriptor of the switch. So a process for which too much of it waits may send no more files, and nobody may
 //! while all together have too much.
 
+use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,7 +52,11 @@ const MOST_PIPES_OF_ALL: usize = 512;
 type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
 
 /// In the closer: what the switch has closed. `closer/` says why.
-static IN_CLOSER: Queue = Queue::new(256, 4, || true);
+static IN_CLOSER: Queue = Queue::new(256, 4, || true).or_one_each(MOST_THREADS_OF_CLOSER);
+/// In the closer: what it receives for the switch, which no close holds up.
+static TAKES: Queue = Queue::new(64, 2, || true).or_one_each(MOST_THREADS_OF_CLOSER);
+/// Most threads of each of these two.
+const MOST_THREADS_OF_CLOSER: usize = 2048;
 
 /// What waits to be closed.
 enum Closing {
@@ -87,6 +92,8 @@ impl Closing {
 /// What waits to be closed, and the threads that close it.
 struct Queue {
     most_threads: usize,
+    /// Most threads if a process that has none needs one.
+    most_with_one_each: usize,
     /// Most threads whose closes count against one process.
     most_of_process: usize,
     /// Prepares a thread. A thread for which this returns false ends.
@@ -108,45 +115,79 @@ struct State {
 }
 
 impl State {
+    /// Returns true if a close may begin. `most`: threads of one process.
+    fn may_begin(&self, parties: Parties, most: usize) -> bool {
+        parties.iter().all(|process| self.busy.iter().filter(|other| other.contains(process)).count() < most)
+    }
+
     /// Returns the close that begins next: the oldest one of a process that has no thread, or else of one that may have another.
     fn next(&self, most_of_process: usize) -> Option<usize> {
-        let busy = |process| self.busy.iter().filter(|parties| parties.contains(process)).count();
-        let of_closes = self.waiting.iter().map(|(parties, _)| parties.iter().map(busy).max().unwrap_or(0));
-        let allowed = of_closes.enumerate().filter(|&(_, busy)| busy < most_of_process);
-        allowed.min_by_key(|&(_, busy)| busy).map(|(place, _)| place)
+        let mut busy = HashMap::<Process, usize>::new();
+        for parties in &self.busy {
+            *busy.entry(parties[0]).or_default() += 1;
+            if parties[1] != parties[0] {
+                *busy.entry(parties[1]).or_default() += 1;
+            }
+        }
+        let of = |process| busy.get(process).copied().unwrap_or(0);
+        let mut best = None;
+        for (place, (parties, _)) in self.waiting.iter().enumerate() {
+            let busy = parties.iter().map(of).max().unwrap_or(0);
+            if busy < best.map_or(most_of_process, |(_, least)| least) {
+                best = Some((place, busy));
+            }
+            if busy == 0 {
+                break;
+            }
+        }
+        best.map(|(place, _)| place)
     }
 }
 
 impl Queue {
     const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
         let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, is_idle: false };
-        Self { most_threads, most_of_process, prepare, state: Mutex::new(state), more: Condvar::new() }
+        let state = Mutex::new(state);
+        Self { most_threads, most_with_one_each: most_threads, most_of_process, prepare, state, more: Condvar::new() }
+    }
+
+    /// Has a thread for each process that has none, also beyond the most threads, up to `most`.
+    const fn or_one_each(mut self, most: usize) -> Self {
+        self.most_with_one_each = most;
+        self
     }
 
     fn push(&'static self, parties: Parties, what: Closing) {
         let mut state = self.state.lock();
         state.waiting.push((parties, what));
-        self.start_thread(&mut state);
+        self.start_thread(&mut state, |state, most| state.may_begin(parties, most));
+    }
+
+    /// Returns how many threads one process may have when another close begins.
+    fn most_of_process(&self, state: &State) -> usize {
+        if state.busy.len() < self.most_threads { self.most_of_process } else { 1 }
     }
 
     /// Starts a thread, or wakes the one that stays, if one more has something to do. If none can be started, the next one that
     /// looks finds it.
-    fn start_thread(&'static self, state: &mut State) {
-        if state.next(self.most_of_process).is_none() {
+    fn start_thread(&'static self, state: &mut State, has_work: impl FnOnce(&State, usize) -> bool) {
+        // A thread that has not begun anything looks, too, and then calls this.
+        let can_start = state.threads == state.busy.len() && state.threads < self.most_with_one_each;
+        if !(state.is_idle || can_start) || !has_work(state, self.most_of_process(state)) {
             return;
         }
         if state.is_idle {
             state.is_idle = false;
             self.more.notify_one();
-        } else if state.threads < self.most_threads {
-            let _ = self.spawn(state, move || {
-                if (self.prepare)() {
-                    self.run(false);
-                } else {
-                    self.state.lock().threads -= 1;
-                }
-            });
+            return;
         }
+        let _ = self.spawn(state, move || {
+            if (self.prepare)() {
+                self.run(false);
+            } else {
+                self.state.lock().threads -= 1;
+            }
+        });
     }
 
     fn spawn(&'static self, state: &mut State, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -187,7 +228,7 @@ impl Queue {
         guard_thread();
         let mut state = self.state.lock();
         loop {
-            let Some(next) = state.next(self.most_of_process) else {
+            let Some(next) = state.next(self.most_of_process(&state)) else {
                 if !stays {
                     break;
                 }
@@ -198,7 +239,7 @@ impl Queue {
             };
             let (parties, what) = state.waiting.remove(next);
             state.busy.push(parties);
-            self.start_thread(&mut state);
+            self.start_thread(&mut state, |state, most| state.next(most).is_some());
             drop(state);
             let left = contain(|| what.close()).unwrap_or_else(|place| {
                 warn_limited(&format!("a defect of Ringway, please report it: a close failed at {place}"));
@@ -316,9 +357,14 @@ pub(super) fn close_in_closer(owner: Process, close: impl FnOnce() + Send + 'sta
     IN_CLOSER.push([owner; 2], once(close));
 }
 
+/// In the closer: receives for the switch, on a separate thread, as this can last as long as an owner likes, too.
+pub(super) fn take_in_closer(owner: Process, take: impl FnOnce() + Send + 'static) {
+    TAKES.push([owner; 2], once(take));
+}
+
 /// In the closer: returns true if nothing is left to close.
 pub(super) fn are_closes_done() -> bool {
-    IN_CLOSER.count(None).1 == 0
+    IN_CLOSER.count(None).1 == 0 && TAKES.count(None).1 == 0
 }
 
 /// Closes a process's connection on a separate thread, after what the peer has sent. The peer can still read what was sent to
@@ -443,6 +489,26 @@ mod tests {
         drop(first_peer);
         until("the second file of the first process is closed", || is_closed(&read));
         drop(other_peer);
+        until_idle(queue);
+    }
+
+    #[test]
+    fn with_all_threads_busy_a_process_without_one_gets_one_and_no_other_process_another() {
+        let queue: &Queue = Box::leak(Box::new(Queue::new(2, 2, || true).or_one_each(4)));
+        let alone = |number| [NonZeroU32::new(number); 2];
+        let (files, peers): (Vec<_>, Vec<_>) = (0..7).map(|_| lingering()).unzip();
+        for (number, (file, process)) in files.into_iter().zip([1, 1, 1, 2, 2, 3, 4]).enumerate() {
+            queue.push(alone(process), Closing::Files(vec![file]));
+            if number == 1 {
+                until("two closes last", || queue.state.lock().busy.len() == 2);
+            }
+        }
+        until("four closes last", || queue.state.lock().busy.len() == 4);
+        let mut busy = queue.state.lock().busy.clone();
+        busy.sort_unstable();
+        assert_eq!(busy, [1, 1, 2, 3].map(alone));
+        assert!(queue.state.lock().threads <= 4);
+        drop(peers);
         until_idle(queue);
     }
 

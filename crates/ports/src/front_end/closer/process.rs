@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 
 use super::message::{Message, receive, receive_files, send};
-use crate::front_end::closing::{Process, are_closes_done, close_in_closer};
+use crate::front_end::closing::{Process, are_closes_done, close_in_closer, take_in_closer};
 use crate::front_end::descriptor::is_eventfd;
 use crate::guest::check_backing;
 
@@ -63,7 +63,7 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                     continue;
                 };
                 let (socket, held) = (Arc::clone(socket), Arc::clone(&held));
-                close_in_closer(owner, move || take(&socket, &held, owner, from, first, bytes));
+                take_in_closer(owner, move || take(&socket, &held, owner, from, first, bytes));
             }
             Message::Close { id } => {
                 let Some((owner, file)) = held.lock().remove(&id) else { continue };
