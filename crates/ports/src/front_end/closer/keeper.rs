@@ -30,7 +30,7 @@ const MOST_LATE_OF_OWNER: usize = 16;
 const MOST_OF_OWNER: usize = 256;
 /// Most closes of one client that have not ended while it may still get ports.
 const MOST_OF_PORTS: usize = 1024;
-/// Most closes of all clients that have not ended.
+/// Most closes of all clients that have not ended while a client with one among them may send files and get ports.
 const MOST_OF_ALL: usize = 16_384;
 /// Longest wait for the closer when the switch ends.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
@@ -61,8 +61,8 @@ struct Keeper {
     held: HashMap<u64, (RawFd, Process)>,
     /// Requests to receive, by the number of their first file.
     takes: HashMap<u64, (Process, Then)>,
-    /// Closes that have not ended.
-    unclosed: HashMap<u64, (Process, Instant)>,
+    /// Closes that have not ended, and since when the closer makes them.
+    unclosed: HashMap<u64, (Process, Option<Instant>)>,
     /// Closers that may not have ended.
     children: Vec<Child>,
     /// The switch ends, and the closer had nothing left.
@@ -87,7 +87,7 @@ impl Drop for Copy {
     fn drop(&mut self) {
         let mut keeper = keeper().lock();
         keeper.held.remove(&self.id);
-        keeper.unclosed.insert(self.id, (self.owner, Instant::now()));
+        keeper.unclosed.insert(self.id, (self.owner, None));
         // A new closer has no copy.
         if !keeper.tell(Message::Close { id: self.id }, &[]).is_ok_and(|is_same| is_same) {
             keeper.unclosed.remove(&self.id);
@@ -167,7 +167,7 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
 pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithCopy>>) + Send + 'static) {
     let first = NEXT_ID.fetch_add(MOST_FILES as u64, Ordering::Relaxed);
     let mut keeper = keeper().lock();
-    if keeper.check_unclosed(copy.owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER).is_err() {
+    if keeper.check_own(copy.owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER).is_err() {
         drop(keeper);
         return then(None);
     }
@@ -205,21 +205,34 @@ fn keeper() -> &'static Arc<Mutex<Keeper>> {
 }
 
 impl Keeper {
-    /// `most_late`: of those that wait for the client; `most`: of all its closes.
-    fn check_unclosed(&self, owner: Process, most_late: usize, most: usize) -> Result<(), String> {
+    /// Returns how many closes of a client wait for it, and how many have not ended.
+    fn count(&self, owner: Process) -> (usize, usize) {
         let own = || self.unclosed.values().filter(|(other, _)| *other == owner);
-        let late = own().filter(|(_, since)| since.elapsed() > CLOSES_WITHIN).count();
+        // The others wait for a thread of the closer.
+        let late = own().filter(|(_, begun)| begun.is_some_and(|begun| begun.elapsed() > CLOSES_WITHIN));
+        (late.count(), own().count())
+    }
+
+    /// Like `check_own`, and a client with closes of its own waits while all clients have too many.
+    fn check_unclosed(&self, owner: Process, most_late: usize, most: usize) -> Result<(), String> {
+        self.check_own(owner, most_late, most)?;
+        let all = self.unclosed.len();
+        if all >= MOST_OF_ALL && self.count(owner).1 > 0 {
+            return Err(format!("{all} descriptors of earlier clients are still being closed"));
+        }
+        Ok(())
+    }
+
+    /// `most_late`: of those that wait for the client; `most`: of all its closes.
+    fn check_own(&self, owner: Process, most_late: usize, most: usize) -> Result<(), String> {
+        let (late, own) = self.count(owner);
         // The closer has a thread and a connection for each file that it receives.
-        let taken = self.takes.values().filter(|(other, _)| *other == owner).count();
-        let (own, all) = (own().count() + taken, self.unclosed.len() + self.takes.len());
+        let own = own + self.takes.values().filter(|(other, _)| *other == owner).count();
         if late >= most_late || own >= most {
             return Err(format!(
                 "{own} descriptors of this client are still being closed: a close waits for a watcher (epoll), a peer (SO_LINGER) or a \
                  file system"
             ));
-        }
-        if all >= MOST_OF_ALL {
-            return Err(format!("{all} descriptors of earlier clients are still being closed"));
         }
         Ok(())
     }
@@ -378,6 +391,11 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
             drop(locked);
             if let Some((_, then)) = take {
                 then(None);
+            }
+        }
+        Message::Closing { id } => {
+            if let Some((_, begun)) = locked.unclosed.get_mut(&id) {
+                *begun = Some(Instant::now());
             }
         }
         Message::Closed { id } => drop(locked.unclosed.remove(&id)),

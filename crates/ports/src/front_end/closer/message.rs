@@ -31,7 +31,9 @@ pub(super) enum Message {
     Taken { first: u64, files: u64 },
     /// To the switch: nothing could be received, or no descriptors are left for the files.
     NotTaken { first: u64 },
-    /// To the switch: this file is closed.
+    /// To the switch: the close of this file begins.
+    Closing { id: u64 },
+    /// To the switch: this file is closed, or was not there.
     Closed { id: u64 },
 }
 
@@ -45,6 +47,7 @@ impl Message {
             Self::Taken { first, files } => [5, first, files, 0],
             Self::NotTaken { first } => [6, first, 0, 0],
             Self::Closed { id } => [7, id, 0, 0],
+            Self::Closing { id } => [8, id, 0, 0],
         };
         let mut bytes = [0; BYTES];
         for (into, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -65,6 +68,7 @@ impl Message {
             5 => Self::Taken { first: one, files: two },
             6 => Self::NotTaken { first: one },
             7 => Self::Closed { id: one },
+            8 => Self::Closing { id: one },
             _ => return None,
         })
     }
@@ -144,6 +148,7 @@ mod tests {
             Message::Taken { first, files: 253 },
             Message::NotTaken { first },
             Message::Closed { id },
+            Message::Closing { id },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

@@ -69,12 +69,13 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                 let Some((owner, file)) = held.lock().remove(&id) else { continue };
                 let socket = Arc::clone(socket);
                 close_in_closer(owner, move || {
+                    let _ = send(&socket, Message::Closing { id }, &[], SendFlags::empty());
                     close(file);
                     let _ = send(&socket, Message::Closed { id }, &[], SendFlags::empty());
                 });
             }
             // Only the closer says these.
-            Message::Taken { .. } | Message::NotTaken { .. } | Message::Closed { .. } => {}
+            Message::Taken { .. } | Message::NotTaken { .. } | Message::Closing { .. } | Message::Closed { .. } => {}
         }
     }
     end(&held, switch.as_ref());
