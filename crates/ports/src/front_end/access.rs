@@ -122,7 +122,7 @@ mod tests {
             (access(Some(65534), Some(7), None), geteuid().is_root().then_some((65534, 7, 0o660))),
         ] {
             let path = dir.path().join("s");
-            let socket = Listener::bind(&path, None, &wanted);
+            let socket = Listener::bind(&path, crate::front_end::Files::Refused, &wanted);
             match (right, socket) {
                 (Some(right), Ok(_socket)) => {
                     let about = metadata(&path).expect("a file");
@@ -142,7 +142,9 @@ mod tests {
         std::fs::create_dir(&folder).expect("a folder");
         symlink(&folder, dir.path().join("link")).expect("a link");
         let open = access(None, None, Some(0o666));
-        let bind = |access: &SocketAccess| Listener::bind(&dir.path().join("link/s"), None, access).map(drop);
+        let bind = |access: &SocketAccess| {
+            Listener::bind(&dir.path().join("link/s"), crate::front_end::Files::Refused, access).map(drop)
+        };
         for mode in [0o770, 0o702, 0o1777] {
             set_permissions(&folder, Permissions::from_mode(mode)).expect("a mode");
             assert!(bind(&open).is_err_and(|why| why.to_string().starts_with("others can write to")), "{mode:o}");
@@ -161,7 +163,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (above, folder) = (dir.path().join("above"), dir.path().join("above/middle/folder"));
         std::fs::create_dir_all(&folder).expect("folders");
-        let bind = || Listener::bind(&folder.join("s"), None, &access(None, None, Some(0o666))).map(drop);
+        let bind = || {
+            Listener::bind(&folder.join("s"), crate::front_end::Files::Refused, &access(None, None, Some(0o666)))
+                .map(drop)
+        };
         for mode in [0o770, 0o702] {
             set_permissions(&above, Permissions::from_mode(mode)).expect("a mode");
             let why = bind().expect_err("refused").to_string();

@@ -45,6 +45,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whose closes its files count among, if it takes files.
+    pub(crate) fn owner(&self) -> Option<Process> {
+        self.0.owner()
+    }
+
     /// Has the closer receive `bytes` bytes, which this thread has seen already, and the files that came with them. `None`: they cannot
     /// be had.
     pub(crate) fn take(&self, bytes: usize) -> Option<Vec<ClientFd>> {

@@ -7,9 +7,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::access::SocketAccess;
-use super::closing::Process;
 use super::connection::Connection;
-use super::listener::{Listener, connect};
+use super::listener::{Files, Listener, connect};
 use super::role::Role;
 use super::thread::{Stop, wait};
 
@@ -21,24 +20,18 @@ pub(crate) enum Connector {
     /// The port listens.
     Listen(Listener),
     /// The port connects to a listener at this path.
-    Connect(PathBuf, Option<Process>),
+    Connect(PathBuf, Files),
 }
 
 impl Connector {
-    /// Listens at `path`, for those of `access` (a server), or connects to it later (a client). `owner`: whose closes the files of peers count among;
-    /// none: they send none.
+    /// Listens at `path`, for those of `access` (a server), or connects to it later (a client).
     ///
     /// # Errors
     /// The socket cannot be opened.
-    pub(crate) fn open(
-        role: Role,
-        path: &Path,
-        owner: Option<Process>,
-        access: &SocketAccess,
-    ) -> io::Result<Connector> {
+    pub(crate) fn open(role: Role, path: &Path, files: Files, access: &SocketAccess) -> io::Result<Connector> {
         match role {
-            Role::Server => Ok(Connector::Listen(Listener::bind(path, owner, access)?)),
-            Role::Client => Ok(Connector::Connect(path.to_owned(), owner)),
+            Role::Server => Ok(Connector::Listen(Listener::bind(path, files, access)?)),
+            Role::Client => Ok(Connector::Connect(path.to_owned(), files)),
         }
     }
 
@@ -54,8 +47,8 @@ impl Connector {
     pub(crate) fn next(&self, stop: &Stop) -> Option<Connection> {
         match self {
             Connector::Listen(listener) => accept(listener, stop),
-            Connector::Connect(path, owner) => loop {
-                if let Ok(socket) = connect(path, *owner) {
+            Connector::Connect(path, files) => loop {
+                if let Ok(socket) = connect(path, *files) {
                     return Some(socket);
                 }
                 if stop.wait_timeout(TRY_EVERY) {

@@ -12,8 +12,7 @@ use rustix::net::{
 };
 
 use super::access::SocketAccess;
-use super::closer::ClientFd;
-use super::closing::Process;
+use super::closer::{ClientFd, new_owner};
 use super::connection::Connection;
 use super::files::{accept_files, refuse_files};
 
@@ -36,15 +35,16 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to the listener at `path`, without waiting for a free place in its backlog. `owner`: whose closes the files of the peer count among;
-/// none: it sends none.
+/// Connects to the listener at `path`, without waiting for a free place in its backlog.
 ///
 /// # Errors
 /// There is no listener, the closer cannot have the connection, or the kernel refuses.
-pub(crate) fn connect(path: &Path, owner: Option<Process>) -> io::Result<Connection> {
+pub(crate) fn connect(path: &Path, files: Files) -> io::Result<Connection> {
     let connection = Connection::from(new_socket()?);
     // Before the peer can send.
-    owner.map_or(Ok(()), |owner| connection.accept_files(owner))?;
+    if files == Files::Taken {
+        connection.accept_files(new_owner())?;
+    }
     rustix::net::connect(&*connection, &SocketAddrUnix::new(path)?)?;
     Ok(connection)
 }
@@ -53,8 +53,7 @@ pub(crate) fn connect(path: &Path, owner: Option<Process>) -> io::Result<Connect
 /// of the stream (see [`Connection`]).
 pub(crate) struct Listener {
     socket: ClientFd,
-    /// Whose closes the files of peers count among; none: they send none.
-    owner: Option<Process>,
+    files: Files,
     path: PathBuf,
     /// Device and inode of the path, so that only this socket's own path is removed.
     identity: Option<(u64, u64)>,
@@ -68,7 +67,7 @@ impl Listener {
     /// # Errors
     /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
     /// or the kernel refuses.
-    pub(crate) fn bind(path: &Path, owner: Option<Process>, access: &SocketAccess) -> io::Result<Listener> {
+    pub(crate) fn bind(path: &Path, files: Files, access: &SocketAccess) -> io::Result<Listener> {
         let path = access.place(path)?;
         let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
         // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
@@ -82,10 +81,10 @@ impl Listener {
             result => result?,
         }
         let socket = ClientFd::from(socket);
-        if owner.is_some_and(|owner| socket.hold(owner).is_ok()) {
+        if files == Files::Taken && socket.hold(new_owner()).is_ok() {
             accept_files(&socket);
         }
-        let listener = Listener { identity: identity(&path), socket, owner, path };
+        let listener = Listener { identity: identity(&path), socket, files, path };
         // Nobody can connect before all is as it should be.
         access.set(&listener.path)?;
         listen(&*listener.socket, 8)?;
@@ -98,8 +97,8 @@ impl Listener {
     /// No front end waits any more, this process has no descriptors left, or the closer cannot have the connection.
     pub(crate) fn accept(&self) -> io::Result<Connection> {
         let connection = Connection::from(accept_with(&*self.socket, FLAGS)?);
-        if let Some(owner) = self.owner {
-            connection.accept_files(owner)?;
+        if self.files == Files::Taken {
+            connection.accept_files(new_owner())?;
         }
         Ok(connection)
     }
@@ -133,7 +132,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
     }
-    match connect(path, None) {
+    match connect(path, Files::Refused) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
     }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::SocketAccess;
-use super::closer::{check_unclosed, new_owner};
-use super::closing::Process;
+use super::closer::Owners;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
@@ -74,11 +73,11 @@ impl Service {
         mut protocol: impl Protocol,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Service> {
-        let owner = (socket.files == Files::Taken).then(new_owner);
-        let connector = Connector::open(socket.role, socket.path, owner, socket.access)?;
+        let connector = Connector::open(socket.role, socket.path, socket.files, socket.access)?;
+        let owners = (socket.files == Files::Taken).then(Owners::default);
         let pauses = Pauses::new(socket.role);
         let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
-            serve(&connector, owner, &mut protocol, pauses, &*observer, &stop);
+            serve(&connector, owners, &mut protocol, pauses, &*observer, &stop);
             // Before the protocol: the front end's memory can take long to release.
             drop(connector);
         })?;
@@ -86,11 +85,11 @@ impl Service {
     }
 }
 
-/// Serves one connection after the other until the thread has to stop. `owner`: whose closes the files of peers count among; none:
+/// Serves one connection after the other until the thread has to stop. `owners`: whose closes the files of peers count among; none:
 /// peers send no files.
 pub(super) fn serve(
     connector: &Connector,
-    owner: Option<Process>,
+    mut owners: Option<Owners>,
     protocol: &mut impl Protocol,
     mut pauses: Pauses,
     observer: &dyn Observer,
@@ -98,14 +97,22 @@ pub(super) fn serve(
 ) {
     protocol.start();
     loop {
-        // A peer that keeps its files from being closed waits for its next connection.
-        while owner.is_some_and(|owner| check_unclosed(owner).is_err()) {
+        // The port waits when several earlier peers keep their files from being closed.
+        let mut is_told = false;
+        while let Some(Err(text)) = owners.as_mut().map(Owners::check) {
+            if !std::mem::replace(&mut is_told, true) {
+                observer.fault("unclosed_descriptors", text);
+            }
             if stop.wait_timeout(UNCLOSED_PAUSE) {
                 return;
             }
         }
         let Some(socket) = connector.next(stop).map(Arc::new) else { return };
         let since = Instant::now();
+        // The closes of earlier peers do not count against this one.
+        if let (Some(owners), Some(owner)) = (owners.as_mut(), socket.owner()) {
+            owners.note(owner);
+        }
         let opened = protocol.open(&socket);
         let opened = opened.map_err(|_| End::Disconnected);
         let Err(end) = opened.and_then(|()| {

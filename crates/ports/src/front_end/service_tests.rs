@@ -116,7 +116,7 @@ impl Port {
         let path = folder.path().join("vm.sock");
         let (sender, events) = channel();
         let observer = Arc::new(Notes(sender.clone()));
-        let connector = Connector::open(role, &path, None, &SocketAccess::default()).expect("a socket");
+        let connector = Connector::open(role, &path, Files::Refused, &SocketAccess::default()).expect("a socket");
         let mut pauses = Pauses::new(role);
         while pauses.after(Some(CALL_BLOCKED), Duration::ZERO) < Duration::from_secs(300) {}
         let mut protocol = Bytes { events: sender, blocked: false };
@@ -189,7 +189,7 @@ fn a_port_is_removed_at_once_whatever_its_thread_waits_for() {
 fn a_client_port_connects_to_whoever_listens_and_again_afterwards() {
     let port = Port::new(Role::Client);
     for _ in 0..2 {
-        let listener = Listener::bind(&port.path, None, &SocketAccess::default()).expect("a socket");
+        let listener = Listener::bind(&port.path, Files::Refused, &SocketAccess::default()).expect("a socket");
         port.expect(&[Event::Connected(true)]);
         let peer = rustix::net::accept(&listener).expect("a connection");
         drop((peer, listener));

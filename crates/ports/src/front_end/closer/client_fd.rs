@@ -31,6 +31,11 @@ impl ClientFd {
         Ok(())
     }
 
+    /// Whose closes it counts among, if the closer has a copy.
+    pub(crate) fn owner(&self) -> Option<Process> {
+        self.copy.get().map(|copy| copy.owner)
+    }
+
     /// Returns true if the closer has a copy.
     pub(crate) fn is_held(&self) -> bool {
         self.copy.get().is_some()

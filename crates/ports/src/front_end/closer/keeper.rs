@@ -73,7 +73,7 @@ struct Keeper {
 #[derive(Debug)]
 pub(crate) struct Copy {
     id: u64,
-    owner: Process,
+    pub(super) owner: Process,
 }
 
 impl Copy {
@@ -148,6 +148,13 @@ pub(crate) fn check_unclosed_ports(owner: Process) -> Result<(), String> {
 /// Too many have not. The text is for the client.
 pub(crate) fn check_unclosed(owner: Process) -> Result<(), String> {
     keeper().lock().check_unclosed(owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER)
+}
+
+/// Returns how many closes of a client wait for it, and how many descriptors of it are not closed.
+pub(super) fn count_unclosed(owner: Process) -> (usize, usize) {
+    let keeper = keeper().lock();
+    let (late, unclosed) = keeper.count(owner);
+    (late, unclosed + keeper.held.values().filter(|(_, other)| *other == owner).count())
 }
 
 /// Gives the closer a copy.

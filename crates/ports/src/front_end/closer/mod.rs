@@ -26,16 +26,20 @@
 //! start, the closer is a thread of the switch, which then waits for clients when it ends.
 //!
 //! - `client_fd`: a descriptor with a copy. `keeper`: the switch's side. `process`: the closer's side. `message`: what they say.
+//! - `owners`: who owns the descriptors of a port's connections.
 
 mod client_fd;
 mod keeper;
 mod message;
+mod owners;
 mod process;
 #[cfg(test)]
 mod tests;
 
 pub use client_fd::ClientFd;
 pub(crate) use client_fd::take_files;
-pub(crate) use keeper::{check_unclosed, check_unclosed_ports, new_owner};
+pub(crate) use keeper::new_owner;
+pub(crate) use keeper::{check_unclosed, check_unclosed_ports};
 pub use keeper::{end, start};
+pub(crate) use owners::Owners;
 pub use process::run;

@@ -8,7 +8,7 @@ use ringway_testing::until;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::keeper::check_unclosed;
-use super::{ClientFd, new_owner, take_files};
+use super::{ClientFd, Owners, new_owner, take_files};
 use crate::front_end::connection::Connection;
 use crate::front_end::files::peek_bytes;
 use crate::front_end::testing::{lingering, memfd, new_eventfd, send_files};
@@ -55,6 +55,24 @@ fn a_file_is_closed_after_its_last_owner_and_never_waited_for() {
     until("another client's file is closed", || is_closed(&read));
     drop(peers);
     until("all are closed", || check_unclosed(owner).is_ok());
+}
+
+#[test]
+fn a_port_accepts_no_connection_while_closes_of_sixteen_earlier_ones_wait() {
+    let (mut owners, mut peers) = (Owners::default(), Vec::new());
+    for _ in 0..16 {
+        assert_eq!(owners.check(), Ok(()));
+        let (file, peer) = lingering();
+        let file = ClientFd::from(file);
+        let owner = new_owner();
+        owners.note(owner);
+        file.hold(owner).expect("a copy");
+        drop(file);
+        peers.push(peer);
+    }
+    until("the closes wait for their peers", || owners.check().is_err());
+    drop(peers);
+    until("all are closed", || owners.check().is_ok());
 }
 
 #[test]
