@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
+
 use super::keeper::{self, Copy};
 use crate::front_end::closing::Process;
 
@@ -28,7 +30,7 @@ impl ClientFd {
             // Another thread may have been faster. Its copy is as good.
             let _ = self.copy.set(copy);
         }
-        Ok(())
+        if self.is_held() { Ok(()) } else { Err(Errno::MFILE.into()) }
     }
 
     /// Whose closes it counts among, if the closer has a copy.
@@ -38,7 +40,7 @@ impl ClientFd {
 
     /// Returns true if the closer has a copy.
     pub(crate) fn is_held(&self) -> bool {
-        self.copy.get().is_some()
+        self.copy.get().is_some_and(Copy::is_there)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The switch's side: starts the closer, gives it copies, asks it to receive, and tells it what the switch has closed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -59,8 +59,12 @@ struct Keeper {
     failed_starts: u32,
     /// What the closer has copies of.
     held: HashMap<u64, (RawFd, Process)>,
+    /// Of these, what it could not receive.
+    missing: HashSet<u64>,
     /// Requests to receive, by the number of their first file.
     takes: HashMap<u64, (Process, Then)>,
+    /// What is done for requests that a replaced closer had, by the thread that listens.
+    failed: Vec<Then>,
     /// Closes that have not ended, and since when the closer makes them.
     unclosed: HashMap<u64, (Process, Option<Instant>)>,
     /// Closers that may not have ended.
@@ -79,14 +83,19 @@ pub(crate) struct Copy {
 impl Copy {
     /// The switch is about to close its descriptor.
     pub(super) fn forget(&self) {
-        keeper().lock().held.remove(&self.id);
+        keeper().lock().forget(self.id);
+    }
+
+    /// Returns false if the closer has told that it could not receive the file.
+    pub(super) fn is_there(&self) -> bool {
+        !keeper().lock().missing.contains(&self.id)
     }
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
         let mut keeper = keeper().lock();
-        keeper.held.remove(&self.id);
+        keeper.forget(self.id);
         keeper.unclosed.insert(self.id, (self.owner, None));
         // A new closer has no copy.
         if !keeper.tell(Message::Close { id: self.id }, &[]).is_ok_and(|is_same| is_same) {
@@ -199,7 +208,9 @@ fn keeper() -> &'static Arc<Mutex<Keeper>> {
             since: Instant::now(),
             failed_starts: 0,
             held: HashMap::new(),
+            missing: HashSet::new(),
             takes: HashMap::new(),
+            failed: Vec::new(),
             unclosed: HashMap::new(),
             children: Vec::new(),
             has_ended: false,
@@ -212,6 +223,11 @@ fn keeper() -> &'static Arc<Mutex<Keeper>> {
 }
 
 impl Keeper {
+    fn forget(&mut self, id: u64) {
+        self.held.remove(&id);
+        self.missing.remove(&id);
+    }
+
     /// Returns how many closes of a client wait for it, and how many have not ended.
     fn count(&self, owner: Process) -> (usize, usize) {
         let own = || self.unclosed.values().filter(|(other, _)| *other == owner);
@@ -303,6 +319,7 @@ impl Keeper {
         };
         (self.generation, self.since) = (self.generation + 1, Instant::now());
         self.unclosed.clear();
+        self.missing.clear();
         for (&id, &(file, owner)) in &self.held {
             // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
             let file = unsafe { BorrowedFd::borrow_raw(file) };
@@ -317,9 +334,8 @@ impl Keeper {
         }
         old.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         self.children.append(&mut old);
-        for (_, (_, then)) in self.takes.drain() {
-            then(None);
-        }
+        // Not called here, with the keeper locked: they can need it.
+        self.failed.extend(self.takes.drain().map(|(_, (_, then))| then));
     }
 }
 
@@ -353,10 +369,11 @@ fn start_thread() -> Arc<OwnedFd> {
 /// Listens to the closer, and replaces a closer that has ended.
 fn listen(keeper: &Mutex<Keeper>) {
     loop {
-        let (socket, generation) = {
-            let keeper = keeper.lock();
-            (Arc::clone(&keeper.socket), keeper.generation)
+        let (socket, generation, failed) = {
+            let mut keeper = keeper.lock();
+            (Arc::clone(&keeper.socket), keeper.generation, std::mem::take(&mut keeper.failed))
         };
+        failed.into_iter().for_each(|then| then(None));
         while let Some((message, files)) = receive(&socket) {
             hear(keeper, message, files);
         }
@@ -398,6 +415,12 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
             drop(locked);
             if let Some((_, then)) = take {
                 then(None);
+            }
+        }
+        Message::NotHeld { id } => {
+            warn_limited("the closer has no descriptors left for copies");
+            if locked.held.contains_key(&id) {
+                locked.missing.insert(id);
             }
         }
         Message::Closing { id } => {

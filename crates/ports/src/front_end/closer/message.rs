@@ -31,6 +31,8 @@ pub(super) enum Message {
     Taken { first: u64, files: u64 },
     /// To the switch: nothing could be received, or no descriptors are left for the files.
     NotTaken { first: u64 },
+    /// To the switch: no descriptor was left for this file.
+    NotHeld { id: u64 },
     /// To the switch: the close of this file begins.
     Closing { id: u64 },
     /// To the switch: this file is closed, or was not there.
@@ -48,6 +50,7 @@ impl Message {
             Self::NotTaken { first } => [6, first, 0, 0],
             Self::Closed { id } => [7, id, 0, 0],
             Self::Closing { id } => [8, id, 0, 0],
+            Self::NotHeld { id } => [9, id, 0, 0],
         };
         let mut bytes = [0; BYTES];
         for (into, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -69,6 +72,7 @@ impl Message {
             6 => Self::NotTaken { first: one },
             7 => Self::Closed { id: one },
             8 => Self::Closing { id: one },
+            9 => Self::NotHeld { id: one },
             _ => return None,
         })
     }
@@ -149,6 +153,7 @@ mod tests {
             Message::NotTaken { first },
             Message::Closed { id },
             Message::Closing { id },
+            Message::NotHeld { id },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

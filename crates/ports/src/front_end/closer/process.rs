@@ -54,8 +54,11 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
         match message {
             Message::Switch => switch = files.pop(),
             Message::Hold { id, owner } => {
-                let file = files.pop().map(|file| (owner, Arc::new(file)));
-                held.lock().extend(file.map(|file| (id, file)));
+                let Some(file) = files.pop() else {
+                    let _ = send(socket, Message::NotHeld { id }, &[], SendFlags::empty());
+                    continue;
+                };
+                held.lock().insert(id, (owner, Arc::new(file)));
             }
             Message::Take { connection, first, bytes } => {
                 let Some((owner, from)) = held.lock().get(&connection).cloned() else {
@@ -66,7 +69,10 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                 take_in_closer(owner, move || take(&socket, &held, owner, from, first, bytes));
             }
             Message::Close { id } => {
-                let Some((owner, file)) = held.lock().remove(&id) else { continue };
+                let Some((owner, file)) = held.lock().remove(&id) else {
+                    let _ = send(socket, Message::Closed { id }, &[], SendFlags::empty());
+                    continue;
+                };
                 let socket = Arc::clone(socket);
                 close_in_closer(owner, move || {
                     let _ = send(&socket, Message::Closing { id }, &[], SendFlags::empty());
@@ -75,7 +81,11 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                 });
             }
             // Only the closer says these.
-            Message::Taken { .. } | Message::NotTaken { .. } | Message::Closing { .. } | Message::Closed { .. } => {}
+            Message::Taken { .. }
+            | Message::NotTaken { .. }
+            | Message::NotHeld { .. }
+            | Message::Closing { .. }
+            | Message::Closed { .. } => {}
         }
     }
     end(&held, switch.as_ref());
