@@ -21,8 +21,19 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Time between two looks whether all files are closed, when the switch has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Most times that a connection is read before it is closed. A socket buffer of 64 MiB has no more messages.
+const MOST_READS: usize = 1 << 16;
+
 /// What the closer has, by number.
-type Held = Arc<Mutex<HashMap<u64, (Process, Arc<OwnedFd>)>>>;
+type Held = Arc<Mutex<HashMap<u64, (Process, Kept)>>>;
+
+/// A file that the closer has.
+#[derive(Clone)]
+struct Kept {
+    file: Arc<OwnedFd>,
+    /// The switch made or accepted it. All other files are a client's.
+    is_of_switch: bool,
+}
 
 /// Runs the closer in a process of its own. The switch is at the other end of the standard input.
 pub fn run() {
@@ -58,7 +69,7 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                     let _ = send(socket, Message::NotHeld { id }, &[], SendFlags::empty());
                     continue;
                 };
-                held.lock().insert(id, (owner, Arc::new(file)));
+                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true }));
             }
             Message::Take { connection, first, bytes } => {
                 let Some((owner, from)) = held.lock().get(&connection).cloned() else {
@@ -66,7 +77,7 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
                     continue;
                 };
                 let (socket, held) = (Arc::clone(socket), Arc::clone(&held));
-                take_in_closer(owner, move || take(&socket, &held, owner, from, first, bytes));
+                take_in_closer(owner, move || take(&socket, &held, owner, from.file, first, bytes));
             }
             Message::Close { id } => {
                 let Some((owner, file)) = held.lock().remove(&id) else {
@@ -101,8 +112,8 @@ fn end(held: &Held, switch: Option<&OwnedFd>) {
     while poll(&mut [PollFd::new(switch, PollFlags::IN)], None) == Err(Errno::INTR) {}
     let all = all();
     // Peers wait for the end of their connections, and a close of another client must not hold it up.
-    for (_, file) in &all {
-        let _ = shutdown(file, Shutdown::Both);
+    for (_, kept) in all.iter().filter(|(_, kept)| kept.is_of_switch) {
+        let _ = shutdown(&kept.file, Shutdown::Both);
     }
     for (owner, file) in all {
         close_in_closer(owner, move || close(file));
@@ -113,11 +124,12 @@ fn end(held: &Held, switch: Option<&OwnedFd>) {
 }
 
 /// Closes a file. The peer of a connection can still read what was sent to it: the kernel resets a connection that is closed with
-/// unread bytes (net/unix, `unix_release_sock`). The switch has shut the connection down.
-fn close(file: Arc<OwnedFd>) {
+/// unread bytes (net/unix, `unix_release_sock`). The switch has shut the connection down. A client's own socket never ends, and is not read.
+fn close(kept: Kept) {
     let mut unread = [0; 4096];
-    while matches!(recv(&*file, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..))) {}
-    drop(file);
+    let mut has_more = || matches!(recv(&*kept.file, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..)));
+    let _ = kept.is_of_switch && (0..MOST_READS).all(|_| has_more());
+    drop(kept);
 }
 
 /// Receives from a client's connection, and passes on the files that the switch may have.
@@ -126,7 +138,8 @@ fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, first
     let received = receive_files(&from, &mut into, RecvFlags::DONTWAIT);
     drop(from);
     let files: Vec<_> = received.map_or(Vec::new(), |(_, files)| files).into_iter().map(Arc::new).collect();
-    held.lock().extend((first..).zip(files.iter().map(|file| (owner, Arc::clone(file)))));
+    let kept = files.iter().map(|file| (owner, Kept { file: Arc::clone(file), is_of_switch: false }));
+    held.lock().extend((first..).zip(kept));
     if pass_on(socket, first, &files).is_err() {
         // The switch asks for none of them any more.
         for (id, _) in (first..).zip(&files) {
