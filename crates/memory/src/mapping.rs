@@ -234,8 +234,7 @@ fn page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// Memory to be shared with one client: a memfd that can neither shrink nor grow, and its mapping. More seals can be added, as Ringway adds one
-/// before it unmaps the memory ([`crate::release_by`]): a client that adds some harms itself.
+/// Memory to be shared with one client: a memfd that can neither shrink nor grow, and its mapping.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: Arc<OwnedFd>,
@@ -243,36 +242,33 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes `bytes` bytes of zeroed memory and seals it. Pages are allocated when first touched.
+    /// Makes `bytes` bytes of zeroed memory and seals it. Pages are allocated when first touched. More seals can be added, as Ringway adds one
+    /// before it unmaps the memory ([`crate::release_by`]): a client that adds some harms itself.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        let file = sealed_file(name, bytes)?;
-        let mapping = Mapping::shared(file.as_fd(), bytes)?;
-        Ok(Self::of(file, mapping))
+        let file = Arc::new(sealed_file(name, bytes)?);
+        let mut mapping = Mapping::shared(file.as_fd(), bytes)?;
+        mapping.shared = Some(SharedFile { file: Arc::clone(&file), owner: AtomicU32::new(0) });
+        Ok(Self { file, mapping: Arc::new(mapping) })
     }
 
     /// Makes such memory with all of its pages. A page that its client takes out is not made again: the mapping is lost when this
     /// process touches the page. So a client cannot go on taking pages out, each of which costs this process a fault. Without
-    /// userfaultfd(2) in the kernel it can.
+    /// userfaultfd(2) in the kernel it can. For a few pages: they are unmapped where the memory is dropped, and nobody can add seals.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn create_whole(name: &str, bytes: usize) -> io::Result<Self> {
         let file = sealed_file(name, bytes)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         let mapping = Mapping::given(file.as_fd(), 0, bytes, &Quota::without_holes()).map_err(|error| match error {
             MapError::Kernel(error) => error,
             MapError::Limit(limit) => io::Error::other(limit),
         })?;
-        Ok(Self::of(file, mapping))
-    }
-
-    fn of(file: OwnedFd, mut mapping: Mapping) -> Self {
-        let file = Arc::new(file);
-        mapping.shared = Some(SharedFile { file: Arc::clone(&file), owner: AtomicU32::new(0) });
-        Self { file, mapping: Arc::new(mapping) }
+        Ok(Self { file: Arc::new(file), mapping: Arc::new(mapping) })
     }
 
     /// Maps memory that a switch has sent.

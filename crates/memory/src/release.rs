@@ -20,6 +20,9 @@ const SOON: Duration = Duration::from_millis(1);
 /// ...at this distance.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Tries to seal a file, after which it is unmapped in any case.
+const MOST_TRIES: u32 = 50;
+
 /// Work that a client can make last.
 pub type Work = Box<dyn FnOnce() + Send>;
 
@@ -57,15 +60,18 @@ impl SharedFile {
     }
 
     /// Waits until nobody can punch holes into the file. If its client has forbidden further seals, waits until nobody has punched for a while, again
-    /// and again: to try waits for a hole, too.
+    /// and again, but not for ever: to try waits for a hole, too.
     fn seal(&self) {
         let mut quiet = 0;
-        while quiet < QUIET {
+        for _ in 0..MOST_TRIES {
             let began = Instant::now();
             if fcntl_add_seals(&self.file, SealFlags::FUTURE_WRITE).is_ok() {
                 return;
             }
             quiet = if began.elapsed() < SOON { quiet + 1 } else { 0 };
+            if quiet == QUIET {
+                return;
+            }
             std::thread::sleep(LOOK_EVERY);
         }
     }
