@@ -28,8 +28,9 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
 const MOST_LATE_OF_OWNER: usize = 16;
 const MOST_OF_OWNER: usize = 256;
-/// Most closes of one client that have not ended while it may still get ports.
+/// Most closes of one client that have not ended while it may still get ports, if some wait for it, and if none does.
 const MOST_OF_PORTS: usize = 1024;
+const MOST_SOON_OF_PORTS: usize = 8192;
 /// Most closes of all clients that have not ended while a client with one among them may send files and get ports.
 const MOST_OF_ALL: usize = 16_384;
 /// Longest wait for the closer when the switch ends.
@@ -65,12 +66,20 @@ struct Keeper {
     takes: HashMap<u64, (Process, Then)>,
     /// What is done for requests that a replaced closer had, by the thread that listens.
     failed: Vec<Then>,
-    /// Closes that have not ended, and since when the closer makes them.
-    unclosed: HashMap<u64, (Process, Option<Instant>)>,
+    /// Closes that have not ended.
+    unclosed: HashMap<u64, Unclosed>,
     /// Closers that may not have ended.
     children: Vec<Child>,
     /// The switch ends, and the closer had nothing left.
     has_ended: bool,
+}
+
+/// A close that has not ended.
+struct Unclosed {
+    owner: Process,
+    since: Instant,
+    /// When the closer has begun it.
+    begun: Option<Instant>,
 }
 
 /// The closer's copy of a file.
@@ -96,7 +105,8 @@ impl Drop for Copy {
     fn drop(&mut self) {
         let mut keeper = keeper().lock();
         keeper.forget(self.id);
-        keeper.unclosed.insert(self.id, (self.owner, None));
+        let unclosed = Unclosed { owner: self.owner, since: Instant::now(), begun: None };
+        keeper.unclosed.insert(self.id, unclosed);
         // A new closer has no copy.
         if !keeper.tell(Message::Close { id: self.id }, &[]).is_ok_and(|is_same| is_same) {
             keeper.unclosed.remove(&self.id);
@@ -148,7 +158,9 @@ pub(crate) fn new_owner() -> Process {
 /// # Errors
 /// Too many have not. The text is for the client.
 pub(crate) fn check_unclosed_ports(owner: Process) -> Result<(), String> {
-    keeper().lock().check_unclosed(owner, MOST_OF_PORTS, MOST_OF_PORTS)
+    let keeper = keeper().lock();
+    let most = if keeper.count(owner).0 > 0 { MOST_OF_PORTS } else { MOST_SOON_OF_PORTS };
+    keeper.check_unclosed(owner, MOST_OF_PORTS, most)
 }
 
 /// Checks that a client may send further files, by its closes that have not ended.
@@ -230,10 +242,12 @@ impl Keeper {
 
     /// Returns how many closes of a client wait for it, and how many have not ended.
     fn count(&self, owner: Process) -> (usize, usize) {
-        let own = || self.unclosed.values().filter(|(other, _)| *other == owner);
-        // The others wait for a thread of the closer.
-        let late = own().filter(|(_, begun)| begun.is_some_and(|begun| begun.elapsed() > CLOSES_WITHIN));
-        (late.count(), own().count())
+        let is_late = |since: Instant| since.elapsed() > CLOSES_WITHIN;
+        let own = || self.unclosed.values().filter(|close| close.owner == owner);
+        // All wait for the client behind one that does. Otherwise they wait for a thread of the closer.
+        let does_wait = own().any(|close| close.begun.is_some_and(is_late));
+        let late = own().filter(|close| does_wait && is_late(close.since)).count();
+        (late, own().count())
     }
 
     /// Like `check_own`, and a client with closes of its own waits while all clients have too many.
@@ -424,8 +438,8 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
             }
         }
         Message::Closing { id } => {
-            if let Some((_, begun)) = locked.unclosed.get_mut(&id) {
-                *begun = Some(Instant::now());
+            if let Some(close) = locked.unclosed.get_mut(&id) {
+                close.begun = Some(Instant::now());
             }
         }
         Message::Closed { id } => drop(locked.unclosed.remove(&id)),
