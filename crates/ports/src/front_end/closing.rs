@@ -40,7 +40,7 @@ static REGISTRATIONS: Queue = Queue::new(16, 2, || true);
 /// Memory that programs had of the regions that they share.
 static RETURNS: Queue = Queue::new(8, 2, || true);
 /// Most returns of one process that have not ended while it may attach.
-const MOST_RETURNS_OF_PROCESS: usize = 1024;
+const MOST_RETURNS_OF_PROCESS: usize = 8192;
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
 /// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
