@@ -5,7 +5,7 @@
 //! refuse descriptors that a client sends (`EPERM`).
 //!
 //! The socket is `SOCK_SEQPACKET`, so a message is complete or refused. All numbers are little-endian. The reply to a granted
-//! request carries three descriptors: the client's memory (a memfd sealed against shrinking, growing and further seals), the
+//! request carries three descriptors: the client's memory (a memfd sealed against shrinking and growing), the
 //! eventfd that the client writes to wake the switch (kick), and the eventfd that wakes the client (call). When the switch
 //! ends a port, the switch sends one more reply with the reason and closes the connection.
 
