@@ -195,7 +195,7 @@ fn failed() -> NotOpen {
     NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))
 }
 
-/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and [`MORE`] for each: the kernel's lock may be held in slices.
+/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and 50 ms more for each of them: the kernel's lock may be held in slices.
 pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
     let mut tried = TriedDevices::default();
     let mut late = None;
