@@ -43,13 +43,9 @@ fn an_lwep_message_costs_a_program_in_c_hardly_more_instructions_than_one_in_rus
     }
     let (daemon, dir) = (Daemon::start(""), directory());
     let (program, twin) = (compile(dir.path(), "lwep-cost"), binary().parent().unwrap().join("examples/lwep_cost"));
-    // What one end or the other finds at a time varies from run to run, and so do the instructions: by dozens for a message on a busy machine.
-    for (way, more) in [("batch", 90), ("single", 90)] {
-        // What a busy machine adds is not the program's.
-        let count = |program: &Path| {
-            let counts = [(); 3].map(|()| instructions(&daemon, dir.path(), program, &["8", way]) / FRAMES);
-            counts.into_iter().min().expect("three runs")
-        };
+    // What one end or the other finds at a time varies from run to run, and so do the instructions: by a few for a message.
+    for (way, more) in [("batch", 50), ("single", 120)] {
+        let count = |program: &Path| instructions(&daemon, dir.path(), program, &["8", way]) / FRAMES;
         let (c, rust) = (count(&program), count(&twin));
         assert!(c > 100 && c <= rust + more, "{way}: a program in C: {c} instructions, in Rust: {rust}");
     }
