@@ -381,7 +381,8 @@ fn a_client_that_closes_in_any_state_leaves_nothing_behind() {
         }
         assert_eq!(seen.len(), 4, "two attaches and two detaches: {seen:?}");
     }
-    wait_for_descriptors(before);
+    // A hundred rounds would leave more than what threads open once.
+    wait_for_descriptors(before + 8);
     assert!(attach.events.try_recv().is_err());
 }
 
