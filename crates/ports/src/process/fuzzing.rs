@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::ExternalMemory;
-use super::external::ExternalFiles;
+use super::external::{ExternalFiles, Found};
+use crate::front_end::ClientFd;
 
 /// The memories of a server's clients.
 #[derive(Debug, Default)]
@@ -23,6 +24,12 @@ impl Memories {
         bytes: u64,
         process: Option<NonZeroU32>,
     ) -> Result<Arc<ExternalMemory>, String> {
-        self.0.map(message, files, bytes, process).map_err(|error| error.to_string())
+        let copy = |file: &OwnedFd| ClientFd::from(file.try_clone().expect("a descriptor"));
+        let mut files: Vec<ClientFd> = files.iter().map(copy).collect();
+        let memory = self.0.find(message, &mut files, bytes, process).and_then(|found| match found {
+            Found::Mapped(memory) => Ok(memory),
+            Found::Unmapped(unmapped) => unmapped.map().and_then(|memory| self.0.add(memory)),
+        });
+        memory.map_err(|error| error.to_string())
     }
 }

@@ -105,7 +105,7 @@ fn ports_that_do_not_hear_a_frame_do_not_count_and_a_small_switch_is_not_bounded
         let delivered = passes(&mut lan, hearing);
         let all: u64 = delivered.iter().sum();
         assert_eq!(all, 4 * 1000 * u64::from(hearing), "{hearing} of {}", hearing + others);
-        assert!(delivered.len() <= 2, "{hearing} of {}: {delivered:?}", hearing + others);
+        assert!(delivered.len() <= 4, "{hearing} of {}: {delivered:?}", hearing + others);
         assert_eq!(lan.dropped(0, DropReason::FloodLimited), 0);
     }
 }
