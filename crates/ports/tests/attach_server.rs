@@ -174,7 +174,12 @@ fn connections() -> usize {
     let own = std::fs::read_dir("/proc/self/fd")
         .expect("a list")
         .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    own.filter(|file| file.to_str().is_some_and(|file| sockets.contains(file))).count()
+    let count = own.filter(|file| file.to_str().is_some_and(|file| sockets.contains(file))).count();
+    // Without a process for it, a thread is the closer, behind a pair of such sockets.
+    let mut threads = std::fs::read_dir("/proc/self/task").expect("a list").filter_map(Result::ok);
+    let is_closer = |name: String| name.trim() == "closer-inside";
+    let has_closer = threads.any(|thread| std::fs::read_to_string(thread.path().join("comm")).is_ok_and(is_closer));
+    if has_closer { count.saturating_sub(2) } else { count }
 }
 
 /// The number of descriptors of the memories of ports, which other threads unmap.
