@@ -536,6 +536,9 @@ class Status(TypedDict, total=False):
     """The number of faults since the daemon started, by reason, of all ports together."""
     faults: Required[list[Fault]]
     """Faults of ports, and failures of Ringway itself, latest first: the last 32 of each port."""
+    log_lines_lost: int
+    """Lines of the log and of standard output that were lost, because they could not be written, or because their
+    reader was too slow."""
     pollers: Required[list[PollerStatus]]
     """All pollers."""
     ports: Required[list[PortStatus]]
