@@ -183,8 +183,8 @@ impl Lines {
         }
     }
 
-    /// Waits for the next line. Returns an empty one if there is none, and lost lines are to be told: at once, or now and then if
-    /// that `has_failed`.
+    /// Waits for the next line. Returns an empty line if none waits and the writer has to tell of lost lines: at once, or after
+    /// [`AGAIN_AFTER`] if the last write `has_failed`.
     fn next(&self, has_failed: bool) -> Line {
         let mut queue = self.queue();
         let mut is_due = false;
@@ -320,7 +320,7 @@ mod tests {
         for number in 1..=said - 3 {
             assert!(read_line(&mut reader).starts_with(&format!("line {number} x")));
             if number == 1 {
-                // There is room again. Whoever comes now stands behind the lost ones.
+                // The queue has room again. The next line stands behind the lost ones.
                 until("there is room", || log.queue().bytes + 3 * LINE_BYTES < BYTES_MAX);
                 log.say("after");
             }

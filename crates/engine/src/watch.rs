@@ -1,9 +1,8 @@
 //! The descriptors that wake a port's poller: each is in the poller's own epoll set, and no epoll instance is ever in another.
 //!
-//! To add an epoll instance to another one, or anything to an instance that is watched itself, takes a lock of the kernel that all
-//! processes share (`epnested_mutex`), and any user can hold that lock for as long as he likes (`docs/decisions/waits.md`). A poller, and whoever
-//! its ports belong to, would wait for him. So a port's descriptors are not collected in a set of the port's own. They are here, and move from set
-//! to set with the port.
+//! The kernel takes a lock that all processes share (`epnested_mutex`) when it adds an epoll instance to another one, or adds anything to an
+//! instance that another one watches. Any user can hold that lock for as long as they like (`docs/decisions/waits.md`), and a poller would wait. So a
+//! port has no epoll instance of its own: this list holds its descriptors, which move from poller to poller with the port.
 
 use std::fmt;
 use std::io;

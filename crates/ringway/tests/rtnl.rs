@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringway_scenes::{Daemon, frame, receive, ringway, send, until};
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, ringway, send, until};
 use ringway_testing::child::{Ended, thread_states};
 use ringway_testing::skip;
 use ringway_testing::skip::is_root;
@@ -135,7 +135,7 @@ fn serves(daemon: &Daemon) {
     let _ = daemon.status();
     let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
     send(&mut a, &frame(B, A, 60));
-    while receive(&mut b, Duration::from_secs(1)).is_none() {}
+    assert!(receive(&mut b, PATIENCE).is_some(), "a frame between two other ports");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Events {
         std::mem::take(&mut *self.pending())
     }
 
-    /// Has [`Events::wait`] return: something else is to be looked at.
+    /// Ends [`Events::wait`]: the control thread has something else to look at.
     pub fn wake(&self) {
         self.noted.notify_one();
     }

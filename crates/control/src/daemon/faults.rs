@@ -173,7 +173,7 @@ impl Faults {
         port
     }
 
-    /// Takes note of which ports are configured now. Those that were are remembered like dynamic ones.
+    /// Notes which ports are configured now. The faults of ports that were configured before count as those of dynamic ports.
     pub fn note_configured(&mut self, is_configured: impl Fn(&Key) -> bool) {
         for (key, port) in &mut self.ports {
             port.is_configured = is_configured(key);

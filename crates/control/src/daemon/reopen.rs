@@ -133,7 +133,7 @@ impl Daemon {
         Some(inserted)
     }
 
-    /// Returns the switch of a port that is to be opened.
+    /// Returns the switch that a port is opened for, if the switch has room.
     fn switch_with_room(&mut self, settings: &Port) -> Result<&mut LiveSwitch, String> {
         let Some(switch) = self.switches.get_mut(&settings.switch) else { return Err("its switch is gone".to_owned()) };
         if switch.has_room() { Ok(switch) } else { Err("its switch is full".to_owned()) }

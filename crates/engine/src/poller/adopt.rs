@@ -52,7 +52,7 @@ impl Poller {
             let had_input = served.has_input;
             if !had_input {
                 served.has_input = attached.source.take(&self.state, &self.shift);
-                // Only who has the input: a thread that is late must not take the kicks of the one that serves the port.
+                // Only the thread that has the input watches the port: a late thread must not take the kicks of the one that serves it.
                 if served.has_input {
                     attached.source.signal().watch().enter(&self.epoll, slot as u64);
                 }

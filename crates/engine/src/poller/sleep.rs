@@ -69,7 +69,8 @@ impl Poller {
     /// Asks the client of a port for a kick. Returns true if the port has frames already.
     fn arm(&mut self, slot: usize) -> bool {
         let Some(served) = self.ports[slot].as_ref() else { return false };
-        // The input may be taken away at this moment. Whoever has it must not be left with a poller that sleeps.
+        // A successor may take the input away at this moment. This thread then stays awake and ends; it must not sleep on a port that it could
+        // not arm.
         let Some(mut custody) = served.attached.source.hold(&self.shift) else { return served.has_input };
         let Some(input) = custody.input.as_mut() else { return false };
         if !self.schedule.arm(slot) {

@@ -19,7 +19,7 @@ impl Default for Lack {
 }
 
 impl Lack {
-    /// Returns when connections are to be looked at.
+    /// Returns when the endpoint looks at its connections next.
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
         self.look

@@ -16,8 +16,8 @@ pub struct Options {
     pub queue: usize,
     /// Frames have checksums (CRC-32C); so have those of a peer, and if the peer wants it.
     pub checksums: bool,
-    /// Most bytes of a long message that is taken; 0: none. All connections together have at most 64 times as many in long messages that are
-    /// not complete, of which one station has seven tenths at most.
+    /// Most bytes of a long message that the endpoint takes; 0: none. Long messages that are not complete take at most 64 times as many bytes, over
+    /// all connections. One station's messages take at most seven tenths of that.
     pub long: u32,
     /// The interface's own IPv4 address, which no kernel has, for the segmentation layout; none: no such frames are taken.
     pub address: Option<Ipv4Addr>,

@@ -180,7 +180,7 @@ impl Pool {
         Some(slot)
     }
 
-    /// Returns how many buffers are left for a use, whoever wants them.
+    /// Returns how many buffers all stations together can still take for a use.
     #[inline]
     fn left(&self, used: Use) -> usize {
         let left = self.most[used as usize] - self.used[used as usize];
