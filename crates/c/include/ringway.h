@@ -389,7 +389,7 @@ typedef struct ringway_lwep_options {
    */
   uint32_t offload;
   /*
-   Most connections: up to 1048576 (1024).
+   Most connections of one station; there is room for half as many more (1024).
    */
   uint32_t connections;
   /*

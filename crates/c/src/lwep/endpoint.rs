@@ -42,7 +42,7 @@ pub struct LwepOptions {
     /// 1: a process port or a NIC of pci: takes and gives frames that are still to be segmented, for ringway_lwep_reserve_many(). A dev:
     /// link does so with an address, an xdp: link never.
     pub offload: u32,
-    /// Most connections: up to 1048576 (1024).
+    /// Most connections of one station; there is room for half as many more (1024).
     pub connections: u32,
     /// Messages of each connection that are taken before the program has had them: 8 to 4096 (1024).
     pub window: u32,

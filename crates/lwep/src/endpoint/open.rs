@@ -23,7 +23,7 @@ const AGREED_WINDOW: u16 = 8;
 /// Why a connection cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// [`crate::Options::connections`] are there.
+    /// [`crate::Options::connections`] to this station are there.
     #[error("the endpoint has as many connections as its options allow")]
     Full,
     /// The identifier is in use.
@@ -158,6 +158,12 @@ impl Core {
         share::may_take(held as usize, self.table.left(), self.table.most(), 1)
     }
 
+    /// Returns the identifier of a connection that this end begins, if the station may have one more.
+    fn next_id_for(&mut self, mac: Mac) -> Option<u32> {
+        let held = self.pool.stations.of(mac).map_or(0, |station| station.connections);
+        self.table.next_id().filter(|_| held < self.options.connections.max(1))
+    }
+
     /// Makes a place for a connection that a station asks for, if need be: drops one that is not complete. A station displaces its own
     /// first, then those of the station that has most of them. Returns false if there is no place.
     fn make_place_for(&mut self, mac: Mac) -> bool {
@@ -251,7 +257,7 @@ impl<L: Link> Endpoint<L> {
         self.advance(now);
         self.check_address(mac)?;
         let core = &mut self.core;
-        let id = core.table.next_id().ok_or(ConnectError::Full)?;
+        let id = core.next_id_for(mac).ok_or(ConnectError::Full)?;
         let random = (core.options.random)();
         let first = (random >> 32) as u32;
         let begin = Beginning {
@@ -282,7 +288,7 @@ impl<L: Link> Endpoint<L> {
         if core.table.by_wire_id(wire_id).is_some() {
             return Err(ConnectError::InUse);
         }
-        let id = core.table.next_id().ok_or(ConnectError::Full)?;
+        let id = core.next_id_for(mac).ok_or(ConnectError::Full)?;
         let (frame, long) = (AGREED_DATA.min(core.data), core.options.long);
         let far = Far { mac, connection: wire_id, token, frame, long, holds: 0, station: 0 };
         let begin = Beginning { far, state: State::Open, service: 0, sent: 0, received: 0, window: AGREED_WINDOW };

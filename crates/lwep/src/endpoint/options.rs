@@ -7,8 +7,8 @@ use crate::connection::{MICROSECOND, Nanos, SECOND};
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most connections: up to 1,048,576. One station that asks for connections gets seven tenths of these at most, others a part of what is
-    /// left.
+    /// Most connections of one station: up to 740,000. There is room for half as many more, so that one that has all of these leaves
+    /// some to others; all stations together have at most 1,048,576.
     pub connections: u32,
     /// Messages of each connection that are taken before the program has had them: 8 to 4,096.
     pub window: u16,

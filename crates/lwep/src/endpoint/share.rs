@@ -27,6 +27,16 @@ pub fn most(all: usize) -> usize {
     most
 }
 
+/// Returns how many there have to be for one station alone to have `most`.
+pub fn all_for(most: usize) -> usize {
+    let (mut fewer, mut enough) = (most.saturating_sub(1), 2 * most);
+    while fewer + 1 < enough {
+        let middle = fewer.midpoint(enough);
+        (fewer, enough) = if self::most(middle) < most { (middle, enough) } else { (fewer, middle) };
+    }
+    enough
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +54,14 @@ mod tests {
                 assert!(number > 0 || held > all / 2 && held == most(all), "one alone has {held} of {all}");
                 last = held;
             }
+        }
+    }
+
+    #[test]
+    fn one_station_alone_has_all_that_are_promised_to_one() {
+        for promised in (1..100).chain([1_024, 4_096, 1 << 20]) {
+            let all = all_for(promised);
+            assert!(most(all) >= promised && (all == 1 || most(all - 1) < promised), "{promised} of {all}");
         }
     }
 

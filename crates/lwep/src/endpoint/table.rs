@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::peer::Peer;
+use super::share;
 use crate::wire::Mac;
 
 /// Lower bits of an identifier: the place in the table. Those above: how often the place was used.
@@ -26,12 +27,14 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(most: u32) -> Self {
+    /// A table in which one station alone can have `of_one` connections.
+    pub fn new(of_one: u32) -> Self {
+        let most = share::all_for(of_one.clamp(1, PLACES) as usize) as u32;
         Self {
             places: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
-            most: most.clamp(1, PLACES),
+            most: most.min(PLACES),
             agreed: HashMap::new(),
             by_far: HashMap::new(),
             used: 0,

@@ -52,7 +52,7 @@ pub struct Args {
     /// A file replaces one of the same name
     #[arg(long, requires = "save")]
     overwrite: bool,
-    /// Most connections at once
+    /// Most connections of one station (address) at once; there is room for half as many more
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections: u32,
     #[command(flatten)]
