@@ -37,6 +37,10 @@ pub struct Status {
     /// The number of faults since the daemon started, by reason, of all ports together.
     #[serde(default)]
     pub fault_counts: Vec<FaultCount>,
+    /// What is doubtful in the configuration: names of ports that do not exist, addresses that several ports have.
+    #[serde(default)]
+    #[schema(value_type = Vec<MistakeSchema>)]
+    pub warnings: Vec<Mistake>,
     /// Lines of the log and of standard output that were lost, because they could not be written, or because their reader was too slow.
     #[serde(default)]
     pub log_lines_lost: u64,

@@ -29,7 +29,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(path: Vec<String>, what: String, right: String) -> Self {
+    pub(super) fn new(path: Vec<String>, what: String, right: String) -> Self {
         Self { path, what, right, excess: None }
     }
 
@@ -50,18 +50,18 @@ impl From<Finding> for Mistake {
 }
 
 /// The parts that have to agree.
-struct CheckInput<'a> {
-    config: &'a Config,
-    dynamic: &'a DynamicPorts,
+pub(super) struct CheckInput<'a> {
+    pub(super) config: &'a Config,
+    pub(super) dynamic: &'a DynamicPorts,
     /// The part that messages name where several parts disagree: a prefix of keys like `port.vm1.`.
-    about: &'a str,
+    pub(super) about: &'a str,
 }
 
 /// A configured or dynamic port.
 #[derive(Clone, Copy)]
-struct NamedPort<'a> {
-    name: &'a Name,
-    port: &'a Port,
+pub(super) struct NamedPort<'a> {
+    pub(super) name: &'a Name,
+    pub(super) port: &'a Port,
     is_dynamic: bool,
 }
 
@@ -71,7 +71,7 @@ impl<'a> CheckInput<'a> {
     }
 
     /// Returns all ports. The part that messages name comes last.
-    fn ports(&self) -> impl Iterator<Item = NamedPort<'a>> {
+    pub(super) fn ports(&self) -> impl Iterator<Item = NamedPort<'a>> {
         let dynamic = self.dynamic.iter().map(|((_, name), port)| NamedPort { name, port, is_dynamic: true });
         let (last, others): (Vec<_>, Vec<_>) =
             self.configured().chain(dynamic).partition(|entry| self.about == format!("port.{}.", entry.label()));
@@ -79,7 +79,7 @@ impl<'a> CheckInput<'a> {
     }
 
     /// Returns the port of this name on this switch, or else the configured port of this name on another.
-    fn named(&self, switch: &Name, name: &Name) -> Option<&'a Port> {
+    pub(super) fn named(&self, switch: &Name, name: &Name) -> Option<&'a Port> {
         let configured = self.config.ports.get(name);
         let dynamic = || self.dynamic.get(&(switch.clone(), name.clone()));
         configured.filter(|port| port.switch == *switch).or_else(dynamic).or(configured)
@@ -88,11 +88,11 @@ impl<'a> CheckInput<'a> {
 
 impl NamedPort<'_> {
     /// Returns the name that users write.
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         if self.is_dynamic { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
     }
 
-    fn finding(&self, key: &str, what: String, right: String) -> Finding {
+    pub(super) fn finding(&self, key: &str, what: String, right: String) -> Finding {
         Finding::new(vec!["port".to_owned(), self.label(), key.to_owned()], what, right)
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::attach::Attach;
 use super::check::{Finding, check};
+use super::doubts::doubts;
 use super::engine::Engine;
 use super::host::Host;
 use super::limit::Bucket;
@@ -38,11 +39,28 @@ pub enum LoadError {
     Rejected(#[from] Rejected),
 }
 
+/// A configuration that was read, and what is doubtful in it.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// The doubts as lines `file:line:column: warning: ...`, in the order of the file.
+    pub doubts: Vec<String>,
+}
+
 /// Reads a configuration file.
 ///
 /// # Errors
 /// It cannot be read, or holds mistakes: all of them.
 pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
+    load_with_doubts(path, host).map(|loaded| loaded.config)
+}
+
+/// Reads a configuration file, and says what is doubtful in it.
+///
+/// # Errors
+/// It cannot be read, or holds mistakes: all of them.
+pub fn load_with_doubts(path: &Path, host: &Host) -> Result<Loaded, LoadError> {
     let unreadable = |why| LoadError::Unreadable { path: path.to_owned(), why };
     let mut bytes = Vec::new();
     File::open(path).and_then(|f| f.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
@@ -51,7 +69,10 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|e| unreadable(io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()))))?;
-    let mut config = parse(&path.display().to_string(), &text, host)?;
+    let source = path.display().to_string();
+    let (root, mut config) = parse_tree(&source, &text, host)?;
+    let doubts = doubts(&config, &DynamicPorts::new()).into_iter().map(|doubt| place(doubt, &root)).collect();
+    let doubts = Rejected::new(&source, &text, doubts).lines("warning: ").collect();
     let folder = std::path::absolute(path).map_err(unreadable)?;
     let folder = folder.parent().unwrap_or(Path::new("/"));
     for switch in config.switches.values_mut() {
@@ -61,7 +82,7 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
             }
         }
     }
-    Ok(config)
+    Ok(Loaded { config, doubts })
 }
 
 /// Reads configuration text that is called `source` in messages.
@@ -69,6 +90,10 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
 /// # Errors
 /// Every mistake in it.
 pub fn parse(source: &str, text: &str, host: &Host) -> Result<Config, Rejected> {
+    parse_tree(source, text, host).map(|(_, config)| config)
+}
+
+fn parse_tree(source: &str, text: &str, host: &Host) -> Result<(Node, Config), Rejected> {
     let rejected = |mistakes| Rejected::new(source, text, mistakes);
     let root = Node::from_toml(text).map_err(rejected)?;
     let mistakes = RefCell::default();
@@ -79,7 +104,7 @@ pub fn parse(source: &str, text: &str, host: &Host) -> Result<Config, Rejected> 
         mistakes
             .extend(check(&config, &DynamicPorts::new(), host, "").into_iter().map(|finding| place(finding, &root)));
     }
-    if mistakes.is_empty() { Ok(config) } else { Err(rejected(mistakes)) }
+    if mistakes.is_empty() { Ok((root, config)) } else { Err(rejected(mistakes)) }
 }
 
 fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {

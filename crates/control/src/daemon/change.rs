@@ -70,6 +70,7 @@ impl Daemon {
         }
         let (before, after) = (self.dynamic_ports(&self.running.config), self.dynamic_ports(&target));
         self.running.check(&before, &target, &after, about)?;
+        let doubts_before = self.doubts();
         let loaded = self.programs_for(&target)?;
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
@@ -129,6 +130,7 @@ impl Daemon {
         switches.iter().for_each(|switch| self.remove_unused_switch(switch));
         self.publish();
         self.close_removed_front_ends(before);
+        steps.extend(self.new_doubts(&doubts_before));
         Ok(steps)
     }
 

@@ -21,6 +21,7 @@ use crate::api::types::{CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortS
 use crate::config::identity::{PortSet, Vlan};
 use crate::config::{Kind, Name, Port, Switch};
 use crate::inject;
+use crate::keys::Mistake;
 use crate::keys::Table;
 use crate::keys::units::{show_duration, show_rate};
 use crate::kinds::State;
@@ -50,8 +51,24 @@ impl Daemon {
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
+            warnings: self.doubts(),
             log_lines_lost: ringway_engine::log::lost(),
         }
+    }
+
+    /// Returns what is doubtful in the configuration as it is now.
+    pub(super) fn doubts(&self) -> Vec<Mistake> {
+        self.running.doubts(&self.dynamic_ports(&self.running.config))
+    }
+
+    /// Logs the doubts that were not there before a change. Returns a line for each.
+    pub(super) fn new_doubts(&self, before: &[Mistake]) -> Vec<String> {
+        let new = self.doubts().into_iter().filter(|doubt| !before.contains(doubt));
+        new.map(|doubt| {
+            tracing::warn!("{doubt}");
+            format!("warning: {doubt}")
+        })
+        .collect()
     }
 
     fn ports(&self) -> Vec<PortStatus> {

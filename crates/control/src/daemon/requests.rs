@@ -71,12 +71,15 @@ impl Daemon {
         if new == old {
             return Ok(Vec::new());
         }
+        let doubts_before = self.doubts();
         if let Some(live) = self.switches.get_mut(&switch) {
             live.set(&name, new);
         }
         self.publish();
         let keep = format!("ringway port add {switch}:{name} kind=process");
-        Ok(vec![format!("changed port {name} until its client goes; to keep it so: {keep}")])
+        let mut steps = vec![format!("changed port {name} until its client goes; to keep it so: {keep}")];
+        steps.extend(self.new_doubts(&doubts_before));
+        Ok(steps)
     }
 
     /// Removes a configured or a dynamic port, or closes an end of a pipe, and tells its clients why.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::refused::Refused;
 use crate::config::check::check;
+use crate::config::doubts::doubts;
 use crate::config::port::DynamicPorts;
 use crate::config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Port, Switch, load};
 use crate::keys::{Entry, Keys, Node, PortRef, Value};
@@ -204,6 +205,11 @@ impl Running {
         };
         let mistakes: Vec<Mistake> = findings.into_iter().map(|finding| without_prefix(finding.into())).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
+    }
+
+    /// Returns what is doubtful in the configuration, with these dynamic ports.
+    pub fn doubts(&self, dynamic: &DynamicPorts) -> Vec<Mistake> {
+        doubts(&self.config, dynamic).into_iter().map(Mistake::from).collect()
     }
 
     /// Takes note that the configuration of a reload runs.

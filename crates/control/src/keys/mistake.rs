@@ -54,18 +54,22 @@ impl Rejected {
     }
 }
 
+impl Rejected {
+    /// Returns the lines `file:line:column: ...`, one for each, with `kind` before what they say.
+    pub fn lines(&self, kind: &str) -> impl Iterator<Item = String> {
+        self.mistakes.iter().map(move |mistake| {
+            let place = mistake.span.as_ref().map(|span| line_column(&self.text, span.start));
+            let place = place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
+            format!("{}{place}: {kind}{mistake}", self.source)
+        })
+    }
+}
+
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, mistake) in self.mistakes.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&self.source)?;
-            if let Some(span) = &mistake.span {
-                let (line, column) = line_column(&self.text, span.start);
-                write!(f, ":{line}:{column}")?;
-            }
-            write!(f, ": {mistake}")?;
+        for (number, line) in self.lines("").enumerate() {
+            f.write_str(if number > 0 { "\n" } else { "" })?;
+            f.write_str(&line)?;
         }
         Ok(())
     }

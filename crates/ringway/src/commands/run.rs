@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringway_control::config::{Config, Host, LoadError, load};
+use ringway_control::config::{Config, Host, LoadError, Loaded, load_with_doubts};
 use ringway_control::log;
 use ringway_control::patience;
 use ringway_control::serve::{Event, FLUSH_WITHIN, Options, check, serve};
@@ -43,11 +43,13 @@ const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    let config = match args.config.as_deref().map(|file| load(file, &Host::here(&context.runtime_dir))).transpose() {
-        Ok(config) => config.unwrap_or_default(),
+    let host = Host::here(&context.runtime_dir);
+    let Loaded { config, doubts } = match args.config.as_deref().map(|file| load_with_doubts(file, &host)).transpose() {
+        Ok(loaded) => loaded.unwrap_or_default(),
         Err(error) => return refuse(&error),
     };
     if args.check {
+        doubts.iter().for_each(|doubt| eprintln!("{doubt}"));
         return match check(&config) {
             Ok(()) => out::print(&summary(&config)),
             Err(error) => {

@@ -49,6 +49,9 @@ fn text(status: &Status) -> String {
     if !status.faults.is_empty() {
         parts.push(faults(&status.faults));
     }
+    if !status.warnings.is_empty() {
+        parts.push(status.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect());
+    }
     if status.log_lines_lost > 0 {
         parts.push(format!("{} lines of the log were lost\n", status.log_lines_lost));
     }
