@@ -125,7 +125,7 @@ impl<N: Network> Forwarding<N> {
         let mut ports = ports.into_iter();
         stations.extend(ports.next().map(|sender| Station::source(sender, frames)));
         stations.extend(ports.map(|port| Station::sink(port, Checker::new(Level::Count, Origin::Zero))));
-        let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: load.fill };
+        let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: load.fill, frames: None };
         let pump = Pump::new(stations, options);
         network.hold()?;
         Ok(Forwarding { pump, network, load, count_sent: false, shares_core: false, cores })

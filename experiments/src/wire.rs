@@ -115,7 +115,7 @@ fn frames(size: usize, source: Mac, destination: Mac) -> io::Result<Frames> {
 }
 
 fn pump<E: Endpoint>(stations: Vec<Station<E>>) -> Pump<E> {
-    Pump::new(stations, PumpOptions { tx_batch: 128, rx_batch: 128, fill: Fill::Once })
+    Pump::new(stations, PumpOptions { tx_batch: 128, rx_batch: 128, fill: Fill::Once, frames: None })
 }
 
 /// One side of a switch on the wire.

@@ -121,7 +121,8 @@ fn a_client_with_the_name_of_a_configured_port_is_in_no_changes_way_and_learns_w
     assert!(why_ended(&mut second).contains("displaced"));
     assert_eq!(daemon.port("vm2")["kind"], "stream");
     let refused = daemon.attach("lan0:vm1").expect_err("the name is taken").to_string();
-    assert!(refused.contains("attach to another name"), "{refused}");
+    let wanted = "lan0:vm1 is a vhost-user port: attach to another name, or to mirror:vm1 to see its frames";
+    assert!(refused.contains(wanted), "{refused}");
     // A configured process port is the client's: it stays.
     let mut third = daemon.attach("lan0:vm3").unwrap();
     assert_eq!(daemon.ok(&["port", "add", "lan0:vm3", "kind=process"]), "added port vm3 to switch lan0\n");

@@ -132,6 +132,18 @@ fn a_loop_reports_every_frame_of_both_directions() {
 }
 
 #[test]
+fn a_loop_ends_after_as_many_frames_of_each_direction_as_it_is_told() {
+    let daemon = Daemon::start("");
+    let words = ["gen", "loop", "lan0:a", "lan0:b", "--count", "1001", "--batch", "64", "--json"];
+    for (more, sent) in [(&[][..], [1001, 0]), (&["--both"], [1001, 1001]), (&["--fill", "once"], [1001, 0])] {
+        let report = json(&daemon.ok(&[&words[..], more].concat()));
+        let counts = report["stations"].as_array().unwrap().iter().map(|station| station["sent"].as_u64().unwrap());
+        assert_eq!(counts.collect::<Vec<u64>>(), sent, "{report}");
+        assert_eq!((&report["ended"], &report["lost"]), (&"frames".into(), &0.into()), "{report}");
+    }
+}
+
+#[test]
 fn a_loop_says_when_its_ports_cannot_reach_each_other() {
     let daemon = Daemon::start("");
     // With the limit of users, who do not wait for five minutes.

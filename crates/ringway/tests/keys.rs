@@ -41,6 +41,11 @@ fn a_key_of_a_table_is_changed_alone_with_a_dot_and_no_quotes() {
         (&["ingres.rate=1Gbit"], "key \"ingres.rate\": unknown key; did you mean \"ingress.rate\"?"),
         (&["ingress.rate=2Gbps"], "key \"ingress.rate\": \"2Gbps\" is not a rate in bits per second; write a number"),
         (&["ingress.ceiling=2Gbit"], "key \"ingress.ceiling\": there is no bucket to lend it; write rate, or name"),
+        (&["rate=1Gbit"], "key \"rate\": unknown key; did you mean \"ingress.rate\" or \"egress.rate\"?"),
+        (
+            &["ingress.bucket=nope"],
+            "key \"ingress.bucket\": there is no bucket \"nope\"; make it with [bucket.nope] in the file, or \"ringway bucket set",
+        ),
         (&["weight.x=1"], "key \"weight.x\": weight is one value and has no keys; write weight=VALUE"),
         (&["ingress={}", "ingress.rate=1Gbit"], "key \"ingress\": given twice; give it whole, or its keys with a dot"),
         (&["ingress.rate=1Gbit", "ingress.rate=2Gbit"], "key \"ingress.rate\": given twice; give it once"),

@@ -61,11 +61,13 @@ pub struct PumpOptions {
     pub rx_batch: usize,
     /// How transmit buffers are filled.
     pub fill: Fill,
+    /// Frames that each station sends, and no more: then the run ends.
+    pub frames: Option<u64>,
 }
 
 impl Default for PumpOptions {
     fn default() -> PumpOptions {
-        PumpOptions { tx_batch: 128, rx_batch: 128, fill: Fill::Each }
+        PumpOptions { tx_batch: 128, rx_batch: 128, fill: Fill::Each, frames: None }
     }
 }
 
@@ -137,6 +139,9 @@ impl<E: Endpoint> Pump<E> {
             });
             if let Some(ended) = run.over(now, frames, bytes) {
                 break ended;
+            }
+            if self.options.frames.is_some() && self.stations.iter().all(|station| station.left(&self.options) == 0) {
+                break Ended::Frames;
             }
             if moved == 0 && run.probe_due(now) {
                 for station in &mut self.stations {
@@ -210,11 +215,19 @@ impl<E: Endpoint> Pump<E> {
 }
 
 impl<E: Endpoint> StationState<E> {
+    /// Returns how many frames are still to be sent.
+    #[inline]
+    fn left(&self, options: &PumpOptions) -> u64 {
+        let most = options.frames.unwrap_or(u64::MAX);
+        if self.station.frames.is_some() { most.saturating_sub(self.sent.frames) } else { 0 }
+    }
+
     #[inline]
     fn send(&mut self, options: &PumpOptions) -> usize {
+        let left = usize::try_from(self.left(options)).unwrap_or(usize::MAX);
         let Some(frames) = &mut self.station.frames else { return 0 };
         let endpoint = &mut self.station.endpoint;
-        let quota = endpoint.tx_room().min(options.tx_batch);
+        let quota = endpoint.tx_room().min(options.tx_batch).min(left);
         let size = frames.size();
         let mut sent = 0;
         if self.to_write == 0 {

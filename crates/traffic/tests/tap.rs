@@ -63,7 +63,7 @@ fn frames_cross_a_bridge_unchanged_in_both_directions() {
                 let frames = Frames::new(&spec(from, to, size)).expect("valid");
                 Station::both(tap, frames, Checker::new(Level::Full, Origin::Zero))
             };
-            let options = PumpOptions { tx_batch: 8, rx_batch: 64, fill: Fill::Each };
+            let options = PumpOptions { tx_batch: 8, rx_batch: 64, fill: Fill::Each, frames: None };
             let mut pump = Pump::new([station(a, 1, 2), station(b, 2, 1)], options);
             // Few frames at a time, so that all fit into the kernel's queues, also if the kernel forwards them late.
             for _ in 0..20 {

@@ -228,7 +228,7 @@ fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
     let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
         Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("write [bucket.{bucket}] to have one"),
+        None => format!("make it with [bucket.{bucket}] in the file, or \"ringway bucket set {bucket} rate=1Gbit\""),
     };
     Some((format!("there is no bucket \"{bucket}\""), right))
 }

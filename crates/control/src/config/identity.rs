@@ -10,7 +10,7 @@ use std::str::FromStr;
 use ringway_switch::policy;
 use serde_json::Value as Json;
 
-use crate::keys::form::{Boolean, Form, Optional};
+use crate::keys::form::{Boolean, Form};
 use crate::keys::{Class, Keys, Mac, Name, Node, Shape, Value, keys};
 
 /// Most addresses and prefixes of one port.
@@ -214,7 +214,7 @@ keys! {
         uplinks: PortSet = PortSet::All, PortList, Live, "The uplinks that the port may use.";
         allow: PortSet = PortSet::All, PortList, Live, "The other ports that the port may reach; both sides must allow it; an empty list is uplinks only.";
         vlan: Option<u16> = None, Vid, Live, "The VLAN of a port without tags; none: VLAN 1, once another port of its switch has one.";
-        trunk: Option<VlanSet> = None, Optional(Trunk), Live, "The VLANs of a port with tags.";
+        trunk: Option<VlanSet> = None, Trunk, Live, "The VLANs of a port with tags; none: the port has no tags.";
         native: Option<u16> = None, Vid, Live, "The VLAN of a trunk's frames without tags; none: they are dropped.";
     }
 }
@@ -421,19 +421,22 @@ impl Form for Vid {
 struct Trunk;
 
 impl Form for Trunk {
-    type Value = VlanSet;
+    type Value = Option<VlanSet>;
 
-    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&VlanSet>) -> Option<VlanSet> {
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
         let node = &keys.entry(key)?.node;
-        VlanSet::read(node).map_err(|wrong| keys.wrong(key, wrong.span, wrong.what, "")).ok()
+        if matches!(&node.value, Value::Text(text) if text == "none") {
+            return Some(None);
+        }
+        VlanSet::read(node).map_err(|wrong| keys.wrong(key, wrong.span, wrong.what, "")).ok().map(Some)
     }
 
-    fn write(&self, value: &VlanSet) -> Json {
-        value.ranges().collect()
+    fn write(&self, value: &Self::Value) -> Json {
+        value.as_ref().map_or(Json::Null, |set| set.ranges().collect())
     }
 
     fn shape(&self) -> Shape {
-        let text = "a list of VLANs and ranges like [10, \"20-29\"], or \"all\"";
-        Shape::text("[10,\"20-29\"]|all", text).class(Class::NumbersOrWord).words(&["all"])
+        let text = "a list of VLANs and ranges like [10, \"20-29\"], \"all\", or \"none\"";
+        Shape::text("[10,\"20-29\"]|all|none", text).class(Class::NumbersOrWord).words(&["all", "none"])
     }
 }

@@ -14,7 +14,7 @@ use super::engine::Engine;
 use super::host::Host;
 use super::limit::Bucket;
 use super::model::Config;
-use super::port::{DynamicPorts, Port};
+use super::port::{self, DynamicPorts, Port};
 use super::switch::{Forwarding, Switch};
 use crate::keys::{Keys, Mistake, Name, Node, Rejected, Value};
 use crate::kinds::access::Sockets;
@@ -123,7 +123,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
         let port = Port::read_section(name, &keys, &DynamicPorts::new());
-        keys.finish();
+        port::finish(keys);
         port
     });
     keys.finish();

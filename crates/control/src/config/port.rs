@@ -317,6 +317,11 @@ pub struct PortKey {
     pub kinds: Vec<Kind>,
 }
 
+/// Ends the reading of a port: notes every key that no port has.
+pub fn finish(keys: Keys<'_>) {
+    keys.finish_among(|| port_keys().into_iter().map(|known| known.key).collect());
+}
+
 /// Returns all keys of ports with their defaults, those of every port first.
 pub fn port_keys() -> Vec<PortKey> {
     let text = |name, about, word: &str, words: &[&str]| Key {

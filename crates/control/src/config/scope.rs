@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::limit::{Bucket, BucketKeys};
-use super::port::{Port, PortKey, port_keys};
+use super::port::{self, Port, PortKey, port_keys};
 use super::switch::Switch;
 use crate::keys::{Class, Entry, Key, Keys, Mistake, Node, Table, Value};
 
@@ -45,7 +45,7 @@ impl KeyScope {
         match self {
             Self::Port => {
                 Port::check_values(&keys);
-                keys.finish();
+                port::finish(keys);
             }
             // A bucket always gets all of its keys.
             Self::Bucket => drop(Bucket::read(keys)),

@@ -212,6 +212,14 @@ impl Daemon {
     /// Returns the settings of the port that a client asks for, or the reason why it may not have the port.
     pub(super) fn settings_for(&self, switch: &Name, name: &Name) -> Result<Port, String> {
         let label = format!("{switch}:{name}");
+        let configured = self.running.config.ports.get(name).filter(|port| port.switch == *switch);
+        if let Some(port) = configured.filter(|port| port.kind() != Kind::Process) {
+            // The remedy comes first: a client gets only about 200 bytes of the text.
+            let kind = port.kind().as_str();
+            return Err(format!(
+                "{label} is a {kind} port: attach to another name, or to mirror:{name} to see its frames"
+            ));
+        }
         if self.switches.get(switch).is_some_and(|s| s.ports().contains_key(name)) {
             return Err(format!("{label} is in use: attach to another name"));
         }
@@ -224,12 +232,10 @@ impl Daemon {
         if let Some(Pause { left, why }) = self.defects.pause_of(switch, name, now) {
             return Err(format!("{label} pauses: attach again in {} ms ({why})", whole_ms(left)));
         }
-        let config = &self.running.config;
-        match config.ports.get(name).filter(|port| port.switch == *switch) {
-            Some(port) if port.kind() == Kind::Process => return Ok(port.clone()),
-            Some(port) => return Err(format!("{label} is a {} port: attach to another name", port.kind().as_str())),
-            None => {}
+        if let Some(port) = configured {
+            return Ok(port.clone());
         }
+        let config = &self.running.config;
         let allowed = match config.attach.create {
             Create::Switches => true,
             Create::Ports => self.switches.contains_key(switch),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::refused::Refused;
 use crate::config::check::check;
 use crate::config::doubts::doubts;
-use crate::config::port::DynamicPorts;
+use crate::config::port::{self, DynamicPorts};
 use crate::config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Port, Switch, load};
 use crate::keys::{Entry, Keys, Node, PortRef, Value};
 
@@ -65,7 +65,7 @@ impl Running {
                 "write one of them",
             );
         }
-        keys.finish();
+        port::finish(keys);
         let mistakes = mistakes.into_inner();
         let Some(new) = new.filter(|_| mistakes.is_empty()) else { return Err(Refused::Mistakes(mistakes)) };
         if let Some(old) = self.config.ports.get(&port.name) {
@@ -245,7 +245,7 @@ fn read<T>(keys: &Node, read: impl FnOnce(Keys<'_>) -> T) -> Result<T, Refused> 
 pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
     read(keys, |keys| {
         let new = old.changed(&keys);
-        keys.finish();
+        port::finish(keys);
         new
     })
 }

@@ -30,6 +30,12 @@ pub struct Key {
 }
 
 impl Key {
+    /// Returns `TABLE.KEY` if the value is a table that has this key.
+    pub fn with_key(&self, key: &str) -> Option<String> {
+        let (Class::Table(inner) | Class::TableOrWord(inner)) = &self.shape.class else { return None };
+        inner.iter().any(|inner| inner.name == key).then(|| format!("{}.{key}", self.name))
+    }
+
     /// Returns the value as TOML. Returns `None` for no value, an empty list and an empty table.
     pub fn toml(&self) -> Option<String> {
         let is_empty = match &self.value {

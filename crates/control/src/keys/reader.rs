@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use super::key::Key;
 use super::mistake::{Mistake, alternatives, nearest};
 use super::node::{Entry, Node, Value};
 use super::units;
@@ -142,7 +143,7 @@ impl<'a> Keys<'a> {
         read(text).map_err(|what| self.wrong(key, node.span.clone(), what, "")).ok()
     }
 
-    /// Reads a list of strings, or one string for a list of one. Returns each value with its place. No such string has a comma.
+    /// Reads a list of strings, or one string with commas between its parts. Returns each value with its place. No part has a comma.
     pub fn parsed_list<T>(
         &self,
         key: &'static str,
@@ -150,16 +151,15 @@ impl<'a> Keys<'a> {
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Option<Vec<(T, Option<Range<usize>>)>> {
         let node = &self.entry(key)?.node;
-        let nodes = if let Value::List(list) = &node.value { list } else { std::slice::from_ref(node) };
-        if let Value::Text(text) = &node.value
-            && text.contains(',')
-        {
-            let parts: Vec<String> = text.split(',').map(|part| format!("{:?}", part.trim())).collect();
-            let (what, right) =
-                (format!("{text:?} is not one"), format!("write several as a list: [{}]", parts.join(", ")));
-            self.wrong(key, node.span.clone(), what, right);
-            return None;
-        }
+        let parts = |text: &str| -> Vec<Node> {
+            let part = |part: &str| Node { span: node.span.clone(), ..Node::new(Value::Text(part.trim().to_owned())) };
+            text.split(',').map(part).collect()
+        };
+        let nodes = match &node.value {
+            Value::List(list) => list.clone(),
+            Value::Text(text) if text.contains(',') => parts(text),
+            _ => vec![node.clone()],
+        };
         let item = |n: &Node| Some((self.parse_node(key, n, wanted, &read)?, n.span.clone()));
         let read: Vec<_> = nodes.iter().map(item).collect();
         read.into_iter().collect()
@@ -285,12 +285,21 @@ impl<'a> Keys<'a> {
 
     /// Notes every key that is not known, and keys that are given twice.
     pub fn finish(self) {
+        self.finish_among(|| Vec::new());
+    }
+
+    /// Notes every key that is not known, and keys that are given twice. A key that belongs into a table among `keys` is told so.
+    pub fn finish_among(self, keys: impl Fn() -> Vec<Key>) {
         let mut known: Vec<&str> = self.known.borrow().clone();
         known.sort_unstable();
         known.dedup();
         let is_known = |key: &str| known.binary_search(&key).is_ok();
         let unknown = |entry: &Entry, key: &str, below: &str| {
+            let tables: Vec<String> = keys().iter().filter_map(|table| table.with_key(key)).collect();
             let right = match nearest(key, known.iter().copied()) {
+                _ if below.is_empty() && !tables.is_empty() => {
+                    format!("did you mean {}?", alternatives(tables.iter().map(String::as_str)))
+                }
                 Some(near) => format!("did you mean \"{near}{below}\"?"),
                 None if known.is_empty() => String::new(),
                 None => format!("the keys here are {}", known.join(", ")),

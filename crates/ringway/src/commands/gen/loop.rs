@@ -67,6 +67,9 @@ pub struct Args {
     /// Flows of each direction, by turns; they differ in the UDP source port
     #[arg(long, value_name = "N", default_value_t = 1)]
     flows: usize,
+    /// End after so many frames of each direction: 1000, 10k, 1M
+    #[arg(long, value_name = "N", value_parser = parse::count)]
+    count: Option<u64>,
     /// End after this time: 500ms, 10s, 1h
     #[arg(long, value_name = "TIME", value_parser = parse::positive)]
     duration: Option<Duration>,
@@ -125,7 +128,7 @@ fn go<E: Attached>(
 ) -> Result<(), GenError> {
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
-    let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill };
+    let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill, frames: args.count };
     let waits = Waits { introduced: patience(INTRODUCED), missing: patience(REALLY_QUIET) };
     let mut looped = Loop::new(names, ports, &traffic, options, (waits, context))?;
     let connections = std::mem::take(&mut looped.connections);

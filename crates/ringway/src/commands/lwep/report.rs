@@ -47,6 +47,14 @@ pub struct RoundTrips {
     p99: u64,
     p999: u64,
     max: u64,
+    /// The same, by the names that `ringway gen ping` has for them.
+    min_ns: u64,
+    median_ns: u64,
+    mean_ns: f64,
+    p90_ns: u64,
+    p99_ns: u64,
+    p99_9_ns: u64,
+    max_ns: u64,
 }
 
 impl Times {
@@ -77,6 +85,13 @@ impl Times {
             p99: at(0.99),
             p999: at(0.999),
             max: self.0.max(),
+            min_ns: self.0.min(),
+            median_ns: at(0.5),
+            mean_ns: self.0.mean(),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p99_9_ns: at(0.999),
+            max_ns: self.0.max(),
         }
     }
 }
