@@ -74,9 +74,17 @@ fn protocols_between_a_station_and_its_bridge_pass_only_where_the_switch_forward
     };
     assert_eq!(passing("[]"), [0x10]);
     assert_eq!(passing("[\"lldp\"]"), [14, 0x10]);
-    assert_eq!(passing("[\"lacp\",\"eapol\",\"lldp\"]"), [2, 3, 14, 0x10]);
-    let said = daemon.ringway(&["switch", "set", "lan0", "forward_reserved=[\"stp\"]"]);
-    refused(&said, "unknown value \"stp\"; write a list of \"lacp\", \"eapol\", \"lldp\"");
+    assert_eq!(passing("lacp,eapol,lldp"), [2, 3, 14, 0x10]);
+    assert_eq!(passing("stp,01:80:c2:00:00:0E"), [0, 14, 0x10]);
+    assert_eq!(daemon.status()["switches"][0]["forward_reserved"], serde_json::json!(["stp", "lldp"]));
+    for (keys, wanted) in [
+        ("rstp", "unknown value \"rstp\"; write a list of \"stp\", \"lacp\", \"eapol\", \"lldp\", and groups like"),
+        ("01:80:c2:00:00:10", "unknown value \"01:80:c2:00:00:10\"; write a list"),
+        ("01:80:c2:00:00:01", "01:80:c2:00:00:01 has frames for the link itself, as PAUSE: no bridge forwards them"),
+    ] {
+        let said = daemon.ringway(&["switch", "set", "lan0", &format!("forward_reserved={keys}")]);
+        refused(&said, wanted);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringway_scenes::namespace::Namespace;
-use ringway_scenes::{Daemon, PATIENCE, Said, receive, until};
+use ringway_scenes::{Daemon, PATIENCE, Said, flood, receive, send, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip::is_root;
 
@@ -183,4 +183,25 @@ fn a_device_that_an_administrator_made_for_the_user_needs_no_privilege() {
     }
     daemon.ok(&["port", "del", "ours"]);
     assert!(nic.has_device("ours"), "the device stays");
+}
+
+#[test]
+fn a_bridge_with_two_ports_on_a_switch_that_forwards_stp_finds_the_loop() {
+    let host = Namespace::new();
+    let ports = ["up0", "up1"].map(|name| format!("{}uplink = true\n", tap(name, "lan0")));
+    let config =
+        format!("{LAN0}{}", ports.concat()).replace("[switch.lan0]", "[switch.lan0]\nforward_reserved = \"stp\"");
+    let daemon = Daemon::start_by(&["ip", "netns", "exec", &host.name], &config);
+    host.ok("ip", &["link", "add", "br0", "type", "bridge", "stp_state", "1", "forward_delay", "200"]);
+    ["up0", "up1"].into_iter().for_each(|port| drop(host.ok("ip", &["link", "set", port, "master", "br0", "up"])));
+    host.ok("ip", &["link", "set", "br0", "up"]);
+    let state = |port: &str| host.ok("ip", &["-d", "link", "show", "dev", port]);
+    until("one port of the bridge is blocked, as it hears the other one", || state("up1").contains(" state blocking "));
+    assert!(!state("up0").contains(" state blocking "));
+    until("the other one forwards", || state("up0").contains(" state forwarding "));
+    // A broadcast goes round no more.
+    let mut client = daemon.attach("lan0:c").unwrap();
+    send(&mut client, &flood::frame([0xff; 6], 9, 60));
+    until("the bridge has it", || flood::count(&daemon.port("up0"), "out", "frames") > 0);
+    assert_eq!(daemon.port("c")["out"]["frames"].as_u64(), Some(0), "{}", daemon.ok(&["status"]));
 }

@@ -206,30 +206,50 @@ const FLOOD: Text<Flood> = Text {
     write: ToString::to_string,
 };
 
-/// A protocol between a station and the neighbouring bridge, which a switch keeps from other ports by default.
+/// A protocol between bridges, or between a station and its bridge, which a switch keeps from other ports by default: the last byte of its
+/// group, 01:80:c2:00:00:00 to 0f (IEEE 802.1Q table 8-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reserved {
-    /// Link aggregation (01:80:c2:00:00:02).
-    Lacp,
-    /// Port authentication (01:80:c2:00:00:03).
-    Eapol,
-    /// Discovery of neighbours (01:80:c2:00:00:0e).
-    Lldp,
-}
+pub struct Reserved(u8);
 
 impl Reserved {
-    /// The words of the configuration.
-    pub const WORDS: [(&'static str, Self); 3] = [("lacp", Self::Lacp), ("eapol", Self::Eapol), ("lldp", Self::Lldp)];
+    /// The words of the configuration. Other groups are written as addresses.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("stp", Self(0x00)), ("lacp", Self(0x02)), ("eapol", Self(0x03)), ("lldp", Self(0x0e))];
+    /// PAUSE and other control of the link itself (IEEE 802.3 annex 31A).
+    const CONTROL: Self = Self(0x01);
 
-    /// Returns the last byte of the protocol's group address (IEEE 802.1Q table 8-1).
+    /// Returns the last byte of the protocol's group address.
     pub fn last(self) -> u8 {
-        match self {
-            Self::Lacp => 0x02,
-            Self::Eapol => 0x03,
-            Self::Lldp => 0x0e,
+        self.0
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let group = |mac: ringway_switch::Mac| match mac.octets() {
+            [0x01, 0x80, 0xc2, 0x00, 0x00, last] => (last < 16).then_some(Self(last)),
+            _ => None,
+        };
+        let known = Self::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, known)| known);
+        match known.or_else(|| text.parse().ok().and_then(group)) {
+            Some(Self::CONTROL) => {
+                Err(format!("{text} has frames for the link itself, as PAUSE: no bridge forwards them"))
+            }
+            Some(known) => Ok(known),
+            None => Err(format!("unknown value {text:?}; write {RESERVED}")),
         }
     }
 }
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::WORDS.into_iter().find(|(_, known)| known == self) {
+            Some((word, _)) => f.write_str(word),
+            None => write!(f, "01:80:c2:00:00:{:02x}", self.0),
+        }
+    }
+}
+
+/// What `forward_reserved` can be.
+const RESERVED: &str = "a list of \"stp\", \"lacp\", \"eapol\", \"lldp\", and groups like \"01:80:c2:00:00:08\"";
 
 /// The form of `forward_reserved`.
 #[derive(Clone, Copy, Debug)]
@@ -239,21 +259,16 @@ impl Form for ReservedList {
     type Value = BTreeSet<Reserved>;
 
     fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
-        let how = "a list of \"lacp\", \"eapol\", \"lldp\"";
-        let one = |text: &str| {
-            let known = Reserved::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, reserved)| reserved);
-            known.ok_or_else(|| format!("unknown value {text:?}; write {how}"))
-        };
-        let list = keys.parsed_list(key, how, one)?;
+        let list = keys.parsed_list(key, RESERVED, Reserved::read)?;
         Some(list.into_iter().map(|(reserved, _)| reserved).collect())
     }
 
     fn write(&self, value: &Self::Value) -> Json {
-        Reserved::WORDS.iter().filter(|(_, known)| value.contains(known)).map(|(word, _)| *word).collect()
+        value.iter().map(ToString::to_string).collect()
     }
 
     fn shape(&self) -> Shape {
-        Shape::text("[PROTOCOL,...]", "a list of \"lacp\", \"eapol\", \"lldp\"").class(Class::Texts)
+        Shape::text("[PROTOCOL,...]", RESERVED).class(Class::Texts)
     }
 }
 
@@ -270,7 +285,7 @@ keys! {
         broadcast: Flood = Flood::Flood, FLOOD, Live, "Where frames to everybody go.";
         multicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to groups go.";
         unknown_unicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to a station without a known port go; a map switch drops them.";
-        forward_reserved: BTreeSet<Reserved> = BTreeSet::new(), ReservedList, Live, "Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped (bridge_reserved).";
+        forward_reserved: BTreeSet<Reserved> = BTreeSet::new(), ReservedList, Live, "Protocols of bridges that go to other ports like multicast: stp, lacp, eapol, lldp, or a group of 01:80:c2:00:00:00 to 0f; otherwise they are dropped (bridge_reserved).";
     }
     groups {
         /// What may pass, by which addresses are bound to ports.
