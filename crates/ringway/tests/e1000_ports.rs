@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use ringway_scenes::guest::{CLIENT, VM, both_ways};
-use ringway_scenes::{Daemon, PATIENCE, frame, receive, until};
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
 use ringway_traffic::e1000::{VfioUser, register as r};
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint};
 use serde_json::{Value, json};
@@ -172,4 +172,17 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     ends(a.connection());
     let left: Vec<_> = std::fs::read_dir(daemon.runtime_dir()).unwrap().collect();
     assert!(left.is_empty(), "a clean end leaves no socket: {left:?}");
+}
+
+#[test]
+fn a_frame_that_is_too_long_for_the_guest_is_named_so() {
+    let daemon = start(&[nic("vm1", "")]);
+    let guest = drive(&daemon, "vm1.sock");
+    let mut client = daemon.attach("lan0:c").unwrap();
+    // The driver has not enabled long packets (RCTL.LPE).
+    let mut long = vec![0; 1523];
+    long[..6].copy_from_slice(&guest.mac().0);
+    long[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    send(&mut client, &long);
+    until("it is counted", || daemon.port("vm1")["drops"] == serde_json::json!({ "receiver_too_small": 1 }));
 }

@@ -414,6 +414,11 @@ fn an_address_that_moves_is_reported_and_one_that_two_ports_use_is_called_that()
     receive(&mut b, ringway_scenes::PATIENCE).expect("the frame arrives");
     assert_eq!((&moves()[0]["count"], &moves()[0]["duplicate"]), (&json!(2), &json!(true)));
     assert!(daemon.ok(&["status"]).contains("used twice, or a loop"));
+    let warning = daemon.status()["warnings"][0].clone();
+    assert_eq!(
+        (&warning["key"], &warning["what"]),
+        (&json!("switch.lan0"), &json!("an address is in use at both \"a\" and \"b\""))
+    );
 }
 
 #[test]

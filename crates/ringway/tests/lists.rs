@@ -21,6 +21,9 @@ frames = \"10kpps\"
 switch = \"lan1\"
 kind = \"process\"
 ingress = { bucket = \"bits\" }
+[port.waits]
+switch = \"lan0\"
+kind = \"process\"
 ";
 
 /// Returns the rows of a table, column by column.
@@ -42,7 +45,7 @@ fn buckets_and_switches_are_listed_with_what_is_set_of_them() {
     let switches = daemon.ok(&["switch", "list"]);
     let wanted = [
         ["SWITCH", "FORWARDING", "PORTS", "AGEING", "MOVED", "BROADCAST", "MULTICAST", "UNKNOWN UNICAST", "DROPPED"],
-        ["lan0", "learning", "0", "60s", "0", "flood", "flood", "flood", "local transit"],
+        ["lan0", "learning", "1", "60s", "0", "flood", "flood", "flood", "local transit"],
         ["lan1", "map", "1", "300s", "0", "port:p", "flood", "drop", "-"],
     ];
     assert_eq!(rows(&switches), wanted, "{switches}");

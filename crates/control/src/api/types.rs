@@ -37,7 +37,7 @@ pub struct Status {
     /// The number of faults since the daemon started, by reason, of all ports together.
     #[serde(default)]
     pub fault_counts: Vec<FaultCount>,
-    /// What is doubtful in the configuration: names of ports that do not exist, addresses that several ports have.
+    /// What is doubtful: names of ports that do not exist, addresses that several ports have or use.
     #[serde(default)]
     #[schema(value_type = Vec<MistakeSchema>)]
     pub warnings: Vec<Mistake>,
@@ -286,7 +286,7 @@ pub struct SwitchStatus {
     /// Its settings, all of them.
     #[serde(flatten)]
     pub settings: SwitchKeys,
-    /// How many ports it has.
+    /// How many ports it has, also those that wait for a client or a device.
     pub ports: usize,
     /// Moves of addresses: times that an address was heard at another port than before.
     #[serde(default)]
@@ -315,7 +315,7 @@ pub struct MoveStatus {
     pub to: Option<String>,
     /// How often it moved.
     pub count: u64,
-    /// It moved back to its port before: two stations have this address, or there is a loop.
+    /// It moved back to its port before, and moved within the last two minutes: two stations have this address, or there is a loop.
     pub duplicate: bool,
     /// Times that it was heard at another port and did not move, because it had moved shortly before.
     #[serde(default)]

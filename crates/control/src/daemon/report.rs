@@ -1,10 +1,11 @@
 //! The status of the running switches, ports and pollers for the API.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ringway_engine::PollerReading;
 use ringway_switch::policy::Egress;
-use ringway_switch::{CountersReading, Policy};
+use ringway_switch::{CountersReading, Move, Policy};
 
 use super::defects::Pause;
 use super::limits;
@@ -29,6 +30,9 @@ use crate::kinds::State;
 /// Longest wait of a status for the threads of ports, all ports together.
 const REPORT_WITHIN: Duration = Duration::from_millis(20);
 
+/// Seconds after its last move for which an address counts as used at two ports.
+const USED_TWICE: u32 = 120;
+
 impl Daemon {
     /// Returns the status of everything.
     pub fn status(&mut self) -> Status {
@@ -45,13 +49,13 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed().as_secs_f64(),
             ports: self.ports(),
-            switches: self.switches.iter().map(|(name, switch)| switch_status(name, switch)).collect(),
+            switches: self.switches.iter().map(|(name, switch)| self.switch_status(name, switch)).collect(),
             buckets: self.bucket_statuses(),
             pollers,
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
-            warnings: self.doubts(),
+            warnings: self.doubts().into_iter().chain(self.loops()).collect(),
             log_lines_lost: ringway_engine::log::lost(),
         }
     }
@@ -59,6 +63,41 @@ impl Daemon {
     /// Returns what is doubtful in the configuration as it is now.
     pub(super) fn doubts(&self) -> Vec<Mistake> {
         self.running.doubts(&self.dynamic_ports(&self.running.config))
+    }
+
+    fn switch_status(&self, name: &Name, switch: &LiveSwitch) -> SwitchStatus {
+        let waits = |(port, settings): &(&Name, &Port)| settings.switch == *name && !switch.ports().contains_key(*port);
+        SwitchStatus {
+            name: name.to_string(),
+            settings: switch_keys(&switch.settings),
+            ports: switch.ports().len() + self.running.config.ports.iter().filter(waits).count(),
+            moved: switch.moved(),
+            moves_held: switch.moves_held(),
+            moves: moves(switch),
+            program: switch.program().map(LoadedProgram::status),
+        }
+    }
+
+    /// Returns the pairs of ports at which the same addresses are heard by turns.
+    fn loops(&self) -> Vec<Mistake> {
+        let now = ringway_engine::seconds(Instant::now());
+        let mut pairs: BTreeMap<(&Name, &Name, &Name), usize> = BTreeMap::new();
+        for (switch, live) in &self.switches {
+            let moves = live.moves().into_iter().filter(|(moved, ..)| is_used_twice(moved, now));
+            for (one, other) in moves.filter_map(|(_, from, to)| Some((from?, to?))) {
+                *pairs.entry((switch, one.min(other), one.max(other))).or_default() += 1;
+            }
+        }
+        let one = |((switch, one, other), count)| Mistake {
+            key: format!("switch.{switch}"),
+            span: None,
+            what: match count {
+                1 => format!("an address is in use at both \"{one}\" and \"{other}\""),
+                _ => format!("{count} addresses are in use at both \"{one}\" and \"{other}\""),
+            },
+            right: "two machines have one address, or both ports lead into one network: that is a loop".to_owned(),
+        };
+        pairs.into_iter().map(one).collect()
     }
 
     /// Logs the doubts that were not there before a change. Returns a line for each.
@@ -183,16 +222,9 @@ fn paused_text(pause: &Pause) -> String {
     format!("paused: {}; it works again in {} s", pause.why, pause.left.as_millis().div_ceil(1000))
 }
 
-fn switch_status(name: &Name, switch: &LiveSwitch) -> SwitchStatus {
-    SwitchStatus {
-        name: name.to_string(),
-        settings: switch_keys(&switch.settings),
-        ports: switch.ports().len(),
-        moved: switch.moved(),
-        moves_held: switch.moves_held(),
-        moves: moves(switch),
-        program: switch.program().map(LoadedProgram::status),
-    }
+/// Returns true if two ports use an address now. It moves at least once in a hold-down and the minute after it.
+fn is_used_twice(moved: &Move, now: u32) -> bool {
+    moved.is_duplicate && now.saturating_sub(moved.second) < USED_TWICE
 }
 
 fn moves(switch: &LiveSwitch) -> Vec<MoveStatus> {
@@ -206,7 +238,7 @@ fn moves(switch: &LiveSwitch) -> Vec<MoveStatus> {
             from: from.map(ToString::to_string),
             to: to.map(ToString::to_string),
             count: moved.count,
-            duplicate: moved.is_duplicate,
+            duplicate: is_used_twice(&moved, now),
             held: moved.held,
             age: now.saturating_sub(moved.second).into(),
         })
@@ -324,6 +356,16 @@ fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_no_longer_used_twice_when_it_has_not_moved_for_two_minutes() {
+        let owners = [ringway_switch::Owner::new(1, 0), ringway_switch::Owner::new(2, 0)];
+        let mac = ringway_switch::Mac::new([2, 0, 0, 0, 0, 1]);
+        let moved =
+            Move { vlan: 0, mac, from: owners[0], to: owners[1], count: 2, second: 7, is_duplicate: true, held: 9 };
+        assert_eq!([7, 126, 127].map(|now| is_used_twice(&moved, now)), [true, true, false]);
+        assert!(!is_used_twice(&Move { is_duplicate: false, ..moved }, 7), "a machine that moved");
+    }
 
     #[test]
     fn free_time_does_not_go_down_when_a_poller_tells_late_how_busy_it_was() {

@@ -50,7 +50,7 @@ impl Output for E1000Output {
         for (reason, lost) in [
             (DropReason::ReceiverFiltered, received.filtered),
             (DropReason::ReceiverFull, received.full),
-            (DropReason::Oversize, received.long),
+            (DropReason::ReceiverTooSmall, received.long),
             (DropReason::BufferLost, std::mem::take(&mut side.lost)),
         ] {
             if lost > 0 {

@@ -61,7 +61,19 @@ impl<'p> Flood<'p> {
             _ if is_heard => return,
             _ => lists.flooded().count() as u64,
         };
-        self.context.from.port.counters().drop_in(DropReason::NoDestination, unheard);
+        if unheard > 0 {
+            self.context.from.port.counters().drop_in(self.why_unheard(), unheard);
+        }
+    }
+
+    /// Returns why flooded frames are heard by no port: their VLAN, if there is a port that would hear them in another one.
+    #[cold]
+    fn why_unheard(&self) -> DropReason {
+        let Context { from, switch, .. } = self.context;
+        let mut ports = switch.flooded().iter().filter_map(|&port| switch.member(port));
+        let is_vlan =
+            switch.has_vlans() && self.audience.is_none() && ports.any(|to| may_receive(to, from, None).is_ok());
+        if is_vlan { DropReason::VlanDenied } else { DropReason::NoDestination }
     }
 
     #[cold]

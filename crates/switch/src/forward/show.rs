@@ -50,6 +50,14 @@ fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Swit
                 match may_receive(to, from, class) {
                     Ok(()) => return None,
                     Err(DropReason::VlanStacked) => reason = DropReason::VlanStacked,
+                    // As delivery counts it.
+                    Err(DropReason::VlanDenied)
+                        if reason == DropReason::NoDestination
+                            && switch.audience(batch).is_none()
+                            && may_receive(to, from, None).is_ok() =>
+                    {
+                        reason = DropReason::VlanDenied;
+                    }
                     Err(_) => {}
                 }
             }

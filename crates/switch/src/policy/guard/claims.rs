@@ -18,6 +18,7 @@ const SNAP: [[u8; 6]; 2] = [[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 0xf8
 const DHCP: u16 = 67;
 const DHCPV6: u16 = 546;
 const ICMPV6: u8 = 58;
+const IGMP: u8 = 2;
 const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
@@ -55,7 +56,7 @@ pub enum Protocol {
 }
 
 /// The claims of one frame about its sender. Unspecified addresses of senders without an address (ARP probes, DHCP
-/// clients, duplicate address detection) are no claims.
+/// clients, reports of groups, duplicate address detection) are no claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// The Ethernet source.
@@ -212,6 +213,11 @@ impl Claims {
         let source = u32::from_be_bytes(frame.field(at + 12)?);
         frame.basis.v4 = Some(at + 12);
         let claims = Claims { protocol: Protocol::Ip, v4: Some(source), ..self };
+        if source == 0 && frame.byte(at + 9)? == IGMP {
+            // A host without an address yet reports its groups (RFC 3376, 4.2.13).
+            frame.basis.is_partial = true;
+            return Ok(Claims { v4: None, ..claims });
+        }
         // For every protocol: the bytes at the position of UDP's ports are no DHCP port. Most frames end here.
         if frame.ports(at + header, DHCP).is_ok() && !frame.basis.is_partial {
             return Ok(claims);

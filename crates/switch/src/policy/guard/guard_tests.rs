@@ -73,6 +73,21 @@ fn a_port_speaks_for_its_own_addresses_only() {
 }
 
 #[test]
+fn a_station_without_an_address_reports_its_groups() {
+    let guard = guard(ALL, &["10.0.0.1"]);
+    let report = |source: &str| {
+        let mut frame = udp(mac(0), source, (9, 9));
+        frame[23] = 2;
+        frame
+    };
+    for (source, wanted) in [("0.0.0.0", Ok(())), ("10.0.0.1", Ok(())), ("10.0.0.2", Err(DropReason::SpoofedIp))] {
+        assert_eq!(judge(&guard, &report(source)), wanted, "{source}");
+    }
+    // Nothing else passes because a report did.
+    assert!(!is_like(&guard, &report("0.0.0.0"), &udp(mac(0), "0.0.0.0", (9, 9))));
+}
+
+#[test]
 fn the_empty_list_of_one_family_allows_none_of_it() {
     let guard = guard(Checks { ip: true, ..Checks::NONE }, &["10.0.0.0/8"]);
     assert_eq!(judge(&guard, &udp(mac(5), "10.3.4.5", (9, 9))), Ok(()));

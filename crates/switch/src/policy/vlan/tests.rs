@@ -274,7 +274,7 @@ fn floods_that_only_a_mirror_could_hear_are_counted() {
     lan.offers[0].put(&to_all(3), &[]);
     lan.pass(0);
     assert_eq!(lan.hearers(), [1]);
-    assert_eq!(lan.dropped(0, DropReason::NoDestination), 1);
+    assert_eq!(lan.dropped(0, DropReason::VlanDenied), 1, "alone in its VLAN");
 }
 
 fn reaching(reach: impl Fn(u16) -> Reach + 'static, ports: u16) -> Lan {
