@@ -17,7 +17,7 @@ use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status, UNAVAILABLE};
 use crate::inject::patience;
 use crate::keys::{Name, Node, PortRef};
-use crate::runtime_dir::CONTROL_SOCKET;
+use crate::runtime_dir::{self, CONTROL_SOCKET};
 
 /// Longest wait for an answer of the daemon.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -31,6 +31,9 @@ pub enum ClientError {
     /// No daemon listens.
     #[error("no ringway daemon at {}: start one with \"ringway run\"", .0.display())]
     NoDaemon(PathBuf),
+    /// A daemon runs, and does not listen: it starts, or ends, or its socket was removed a moment ago.
+    #[error("a ringway daemon runs and does not listen at {} yet: it opens its ports, loads programs, or ends; try again", .0.display())]
+    NotListening(PathBuf),
     /// The daemon is another user's.
     #[error("may not talk to the ringway daemon at {}: it belongs to another user", .0.display())]
     Forbidden(PathBuf),
@@ -123,6 +126,14 @@ impl Client {
     /// See [`ClientError`].
     pub fn delete_port(&self, port: &PortRef) -> Result<Done, ClientError> {
         self.ask(Method::DELETE, &path_of(port, ""), None)
+    }
+
+    /// Has the configuration file read again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn reload(&self) -> Result<Done, ClientError> {
+        self.ask(Method::POST, "/v1/reload", None)
     }
 
     /// Enables a port that is disabled, or ends its pause.
@@ -286,9 +297,10 @@ impl Client {
     ) -> Result<Response<Incoming>, ClientError> {
         let stream =
             connect(&self.socket, self.patience).and_then(UnixStream::from_std).map_err(|e| match e.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    ClientError::NoDaemon(self.socket.clone())
-                }
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => match self.socket.parent() {
+                    Some(dir) if runtime_dir::is_claimed(dir) => ClientError::NotListening(self.socket.clone()),
+                    _ => ClientError::NoDaemon(self.socket.clone()),
+                },
                 io::ErrorKind::PermissionDenied => ClientError::Forbidden(self.socket.clone()),
                 _ => self.broken(e),
             })?;
@@ -335,6 +347,16 @@ fn path_of(port: &PortRef, of_port: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_listen_yet_is_not_to_be_started_once_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let claim = runtime_dir::RuntimeDir::claim(dir.path()).unwrap();
+        let client = Client::new(dir.path());
+        assert!(matches!(client.status(), Err(ClientError::NotListening(_))));
+        drop(claim);
+        assert!(matches!(client.status(), Err(ClientError::NoDaemon(_))));
+    }
 
     #[test]
     fn without_a_daemon_the_message_says_how_to_start_one() {

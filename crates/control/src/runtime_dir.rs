@@ -29,6 +29,20 @@ pub fn default_path() -> PathBuf {
     }
 }
 
+/// Returns true if a daemon has claimed this directory, as far as the kernel tells: it lists no locks of other process namespaces. Nothing is
+/// locked for this, as a daemon that starts at this moment would then be refused.
+pub fn is_claimed(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else { return false };
+    let device = meta.dev();
+    let id = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), meta.ino());
+    // 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .any(|lock| lock.get(1) == Some(&"FLOCK") && lock.get(3) == Some(&"WRITE") && lock.get(5) == Some(&id.as_str()))
+}
+
 /// Why a runtime directory cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {

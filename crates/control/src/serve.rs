@@ -6,8 +6,8 @@
 //! - SIGTERM ends the process within 8 s in any case.
 
 use std::future::pending;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, Host};
+use crate::config::{Access, Config, Host};
 use crate::daemon::attach::AttachHost;
 use crate::daemon::running::Running;
 use crate::daemon::settle::settle;
@@ -147,21 +147,22 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
-    sockets
-        .attach
-        .get()
-        .set(&attach_socket)
-        .map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
+    open_to(&sockets.attach, &attach_socket)?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
-    let listener = server::bind(&control_socket)
-        .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
-    sockets
-        .control
-        .get()
-        .set(&control_socket)
-        .map_err(|why| system(&format!("cannot open {}", control_socket.display()), why))?;
-    let mut api = tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon))));
+    let listen = || {
+        let listener = server::bind(&control_socket)
+            .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
+        open_to(&sockets.control, &control_socket)?;
+        Ok::<_, ServeError>(tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon)))))
+    };
+    let listen_again = || {
+        let again = attach.listen_again();
+        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
+        open_to(&sockets.attach, &attach_socket)
+    };
+    let mut api = listen()?;
+    let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
 
     notify(Event::Ready);
     let mut faults = fault_signal(&daemon);
@@ -198,6 +199,12 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 let mut daemon = lock(&daemon);
                 daemon.sweep();
                 daemon.reopen();
+                drop(daemon);
+                attach_path.restore(listen_again);
+                if let Some(again) = control_path.restore(listen) {
+                    // What it has accepted goes on.
+                    std::mem::replace(&mut api, again).abort();
+                }
             }
             _ = check.tick() => if lock(&daemon).check_pollers() && options.watchdog.is_some() {
                 notify(Event::Alive);
@@ -212,6 +219,44 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     end(&daemon).await
+}
+
+/// Gives a socket of Ringway's own the access that is configured.
+fn open_to(access: &Access, path: &Path) -> Result<(), ServeError> {
+    access.get().set(path).map_err(|why| system(&format!("cannot open {}", path.display()), why))
+}
+
+/// The path of a socket of Ringway's own, which somebody may remove.
+struct SocketPath<'a> {
+    path: &'a Path,
+    /// It was removed, and could not be made again: this is in the log.
+    is_lost: bool,
+}
+
+impl<'a> SocketPath<'a> {
+    fn new(path: &'a PathBuf) -> Self {
+        Self { path, is_lost: false }
+    }
+
+    /// Makes the socket again if its path is gone. Returns what `listen` returns then.
+    fn restore<T>(&mut self, listen: impl FnOnce() -> Result<T, ServeError>) -> Option<T> {
+        if !self.path.symlink_metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound) {
+            self.is_lost = false;
+            return None;
+        }
+        match listen() {
+            Ok(listening) => {
+                tracing::warn!("{} was removed: it is made again", self.path.display());
+                Some(listening)
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    tracing::error!("{} was removed, and cannot be made again: {why}", self.path.display());
+                }
+                None
+            }
+        }
+    }
 }
 
 /// Closes every port, before the claim of the directory ends: the next daemon makes sockets of the same names.

@@ -29,6 +29,7 @@ pub struct Command {
 enum What {
     Run(commands::run::Args),
     Status(commands::status::Args),
+    Reload(commands::reload::Args),
     Port(commands::port::Args),
     Bucket(commands::bucket::Args),
     Switch(commands::switch::Args),
@@ -64,6 +65,7 @@ impl Command {
         match what {
             What::Run(args) => commands::run::run(args, &context),
             What::Status(args) => commands::status::run(args, &context),
+            What::Reload(args) => commands::reload::run(&args, &context),
             What::Port(args) => commands::port::run(args, &context),
             What::Bucket(args) => commands::bucket::run(args, &context),
             What::Switch(args) => commands::switch::run(args, &context),

@@ -9,6 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::context::Context;
+use crate::journal::Lines;
 
 /// Options of every command.
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,8 @@ impl Global {
             BoxMakeWriter::new(std::io::stderr)
         };
         // Otherwise a line that cannot be written is a panic.
-        let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).log_internal_errors(false);
+        let lines = tracing_subscriber::fmt::layer().event_format(Lines::new());
+        let lines = lines.with_writer(writer).log_internal_errors(false);
         tracing_subscriber::registry().with(lines).with(filter).init();
     }
 

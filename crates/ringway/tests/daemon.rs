@@ -98,6 +98,21 @@ fn a_reload_changes_only_what_differs() {
 }
 
 #[test]
+fn the_command_reload_has_the_answer() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    daemon.write("[switch.lan0]\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    assert_eq!(daemon.ok(&["reload"]), "added port new to switch lan0\n");
+    assert_eq!(daemon.ok(&["reload"]), "nothing differs\n");
+    daemon.write("[port.new]\nswitch = \"lan9\"\nkind = \"process\"\n[port.x]\n");
+    let said = daemon.ringway(&["reload"]);
+    assert!(
+        said.code == Some(2) && said.err.starts_with("ringway reload: ") && said.err.contains("ringway.toml:4:"),
+        "{said:?}"
+    );
+    assert_eq!(daemon.port("new")["state"], "waiting");
+}
+
+#[test]
 fn another_engine_takes_over_without_losing_clients() {
     let daemon = Daemon::start("");
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());

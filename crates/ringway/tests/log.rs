@@ -151,3 +151,36 @@ fn nobody_has_to_read_standard_output_either() {
     daemon.serves_clients();
     daemon.ends();
 }
+
+/// Runs a daemon whose stderr is a file, with this variable, until it has said something. Returns the lines.
+fn said_to_a_file(stream: impl Fn(&std::fs::Metadata) -> String) -> Vec<String> {
+    let folder = ringway_testing::file::directory();
+    let path = folder.path().join("stderr");
+    let file = File::create(&path).unwrap();
+    let mut command = ringway();
+    command.env("JOURNAL_STREAM", stream(&file.metadata().unwrap()));
+    let mut daemon = Daemon::start_as(command, Stdio::null(), file.into());
+    std::fs::write(daemon.path("c.toml"), "[switch.lan0]\nbroadcast = \"port:nobody\"\n").unwrap();
+    daemon.child.signal(Signal::HUP);
+    until("the first file is in force", || !daemon.status()["warnings"].as_array().unwrap().is_empty());
+    std::fs::write(daemon.path("c.toml"), "nonsense\n").unwrap();
+    daemon.child.signal(Signal::HUP);
+    let lines = until_some("the second one is refused", || {
+        let said = std::fs::read_to_string(&path).unwrap();
+        said.contains("not reloaded").then(|| said.lines().map(str::to_owned).collect())
+    });
+    daemon.ends();
+    lines
+}
+
+#[test]
+fn lines_carry_their_priority_where_the_journal_takes_them() {
+    use std::os::linux::fs::MetadataExt;
+    let id = |meta: &std::fs::Metadata| format!("{}:{}", meta.st_dev(), meta.st_ino());
+    let lines = said_to_a_file(id);
+    assert!(lines.iter().any(|line| line.starts_with("<4> WARN key \"switch.lan0.broadcast\"")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("<3>ringway run: not reloaded")), "{lines:#?}");
+    // A stream that the daemon has not inherited is no matter.
+    let lines = said_to_a_file(|meta| id(meta) + "1");
+    assert!(lines.iter().all(|line| !line.starts_with('<')), "{lines:#?}");
+}

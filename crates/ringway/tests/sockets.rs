@@ -102,3 +102,30 @@ fn another_user_connects_where_the_socket_is_given_to_its_group() {
     daemon.replace();
     as_they_should_be(&daemon);
 }
+
+#[test]
+fn sockets_that_somebody_removed_are_made_again() {
+    let ports = [port("a", "vhost-user", ""), port("b", "e1000", ""), port("peer", "stream", "role = \"client\"")];
+    let daemon = Daemon::start(&format!("[sockets]\nmode = \"0640\"\n[switch.lan0]\n{}", ports.concat()));
+    let client = daemon.attach("lan0:client").unwrap();
+    for name in ["control.sock", "attach.sock"] {
+        std::fs::remove_file(daemon.socket(name)).unwrap();
+        until("it is there again", || daemon.socket(name).exists());
+        assert_eq!(about(&daemon.socket(name)).2, 0o600);
+        daemon.complains(&format!("{name} was removed: it is made again"));
+    }
+    let second = daemon.attach("lan0:second").unwrap();
+    assert_eq!(["client", "second"].map(|name| daemon.port(name)["state"].clone()), ["up", "up"]);
+    drop((client, second));
+    // The port that waits, and not the one with a front end.
+    let front_end = std::os::unix::net::UnixStream::connect(daemon.socket("b.sock")).unwrap();
+    daemon.until_state("b", "connected");
+    ["a.sock", "b.sock"].into_iter().for_each(|name| std::fs::remove_file(daemon.socket(name)).unwrap());
+    assert_eq!(daemon.ok(&["reload"]), "opened port a again, whose socket was removed\n");
+    assert_eq!((about(&daemon.socket("a.sock")).2, daemon.socket("b.sock").exists()), (0o640, false));
+    assert_eq!(daemon.port("b")["state"], "connected");
+    drop(front_end);
+    daemon.until_state("b", "waiting");
+    assert_eq!(daemon.ok(&["reload"]), "opened port b again, whose socket was removed\n");
+    assert_eq!(daemon.ok(&["reload"]), "nothing differs\n");
+}

@@ -1,6 +1,7 @@
 //! Configured ports whose device or socket is not open: the daemon tries to open them again every second. A device is opened by a thread
 //! of its own ([`devices`](super::devices)).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -137,6 +138,27 @@ impl Daemon {
     fn switch_with_room(&mut self, settings: &Port) -> Result<&mut LiveSwitch, String> {
         let Some(switch) = self.switches.get_mut(&settings.switch) else { return Err("its switch is gone".to_owned()) };
         if switch.has_room() { Ok(switch) } else { Err("its switch is full".to_owned()) }
+    }
+
+    /// Opens ports again that wait for a front end and whose socket somebody has removed. Returns a line for each. A front end that is
+    /// connected stays: its port is opened again by a reload after it has gone.
+    pub(super) fn restore_sockets(&mut self) -> Vec<String> {
+        let is_gone = |settings: &Port| {
+            let path = settings.settings.own_socket().map(|socket| self.running.runtime_dir().join(socket));
+            path.is_some_and(|path| path.symlink_metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound))
+        };
+        let live = self.switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |port| (switch, port)));
+        let gone = live.filter(|(_, (_, port))| is_gone(&port.settings) && port.is_waiting(Instant::now()));
+        let gone: Vec<(Name, Name)> = gone.map(|(switch, (name, _))| (switch.clone(), name.clone())).collect();
+        let opened = |(switch, name): (Name, Name)| {
+            self.open_again(&switch, &name);
+            format!("opened port {name} again, whose socket was removed")
+        };
+        let lines: Vec<String> = gone.into_iter().map(opened).collect();
+        if !lines.is_empty() {
+            self.publish();
+        }
+        lines
     }
 
     /// Opens a running port again whose socket was closed.

@@ -179,8 +179,9 @@ impl Daemon {
     pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let reread = self.running.reread()?;
         self.programs.reload_changed();
-        let changes = self.apply(reread.config.clone(), "")?;
+        let mut changes = self.apply(reread.config.clone(), "")?;
         self.running.reloaded(reread);
+        changes.extend(self.restore_sockets());
         Ok(changes)
     }
 

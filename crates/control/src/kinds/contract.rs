@@ -66,8 +66,13 @@ pub enum End<'a> {
         /// The namespace.
         netns: Option<&'a str>,
     },
-    /// A socket at this path, relative to the runtime directory.
-    Socket(&'a Path),
+    /// A socket.
+    Socket {
+        /// Its path, relative to the runtime directory.
+        path: &'a Path,
+        /// Ringway makes the socket; otherwise the peer does.
+        listens: bool,
+    },
 }
 
 /// What is needed to open a port, apart from its settings.

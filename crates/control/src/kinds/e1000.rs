@@ -145,7 +145,7 @@ impl PortKind for E1000 {
     }
 
     fn end(&self) -> End<'_> {
-        End::Socket(&self.socket.path)
+        End::Socket { path: &self.socket.path, listens: true }
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {

@@ -51,6 +51,11 @@ impl Settings {
 
     /// Returns the path of the port's socket, if it has one.
     pub fn socket(&self) -> Option<&std::path::Path> {
-        if let End::Socket(path) = self.own().end() { Some(path) } else { None }
+        if let End::Socket { path, .. } = self.own().end() { Some(path) } else { None }
+    }
+
+    /// Returns the path of the socket that Ringway makes for the port, if it makes one.
+    pub fn own_socket(&self) -> Option<&std::path::Path> {
+        if let End::Socket { path, listens: true } = self.own().end() { Some(path) } else { None }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ringway_ports::stream as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
-use super::socket::{Socket, SocketPath};
+use super::socket::{Role, Socket, SocketPath};
 use crate::api::types::{PortStatus, StreamStatus};
 use crate::keys::{Keys, Mac, Name, keys};
 
@@ -34,7 +34,7 @@ impl PortKind for Stream {
     }
 
     fn end(&self) -> End<'_> {
-        End::Socket(&self.socket.at.path)
+        End::Socket { path: &self.socket.at.path, listens: self.socket.role == Role::Server }
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {

@@ -8,7 +8,7 @@ use ringway_ports::vhost_user as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::memory::FrontEndMemory;
-use super::socket::{Socket, SocketPath};
+use super::socket::{Role, Socket, SocketPath};
 use crate::api::features::feature_names;
 use crate::api::types::{PortStatus, VhostUserStatus};
 use crate::keys::form::{Boolean, Integer, Optional};
@@ -51,7 +51,7 @@ impl PortKind for VhostUser {
     }
 
     fn end(&self) -> End<'_> {
-        End::Socket(&self.socket.at.path)
+        End::Socket { path: &self.socket.at.path, listens: self.socket.role == Role::Server }
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {

@@ -29,6 +29,7 @@ mod thread;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,14 +72,7 @@ impl AttachServer {
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
     pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits) -> io::Result<AttachServer> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // Accepted sockets inherit this option.
-        let files = if refuse_files(&listener) { Files::Refused } else { Files::Taken };
-        // Before bind, so that the path has this mode from the start (see `front_end::Listener`).
-        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
-        bind(&listener, &SocketAddrUnix::new(path)?)?;
-        listen(&listener, 128)?;
+        let (listener, files) = listener_at(path)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
         release_by(|process, work| return_in_background([process; 2], work));
@@ -90,6 +84,7 @@ impl AttachServer {
             host,
             spare_fd,
             listener,
+            earlier_listeners: Vec::new(),
             files,
             epoll,
             queue: Arc::clone(&queue),
@@ -113,11 +108,34 @@ impl AttachServer {
         Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
     }
 
+    /// Listens at its path once more, which somebody has removed. Its clients stay.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket or the path.
+    pub fn listen_again(&self) -> io::Result<()> {
+        let (listener, files) = listener_at(&self.path)?;
+        self.queue.send(Command::Listen(listener, files));
+        Ok(())
+    }
+
     /// Returns a handle that ends clients from other threads.
     #[must_use]
     pub fn disconnector(&self) -> Disconnector {
         Disconnector { queue: Arc::clone(&self.queue) }
     }
+}
+
+/// Makes a listening socket at `path`, for this user alone. Returns what happens to files that clients send.
+fn listener_at(path: &Path) -> io::Result<(OwnedFd, Files)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // Accepted sockets inherit this option.
+    let files = if refuse_files(&listener) { Files::Refused } else { Files::Taken };
+    // Before bind, so that the path has this mode from the start (see `front_end::Listener`).
+    rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+    bind(&listener, &SocketAddrUnix::new(path)?)?;
+    listen(&listener, 128)?;
+    Ok((listener, files))
 }
 
 /// Ends clients of an [`AttachServer`].

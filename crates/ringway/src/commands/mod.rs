@@ -12,6 +12,7 @@ pub mod lab;
 pub mod lwep;
 pub mod port;
 pub mod program;
+pub mod reload;
 pub mod run;
 pub mod status;
 pub mod switch;

@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 
 use crate::closer;
 use crate::context::{Context, USAGE, complain};
-use crate::out;
+use crate::{journal, out};
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///
@@ -105,7 +105,8 @@ fn tell(event: Event) {
 
 /// Writes each line of the message to stderr as [`complain`] does, and never waits for that.
 fn say_on_stderr(message: &str) {
-    message.lines().for_each(|line| log::stderr().say(&format!("ringway run: {line}")));
+    let priority = journal::priority(tracing::Level::ERROR);
+    message.lines().for_each(|line| log::stderr().say(&format!("{priority}ringway run: {line}")));
 }
 
 /// Tells systemd, where it asked (NOTIFY_SOCKET). The wait for room in its socket is bounded: the control thread goes on, and ends,

@@ -98,7 +98,7 @@ fn request<N: FromStr<Err = String>>(
 }
 
 /// Prints the changes, or why there are none.
-fn print_result(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
+pub fn print_result(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
     match asked {
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| complain(command, &mistake.to_string()));

@@ -175,10 +175,15 @@ impl Daemon {
 
     /// Puts another configuration in the file's place, and sends SIGHUP.
     pub fn reload(&self, config: &str) {
+        self.write(config);
+        self.signal(Signal::HUP);
+    }
+
+    /// Puts another configuration in the file's place.
+    pub fn write(&self, config: &str) {
         let (new, file) = (self.dir.path().join("new.toml"), self.dir.path().join("ringway.toml"));
         std::fs::write(&new, config).unwrap();
         std::fs::rename(new, file).unwrap();
-        self.signal(Signal::HUP);
     }
 
     /// Attaches a client.

@@ -1,14 +1,17 @@
 //! Live ports.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringway_abi::netmap::Monitor;
 use ringway_engine::Source;
 use ringway_ports::process::ClientId;
 use ringway_switch::{self as data, CountersReading, Owner, Policy};
 
+use crate::api::types::PortStatus;
 use crate::config::{Name, Port};
 use crate::daemon::front_end::FrontEnd;
+use crate::kinds::State;
 
 /// A port that is open: a device, a socket or a client is behind it. A clone is the same port, possibly with other settings.
 #[derive(Clone, Debug)]
@@ -41,6 +44,12 @@ impl LivePort {
     /// Returns true if it mirrors other ports.
     pub fn is_mirror(&self) -> bool {
         !self.settings.mirror.is_empty() || self.monitor.is_some()
+    }
+
+    /// Returns true if it waits for a front end, as far as is known at this time.
+    pub fn is_waiting(&self, until: Instant) -> bool {
+        let report = |front_end: &Arc<FrontEnd>| front_end.report(until, &mut PortStatus::default());
+        self.front_end.as_ref().and_then(report) == Some(State::Waiting)
     }
 
     /// Returns its counters together with those of its predecessors.

@@ -14,7 +14,7 @@ use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
 use super::queue::Command;
 use super::thread::{COMMANDS, LISTENER, Server};
-use crate::front_end::{ClientFd, peer_process};
+use crate::front_end::{ClientFd, Files, peer_process};
 
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that
 /// has waited longest.
@@ -173,6 +173,7 @@ impl Server {
         while let Some(command) = self.pending.pop_front() {
             match command {
                 Command::Stop => return true,
+                Command::Listen(listener, files) => self.listen_at(listener, files),
                 Command::Mapped(ClientId(id)) => {
                     self.at = Some(id);
                     self.mapped(id);
@@ -199,6 +200,17 @@ impl Server {
             }
         }
         false
+    }
+
+    /// Listens at another socket. The one before stays open: the last close of what waits in its backlog could take long.
+    fn listen_at(&mut self, listener: OwnedFd, files: Files) {
+        if let Err(error) = epoll::add(&self.epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN) {
+            warn_limited(&format!("attach.sock: cannot listen again: {error}"));
+            return;
+        }
+        let _ = epoll::delete(&self.epoll, &self.listener);
+        self.earlier_listeners.push(std::mem::replace(&mut self.listener, listener));
+        self.files = files;
     }
 
     fn end_all(&mut self) {

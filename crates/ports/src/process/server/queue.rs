@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use parking_lot::Mutex;
 
 use super::host::ClientId;
-use crate::front_end::ClientFd;
+use crate::front_end::{ClientFd, Files};
 
 /// What other threads ask of the server.
 pub(super) enum Command {
@@ -16,6 +16,8 @@ pub(super) enum Command {
     Registered(ClientId),
     /// The closer has received this message with a client's memory, with the files that came with it, if it could.
     Memory(ClientId, Vec<u8>, Option<Vec<ClientFd>>),
+    /// The server listens here from now on: its path was removed.
+    Listen(OwnedFd, Files),
     Stop,
 }
 

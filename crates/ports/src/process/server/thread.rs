@@ -21,6 +21,8 @@ pub(super) const FIRST_CLIENT: u64 = 2;
 pub(super) struct Server {
     pub(super) host: Box<dyn Host>,
     pub(super) listener: OwnedFd,
+    /// Sockets whose path was removed.
+    pub(super) earlier_listeners: Vec<OwnedFd>,
     /// Whether clients can send files.
     pub(super) files: Files,
     pub(super) epoll: OwnedFd,
