@@ -205,6 +205,22 @@ pub fn mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
+/// Sets the longest packet of a device without its Ethernet header.
+pub fn set_mtu(name: &str, socket: BorrowedFd<'_>, mtu: u16) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_mtu = mtu.into();
+    ioctl(socket, libc::SIOCSIFMTU, &mut request)
+}
+
+/// Sets the Ethernet address of a device.
+pub fn set_address(name: &str, socket: BorrowedFd<'_>, address: [u8; 6]) -> io::Result<()> {
+    let mut request = request(name)?;
+    let mut sa_data = [0; 14];
+    sa_data.iter_mut().zip(address).for_each(|(to, from)| *to = from.cast_signed() as libc::c_char);
+    request.ifr_ifru.ifru_hwaddr = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data };
+    ioctl(socket, libc::SIOCSIFHWADDR, &mut request)
+}
+
 /// Returns true if a device is up and has a carrier.
 ///
 /// # Errors
@@ -254,7 +270,7 @@ pub fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
 /// 500, a TCP stream loses 1 to 2 % of its frames whenever the poller does not get its CPU in time.
 const QUEUE_FRAMES: libc::c_int = 2000;
 
-/// Makes that queue longer, if it is shorter.
+/// Makes that queue longer, if it is shorter. Leaves it in a user namespace: the kernel asks for CAP_NET_ADMIN of the first one.
 pub fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFTXQLEN, &mut request)?;
@@ -264,7 +280,10 @@ pub fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     request.ifr_ifru.ifru_metric = QUEUE_FRAMES;
-    ioctl(socket, libc::SIOCSIFTXQLEN, &mut request)
+    match ioctl(socket, libc::SIOCSIFTXQLEN, &mut request) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        other => other,
+    }
 }
 
 /// Returns a request about the device `name`.

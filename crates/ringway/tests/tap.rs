@@ -205,3 +205,52 @@ fn a_bridge_with_two_ports_on_a_switch_that_forwards_stp_finds_the_loop() {
     until("the bridge has it", || flood::count(&daemon.port("up0"), "out", "frames") > 0);
     assert_eq!(daemon.port("c")["out"]["frames"].as_u64(), Some(0), "{}", daemon.ok(&["status"]));
 }
+
+#[test]
+fn a_device_has_the_ports_address_and_mtu_and_may_be_one_of_several_queues() {
+    let host = Namespace::new();
+    host.ok("ip", &["tuntap", "add", "many", "mode", "tap", "multi_queue"]);
+    let before = host.ok("cat", &["/sys/class/net/many/address"]);
+    let ports = [
+        tap("made", "lan0") + "mac = \"52:54:00:00:00:07\"\nmtu = 9000\n",
+        tap("many", "lan0") + "mac = \"52:54:00:00:00:08\"\nmtu = 1400\n",
+        tap("two", "lan0") + "mac = [\"52:54:00:00:00:09\", \"52:54:00:00:00:0a\"]\n",
+    ];
+    let daemon = Daemon::start_by(&["ip", "netns", "exec", &host.name], &format!("{LAN0}{}", ports.concat()));
+    let of = |device: &str, what: &str| {
+        host.ok("ip", &["-d", "-o", "link", "show", "dev", device])
+            .split_once(what)
+            .unwrap()
+            .1
+            .split(' ')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!((of("made", "link/ether "), of("made", " mtu ")), ("52:54:00:00:00:07".into(), "9000".into()));
+    // An administrator's device keeps its address.
+    assert_eq!((of("many", "link/ether "), of("many", " mtu ")), (before.trim().into(), "1400".into()));
+    assert!(!of("two", "link/ether ").starts_with("52:54:00"), "one of two would be chosen by chance");
+    // Its own frames are not spoofed ones, and long ones arrive.
+    let mut client =
+        daemon.attach_as("lan0:c", ringway_client::Shape { buffer_size: 16384, ..Default::default() }).unwrap();
+    for device in ["made", "many"] {
+        host.ok("ip", &["addr", "add", if device == "made" { "10.9.9.1/24" } else { "10.9.8.1/24" }, "dev", device]);
+    }
+    let _ping = host.run("ping", &["-c", "1", "-W", "1", "10.9.9.2"]);
+    let is_request = |frame: &[u8]| frame[12..14] == [8, 6] && frame[38..42] == [10, 9, 9, 2];
+    until("the request comes", || receive(&mut client, PATIENCE).is_some_and(|frame| is_request(&frame)));
+    host.ok("ip", &["neigh", "add", "10.9.9.3", "lladdr", "02:00:00:00:00:03", "dev", "made"]);
+    let _ping = host.run("ping", &["-c", "1", "-W", "1", "-s", "8900", "10.9.9.3"]);
+    until("the long one comes", || {
+        receive(&mut client, PATIENCE).is_some_and(|frame| frame.len() == 14 + 20 + 8 + 8900)
+    });
+    assert_eq!(daemon.port("made")["drops"]["spoofed_mac"].as_u64(), None);
+}
+
+#[test]
+fn in_a_user_namespace_a_device_has_the_kernels_queue() {
+    let daemon =
+        Daemon::start_by(&["unshare", "--net", "--user", "--map-root-user"], &format!("{LAN0}{}", tap("tap0", "lan0")));
+    assert_eq!(daemon.port("tap0")["state"], "up");
+}

@@ -75,6 +75,9 @@ pub enum End<'a> {
     },
 }
 
+/// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
+pub const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
+
 /// What is needed to open a port, apart from its settings.
 pub struct Opening<'a> {
     /// The port's name.

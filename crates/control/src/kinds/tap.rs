@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 
 use ringway_ports::tap;
 
-use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
+use super::contract::{CannotOpen, End, MTU, Named, Opened, Opening, PortKind};
 use super::device::Device;
 use super::netns;
 use crate::api::types::PortStatus;
+use crate::keys::form::{Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
 
 keys! {
     /// Settings of a TAP port.
-    pub struct Tap {}
+    pub struct Tap {
+        mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told, and longer frames are dropped; of a TAP device: that it gets; by default the guest's or the device's own.";
+    }
     groups {
         /// The device.
         device: Device,
@@ -37,8 +40,11 @@ impl PortKind for Tap {
         self.device.end()
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        let wanted = tap::Settings { device: self.device.name.clone() };
+    fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
+        // One of several addresses would be chosen by chance.
+        let address = if at.macs.len() == 1 { at.macs.first() } else { None };
+        let address = address.map(|mac| mac.get().octets());
+        let wanted = tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu };
         let open = move || tap::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
         netns::inside(self.device.netns.as_deref(), open).map(|sides| Opened { sides, link: None })
     }

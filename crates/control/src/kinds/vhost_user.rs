@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringway_ports::vhost_user as port;
 
-use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
+use super::contract::{CannotOpen, End, Link, MTU, Named, Opened, Opening, PortKind, State};
 use super::memory::FrontEndMemory;
 use super::socket::{Role, Socket, SocketPath};
 use crate::api::features::feature_names;
@@ -14,14 +14,11 @@ use crate::api::types::{PortStatus, VhostUserStatus};
 use crate::keys::form::{Boolean, Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
 
-/// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
-const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
-
 keys! {
     /// Settings of a vhost-user port.
     pub struct VhostUser {
         queues: u16 = port::MOST_QUEUES, Integer(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
-        mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
+        mtu: Option<u16> = None, Optional(Integer(MTU)), Fixed, "The MTU that the guest is told, and longer frames are dropped; of a TAP device: that it gets; by default the guest's or the device's own.";
         offload: bool = true, Boolean, Fixed, "Whether checksums and segmentation may be left to the other side.";
         ring_reset: bool = false, Boolean, Fixed, "Whether guests may reset single rings, as ethtool -G and AF_XDP without copies do; only for front ends that pass it on.",
             "QEMU (7.2 to 11.1) does not pass it on: a guest that resets a ring there loses its NIC until it restarts.";

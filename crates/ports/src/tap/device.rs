@@ -7,7 +7,7 @@ use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
 use crate::tap_file::set_offloads;
-use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, socket};
+use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 
 const CONTROL: &str = "/dev/net/tun";
 
@@ -16,6 +16,10 @@ const CONTROL: &str = "/dev/net/tun";
 pub struct Settings {
     /// Name of the device: 1 to 15 bytes.
     pub device: String,
+    /// The Ethernet address that a device gets that is made for the port.
+    pub address: Option<[u8; 6]>,
+    /// The MTU that the device gets.
+    pub mtu: Option<u16>,
 }
 
 /// Opens the device in non-blocking mode and configures it: a header of [`Offload::BYTES`] precedes every frame, and
@@ -25,15 +29,32 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let tap = rustix::fs::open(CONTROL, flags, Mode::empty()).map_err(|error| no_control(name, error.into()))?;
     let mut request = request(name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    ioctl(tap.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| no_device(name, &error))?;
+    const KIND: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let mut attach = |flags: libc::c_int| {
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        ioctl(tap.as_fd(), libc::TUNSETIFF, &mut request)
+    };
+    match attach(KIND) {
+        // A persistent device that was made for several queues: this is one of them.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            attach(KIND | libc::IFF_MULTI_QUEUE).map_err(|error| no_device(name, &error))?;
+        }
+        other => other.map_err(|error| no_device(name, &error))?,
+    }
     let accepts = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
     ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
     let socket = socket()?;
     if !persistent {
+        if let Some(address) = settings.address {
+            let set = set_address(name, socket.as_fd(), address);
+            set.map_err(|error| failed(name, "set its address", &error))?;
+        }
         lengthen_queue(name, socket.as_fd()).map_err(|error| failed(name, "set its queue's length", &error))?;
+    }
+    if let Some(mtu) = settings.mtu {
+        set_mtu(name, socket.as_fd(), mtu).map_err(|error| failed(name, &format!("set its MTU to {mtu}"), &error))?;
     }
     bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
     Ok((tap, accepts))
@@ -56,7 +77,7 @@ fn no_device(name: &str, error: &io::Error) -> io::Error {
              ip tuntap add {name} mode tap user USER"
         ),
         Some(libc::EINVAL) => format!(
-            "a device of this name exists and is not a TAP device with one queue: choose another name, or delete it: \
+            "a device of this name exists and is no TAP device: choose another name, or delete it: \
              ip link del {name}"
         ),
         _ => error.to_string(),
