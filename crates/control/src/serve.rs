@@ -196,6 +196,10 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 }
                 // Faults that pollers which have ended noted are not signalled.
                 end_faulty(&daemon).await;
+                let is_any = lock(&daemon).end_in_old_namespaces();
+                if is_any {
+                    end_faulty(&daemon).await;
+                }
                 let mut daemon = lock(&daemon);
                 daemon.sweep();
                 daemon.reopen();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ringway_client::Port;
 use ringway_scenes::namespace::{Lan, Namespace, cpu_time, frames};
 use ringway_scenes::{Daemon, PATIENCE, ringway, until};
+use ringway_testing::child::Ended;
 use serde_json::Value;
 
 /// Receives until `enough` returns true.
@@ -231,4 +232,77 @@ fn an_idle_switch_with_tap_ports_uses_no_cpu() {
         println!("{used:?} of processor time in {:?}", began.elapsed());
         used * 100 <= began.elapsed()
     });
+}
+
+#[test]
+fn a_namespace_that_is_made_again_has_its_ports_and_the_old_one_is_let_go() {
+    let (space, outside) = (Namespace::new(), Namespace::new());
+    // Devices whose other ends the kernel removes when the namespace is gone.
+    let fill = || {
+        for (device, other) in [("v0", "v1"), ("x0", "x1")] {
+            let peer = ["peer", "name", other, "netns", &outside.name];
+            space.ok("ip", &[&["link", "add", device, "type", "veth"], &peer[..]].concat());
+            space.ok("ip", &["link", "set", device, "up"]);
+        }
+    };
+    let again = || {
+        for verb in ["del", "add"] {
+            assert!(std::process::Command::new("ip").args(["netns", verb, &space.name]).status().unwrap().success());
+        }
+    };
+    fill();
+    let port =
+        |name: &str, keys: &str| format!("[port.{name}]\nswitch = \"lan0\"\nnetns = \"{}\"\n{keys}\n", space.name);
+    let ports = [
+        port("tap", "kind = \"tap\"\ndevice = \"t0\""),
+        port("packet", "kind = \"packet\"\ndevice = \"v0\""),
+        port("xdp", "kind = \"xdp\"\ndevice = \"x0\"\nmode = \"generic\""),
+    ];
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.concat()));
+    let names = ["tap", "packet", "xdp"];
+    names.into_iter().for_each(|name| daemon.until_state(name, "up"));
+    again();
+    until("the old namespace is gone, with its devices", || !outside.has_device("v1") && !outside.has_device("x1"));
+    for name in names {
+        assert_eq!(daemon.port(name)["faults"]["device_lost"].as_u64(), Some(1), "{name}");
+    }
+    fill();
+    names.into_iter().for_each(|name| daemon.until_state(name, "up"));
+    assert!(space.has_device("t0"));
+    // The other ports of the daemon are none of this.
+    daemon.ok(&["port", "del", "packet"]);
+    drop(space);
+    daemon.until_state("tap", "failed");
+}
+
+#[test]
+fn the_namespace_of_a_process_is_not_that_of_a_stranger_with_its_number() {
+    let alone = || Ended(std::process::Command::new("unshare").args(["--net", "sleep", "infinity"]).spawn().unwrap());
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let process = alone();
+    let (pid, path) = (process.id(), format!("/proc/{}/ns/net", process.id()));
+    until("it has its own", || std::fs::read_link(&path).is_ok_and(|namespace| namespace != own));
+    let daemon = Daemon::start("[switch.lan0]\n");
+    daemon.ok(&["port", "add", "t0", "switch=lan0", "kind=tap", &format!("netns={path}")]);
+    drop(process);
+    daemon.until_state("t0", "failed");
+    // A process with that number: this test's, or whoever gets it.
+    let mut strangers = Vec::new();
+    until("it is refused", || {
+        if !std::path::Path::new(&path).exists() {
+            std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+            strangers.push(alone());
+        }
+        let port = daemon.port("t0");
+        assert_eq!(port["state"], "failed");
+        port["detail"].as_str().is_some_and(|detail| detail.contains("the process that had this number has ended"))
+    });
+    drop(strangers);
+    // An administrator may say that another one is meant.
+    let process = alone();
+    let path = format!("/proc/{}/ns/net", process.id());
+    until("it has its own", || std::fs::read_link(&path).is_ok_and(|namespace| namespace != own));
+    daemon.ok(&["port", "del", "t0"]);
+    daemon.ok(&["port", "add", "t0", "switch=lan0", "kind=tap", &format!("netns={path}")]);
+    assert_eq!(daemon.port("t0")["state"], "up");
 }

@@ -186,6 +186,7 @@ impl Daemon {
             poller,
             client: Some(client),
             front_end: None,
+            namespace: None,
             any_source: wanted.any_source,
             monitor: wanted.monitor.clone(),
         };

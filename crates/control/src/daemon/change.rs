@@ -240,7 +240,7 @@ impl Daemon {
         let removed = self.removed_ports(candidate);
         if let Some((.., old)) = removed.iter().find(|(.., old)| settings.has_same_fixed_keys(&old.settings)) {
             // The device or front end moves to the new port and stays open.
-            let LivePort { port, source, front_end, .. } = old.clone();
+            let LivePort { port, source, front_end, namespace, .. } = old.clone();
             let poller = candidate.choose_poller(self, settings);
             let new = NewPort {
                 settings: settings.clone(),
@@ -249,6 +249,7 @@ impl Daemon {
                 port,
                 source,
                 front_end,
+                namespace,
                 any_source: false,
                 monitor: None,
             };
@@ -399,7 +400,7 @@ impl Daemon {
     fn open(&self, candidate: &Candidate, name: &Name, settings: &Port) -> Result<NewPort, Refused> {
         let poller = candidate.choose_poller(self, settings);
         let (runtime_dir, access, events) = (self.running.runtime_dir(), &candidate.access, &self.events);
-        open::port(name, settings, poller, &Place { runtime_dir, access, events })
+        open::port(name, settings, poller, &Place { runtime_dir, access, namespace: None, events })
     }
 
     /// Returns the running ports without a fault that are not in the candidate any more: switch, name and port.

@@ -98,9 +98,9 @@ pub struct OpeningDevice {
 impl WantedDevice {
     /// Begins to open the device.
     pub fn open(self) -> OpeningDevice {
-        self.open_by(|WantedDevice { name, settings, runtime_dir, access, events }| {
+        self.open_by(|WantedDevice { name, settings, runtime_dir, access, namespace, events }| {
             // The daemon chooses the poller.
-            open::port(name, settings, 0, &Place { runtime_dir, access, events })
+            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: *namespace, events })
         })
     }
 

@@ -38,6 +38,7 @@ pub mod faults;
 pub mod front_end;
 pub mod limits;
 pub mod live;
+mod namespaces;
 mod netmap;
 mod open;
 mod pipe_clients;

@@ -11,6 +11,7 @@ use super::live::NewPort;
 use super::refused::Refused;
 use crate::config::{Access, Name, Port};
 use crate::inject;
+use crate::kinds::netns::Namespace;
 use crate::kinds::{Opened, Opening};
 
 /// Where a port is opened.
@@ -19,6 +20,8 @@ pub struct Place<'a> {
     pub runtime_dir: &'a Path,
     /// Who may connect to the sockets of ports that do not say otherwise.
     pub access: &'a Access,
+    /// The network namespace that the port's device has to be in, if there can be only one.
+    pub namespace: Option<Namespace>,
     /// Receives the port's events.
     pub events: &'a Arc<Events>,
 }
@@ -28,12 +31,13 @@ pub struct Place<'a> {
 /// # Errors
 /// Its device or socket cannot be had.
 pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> Result<NewPort, Refused> {
-    let Place { runtime_dir, access, events } = *place;
+    let Place { runtime_dir, access, namespace, events } = *place;
     let label = format!("{}:{name}", settings.switch);
     let (id, observer) = events.observer();
+    let macs = &settings.mac;
     let opening =
-        Opening { name, label: &label, macs: &settings.mac, runtime_dir, access, observer: Arc::clone(&observer) };
-    let Opened { sides, link } = settings.settings.own().open(&opening)?;
+        Opening { name, label: &label, macs, runtime_dir, access, namespace, observer: Arc::clone(&observer) };
+    let Opened { sides, link, namespace } = settings.settings.own().open(&opening)?;
     let front_end =
         link.map(|link| Arc::new(FrontEnd::new(label.clone(), id, observer, link, settings.settings.clone())));
     let sides = inject::sides(&label, sides);
@@ -46,6 +50,7 @@ pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> R
         poller,
         client: None,
         front_end,
+        namespace,
         any_source: false,
         monitor: None,
     })

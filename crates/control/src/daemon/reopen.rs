@@ -26,6 +26,11 @@ impl Daemon {
             settings: settings.clone(),
             runtime_dir: self.running.runtime_dir().to_owned(),
             access: access.clone(),
+            namespace: self
+                .processes
+                .get(name)
+                .filter(|of| settings.settings.netns() == Some(&of.path))
+                .map(|of| of.namespace),
             events: Arc::clone(&self.events),
         }
     }
@@ -50,6 +55,8 @@ impl Daemon {
         self.retries.retain(|name, _| {
             ports.get(name).is_some_and(|p| switches.get(&p.switch).is_none_or(|s| !s.ports().contains_key(name)))
         });
+        let retries = &self.retries;
+        self.processes.retain(|name, _| retries.contains_key(name));
     }
 
     /// Tries to open the ports that are due, a few at a time, longest waiting first.
@@ -177,7 +184,7 @@ impl Daemon {
         let poller = choose_poller(settings, &self.switches, self.engine.pollers());
         self.switch_with_room(settings)?;
         let (access, events) = (&self.running.config.sockets.ports, &self.events);
-        let place = Place { runtime_dir: self.running.runtime_dir(), access, events };
+        let place = Place { runtime_dir: self.running.runtime_dir(), access, namespace: None, events };
         let opened = open::port(name, settings, poller, &place);
         let new = opened.map_err(|refused| refused.to_string())?;
         self.switch_with_room(settings)?.insert(name.clone(), new);

@@ -21,6 +21,7 @@ use super::faults::Faults;
 use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
+use super::namespaces::ProcessNamespace;
 use super::netmap::ports::NetmapPorts;
 use super::pipes::{EndName, Pipes};
 use super::programs::Programs;
@@ -64,6 +65,10 @@ pub struct Daemon {
     pub(super) events: Arc<Events>,
     /// Configured ports whose device or socket is not open.
     pub(super) retries: BTreeMap<Name, Retry>,
+    /// The namespaces of closed ports whose devices were in that of a process: they come back in no other one.
+    pub(super) processes: BTreeMap<Name, ProcessNamespace>,
+    /// How many ports' namespaces have been looked up, by turns.
+    pub(super) looked_up: usize,
     /// Devices of these ports that are being opened.
     pub(super) reopening: BTreeMap<Name, OpeningDevice>,
     /// The devices that were opened for the present change.
@@ -113,6 +118,8 @@ impl Daemon {
             defects: Defects::default(),
             events: Arc::default(),
             retries: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            looked_up: 0,
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
             is_starting: true,
@@ -257,7 +264,9 @@ impl Daemon {
     pub(super) fn detach_port(&mut self, switch: &Name, name: &Name) -> Option<LivePort> {
         let stays = self.is_configured(switch, name);
         let switch = self.switches.get_mut(switch)?;
-        if stays { switch.suspend(name) } else { switch.remove(name) }
+        let live = if stays { switch.suspend(name) } else { switch.remove(name) };
+        self.note_namespace(name, live.as_ref().filter(|_| stays));
+        live
     }
 
     /// Tells a port's client, or all clients with a registration of it, that the port has ended.

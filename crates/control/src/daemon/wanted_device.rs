@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::events::Events;
 use crate::config::{Access, Name, Port};
+use crate::kinds::netns::Namespace;
 
 /// A port whose device has to be opened.
 #[derive(Debug)]
@@ -13,5 +14,7 @@ pub struct WantedDevice {
     pub(super) settings: Port,
     pub(super) runtime_dir: PathBuf,
     pub(super) access: Access,
+    /// The network namespace that it has to be in.
+    pub(super) namespace: Option<Namespace>,
     pub(super) events: Arc<Events>,
 }

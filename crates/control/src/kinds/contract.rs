@@ -12,6 +12,7 @@ pub use ringway_ports::State;
 use ringway_ports::{Observer, PortIo};
 
 use super::access::Access;
+use super::netns::Namespace;
 use crate::api::types::PortStatus;
 use crate::keys::{Keys, Mac, Name, Table};
 
@@ -90,6 +91,8 @@ pub struct Opening<'a> {
     pub runtime_dir: &'a Path,
     /// Who may connect to the sockets of ports that do not say otherwise.
     pub access: &'a Access,
+    /// The network namespace that the device has to be in, if it was in one before that cannot have another one's name.
+    pub namespace: Option<Namespace>,
     /// Receives connections, faults and defects of the port.
     pub observer: Arc<dyn Observer>,
 }
@@ -100,6 +103,8 @@ pub struct Opened {
     pub sides: PortIo,
     /// The control side of a port whose peer connects.
     pub link: Option<Box<dyn Link>>,
+    /// The network namespace of the device, if it is not the daemon's.
+    pub namespace: Option<Namespace>,
 }
 
 /// Why a port could not be opened.

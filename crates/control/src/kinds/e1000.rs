@@ -167,7 +167,7 @@ impl PortKind for E1000 {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.path, why))?;
-        Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
+        Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })), namespace: None })
     }
 
     fn report(&self, name: &Name, macs: &BTreeSet<Mac>, status: &mut PortStatus) {

@@ -10,7 +10,7 @@ pub mod contract;
 pub mod device;
 pub mod e1000;
 pub mod memory;
-mod netns;
+pub mod netns;
 pub mod packet;
 pub mod process;
 mod register;
@@ -52,6 +52,11 @@ impl Settings {
     /// Returns the path of the port's socket, if it has one.
     pub fn socket(&self) -> Option<&std::path::Path> {
         if let End::Socket { path, .. } = self.own().end() { Some(path) } else { None }
+    }
+
+    /// Returns the network namespace of the port's device, if that is not the daemon's.
+    pub fn netns(&self) -> Option<&str> {
+        if let End::Device { netns, .. } = self.own().end() { netns } else { None }
     }
 
     /// Returns the path of the socket that Ringway makes for the port, if it makes one.

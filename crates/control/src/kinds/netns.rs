@@ -1,10 +1,11 @@
 //! Work inside another network namespace.
 
+use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat, fstat, stat};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::contract::CannotOpen;
@@ -12,26 +13,78 @@ use super::contract::CannotOpen;
 /// The directory of the names of `ip netns`.
 const NAMED: &str = "/run/netns";
 
+/// A network namespace. The same name can be another one's later: a container that is started again makes it anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    device: u64,
+    inode: u64,
+}
+
+impl From<Stat> for Namespace {
+    fn from(stat: Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As "ls -l /proc/PID/ns/net" and lsns(8) show it.
+        write!(f, "net:[{}]", self.inode)
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(NAMED).join(name)
+}
+
+/// Returns the namespace that has this name or path now, if there is one.
+pub fn now(name: &str) -> Option<Namespace> {
+    stat(path(name)).ok().map(Namespace::from)
+}
+
+/// Returns true if the path names a process: its number can be a stranger's later.
+pub fn is_of_process(name: &str) -> bool {
+    name.starts_with("/proc/")
+}
+
 /// Runs `work` inside the namespace of this name or path, or in the present one if there is none. A thread of its own enters the
-/// namespace: a namespace belongs to a thread, and returning to the old one can be forbidden.
+/// namespace: a namespace belongs to a thread, and returning to the old one can be forbidden. The namespace has to be `only`, if that is
+/// something. Returns the namespace, too.
 pub fn inside<T: Send + 'static>(
-    namespace: Option<&str>,
+    name: Option<&str>,
+    only: Option<Namespace>,
     work: impl FnOnce() -> Result<T, CannotOpen> + Send + 'static,
-) -> Result<T, CannotOpen> {
-    let Some(namespace) = namespace else { return work() };
-    let path: PathBuf = Path::new(NAMED).join(namespace);
+) -> Result<(T, Option<Namespace>), CannotOpen> {
+    let Some(name) = name else { return work().map(|done| (done, None)) };
+    let path = path(name);
     let thread = std::thread::Builder::new().name("netns".to_owned()).spawn(move || {
-        let cannot = |verb: &str, why: io::Error| CannotOpen {
-            what: format!("cannot {verb} network namespace {}: {why}", path.display()),
-            why,
-        };
-        // Opening a FIFO must not block.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|why| cannot("open", why.into()))?;
+        let (file, namespace) = open(&path, only)?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|why| cannot("enter", why.into()))?;
-        work()
+            .map_err(|why| cannot("enter", &path, why.into()))?;
+        work().map(|done| (done, Some(namespace)))
     });
     let thread = thread.map_err(|why| CannotOpen { what: format!("cannot start a thread: {why}"), why })?;
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn cannot(verb: &str, path: &Path, why: io::Error) -> CannotOpen {
+    CannotOpen { what: format!("cannot {verb} network namespace {}: {why}", path.display()), why }
+}
+
+fn open(path: &Path, only: Option<Namespace>) -> Result<(OwnedFd, Namespace), CannotOpen> {
+    // Opening a FIFO must not block.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|why| cannot("open", path, why.into()))?;
+    let found = fstat(&file).map(Namespace::from).map_err(|why| cannot("look at", path, why.into()))?;
+    match only.filter(|only| *only != found) {
+        None => Ok((file, found)),
+        Some(only) => {
+            let what = format!(
+                "network namespace {} is {found} now, and the port's was {only}: the process that had this number has ended; remove the port, and add \
+                 it with the path of the new one",
+                path.display()
+            );
+            Err(CannotOpen { why: io::Error::new(io::ErrorKind::NotFound, what.clone()), what })
+        }
+    }
 }

@@ -38,10 +38,11 @@ impl PortKind for Packet {
         self.device.end()
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
+    fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
         let wanted = packet::Settings { device: self.device.name.clone() };
         let open = move || packet::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        netns::inside(self.device.netns.as_deref(), open).map(|sides| Opened { sides, link: None })
+        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace, open)?;
+        Ok(Opened { sides, link: None, namespace })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

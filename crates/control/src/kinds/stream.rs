@@ -46,7 +46,7 @@ impl PortKind for Stream {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
-        Ok(Opened { sides, link: Some(Box::new(Peer(port))) })
+        Ok(Opened { sides, link: Some(Box::new(Peer(port))), namespace: None })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

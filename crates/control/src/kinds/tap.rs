@@ -46,7 +46,8 @@ impl PortKind for Tap {
         let address = address.map(|mac| mac.get().octets());
         let wanted = tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu };
         let open = move || tap::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        netns::inside(self.device.netns.as_deref(), open).map(|sides| Opened { sides, link: None })
+        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace, open)?;
+        Ok(Opened { sides, link: None, namespace })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

@@ -68,7 +68,7 @@ impl PortKind for VhostUser {
         };
         let opened = port::open(&wanted, at.observer.clone());
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
-        Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
+        Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })), namespace: None })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

@@ -51,15 +51,16 @@ impl PortKind for Xdp {
         self.device.end()
     }
 
-    fn open(&self, _: &Opening<'_>) -> Result<Opened, CannotOpen> {
+    fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
         let wanted =
             xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host };
         let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let xdp::XdpPort { sides, mode, queues, writes_checksums } = netns::inside(self.device.netns.as_deref(), open)?;
+        let (port, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace, open)?;
+        let xdp::XdpPort { sides, mode, queues, writes_checksums } = port;
         let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);
         let checksums = if writes_checksums { "device" } else { "software" };
         let status = XdpStatus { mode: mode.to_owned(), queues: queues as u32, checksums: checksums.to_owned() };
-        Ok(Opened { sides, link: Some(Box::new(Attached(status))) })
+        Ok(Opened { sides, link: Some(Box::new(Attached(status))), namespace })
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

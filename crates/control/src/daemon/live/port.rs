@@ -12,6 +12,7 @@ use crate::api::types::PortStatus;
 use crate::config::{Name, Port};
 use crate::daemon::front_end::FrontEnd;
 use crate::kinds::State;
+use crate::kinds::netns::Namespace;
 
 /// A port that is open: a device, a socket or a client is behind it. A clone is the same port, possibly with other settings.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct LivePort {
     pub client: Option<ClientId>,
     /// The control side of a port whose peer comes and goes.
     pub front_end: Option<Arc<FrontEnd>>,
+    /// The network namespace of its device, if it is not the daemon's.
+    pub namespace: Option<Namespace>,
     /// True for a port of the netmap API: see [`data::Member::any_source`].
     pub any_source: bool,
     /// The port is a monitor of the netmap API: it mirrors this port.
@@ -68,6 +71,7 @@ pub struct NewPort {
     pub poller: usize,
     pub client: Option<ClientId>,
     pub front_end: Option<Arc<FrontEnd>>,
+    pub namespace: Option<Namespace>,
     pub any_source: bool,
     pub monitor: Option<Monitored>,
 }

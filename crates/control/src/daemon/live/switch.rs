@@ -124,10 +124,22 @@ impl LiveSwitch {
         let before = self.suspended.remove(&name);
         let index = self.take_index(before.as_ref().map(|before| before.index));
         let owner = Owner::new(index, self.generations[usize::from(index)]);
-        let NewPort { settings, port, source, poller, client, front_end, any_source, monitor } = new;
+        let NewPort { settings, port, source, poller, client, front_end, namespace, any_source, monitor } = new;
         let (policy, before) = before.map(|before| (before.policy, before.counters)).unwrap_or_default();
-        let live =
-            LivePort { settings, port, source, poller, client, front_end, any_source, monitor, policy, before, owner };
+        let live = LivePort {
+            settings,
+            port,
+            source,
+            poller,
+            client,
+            front_end,
+            namespace,
+            any_source,
+            monitor,
+            policy,
+            before,
+            owner,
+        };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
@@ -324,6 +336,7 @@ mod tests {
             poller: 0,
             client: None,
             front_end: None,
+            namespace: None,
             any_source: false,
             monitor: None,
         };

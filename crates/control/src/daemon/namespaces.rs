@@ -1,0 +1,60 @@
+//! Network namespaces that go, and those that are made again under the same name: the ports whose devices were in the old one end, and are
+//! opened in the new one. Without that the kernel would keep the old one as long as they are open.
+
+use std::collections::HashMap;
+
+use ringway_switch::PortFault;
+
+use super::live::LivePort;
+use super::state::Daemon;
+use crate::keys::Name;
+use crate::kinds::netns::{self, Namespace};
+
+/// Most names that one call looks up, by turns.
+const LOOKS_MAX: usize = 256;
+
+/// The namespace of a process, in which the device of a port was that is closed.
+#[derive(Debug)]
+pub(super) struct ProcessNamespace {
+    /// `/proc/PID/ns/net`.
+    pub(super) path: String,
+    pub(super) namespace: Namespace,
+}
+
+impl Daemon {
+    /// Notes a fault of the ports whose device is in a network namespace that has its name no more. Returns true if there are any.
+    pub fn end_in_old_namespaces(&mut self) -> bool {
+        let of_namespaces = |live: &&LivePort| live.namespace.is_some() && live.port.fault().is_none();
+        let live = self.switches.values().flat_map(|switch| switch.ports().values()).filter(of_namespaces);
+        let live: Vec<&LivePort> = live.collect();
+        let begin = self.looked_up.checked_rem(live.len()).unwrap_or(0);
+        let mut seen: HashMap<&str, Option<Namespace>> = HashMap::new();
+        let mut is_any = false;
+        let mut looked = 0;
+        for port in live.iter().cycle().skip(begin).take(live.len()) {
+            let Some(name) = port.settings.settings.netns() else { continue };
+            if !seen.contains_key(name) && seen.len() == LOOKS_MAX {
+                break;
+            }
+            looked += 1;
+            if *seen.entry(name).or_insert_with(|| netns::now(name)) != port.namespace {
+                port.port.fail(PortFault::DeviceLost);
+                is_any = true;
+            }
+        }
+        self.looked_up = begin + looked;
+        is_any
+    }
+
+    /// Takes note of the namespace of a port that was closed and stays configured, if it was a process's.
+    pub(super) fn note_namespace(&mut self, name: &Name, live: Option<&LivePort>) {
+        let of_process = live.and_then(|live| {
+            let path = live.settings.settings.netns().filter(|path| netns::is_of_process(path))?.to_owned();
+            Some(ProcessNamespace { path, namespace: live.namespace? })
+        });
+        match of_process {
+            Some(of_process) => drop(self.processes.insert(name.clone(), of_process)),
+            None => drop(self.processes.remove(name)),
+        }
+    }
+}
