@@ -68,7 +68,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     "#;
     let config = parse("r.toml", text, &host()).unwrap();
     let vm1 = &config.ports[&"vm1".parse().unwrap()];
-    let device = Settings::Tap(Tap { device: Device { name: "vm1".to_owned(), netns: None } });
+    let device = Settings::Tap(Tap { mtu: None, device: Device { name: "vm1".to_owned(), netns: None } });
     assert_eq!((&vm1.settings, vm1.weight, vm1.isolated), (&device, 64, true));
     let vm2 = &config.ports[&"vm2".parse().unwrap()];
     let given = VhostUser::default().memory;

@@ -285,7 +285,7 @@ impl<'a> Keys<'a> {
 
     /// Notes every key that is not known, and keys that are given twice.
     pub fn finish(self) {
-        self.finish_among(|| Vec::new());
+        self.finish_among(Vec::new);
     }
 
     /// Notes every key that is not known, and keys that are given twice. A key that belongs into a table among `keys` is told so.
