@@ -231,6 +231,7 @@ mod tests {
             name,
             runtime_dir: PathBuf::new(),
             access: Access::default(),
+            namespace: None,
             events: Arc::default(),
         }
     }
