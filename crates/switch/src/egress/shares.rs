@@ -78,7 +78,7 @@ impl Shared<'_> {
         let (from, now) = (self.receiver.sender(), self.receiver.now());
         let congestion = self.receiver.to.port.congestion();
         let room = self.output.room(frames.clone());
-        let room = room.map(|(free, of)| Room { free, of, adds_up: false, frame: 1 });
+        let room = room.map(|(free, of)| Room { free, of, adds_up: false, frame: 1, worth: 0 });
         // For a queue without room, skip the computation of the share.
         let (bytes, most) = match room {
             Some(Room { free: 0, .. }) => (0, 0),

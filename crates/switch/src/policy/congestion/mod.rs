@@ -15,7 +15,8 @@
 //! The tokens that a port borrows from a shared bucket are shared among its senders in the same way, because their
 //! amount is not known in advance. A sender may have to wait there. Until it is due again it counts as one that lost
 //! frames. It may come back with other frames, or with none: so the tokens that nearly fill the bucket are for every
-//! sender, and a sender that takes nothing no longer counts after a while.
+//! sender, and a sender that takes nothing no longer counts after a while. The quantum is there at least what comes while
+//! a sender waits: with less, all senders together would use less than the bucket gains.
 //!
 //! A receiver that is fast enough costs its senders two loads a batch.
 
@@ -86,6 +87,8 @@ struct Queue {
     taken: u64,
     since: u64,
     quantum: u64,
+    /// The last [`Room::worth`].
+    worth: u64,
     /// The most free room seen during this congestion: a driver may never post more.
     most_free: usize,
     /// The free room while it is reserved, and the time since which it has not grown.
@@ -105,6 +108,9 @@ pub(crate) struct Room {
     pub(crate) adds_up: bool,
     /// The usual size of a frame.
     pub(crate) frame: usize,
+    /// Bytes that come while a sender waits for its next visit: a sender may be ahead by that much. 0: senders do not
+    /// wait.
+    pub(crate) worth: u64,
 }
 
 #[derive(Debug)]
@@ -182,6 +188,7 @@ impl Congestion {
             return (u64::MAX, u64::MAX);
         }
         let headroom = room.as_ref().map_or(0, |room| queue.headroom(room));
+        queue.worth = room.as_ref().map_or(0, |room| room.worth);
         let has_competition = queue.has_competition(now);
         queue.spend(now);
         let least = queue.least_of_backlogged(from.owner, now);
@@ -200,7 +207,7 @@ impl Congestion {
             _ => u64::MAX,
         };
         let Some(least) = least else { return (u64::MAX, some) };
-        let quantum = queue.quantum.max(*QUANTUM.start()) * SCALE;
+        let quantum = queue.quantum() * SCALE;
         let share = least.saturating_add(quantum).saturating_sub(delivered).saturating_mul(from.weight.into()) / SCALE;
         // Tokens that nearly fill the bucket are not used by the senders that wait for them.
         let full = |room: &Room| room.of - room.of / HEADROOM;
@@ -229,7 +236,7 @@ impl Congestion {
         queue.take(bytes, now);
         let (least, spent) = (queue.least_of_backlogged(from.owner, now).unwrap_or(0), queue.spent);
         // A sender that sent less or paused may catch up only this far.
-        let behind = (MAX_LAG_QUANTA * queue.quantum.max(*QUANTUM.start())).min(MAX_LAG_BYTES) * SCALE;
+        let behind = (MAX_LAG_QUANTA * queue.quantum()).min(MAX_LAG_BYTES.max(queue.worth)) * SCALE;
         let sender = queue.sender(from.owner, least, now);
         sender.delivered = sender.delivered.max(least.saturating_sub(behind));
         // Wraps after months. The line above then brings the sender up to the others.
@@ -282,6 +289,11 @@ impl Queue {
         self.most_free = self.most_free.max(room.free);
         let most = if room.adds_up { room.of } else { self.most_free.min(room.of) };
         (most / HEADROOM).max(room.frame.min(most / 2))
+    }
+
+    /// Bytes at weight 1 by which a sender may be ahead of another.
+    fn quantum(&self) -> u64 {
+        self.quantum.max(*QUANTUM.start()).max(self.worth)
     }
 
     /// Returns true if the free room has not grown for [`STALLED_NS`].

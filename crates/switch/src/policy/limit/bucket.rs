@@ -183,6 +183,11 @@ impl Bucket {
         now.saturating_add((lacking as u64).div_ceil(self.rate))
     }
 
+    /// Most parts that come while a sender waits for its share.
+    pub(crate) fn worth_of_a_wait(&self) -> i64 {
+        self.gain(LONGEST_PAUSE_NS)
+    }
+
     /// Nanoseconds to wait for a share: until `batch` parts have come, or a quarter of the time to fill the bucket.
     pub(crate) fn pause(&self, batch: i64) -> u64 {
         ((self.burst / 4).min(batch).max(0) as u64 / self.rate).clamp(SHORTEST_PAUSE_NS, WORTH_NS)
@@ -191,6 +196,8 @@ impl Bucket {
 
 /// Nanoseconds of gain that are worth a visit.
 const WORTH_NS: u64 = 5_000_000;
+/// Nanoseconds after which a sender that waits is visited again, also if its poller is late.
+const LONGEST_PAUSE_NS: u64 = 2 * WORTH_NS;
 /// Shortest pause, in nanoseconds.
 const SHORTEST_PAUSE_NS: u64 = 20_000;
 

@@ -161,9 +161,18 @@ impl Egress {
     /// Restricts a grant to the share of `from` in the tokens borrowed from the shared bucket.
     fn most_of_loan(&self, grant: Grant, from: Sender, now: u64) -> Grant {
         let Some(shared) = self.limit.shared.as_ref().filter(|_| self.lent.is_on(now)) else { return grant };
-        let most = shared.rates.bits.as_ref().map_or(0, |bucket| bucket.most(self.limit.weight));
+        let bits = shared.rates.bits.as_ref();
+        let most = bits.map_or(0, |bucket| bucket.most(self.limit.weight));
         let most = self.limit.ceiling.as_ref().map_or(most, |ceiling| most.min(ceiling.burst_parts()));
-        let room = Room { free: grant.bytes as usize, of: (most / BYTE) as usize, adds_up: true, frame: FRAME };
+        let waits = self.limit.excess == Excess::Wait;
+        let worth = bits.filter(|_| waits).map_or(0, Bucket::worth_of_a_wait).min(most) / BYTE;
+        let room = Room {
+            free: grant.bytes as usize,
+            of: (most / BYTE) as usize,
+            adds_up: true,
+            frame: FRAME,
+            worth: worth as u64,
+        };
         let (bytes, others) = self.lent.most(from, LENT, Some(room), now);
         grant.within(bytes.min(others), u64::MAX)
     }

@@ -12,7 +12,7 @@ use crate::testing::Plan;
 use crate::topology::Member;
 
 const SECOND: u64 = 1_000_000_000;
-const START: u64 = SECOND;
+pub(super) const START: u64 = SECOND;
 
 /// A sender: batches of frames with these lengths in turn, at intervals.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ fn contend_for(egress: &[&Egress], senders: &mut [Sender]) {
     }
 }
 
-fn member(index: u16) -> Member {
+pub(super) fn member(index: u16) -> Member {
     let lan = Plan::new(1).learning();
     let port = Arc::clone(&lan.switch.member(0).expect("a port").port);
     Member::new(Owner::new(index, 0), port)

@@ -23,6 +23,8 @@ mod cost_tests;
 mod limit_tests;
 #[cfg(test)]
 mod tally_tests;
+#[cfg(test)]
+mod use_tests;
 
 pub use bucket::{Bucket, MAX_BURST};
 pub use egress::Egress;
