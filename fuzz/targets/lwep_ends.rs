@@ -10,7 +10,7 @@ use std::rc::Rc;
 use libfuzzer_sys::fuzz_target;
 use ringway_link::memory::{InFlight, MemoryLink, MemoryOptions, pair};
 use ringway_lwep::wire::{ETHER_TYPE, Ethernet, Header, Kind, checksum};
-use ringway_lwep::{Connection, Endpoint, Event, Options};
+use ringway_lwep::{Connection, Endpoint, Event, Options, SendError};
 
 /// The services of the two connections.
 const SERVICES: [u32; 2] = [7, 8];
@@ -27,6 +27,8 @@ struct One {
     connection: Option<Connection>,
     sent: Vec<Vec<u8>>,
     heard: Vec<Vec<u8>>,
+    /// A long message of which a part may be sent.
+    in_message: Option<Vec<u8>>,
     is_over: bool,
 }
 
@@ -73,14 +75,26 @@ impl End {
         let one = &mut self.both[which];
         let Some(connection) = one.connection else { return };
         let message = vec![one.sent.len() as u8; if is_long { 30 * len } else { len }];
-        let sent = if is_long {
-            self.endpoint.send_long(connection, &message, now)
-        } else {
-            self.endpoint.send(connection, &message, now)
-        };
-        if sent.is_ok() {
-            one.sent.push(message);
+        if !is_long {
+            if self.endpoint.send(connection, &message, now).is_ok() {
+                one.sent.push(message);
+            }
+            return;
         }
+        let message = one.in_message.take().unwrap_or(message);
+        match self.endpoint.send_long(connection, &message, now) {
+            Ok(()) => one.sent.push(message),
+            Err(SendError::Full) => one.in_message = Some(message),
+            Err(_) => {}
+        }
+    }
+
+    /// Sends the rest of long messages. Returns true if nothing is left of them.
+    fn send_rest(&mut self, now: u64) -> bool {
+        (0..self.both.len())
+            .filter(|which| self.both[*which].in_message.is_some())
+            .for_each(|which| self.send(which, 0, true, now));
+        self.both.iter().all(|one| one.in_message.is_none())
     }
 
     /// Sends a buffer of messages.
@@ -213,7 +227,8 @@ fuzz_target!(|data: &[u8]| {
     }
     for _ in 0..400 {
         ends.iter_mut().for_each(|end| end.poll(now));
-        if ends.iter_mut().all(End::is_idle) {
+        let left = ends.iter_mut().filter_map(|end| (!end.send_rest(now) || !end.is_idle()).then_some(())).count();
+        if left == 0 {
             break;
         }
         now += 20_000_000;

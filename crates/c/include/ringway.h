@@ -97,6 +97,11 @@
 #define RINGWAY_E_INTERFACE -14
 
 /*
+ The rest of a long message has to be sent before anything else (ringway_lwep_send_long).
+ */
+#define RINGWAY_E_IN_MESSAGE -15
+
+/*
  A flag of a slot: the frame continues in the next slot.
  */
 #define RINGWAY_MORE 1
@@ -1096,8 +1101,9 @@ int ringway_lwep_send_batch(struct ringway_lwep *lwep,
                             uint64_t now);
 
 /*
- Sends a copy of a message of any length that the peer takes, in as many frames as it needs. Returns as ringway_lwep_send(); after 0
- and after errors nothing of it is sent.
+ Sends a copy of a message of any length that the peer takes, in as many frames as it needs. Returns as ringway_lwep_send(). After 0
+ a part of it may have been sent: after RINGWAY_LWEP_ROOM the program calls this again with the same message, until it returns 1. Until
+ then the connection takes nothing else, which RINGWAY_E_IN_MESSAGE tells.
  */
 int ringway_lwep_send_long(struct ringway_lwep *lwep,
                            uint32_t connection,

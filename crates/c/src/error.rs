@@ -33,6 +33,8 @@ pub const RINGWAY_E_OVER: c_int = -12;
 pub const RINGWAY_E_CONNECTIONS: c_int = -13;
 /// The network interface or the NIC of a link cannot be used. The text says why, and what would help.
 pub const RINGWAY_E_INTERFACE: c_int = -14;
+/// The rest of a long message has to be sent before anything else (ringway_lwep_send_long).
+pub const RINGWAY_E_IN_MESSAGE: c_int = -15;
 
 /// Returns the text of an error code. The text is constant.
 #[unsafe(no_mangle)]
@@ -53,6 +55,7 @@ pub extern "C" fn ringway_strerror(code: c_int) -> *const c_char {
         RINGWAY_E_OVER => c"the connection is over",
         RINGWAY_E_CONNECTIONS => c"the endpoint takes no further connection, or has this one",
         RINGWAY_E_INTERFACE => c"the network interface cannot be used",
+        RINGWAY_E_IN_MESSAGE => c"the rest of a long message has to be sent before anything else",
         _ => c"unknown error code",
     };
     text.as_ptr()

@@ -12,8 +12,8 @@ use ringway_lwep::{ConnectError, Connection, Endpoint, Options, SendError};
 use super::handles::Handles;
 use super::held::Held;
 use crate::error::{
-    RINGWAY_E_ARGUMENT, RINGWAY_E_CONNECTIONS, RINGWAY_E_INTERFACE, RINGWAY_E_LENGTH, RINGWAY_E_NAME, RINGWAY_E_OVER,
-    RINGWAY_E_SHAPE, code,
+    RINGWAY_E_ARGUMENT, RINGWAY_E_CONNECTIONS, RINGWAY_E_IN_MESSAGE, RINGWAY_E_INTERFACE, RINGWAY_E_LENGTH,
+    RINGWAY_E_NAME, RINGWAY_E_OVER, RINGWAY_E_SHAPE, code,
 };
 use crate::port::{Failure, read_names, read_sized, store};
 
@@ -199,6 +199,7 @@ pub(crate) fn send_code(error: SendError) -> c_int {
         SendError::TooLong => RINGWAY_E_LENGTH,
         SendError::Over => RINGWAY_E_OVER,
         SendError::OtherEndpoint => RINGWAY_E_ARGUMENT,
+        SendError::InMessage => RINGWAY_E_IN_MESSAGE,
     }
 }
 

@@ -109,8 +109,9 @@ pub unsafe extern "C" fn ringway_lwep_send_batch(
     count as c_int
 }
 
-/// Sends a copy of a message of any length that the peer takes, in as many frames as it needs. Returns as ringway_lwep_send(); after 0
-/// and after errors nothing of it is sent.
+/// Sends a copy of a message of any length that the peer takes, in as many frames as it needs. Returns as ringway_lwep_send(). After 0
+/// a part of it may have been sent: after RINGWAY_LWEP_ROOM the program calls this again with the same message, until it returns 1. Until
+/// then the connection takes nothing else, which RINGWAY_E_IN_MESSAGE tells.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_lwep_send_long(
     lwep: *mut Lwep,

@@ -38,6 +38,17 @@ enum State {
     Arrived,
 }
 
+/// What a side still takes from its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// Messages.
+    All,
+    /// What is missing of a long message.
+    Fragments,
+    /// Nothing: END is queued.
+    Nothing,
+}
+
 /// A message that is not acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -107,7 +118,7 @@ pub struct Sender {
     growth: u32,
     /// Probes since the window was last open.
     probes: u16,
-    ended: bool,
+    takes: Takes,
     /// Transmissions, and the last one that has arrived.
     order: u64,
     arrived_order: u64,
@@ -152,7 +163,7 @@ impl Sender {
             since: now,
             heard: now,
             silence: 0,
-            ended: false,
+            takes: Takes::All,
             acknowledged: 0,
         }
     }
@@ -221,7 +232,12 @@ impl Sender {
 
     /// Returns true if END is queued.
     pub fn is_ended(&self) -> bool {
-        self.ended
+        self.takes == Takes::Nothing
+    }
+
+    /// Returns true if a long message is queued in part.
+    pub fn is_in_message(&self) -> bool {
+        self.takes == Takes::Fragments
     }
 
     /// Queues a message, or the END (`None`). Returns its number.
@@ -231,7 +247,11 @@ impl Sender {
         if self.entries.is_empty() {
             self.since = now;
         }
-        self.ended |= part.is_none();
+        self.takes = match part {
+            None => Takes::Nothing,
+            Some(Part { remaining: 1.., .. }) => Takes::Fragments,
+            Some(_) => Takes::All,
+        };
         self.entries.push_back(Entry { part, state: State::Waiting, is_repeated: false, order: 0, at: 0 });
         number
     }
@@ -244,7 +264,7 @@ impl Sender {
             && self.in_flight < self.most
             && self.transmitted as usize == queued
             && queued < most
-            && !self.ended
+            && self.takes == Takes::All
             && is_before(self.next(), self.window_end)
     }
 
@@ -256,7 +276,7 @@ impl Sender {
             && self.transmitted as usize == queued
             && queued + count <= most
             && count <= room as usize
-            && !self.ended
+            && self.takes == Takes::All
     }
 
     /// Queues the `count` messages of a buffer, which are sent now.
@@ -389,7 +409,7 @@ impl Sender {
         self.lost == 0
             && self.transmitted as usize == self.entries.len()
             && distance(self.oldest, next) <= self.transmitted
-            && !self.ended
+            && self.takes == Takes::All
     }
 
     /// Takes an acknowledgement. Calls `free` with the data of each message that has arrived.

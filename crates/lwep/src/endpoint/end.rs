@@ -4,7 +4,7 @@ use ringway_link::Link;
 
 use super::core::Endpoint;
 use super::event::Reason;
-use super::peer::{Connection, State};
+use super::peer::Connection;
 use super::transmit::SendError;
 use crate::connection::Nanos;
 
@@ -13,13 +13,14 @@ impl<L: Link> Endpoint<L> {
     /// messages are acknowledged.
     ///
     /// # Errors
-    /// [`SendError::Over`]: there is no such connection, or this was done before.
+    /// [`SendError::Over`]: there is no such connection, or this was done before. [`SendError::InMessage`]: the rest of a long message has
+    /// yet to be sent.
     pub fn close(&mut self, connection: Connection, now: Nanos) -> Result<(), SendError> {
         self.advance(now);
         let now = self.core.now;
-        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
-        if !matches!(peer.state, State::Open | State::Asking(_)) || peer.sender.is_ended() {
-            return Err(SendError::Over);
+        let peer = self.core.table.get(connection.0).filter(|peer| peer.may_queue()).ok_or(SendError::Over)?;
+        if peer.sender.is_in_message() {
+            return Err(SendError::InMessage);
         }
         peer.sender.queue(None, now);
         self.core.lists.send(peer);

@@ -7,7 +7,7 @@
 //! | `receive` | [`Endpoint::poll`]: from the link to the program |
 //! | `open` | how connections begin |
 //! | `transmit` | from the program to the link |
-//! | `trains` | the same for buffers of many messages |
+//! | `trains`, `long` | the same for buffers of many messages, and for messages longer than a frame |
 //! | `service`, `answer` | timers, acknowledgements and answers that are due |
 //! | `end`, `lingering` | how connections end; answers to what comes after it |
 //! | `audit` | checks for tests |
@@ -24,6 +24,7 @@ mod free;
 mod judge;
 mod lack;
 mod lingering;
+mod long;
 mod open;
 mod options;
 mod peer;

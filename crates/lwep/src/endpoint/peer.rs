@@ -126,8 +126,10 @@ pub struct Peer {
     pub first_sent: u32,
     /// Fragments of a long message.
     pub assembly: Vec<u8>,
-    /// The program was refused a message for lack of so many buffers, and hears when they are free; 0: no.
-    pub wants_buffers: usize,
+    /// The long message that is queued in part: its bytes, and those that are queued.
+    pub in_message: Option<(usize, usize)>,
+    /// The program was refused a message for lack of a buffer, and hears when there is one.
+    pub wants_buffer: bool,
     /// The peer has refused the OPEN for its version. That may be a damaged frame, so this end asks on.
     pub is_other_version: bool,
     pub probed: Nanos,
@@ -179,6 +181,11 @@ impl Peer {
     #[inline]
     pub fn is_told_usual(&self, next: u32) -> bool {
         self.is_open() && !self.wants_room && self.sender.is_usual(next)
+    }
+
+    /// Returns true if messages may be queued. They go out when the connection is open.
+    pub fn may_queue(&self) -> bool {
+        matches!(self.state, State::Open | State::Asking(_)) && !self.sender.is_ended()
     }
 
     /// Returns true if the peer has not answered the OPEN.

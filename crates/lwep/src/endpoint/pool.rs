@@ -193,11 +193,6 @@ impl Pool {
         share::may_take(self.stations.held(station, used), self.left(used), self.most[used as usize], count)
     }
 
-    /// Returns how many buffers a station can ever have for what is sent to it.
-    pub fn most_to_send(&self) -> usize {
-        share::most(self.most[Use::Send as usize])
-    }
-
     /// Returns how many buffers each of the stations that have some, and one more, could have, if all had as many.
     pub fn part(&self, used: Use) -> usize {
         self.most[used as usize] / (self.stations.holders(used) + 1)

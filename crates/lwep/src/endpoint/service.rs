@@ -86,11 +86,11 @@ impl<L: Link> Endpoint<L> {
         for _ in 0..looks {
             let Some(id) = core.lists.without_buffers.pop_front() else { return };
             match core.table.get(id) {
-                Some(peer) if !core.pool.may_take(peer.far.station, Use::Send, peer.wants_buffers) => {
+                Some(peer) if !core.pool.may_take(peer.far.station, Use::Send, 1) => {
                     core.lists.without_buffers.push_back(id);
                 }
                 Some(peer) => {
-                    peer.wants_buffers = 0;
+                    peer.wants_buffer = false;
                     core.lists.events.push_back(Pending::Room(id));
                 }
                 None => {}

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use ringway_link::{Buffer, Link};
 
 use super::core::Endpoint;
-use super::peer::{Connection, Peer, State};
+use super::peer::{Connection, Peer};
 use super::stations::Use;
 use crate::connection::{Nanos, Part};
 use crate::wire::header::{BYTES, CHECKSUM};
@@ -22,9 +22,9 @@ const TURN: usize = 32;
 #[derive(Debug)]
 #[must_use = "the endpoint lacks its buffer until `commit` or `discard`"]
 pub struct Outgoing {
-    slot: u32,
+    pub(super) slot: u32,
     pool: u32,
-    buffer: Buffer,
+    pub(super) buffer: Buffer,
     start: usize,
     end: usize,
 }
@@ -55,6 +55,9 @@ pub enum SendError {
     /// The message is longer than a frame, or than the peer takes.
     #[error("the message is longer than the peer takes")]
     TooLong,
+    /// [`Endpoint::send_long`] has sent a part of another message, which comes first.
+    #[error("the rest of a long message has to be sent before anything else")]
+    InMessage,
     /// There is no such connection, or its end was announced.
     #[error("the connection is over")]
     Over,
@@ -298,7 +301,7 @@ impl<L: Link> Endpoint<L> {
         let core = &mut self.core;
         let station = core.table.get(connection.0).map(|peer| peer.far.station);
         if !station.is_some_and(|station| core.pool.may_charge(station)) {
-            let error = self.without_buffers(connection, 1);
+            let error = self.without_buffer(connection);
             return Err(Refused { outgoing, error });
         }
         if !self.place(&mut outgoing, len, count > 1) {
@@ -322,7 +325,7 @@ impl<L: Link> Endpoint<L> {
 
     /// Moves the data to where the headers of one message or of many end, if it is elsewhere. Returns false if there is no room.
     #[inline]
-    fn place(&self, outgoing: &mut Outgoing, len: usize, is_many: bool) -> bool {
+    pub(super) fn place(&self, outgoing: &mut Outgoing, len: usize, is_many: bool) -> bool {
         let start = self.core.front + if is_many { segmented::HEADERS } else { PLAIN_BYTES };
         if outgoing.start == start {
             return true;
@@ -337,14 +340,22 @@ impl<L: Link> Endpoint<L> {
     /// Checks that a connection takes `count` messages of `part` bytes.
     #[inline]
     fn check_message(&mut self, connection: Connection, part: usize, count: usize) -> Result<(), SendError> {
-        let (data, most) = (self.core.data, self.core.options.queue);
-        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
-        if !matches!(peer.state, State::Open | State::Asking(_)) || peer.sender.is_ended() {
-            return Err(SendError::Over);
+        let data = self.core.data;
+        let peer = self.core.table.get(connection.0).filter(|peer| peer.may_queue()).ok_or(SendError::Over)?;
+        if peer.sender.is_in_message() {
+            return Err(SendError::InMessage);
         }
         if part > peer.far.frame.min(data) {
             return Err(SendError::TooLong);
         }
+        self.check_queue(connection, count)
+    }
+
+    /// Checks that a connection's queue takes `count` messages more. If not, the program hears when it may.
+    #[inline]
+    pub(super) fn check_queue(&mut self, connection: Connection, count: usize) -> Result<(), SendError> {
+        let most = self.core.options.queue;
+        let peer = self.core.table.get(connection.0).filter(|peer| peer.may_queue()).ok_or(SendError::Over)?;
         // More than the queue takes at all is taken by an empty queue. Few wait for a link that is full.
         let is_full = peer.sender.queued() > 0 && peer.sender.queued() + count > most;
         if is_full || peer.is_in_sending && peer.sender.waiting() >= TURN && self.link.room() == 0 {
@@ -396,9 +407,9 @@ impl<L: Link> Endpoint<L> {
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
         self.check_message(connection, len, 1)?;
-        self.check_buffers(connection, 1)?;
+        self.check_buffer(connection)?;
         let Some(mut outgoing) = self.reserve() else {
-            return Err(self.without_buffers(connection, 1));
+            return Err(self.without_buffer(connection));
         };
         let Some(place) = outgoing.get_mut(..len) else {
             self.discard(outgoing);
@@ -421,29 +432,29 @@ impl<L: Link> Endpoint<L> {
         self.send_with(connection, message.len(), now, |place| place.copy_from_slice(message))
     }
 
-    /// Checks that a connection's station may have so many buffers more. If not, the program hears when it may.
-    fn check_buffers(&mut self, connection: Connection, wanted: usize) -> Result<(), SendError> {
+    /// Checks that a connection's station may have one more buffer. If not, the program hears when it may.
+    pub(super) fn check_buffer(&mut self, connection: Connection) -> Result<(), SendError> {
         let Some(station) = self.core.table.get(connection.0).map(|peer| peer.far.station) else { return Ok(()) };
-        if !self.core.pool.may_take(station, Use::Send, wanted) {
+        if !self.core.pool.may_take(station, Use::Send, 1) {
             // The device may have read some.
             let sent = self.link.sent();
             self.core.pool.sent(sent);
         }
-        if !self.core.pool.may_take(station, Use::Send, wanted) {
-            return Err(self.without_buffers(connection, wanted));
+        if !self.core.pool.may_take(station, Use::Send, 1) {
+            return Err(self.without_buffer(connection));
         }
         Ok(())
     }
 
-    /// The program hears when a connection may have so many buffers.
+    /// The program hears when a connection may have a buffer.
     #[cold]
-    fn without_buffers(&mut self, connection: Connection, wanted: usize) -> SendError {
+    pub(super) fn without_buffer(&mut self, connection: Connection) -> SendError {
         // The device may have read some.
         let sent = self.link.sent();
         self.core.pool.sent(sent);
         if let Some(peer) = self.core.table.get(connection.0) {
             let station = peer.far.station;
-            if std::mem::replace(&mut peer.wants_buffers, wanted) == 0 {
+            if !std::mem::replace(&mut peer.wants_buffer, true) {
                 self.core.lists.without_buffers.push_back(connection.0);
             }
             self.core.lacks(station, Use::Send);
@@ -451,55 +462,9 @@ impl<L: Link> Endpoint<L> {
         SendError::Full
     }
 
-    /// Copies a message of any length that the peer takes ([`crate::Options::long`]) and sends it in as many frames as it needs.
-    ///
-    /// # Errors
-    /// See [`SendError`]. Nothing of it is sent then.
-    pub fn send_long(&mut self, connection: Connection, message: &[u8], now: Nanos) -> Result<(), SendError> {
-        self.advance(now);
-        let (data, segmented) = (self.core.data, self.link.interface().segmented);
-        let peer = self.core.table.get(connection.0).ok_or(SendError::Over)?;
-        let plain = data.min(peer.far.frame);
-        if message.len() <= plain {
-            return self.send(connection, message, now);
-        }
-        if message.len() > peer.far.long as usize {
-            return Err(SendError::TooLong);
-        }
-        let is_train = segmented > 0 && peer.addresses.is_some();
-        let segment = usize::from(self.core.options.segment).min(plain);
-        let part = if is_train { segment } else { plain }.max(1);
-        let count = message.len().div_ceil(part);
-        self.check_message(connection, part, count)?;
-        let most = segmented.min(usize::from(u16::MAX)).saturating_sub(segmented::HEADERS);
-        let per_buffer = if is_train { (most / part).max(1) } else { 1 };
-        let buffers = count.div_ceil(per_buffer);
-        if count > usize::from(u16::MAX) || buffers > self.core.pool.most_to_send() {
-            return Err(SendError::TooLong);
-        }
-        self.check_buffers(connection, buffers)?;
-        let mut remaining = count as u16;
-        for piece in message.chunks(part * per_buffer) {
-            let reserved = if per_buffer > 1 { self.reserve_many() } else { self.reserve() };
-            let Some(mut outgoing) = reserved else { break };
-            outgoing[..piece.len()].copy_from_slice(piece);
-            let (slot, parts) = (outgoing.slot, piece.len().div_ceil(part) as u16);
-            self.place(&mut outgoing, piece.len(), parts > 1);
-            self.core.pool.fill(slot, outgoing.buffer, parts, piece.len(), part);
-            let Some(peer) = self.core.table.get(connection.0) else { break };
-            self.core.pool.charge(slot, peer.far.station);
-            for index in 0..parts {
-                remaining -= 1;
-                peer.sender.queue(Some(Part { slot, index, remaining }), self.core.now);
-            }
-        }
-        self.go(connection.0);
-        Ok(())
-    }
-
     /// Sends what a connection has queued, if nothing waits before it.
     #[inline]
-    fn go(&mut self, id: u32) {
+    pub(super) fn go(&mut self, id: u32) {
         let Some(peer) = self.core.table.get(id) else { return };
         if peer.is_in_sending {
             return;

@@ -8,7 +8,7 @@ use ringway_lwep::wire::header::{self, CHECKSUM};
 use ringway_lwep::wire::{AcksEntry, Description, ETHER_TYPE, Ethernet, Header, Kind, Mac, checksum};
 use ringway_lwep::{Connection, Endpoint, Event, Nanos, Options, Reason, SendError};
 
-use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather, messages, wrapping};
+use crate::scene::{End, MICROSECOND, SECOND, SERVICE, Scene, Weather, messages, wrapping};
 
 pub const MILLISECOND: Nanos = 1_000 * MICROSECOND;
 /// The identifier of a connection that the tests agree on.
@@ -455,15 +455,28 @@ fn odd_options_and_times_end_no_program() {
 }
 
 #[test]
-fn a_message_for_which_there_are_never_buffers_enough_is_too_long() {
+fn a_message_longer_than_all_buffers_arrives_whole_and_nothing_comes_between_its_parts() {
     let options = Options { long: 1 << 20, ..options() };
     let links = MemoryOptions { buffers: 64, ..MemoryOptions::default() };
     let mut scene = Scene::with(Weather::default(), 1, &options, &options, &links);
     let connection = scene.connect();
-    let long = vec![1; 200_000];
-    assert_eq!(scene.client.endpoint.send_long(connection, &long, scene.now), Err(SendError::TooLong));
-    scene.client.endpoint.send_long(connection, &long[..40_000], scene.now).unwrap();
-    scene.until("arrived", |scene| scene.server.heard.len() == 1);
+    let long: Vec<u8> = (0..200_000).map(|at| (at % 251) as u8).collect();
+    let End { endpoint, .. } = &mut scene.client;
+    assert_eq!(endpoint.send_long(connection, &long, scene.now), Err(SendError::Full));
+    assert_eq!(endpoint.send(connection, b"between", scene.now), Err(SendError::InMessage));
+    assert_eq!(endpoint.send_long(connection, &long[1..], scene.now), Err(SendError::InMessage));
+    let outgoing = endpoint.reserve().expect("a buffer");
+    let refused = endpoint.commit(connection, outgoing, 5, scene.now).expect_err("it comes between");
+    assert_eq!(refused.error, SendError::InMessage);
+    endpoint.discard(refused.outgoing);
+    assert_eq!(endpoint.close(connection, scene.now), Err(SendError::InMessage));
+    scene.until("sent", |scene| {
+        let is_told = std::mem::take(&mut scene.client.rooms) > 0;
+        is_told && scene.client.endpoint.send_long(connection, &long, scene.now).is_ok()
+    });
+    scene.client.endpoint.send(connection, b"behind", scene.now).expect("room");
+    scene.until("arrived", |scene| scene.server.heard.len() == 2);
+    assert!(scene.server.heard == [long, b"behind".to_vec()]);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use ringway_link::memory::MemoryOptions;
 use ringway_lwep::wire::{Header, Kind, Mac};
-use ringway_lwep::{Connection, Reason, SendError};
+use ringway_lwep::{Connection, Options, Reason, SendError};
 
 use crate::hostile::{AGREED, MILLISECOND, Victim, frame, header, open, options};
-use crate::scene::{MICROSECOND, SECOND};
+use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather};
 
 /// A station with a connection to the victim that both have agreed on.
 struct Station {
@@ -29,8 +29,12 @@ impl Station {
         station
     }
 
+    fn wire_id(&self) -> u32 {
+        (AGREED >> 32) as u32 + self.number
+    }
+
     fn says(&self, victim: &mut Victim, header: &Header) {
-        let connection = (AGREED >> 32) as u32 + self.number;
+        let connection = self.wire_id();
         let frame = frame(self.mac, &Header { connection, window: 4_096, ..*header }, b"data");
         victim.endpoint.link().inject(&frame);
     }
@@ -181,6 +185,36 @@ fn what_a_station_keeps_behind_a_gap_is_taken_back_when_another_one_lacks_it() {
     assert!(victim.endpoint.status(other.connection).is_some());
 }
 
+#[test]
+fn a_long_message_is_sent_beside_a_station_that_always_has_many_buffers() {
+    let links = MemoryOptions { buffers: 4_096, capacity: 65_536, ..MemoryOptions::default() };
+    let long = vec![7; 1 << 20];
+    let mut victim = Victim::new(Options { long: 1 << 20, ..options() }, &links);
+    let busy = [0, 1].map(|more| Station::again(&mut victim, 1, more));
+    let honest = Station::new(&mut victim, 2);
+    victim.poll(MICROSECOND);
+    let (mut acknowledged, mut sent, mut steps) = (0, 0, 0);
+    busy.iter().for_each(|one| sent = fill(&mut victim, one.connection).max(sent));
+    assert!(sent > 900, "it has much: {sent}");
+    // It is not slow, and the program has more for it at once.
+    let mut number = 0;
+    while let Err(error) = victim.endpoint.send_long(honest.connection, &long, victim.now) {
+        assert_eq!((error, steps < 100), (SendError::Full, true), "after {number} fragments");
+        steps += 1;
+        acknowledged += 40;
+        busy.iter().for_each(|one| one.acknowledges(&mut victim, acknowledged));
+        victim.poll(SECOND);
+        for one in &busy {
+            fill(&mut victim, one.connection);
+        }
+        let said = victim.said();
+        let fragments = said.iter().filter(|said| said.kind == Kind::Data && said.connection == honest.wire_id());
+        number = fragments.map(|said| said.number + 1).max().unwrap_or(number);
+        honest.acknowledges(&mut victim, number);
+    }
+    assert!(victim.ended.is_empty());
+}
+
 /// Returns what the victim has answered to each OPEN of a station, up to the fifth refusal. The station completes connections.
 fn ask(victim: &mut Victim, mac: Mac, numbers: std::ops::Range<u32>) -> Vec<Kind> {
     let mut answers = vec![];
@@ -254,27 +288,78 @@ fn strangers_that_use_up_their_answers_leave_some_for_others() {
     assert!(heard > 0, "{:?}", victim.endpoint.counters());
 }
 
+/// Bytes of the longest message in these tests.
+const LONG: u32 = 100_000;
+
+fn victim_of_long_messages() -> Victim {
+    let links = MemoryOptions { buffers: 1024, capacity: 65_536, ..MemoryOptions::default() };
+    Victim::new(Options { long: LONG, ..options() }, &links)
+}
+
+/// A station sends fragments of a long message of 1,900 bytes each.
+fn fragments(victim: &mut Victim, station: &Station, numbers: std::ops::Range<u32>, last: u32) {
+    for number in numbers {
+        let connection = station.wire_id();
+        let header =
+            Header { connection, remaining: (last - number) as u16, window: 100, ..header(Kind::Data, number) };
+        victim.endpoint.link().inject(&frame(station.mac, &header, &[7; 1_900]));
+    }
+    victim.poll(MICROSECOND);
+    victim.said();
+}
+
+/// Returns true if a new connection of a station brings a long message.
+fn brings(victim: &mut Victim, station: u8, more: u8) -> bool {
+    let (before, station) = (victim.heard, Station::again(victim, station, more));
+    fragments(victim, &station, 0..50, 49);
+    victim.heard > before
+}
+
+#[test]
+fn endpoints_with_few_buffers_serve_their_only_peer() {
+    for (buffers, connections) in [2, 4, 8, 16, 36, 64].into_iter().flat_map(|buffers| [(buffers, 1), (buffers, 8)]) {
+        let options = Options { long: 60_000, connections, ..options() };
+        let links = MemoryOptions { buffers, ..MemoryOptions::default() };
+        let weather = Weather { lost: 5, swapped: 5, ..Weather::default() };
+        let mut scene = Scene::with(weather, 1, &options, &options, &links);
+        let mac = scene.server.endpoint.mac();
+        for _ in 0..connections {
+            scene.client.endpoint.connect(mac, SERVICE, scene.now).expect("room");
+        }
+        scene.until("connected", |scene| {
+            let ends = [&scene.client, &scene.server];
+            ends.iter().all(|end| end.connections.len() == connections as usize)
+        });
+        let message = vec![5; 60_000];
+        let mut left = [vec![3; connections as usize], vec![3; connections as usize]];
+        let all = 3 * connections as usize;
+        scene.until(&format!("{buffers} buffers, {connections} connections"), |scene| {
+            for (end, left) in [&mut scene.client, &mut scene.server].into_iter().zip(&mut left) {
+                for (connection, left) in end.connections.iter().zip(left).filter(|(_, left)| **left > 0) {
+                    match end.endpoint.send_long(*connection, &message, scene.now) {
+                        Ok(()) => *left -= 1,
+                        Err(error) => assert_eq!(error, SendError::Full, "{buffers} {connections}: {:?}", end.ended),
+                    }
+                }
+            }
+            [&scene.client, &scene.server].iter().all(|end| end.heard.len() == all)
+        });
+        println!("{buffers} {connections}: {} ms {:?}", scene.now / 1_000_000, scene.client.endpoint.counters());
+    }
+}
+
 #[test]
 fn long_messages_that_are_never_complete_leave_memory_for_those_of_others() {
-    const LONG: u32 = 100_000;
-    let links = MemoryOptions { buffers: 1024, capacity: 65_536, ..MemoryOptions::default() };
-    let mut victim = Victim::new(ringway_lwep::Options { long: LONG, ..options() }, &links);
-    let part = |victim: &mut Victim, station: &Station, number: u32, remaining| {
-        let connection = (AGREED >> 32) as u32 + station.number;
-        let header = Header { connection, remaining, window: 100, ..header(Kind::Data, number) };
-        victim.endpoint.link().inject(&frame(station.mac, &header, &[7; 1_900]));
-    };
+    let mut victim = victim_of_long_messages();
     for number in 0..200 {
         let station = Station::again(&mut victim, 1, number);
-        (0..50).for_each(|fragment| part(&mut victim, &station, fragment, 1_000 - fragment as u16));
-        victim.poll(MICROSECOND);
-        victim.said();
+        fragments(&mut victim, &station, 0..50, 1_000);
     }
     assert!(victim.ended.len() > 100 && victim.ended.iter().all(|reason| *reason == Reason::TooLong));
     // An end in the middle of a message gives its memory back, too.
     for number in 0..200 {
         let station = Station::again(&mut victim, 3, number);
-        (0..5).for_each(|fragment| part(&mut victim, &station, fragment, 1_000 - fragment as u16));
+        fragments(&mut victim, &station, 0..5, 1_000);
         station.says(&mut victim, &header(Kind::End, 5));
         victim.endpoint.close(station.connection, victim.now).expect("a connection");
         victim.poll(MICROSECOND);
@@ -283,10 +368,7 @@ fn long_messages_that_are_never_complete_leave_memory_for_those_of_others() {
         assert_eq!(victim.ended.last(), Some(&Reason::Closed));
         victim.said();
     }
-    let honest = Station::new(&mut victim, 2);
-    (0..50).for_each(|fragment| part(&mut victim, &honest, fragment, 49 - fragment as u16));
-    victim.poll(MICROSECOND);
-    assert_eq!((victim.heard, victim.endpoint.status(honest.connection).is_some()), (1, true));
+    assert!(brings(&mut victim, 2, 0));
 }
 
 #[test]

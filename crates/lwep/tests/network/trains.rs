@@ -347,22 +347,25 @@ proptest! {
             }
         });
         let mut random = Random::new(seed + 1);
-        let (mut sent, mut heard, mut wanted) = (0_u32, Vec::new(), Vec::new());
+        let (mut sent, mut heard, mut wanted, mut in_message) = (0_u32, Vec::new(), Vec::new(), None);
         let accepted = scene.server.connections[0];
         scene.until("all arrived", |scene| {
             // Of the step before.
             heard.append(&mut scene.server.heard);
             while sent < 60 {
                 let bytes = buffer(sent);
-                let (parts, is_sent) = match random.below(3) {
+                let kind = if in_message.is_some() { 2 } else { random.below(3) };
+                let (parts, is_sent) = match kind {
                     0 => (bytes.chunks(PART).map(<[u8]>::to_vec).collect(), send(scene, connection, sent)),
                     1 => {
                         let message = &bytes[..1_000];
                         (vec![message.to_vec()], scene.client.endpoint.send(connection, message, scene.now).is_ok())
                     }
                     _ => {
-                        let message = &bytes[..(2_000 + random.below(50_000)) as usize];
+                        let len = in_message.unwrap_or_else(|| (2_000 + random.below(50_000)) as usize);
+                        let message = &bytes[..len];
                         let is_sent = scene.client.endpoint.send_long(connection, message, scene.now).is_ok();
+                        in_message = (!is_sent).then_some(len);
                         (vec![message.to_vec()], is_sent)
                     }
                 };

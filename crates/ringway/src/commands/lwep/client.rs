@@ -98,6 +98,30 @@ impl<'s, L: Link> Client<'s, L> {
         Ok(None)
     }
 
+    /// Sends a message of any length, in parts as there is room. Returns false if a signal came before all of it was taken.
+    ///
+    /// # Errors
+    /// The connection is over, the message is too long, or the server was not heard for too long.
+    pub fn send_long(&mut self, message: &[u8]) -> Result<bool, GenError> {
+        loop {
+            let now = self.station.now();
+            match self.station.endpoint.send_long(self.connection, message, now) {
+                Ok(()) => {
+                    self.station.endpoint.flush();
+                    return Ok(true);
+                }
+                Err(SendError::Full) => {}
+                Err(error) => return Err(self.refused(error)),
+            }
+            if self.station.is_stopped() {
+                return Ok(false);
+            }
+            self.watch(now)?;
+            self.station.pause(now, Duration::MAX)?;
+            self.poll(self.station.now(), |_| ())?;
+        }
+    }
+
     /// Fails if the server owes something and has not been heard for too long.
     pub fn watch(&mut self, now: Nanos) -> Result<(), GenError> {
         let Some(status) = self.station.endpoint.status(self.connection) else { return Ok(()) };

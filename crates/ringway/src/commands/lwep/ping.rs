@@ -102,11 +102,10 @@ fn ping<L: Link>(client: &mut Client<'_, L>, args: &Args) -> Result<(u64, u64, T
         next = now + nanos(args.interval);
         message.fill(sent as u8);
         now = client.station.now();
-        let endpoint = &mut client.station.endpoint;
-        let taken = endpoint.send_long(client.connection, &message, now);
-        taken.map_err(|error| client.refused(error))?;
-        client.station.endpoint.flush();
         client.expect(now);
+        if !client.send_long(&message)? {
+            break Ended::Stopped;
+        }
         sent += 1;
         match reply(client, &message)? {
             Some((_, is_same)) if !is_same => corrupted += 1,

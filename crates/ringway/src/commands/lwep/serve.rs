@@ -500,7 +500,7 @@ fn is_full<L: Link>(endpoint: &mut Endpoint<L>, connection: Connection, message:
     match endpoint.send_long(connection, message, now) {
         Ok(()) | Err(SendError::Over) => false,
         Err(SendError::Full) => true,
-        Err(SendError::TooLong | SendError::OtherEndpoint) => {
+        Err(SendError::TooLong | SendError::InMessage | SendError::OtherEndpoint) => {
             endpoint.abort(connection, now);
             false
         }
