@@ -164,8 +164,7 @@ pub struct Core {
     credit: Credit,
     pub accept_credit: Credit,
     pub lack: Lack,
-    /// Bytes of long messages that are not complete, and memory for the next one.
-    pub long: usize,
+    /// Memory for the next long message.
     pub spare: Vec<u8>,
     pub counters: Counters,
     pub now: Nanos,
@@ -218,9 +217,7 @@ impl Core {
     pub fn forget(&mut self, id: u32) {
         self.completed(id);
         if let Some(peer) = self.table.remove(id) {
-            let long = peer.assembly.len();
-            self.long -= long;
-            self.pool.stations.get(peer.far.station).long -= long;
+            self.pool.stations.change_long(peer.far.station, 0, peer.assembly.len());
             self.pool.stations.leave(peer.far.station);
         }
     }
@@ -354,7 +351,6 @@ impl<L: Link> Endpoint<L> {
             credit: Credit::new(MILLISECOND),
             accept_credit: Credit::new(MILLISECOND / 64),
             lack: Lack::default(),
-            long: 0,
             spare: Vec::new(),
             counters: Counters::default(),
             now: 0,

@@ -7,15 +7,11 @@ use super::answer::Answer;
 use super::core::{Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
-use super::share;
 use super::table::AGREED;
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, Taken};
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};
-
-/// Long messages that are not complete have at most so many times the bytes of the longest one, of all connections.
-const MOST_LONG: usize = 64;
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -387,20 +383,22 @@ impl Core {
     pub fn assemble(&mut self, id: u32, remaining: u16, data: &[u8]) -> Verdict {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         let is_next = peer.fragments_left.is_none_or(|left| left == remaining);
-        let station = self.pool.stations.get(peer.far.station);
-        let most = MOST_LONG * self.options.long as usize;
         let is_too_long = peer.assembly.len() + data.len() > self.options.long as usize;
+        let station = peer.far.station;
         // Dropped alone, a fragment would come again and again: those that are there wait for it.
-        if !is_next || is_too_long || !share::may_take(station.long, most - self.long, most, data.len()) {
+        if !is_next || is_too_long || !self.makes_room_for(id, station, data.len()) {
             self.reset(id, Reason::TooLong);
             return Verdict::Release;
+        }
+        let Some(peer) = self.table.get(id) else { return Verdict::Release };
+        if peer.fragments_left.is_none() {
+            peer.assembled_since = self.now;
         }
         if peer.assembly.capacity() == 0 {
             peer.assembly = std::mem::take(&mut self.spare);
         }
         peer.assembly.extend_from_slice(data);
-        station.long += data.len();
-        self.long += data.len();
+        self.pool.stations.change_long(station, data.len(), 0);
         peer.fragments_left = remaining.checked_sub(1);
         if remaining == 0 { Verdict::Assembled(id) } else { Verdict::Release }
     }
@@ -409,8 +407,7 @@ impl Core {
     pub fn assembled(&mut self, id: u32) {
         let Some(peer) = self.table.get(id) else { return };
         let mut assembly = std::mem::take(&mut peer.assembly);
-        self.pool.stations.get(peer.far.station).long -= assembly.len();
-        self.long -= assembly.len();
+        self.pool.stations.change_long(peer.far.station, 0, assembly.len());
         assembly.clear();
         if assembly.capacity() > self.spare.capacity() {
             self.spare = assembly;

@@ -10,11 +10,13 @@ pub struct Lack {
     /// When connections are looked at next, and when they were last.
     pub look: Option<Nanos>,
     pub looked: Nanos,
+    /// When a look for long messages is worth while again.
+    pub look_for_long: Nanos,
 }
 
 impl Default for Lack {
     fn default() -> Self {
-        Self { least: [usize::MAX; 2], look: None, looked: 0 }
+        Self { least: [usize::MAX; 2], look: None, looked: 0, look_for_long: 0 }
     }
 }
 

@@ -64,6 +64,7 @@ impl Core {
             receiver: Receiver::new(begin.received, self.options.window.clamp(8, 4096)),
             first_sent: begin.sent,
             assembly: Vec::new(),
+            assembled_since: 0,
             fragments_left: None,
             is_paused: false,
             wants_room: false,

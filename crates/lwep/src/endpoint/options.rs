@@ -18,6 +18,7 @@ pub struct Options {
     pub checksums: bool,
     /// Most bytes of a long message that the endpoint takes; 0: none. Long messages that are not complete take at most 64 times as many bytes, over
     /// all connections. One station's messages take at most seven tenths of that.
+    /// One that is not complete 30 s after it began loses its connection if another one lacks memory.
     pub long: u32,
     /// The interface's own IPv4 address, which no kernel has, for the segmentation layout; none: no such frames are taken.
     pub address: Option<Ipv4Addr>,

@@ -124,8 +124,9 @@ pub struct Peer {
     pub trains: Trains,
     /// The first number that was sent.
     pub first_sent: u32,
-    /// Fragments of a long message.
+    /// Fragments of a long message, and when the first one came.
     pub assembly: Vec<u8>,
+    pub assembled_since: Nanos,
     /// The long message that is queued in part: its bytes, and those that are queued.
     pub in_message: Option<(usize, usize)>,
     /// The program was refused a message for lack of a buffer, and hears when there is one.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::share;
 use crate::wire::Mac;
 
 /// What a buffer is used for that is not merely on its way.
@@ -25,7 +26,7 @@ pub struct Station {
     /// Answers to what comes after the end of its connections.
     pub lingering: u32,
     /// Bytes of long messages that are not complete.
-    pub long: usize,
+    long: usize,
 }
 
 impl Station {
@@ -40,6 +41,9 @@ pub struct Stations {
     stations: Vec<Station>,
     free: Vec<u32>,
     numbers: HashMap<Mac, u32>,
+    /// How many have long messages that are not complete, and these messages' bytes.
+    long_holders: usize,
+    long: usize,
 }
 
 impl Stations {
@@ -56,7 +60,7 @@ impl Stations {
 
     /// A station has one more connection. Returns the station's number.
     pub fn join(&mut self, mac: Mac) -> u32 {
-        let Self { stations, free, numbers } = self;
+        let Self { stations, free, numbers, .. } = self;
         let number = *numbers.entry(mac).or_insert_with(|| {
             free.pop().unwrap_or_else(|| {
                 stations.push(Station::default());
@@ -104,6 +108,26 @@ impl Stations {
         if station.connections == 0 {
             self.tidy(number);
         }
+    }
+
+    /// A station's long messages have so many bytes more, or less.
+    pub fn change_long(&mut self, number: u32, more: usize, less: usize) {
+        let station = &mut self.stations[number as usize];
+        let had = usize::from(station.long > 0);
+        station.long = station.long + more - less;
+        self.long = self.long + more - less;
+        self.long_holders = self.long_holders + usize::from(station.long > 0) - had;
+    }
+
+    /// Returns true if a station's long messages may have so many bytes more, where those of all may have `most`.
+    pub fn may_be_longer(&self, number: u32, most: usize, bytes: usize) -> bool {
+        share::may_take(self.stations[number as usize].long, most - self.long, most, bytes)
+    }
+
+    /// Returns true if a station's long messages have more than an equal part: each of the stations that have some, and one more, could
+    /// have as much.
+    pub fn has_much_long(&self, number: u32, most: usize) -> bool {
+        self.stations[number as usize].long > most / (self.long_holders + 1)
     }
 
     /// Returns how many stations have buffers for this use.

@@ -316,6 +316,34 @@ fn brings(victim: &mut Victim, station: u8, more: u8) -> bool {
 }
 
 #[test]
+fn long_messages_that_are_slow_make_room_for_those_of_others() {
+    let mut victim = victim_of_long_messages();
+    for (number, more) in (1..=6).flat_map(|number| (0..60).map(move |more| (number, more))) {
+        let station = Station::again(&mut victim, number, more);
+        fragments(&mut victim, &station, 0..49, 1_000);
+    }
+    let ended = victim.ended.len();
+    pass(&mut victim, 20, |_, _| ());
+    assert_eq!(victim.ended.len(), ended, "alone they do no harm");
+    assert!(!brings(&mut victim, 100, 0), "what has not had its time stays");
+    pass(&mut victim, 11, |_, _| ());
+    assert!(brings(&mut victim, 100, 1), "it finds room when others have had their time");
+    assert!(victim.ended.contains(&Reason::NoAnswer));
+}
+
+#[test]
+fn a_station_that_was_started_again_finds_room_for_long_messages() {
+    let mut victim = victim_of_long_messages();
+    for more in 0..60 {
+        let station = Station::again(&mut victim, 1, more);
+        fragments(&mut victim, &station, 0..49, 1_000);
+    }
+    assert!(!brings(&mut victim, 1, 60));
+    pass(&mut victim, 31, |_, _| ());
+    assert!(brings(&mut victim, 1, 61));
+}
+
+#[test]
 fn endpoints_with_few_buffers_serve_their_only_peer() {
     for (buffers, connections) in [2, 4, 8, 16, 36, 64].into_iter().flat_map(|buffers| [(buffers, 1), (buffers, 8)]) {
         let options = Options { long: 60_000, connections, ..options() };
