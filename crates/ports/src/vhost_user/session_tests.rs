@@ -378,6 +378,8 @@ fn status_zero_stops_and_a_reset_forgets_all_but_the_memory() {
     assert_eq!(front.poll(), 0);
     assert_eq!(front.base(TX), 0, "forgotten");
     front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
+    // As a driver does.
+    front.guest.write((usize::from(TX) << 16) + 0x8002, &[0; 2]);
     front.start(TX);
     assert_eq!(front.poll(), 5, "the ring starts at 0, in the earlier memory");
     front.does(Request::ResetOwner);

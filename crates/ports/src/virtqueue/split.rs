@@ -72,7 +72,8 @@ impl Index {
 }
 
 impl Split {
-    /// Starts a ring of `size` descriptors (a power of two, at most 32,768) at available index `base`. Returns `None`
+    /// Starts a ring of `size` descriptors (a power of two, at most 32,768) where it is marked used; where that cannot be, at available
+    /// index `base`. Returns `None`
     /// when a part of the ring is not in guest memory or not aligned as virtio 1.3, 2.7 demands.
     #[must_use]
     pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u16, features: u64) -> Option<Split> {
@@ -102,6 +103,12 @@ impl Split {
         };
         ring.used = Index::new(u16::from_le(ring.used_ring[IDX].load(Ordering::Acquire)));
         ring.published = ring.used;
+        // What is not marked used is to be served, whatever the front end says: DPDK's virtio-user always begins at 0, and others at the
+        // driver's `idx`, where nothing would be left. DPDK's and VPP's back ends go on there, too.
+        let available = u16::from_le(ring.available_ring[IDX].load(Ordering::Acquire));
+        if available.wrapping_sub(ring.used.get()) <= size {
+            (ring.next, ring.available) = (ring.used, ring.used.get());
+        }
         Some(ring)
     }
 
