@@ -9,7 +9,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use ringway_engine::{contain, guard_thread, prepare_calls, warn_limited};
@@ -36,11 +36,15 @@ static OF_CLIENTS: Queue = Queue::new(16, 2, || true);
 /// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
 static PIPES: Queue = Queue::new(8, 2, prepare_calls);
 /// Registrations of netmap's programs, which touch memory of the program.
-static REGISTRATIONS: Queue = Queue::new(16, 2, || true);
+static REGISTRATIONS: Queue = Queue::new(16, 2, || true).or_one_each(MOST_WITH_ONE_EACH);
 /// Memory that programs had of the regions that they share.
-static RETURNS: Queue = Queue::new(8, 2, || true);
-/// Most returns of one process that have not ended while it may attach.
-const MOST_RETURNS_OF_PROCESS: usize = 8192;
+static RETURNS: Queue = Queue::new(8, 2, || true).or_one_each(MOST_WITH_ONE_EACH);
+/// Most threads of each of these two.
+const MOST_WITH_ONE_EACH: usize = 256;
+/// Most returns of one process that have not ended while it may attach, if one of them lasts longer than this time, and if none does.
+const MOST_RETURNS_WITH_LATE: usize = 1024;
+const MOST_RETURNS: usize = 8192;
+const RETURNS_WITHIN: Duration = Duration::from_secs(1);
 /// Most ends of pipes of one process whose close has not ended while it may still open others.
 const MOST_PIPES_OF_PROCESS: usize = 64;
 /// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
@@ -105,8 +109,8 @@ struct Queue {
 
 struct State {
     waiting: Vec<(Parties, Closing)>,
-    /// By thread: whom its close counts against.
-    busy: Vec<Parties>,
+    /// By thread: whom its close counts against, and when it began.
+    busy: Vec<(Parties, Instant)>,
     threads: usize,
     /// One of the threads stays when nothing is left to close.
     has_staying: bool,
@@ -117,13 +121,13 @@ struct State {
 impl State {
     /// Returns true if a close may begin. `most`: threads of one process.
     fn may_begin(&self, parties: Parties, most: usize) -> bool {
-        parties.iter().all(|process| self.busy.iter().filter(|other| other.contains(process)).count() < most)
+        parties.iter().all(|process| self.busy.iter().filter(|(other, _)| other.contains(process)).count() < most)
     }
 
     /// Returns the close that begins next: the oldest one of a process that has no thread, or else of one that may have another.
     fn next(&self, most_of_process: usize) -> Option<usize> {
         let mut busy = HashMap::<Process, usize>::new();
-        for parties in &self.busy {
+        for (parties, _) in &self.busy {
             *busy.entry(parties[0]).or_default() += 1;
             if parties[1] != parties[0] {
                 *busy.entry(parties[1]).or_default() += 1;
@@ -238,7 +242,8 @@ impl Queue {
                 continue;
             };
             let (parties, what) = state.waiting.remove(next);
-            state.busy.push(parties);
+            let busy = (parties, Instant::now());
+            state.busy.push(busy);
             self.start_thread(&mut state, |state, most| state.next(most).is_some());
             drop(state);
             let left = contain(|| what.close()).unwrap_or_else(|place| {
@@ -246,7 +251,7 @@ impl Queue {
                 None
             });
             state = self.state.lock();
-            if let Some(at) = state.busy.iter().position(|other| *other == parties) {
+            if let Some(at) = state.busy.iter().position(|other| *other == busy) {
                 state.busy.swap_remove(at);
             }
             // The others come first.
@@ -258,8 +263,23 @@ impl Queue {
     /// Returns how many closes have not ended, of a process's own and of all.
     fn count(&self, process: Process) -> (usize, usize) {
         let state = self.state.lock();
-        let all = state.waiting.iter().map(|(parties, _)| parties).chain(&state.busy);
+        let all = state.waiting.iter().map(|(parties, _)| parties);
+        let all = all.chain(state.busy.iter().map(|(parties, _)| parties));
         (all.filter(|parties| parties[0] == process).count(), state.waiting.len() + state.busy.len())
+    }
+
+    /// See [`check_returned`].
+    fn check_returns(&self, process: Process, now: Instant) -> Result<(), String> {
+        let is_late = |(parties, since): &(Parties, Instant)| {
+            parties[0] == process && now.saturating_duration_since(*since) > RETURNS_WITHIN
+        };
+        let most = if self.state.lock().busy.iter().any(is_late) { MOST_RETURNS_WITH_LATE } else { MOST_RETURNS };
+        match self.count(process).0 {
+            own if own >= most => {
+                Err(format!("the memory of {own} ports that this process had is not unmapped yet: try again"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// See [`check_unclosed_pipes`].
@@ -312,12 +332,7 @@ fn once(work: impl FnOnce() + Send + 'static) -> Closing {
 /// # Errors
 /// Too much of its memory is not. The text is for the client.
 pub(crate) fn check_returned(process: Process) -> Result<(), String> {
-    match RETURNS.count(process) {
-        (own, _) if own >= MOST_RETURNS_OF_PROCESS => {
-            Err(format!("the memory of {own} ports that this process had is not unmapped yet: try again"))
-        }
-        _ => Ok(()),
-    }
+    RETURNS.check_returns(process, Instant::now())
 }
 
 /// Makes sure that there is a thread for [`close_in_steps`] that can call clients.
@@ -466,7 +481,7 @@ mod tests {
         let alone = |number| [NonZeroU32::new(number); 2];
         let queue = queue(2, 2);
         let mut state = queue.state.lock();
-        state.busy.push(alone(1));
+        state.busy.push((alone(1), Instant::now()));
         state.waiting.extend([1, 1, 2, 3].map(|number| (alone(number), Closing::Files(Vec::new()))));
         assert_eq!(state.next(2), Some(2));
     }
@@ -504,7 +519,7 @@ mod tests {
             }
         }
         until("four closes last", || queue.state.lock().busy.len() == 4);
-        let mut busy = queue.state.lock().busy.clone();
+        let mut busy: Vec<_> = queue.state.lock().busy.iter().map(|(parties, _)| *parties).collect();
         busy.sort_unstable();
         assert_eq!(busy, [1, 1, 2, 3].map(alone));
         assert!(queue.state.lock().threads <= 4);
@@ -547,7 +562,7 @@ mod tests {
         let (read, write) = pipe();
         queue.push([process(4); 2], Closing::Files(vec![write]));
         until("the file of another process is closed", || is_closed(&read));
-        let last = queue.state.lock().busy.iter().filter(|parties| parties.contains(&process(9))).count();
+        let last = queue.state.lock().busy.iter().filter(|(parties, _)| parties.contains(&process(9))).count();
         assert_eq!(last, 2);
         let counts = || (queue.count(process(3)), queue.count(process(9)));
         until("the others are left", || counts() == ((1, 3), (0, 3)));
@@ -564,7 +579,7 @@ mod tests {
         queue.push(
             before,
             Closing::Steps(Box::new(move || {
-                let _ = say.send(queue.state.lock().busy.clone());
+                let _ = say.send(queue.state.lock().busy.iter().map(|(parties, _)| *parties).collect::<Vec<_>>());
                 (!std::mem::replace(&mut was_made, true)).then_some(after)
             })),
         );
@@ -606,6 +621,48 @@ mod tests {
         assert!(refused.starts_with("programs have closed"), "{refused}");
         ends.store(true, Ordering::SeqCst);
         until("all may open ends again", || (0..10).all(|number| queue.check_ends(process(number)).is_ok()));
+    }
+
+    #[test]
+    fn a_process_attaches_with_8191_returns_that_wait_and_with_1023_behind_one_that_lasts() {
+        let queue = queue(2, 1);
+        let (process, ends) = (NonZeroU32::new(1), Arc::new(AtomicBool::new(false)));
+        let push = || {
+            let ends = Arc::clone(&ends);
+            queue.push([process; 2], once(move || until("the test ends", || ends.load(Ordering::SeqCst))));
+        };
+        push();
+        until("it lasts", || queue.state.lock().busy.len() == 1);
+        let soon = Instant::now();
+        let late = soon + RETURNS_WITHIN + Duration::from_millis(1);
+        (1..MOST_RETURNS_WITH_LATE - 1).for_each(|_| push());
+        assert_eq!(queue.check_returns(process, late), Ok(()));
+        push();
+        let refused = queue.check_returns(process, late).expect_err("behind one that lasts");
+        assert!(refused.starts_with("the memory of 1024 ports"), "{refused}");
+        assert_eq!(queue.check_returns(NonZeroU32::new(2), late), Ok(()), "others");
+        (MOST_RETURNS_WITH_LATE..MOST_RETURNS - 1).for_each(|_| push());
+        assert_eq!(queue.check_returns(process, soon), Ok(()));
+        push();
+        assert!(queue.check_returns(process, soon).is_err());
+        ends.store(true, Ordering::SeqCst);
+        until_idle(queue);
+    }
+
+    #[test]
+    fn registrations_and_returns_of_nine_processes_that_last_hold_up_no_tenth() {
+        let ends = Arc::new(AtomicBool::new(false));
+        let process = |number| [NonZeroU32::new((1u32 << 31) - number); 2];
+        for queue in [&REGISTRATIONS, &RETURNS] {
+            for number in (1..=9).flat_map(|number| [number; 2]) {
+                let ends = Arc::clone(&ends);
+                queue.push(process(number), once(move || until("the test ends", || ends.load(Ordering::SeqCst))));
+            }
+            let (read, write) = pipe();
+            queue.push(process(10), Closing::Files(vec![write]));
+            until("that of another process ends", || is_closed(&read));
+        }
+        ends.store(true, Ordering::SeqCst);
     }
 
     #[test]
