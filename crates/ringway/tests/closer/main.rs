@@ -6,14 +6,22 @@ use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Instant;
 
+use ringway_abi::attach::{MEMORY, REPLY_BYTES, Reply, Request};
+use ringway_abi::{External, Shape};
 use ringway_scenes::{Daemon, until, until_some};
 use ringway_testing::skip;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recv, send, sendmsg, socket_with,
+};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-use watcher::Watcher;
+use watcher::{Watcher, Writer};
 
 const CONFIG: &str = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\n";
 
@@ -166,4 +174,79 @@ fn another_closer_takes_the_place_of_one_that_is_killed() {
     others_go_on(&daemon, before);
     assert!(daemon.stop().success());
     drop(watcher);
+}
+
+/// Lets the closer have no further descriptors.
+fn starve(closer: i32) {
+    let limit = Rlimit { current: Some(0), maximum: Some(0) };
+    prlimit(Pid::from_raw(closer), Resource::Nofile, limit).expect("our own process's child");
+}
+
+#[test]
+fn no_client_gets_a_descriptor_that_the_closer_does_not_have() {
+    let mut daemon = start();
+    let closer = closer(&daemon);
+    starve(closer);
+    for _ in 0..3 {
+        let error = daemon.attach("lan0:one").expect_err("the closer has no copies").to_string();
+        assert!(error.contains("the switch has no closer for the descriptors of another port"), "{error}");
+    }
+    kill_process(Pid::from_raw(closer).expect("a process"), Signal::KILL).expect("our own process's child");
+    daemon.complains("the closer has ended");
+    let _port = daemon.attach("lan0:one").expect("another closer has copies");
+    assert!(daemon.stop().success());
+}
+
+/// A client whose memory the switch cannot map until the writer lets go.
+fn bring_unmappable(daemon: &Daemon, name: &str) -> Option<(Writer, OwnedFd)> {
+    const BYTES: u64 = 4 << 20;
+    let memory = memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+    ftruncate(&memory, BYTES).expect("a size");
+    fcntl_add_seals(&memory, SealFlags::SHRINK).expect("sealed");
+    let external = Some(External { bytes: BYTES, unit: 64, first: 2 });
+    let request = Request { switch: "lan0".into(), port: name.into(), shape: Shape::default(), external }.encode();
+    let client = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+    connect(&client, &SocketAddrUnix::new(daemon.socket("attach.sock")).expect("short")).expect("the switch listens");
+    send(&client, &request, SendFlags::NOSIGNAL).expect("sent");
+    let mut answer = [0; REPLY_BYTES];
+    let (_, len) = recv(&client, &mut answer[..], RecvFlags::empty()).expect("an answer");
+    let answer = Reply::decode(&answer[..len]);
+    assert!(matches!(answer, Ok(Reply::SendMemory)), "{answer:?}");
+    let writer = Writer::new(memory.try_clone().expect("a descriptor"))?;
+    let (mut space, files) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [memory.as_fd()]);
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(&client, &[IoSlice::new(&MEMORY)], &mut beside, SendFlags::NOSIGNAL).expect("sent");
+    Some((writer, client))
+}
+
+/// The number of threads of this name of a process that are kept in the kernel.
+fn kept_threads(process: u32, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    let read = |path: &Path, what| std::fs::read_to_string(path.join(what)).unwrap_or_default();
+    let is_kept = |path: &Path| read(path, "comm").trim() == name && read(path, "stat").contains(") D ");
+    tasks.filter(|task| task.as_ref().is_ok_and(|task| is_kept(&task.path()))).count()
+}
+
+/// Prints how long others take to attach meanwhile (`docs/decisions/waits.md`).
+#[test]
+fn others_attach_while_a_clients_memory_cannot_be_mapped() {
+    let mut daemon = start();
+    let mut stuck = Vec::new();
+    for number in 0..4 {
+        let Some(client) = bring_unmappable(&daemon, &format!("evil{number}")) else { skip!("needs userfaultfd") };
+        stuck.push(client);
+    }
+    until("two threads wait for one process's memory", || kept_threads(daemon.pid(), "closing") == 2);
+    let attach = |number| {
+        let begun = Instant::now();
+        let port = daemon.attach(&format!("lan0:good{number}")).expect("another port");
+        (begun.elapsed(), port).0
+    };
+    let mut took: Vec<_> = (0..20).map(attach).collect();
+    took.sort_unstable();
+    eprintln!("20 attaches: median {:?}, longest {:?}", took[10], took[19]);
+    assert_eq!(kept_threads(daemon.pid(), "closing"), 2, "they wait still");
+    drop(stuck);
+    assert!(daemon.stop().success());
 }

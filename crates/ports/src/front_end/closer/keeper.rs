@@ -1,28 +1,28 @@
 //! The switch's side: starts the closer, gives it copies, asks it to receive, and tells it what the switch has closed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use ringway_engine::{fatal, warn_limited};
+use parking_lot::{Condvar, Mutex};
+use ringway_engine::warn_limited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::net::{SendFlags, Shutdown, shutdown};
 
 use super::message::{MOST_FILES, Message, receive, send};
-use super::process::serve;
-use crate::front_end::closing::Process;
+use super::starting::{start_process, start_thread};
+use crate::front_end::closing::{Process, close_in_background};
 
 /// Longest wait for room in the closer's socket. A closer that reads nothing for so long is replaced.
 const READS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Longest wait for the closer's answer that it has a copy.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// A close that has not ended after this time waits for its client.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
@@ -49,6 +49,8 @@ type WithCopy = (OwnedFd, Copy);
 type Then = Box<dyn FnOnce(Option<Vec<WithCopy>>) + Send>;
 
 static KEEPER: OnceLock<Arc<Mutex<Keeper>>> = OnceLock::new();
+/// The closer has answered for a copy.
+static ANSWERED: Condvar = Condvar::new();
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 struct Keeper {
@@ -58,10 +60,10 @@ struct Keeper {
     generation: u64,
     since: Instant,
     failed_starts: u32,
-    /// What the closer has copies of.
-    held: HashMap<u64, (RawFd, Process)>,
-    /// Of these, what it could not receive.
-    missing: HashSet<u64>,
+    /// What the closer has, or is given, copies of.
+    held: HashMap<u64, Held>,
+    /// Descriptors of files that a closer which was started later does not have. A thread closes them last.
+    missing: HashMap<u64, OwnedFd>,
     /// Requests to receive, by the number of their first file.
     takes: HashMap<u64, (Process, Then)>,
     /// What is done for requests that a replaced closer had, by the thread that listens.
@@ -72,6 +74,22 @@ struct Keeper {
     children: Vec<Child>,
     /// The switch ends, and the closer had nothing left.
     has_ended: bool,
+}
+
+/// A file of the switch.
+struct Held {
+    file: RawFd,
+    owner: Process,
+    copy: Answer,
+}
+
+/// What has become of the closer's copy of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The closer has not answered yet. The file is in a message to it, which is a reference like a copy, and ends in the closer.
+    Asked,
+    There,
+    Missing,
 }
 
 /// A close that has not ended.
@@ -95,9 +113,10 @@ impl Copy {
         keeper().lock().forget(self.id);
     }
 
-    /// Returns false if the closer has told that it could not receive the file.
+    /// Returns false if a closer that was started later does not have it.
     pub(super) fn is_there(&self) -> bool {
-        !keeper().lock().missing.contains(&self.id)
+        let keeper = keeper().lock();
+        keeper.held.get(&self.id).is_some_and(|held| held.copy != Answer::Missing)
     }
 }
 
@@ -105,6 +124,9 @@ impl Drop for Copy {
     fn drop(&mut self) {
         let mut keeper = keeper().lock();
         keeper.forget(self.id);
+        if let Some(last) = keeper.missing.remove(&self.id) {
+            return close_in_background(self.owner, vec![last]);
+        }
         let unclosed = Unclosed { owner: self.owner, since: Instant::now(), begun: None };
         keeper.unclosed.insert(self.id, unclosed);
         // A new closer has no copy.
@@ -175,19 +197,34 @@ pub(crate) fn check_unclosed(owner: Process) -> Result<(), String> {
 pub(super) fn count_unclosed(owner: Process) -> (usize, usize) {
     let keeper = keeper().lock();
     let (late, unclosed) = keeper.count(owner);
-    (late, unclosed + keeper.held.values().filter(|(_, other)| *other == owner).count())
+    (late, unclosed + keeper.held.values().filter(|held| held.owner == owner).count())
 }
 
-/// Gives the closer a copy.
+/// Gives the closer a copy, and waits until it has it.
 ///
 /// # Errors
 /// It cannot have it now.
 pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
+    let until = Instant::now() + ANSWERS_WITHIN;
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let mut keeper = keeper().lock();
     keeper.tell(Message::Hold { id, owner }, &[file])?;
-    keeper.held.insert(id, (file.as_raw_fd(), owner));
-    Ok(Copy { id, owner })
+    keeper.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+    // Dropped without the lock, which it needs.
+    let copy = Copy { id, owner };
+    loop {
+        let is_late = Instant::now() >= until;
+        match keeper.held.get(&id).map(|held| held.copy) {
+            Some(Answer::There) => return Ok(copy),
+            Some(Answer::Asked) if !is_late => drop(ANSWERED.wait_until(&mut keeper, until)),
+            at => {
+                let error = if at == Some(Answer::Asked) { Errno::TIMEDOUT } else { Errno::MFILE };
+                drop(keeper);
+                drop(copy);
+                return Err(error.into());
+            }
+        }
+    }
 }
 
 /// Has the closer receive `bytes` bytes from a connection of which it has a copy, with the files that came with them. Calls `then` with
@@ -213,21 +250,7 @@ pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithC
 
 fn keeper() -> &'static Arc<Mutex<Keeper>> {
     KEEPER.get_or_init(|| {
-        let keeper = Keeper {
-            program: None,
-            socket: start_thread(),
-            generation: 0,
-            since: Instant::now(),
-            failed_starts: 0,
-            held: HashMap::new(),
-            missing: HashSet::new(),
-            takes: HashMap::new(),
-            failed: Vec::new(),
-            unclosed: HashMap::new(),
-            children: Vec::new(),
-            has_ended: false,
-        };
-        let keeper = Arc::new(Mutex::new(keeper));
+        let keeper = Arc::new(Mutex::new(Keeper::new(start_thread())));
         let listens = Arc::clone(&keeper);
         let _ = std::thread::Builder::new().name("closer".into()).spawn(move || listen(&listens));
         keeper
@@ -235,9 +258,36 @@ fn keeper() -> &'static Arc<Mutex<Keeper>> {
 }
 
 impl Keeper {
+    fn new(socket: Arc<OwnedFd>) -> Self {
+        Self {
+            program: None,
+            socket,
+            generation: 0,
+            since: Instant::now(),
+            failed_starts: 0,
+            held: HashMap::new(),
+            missing: HashMap::new(),
+            takes: HashMap::new(),
+            failed: Vec::new(),
+            unclosed: HashMap::new(),
+            children: Vec::new(),
+            has_ended: false,
+        }
+    }
+
     fn forget(&mut self, id: u64) {
         self.held.remove(&id);
-        self.missing.remove(&id);
+    }
+
+    /// The closer does not have a copy of a file of the switch.
+    fn lose(&mut self, id: u64) {
+        let Some(held) = self.held.get_mut(&id) else { return };
+        held.copy = Answer::Missing;
+        // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
+        let file = unsafe { BorrowedFd::borrow_raw(held.file) };
+        if let Ok(last) = rustix::io::fcntl_dupfd_cloexec(file, 3) {
+            self.missing.insert(id, last);
+        }
     }
 
     /// Returns how many closes of a client wait for it, and how many have not ended.
@@ -333,15 +383,7 @@ impl Keeper {
         };
         (self.generation, self.since) = (self.generation + 1, Instant::now());
         self.unclosed.clear();
-        self.missing.clear();
-        for (&id, &(file, owner)) in &self.held {
-            // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
-            let file = unsafe { BorrowedFd::borrow_raw(file) };
-            if let Err(error) = self.try_to_tell(Message::Hold { id, owner }, &[file]) {
-                warn_limited(&format!("the closer has no copies of some descriptors: {error}"));
-                break;
-            }
-        }
+        self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
         for child in &mut old {
             let _ = child.kill();
@@ -351,32 +393,42 @@ impl Keeper {
         // Not called here, with the keeper locked: they can need it.
         self.failed.extend(self.takes.drain().map(|(_, (_, then))| then));
     }
-}
 
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
-}
+    /// Gives a new closer copies of all that the switch has.
+    fn give_copies(&mut self) {
+        let mut failed = None;
+        let ids: Vec<_> = self.held.keys().copied().collect();
+        for id in ids {
+            let Some(held) = self.held.get_mut(&id) else { continue };
+            held.copy = Answer::Asked;
+            let message = Message::Hold { id, owner: held.owner };
+            // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
+            let file = unsafe { BorrowedFd::borrow_raw(held.file) };
+            failed = failed.or_else(|| self.try_to_tell(message, &[file]).err());
+            match failed {
+                Some(_) => self.lose(id),
+                // The switch has the file, so that this close is not the last.
+                None => drop(self.missing.remove(&id)),
+            }
+        }
+        if let Some(error) = failed {
+            warn_limited(&format!("the closer has no copies of some descriptors: {error}"));
+        }
+        ANSWERED.notify_all();
+    }
 
-fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, Child)> {
-    let (near, far) = pair()?;
-    command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
-    let child = command.spawn()?;
-    let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
-    send(&near, Message::Switch, &[switch.as_fd()], SendFlags::DONTWAIT)?;
-    Ok((Arc::new(near), child))
-}
-
-/// Has a thread of this process do what the closer does.
-fn start_thread() -> Arc<OwnedFd> {
-    let start = || {
-        let (near, far) = pair()?;
-        let far = Arc::new(far);
-        std::thread::Builder::new().name("closer-inside".into()).spawn(move || serve(&far))?;
-        Ok::<_, io::Error>(near)
-    };
-    match start() {
-        Ok(near) => Arc::new(near),
-        Err(error) => fatal(&format!("cannot start a thread that closes what clients have sent: {error}")),
+    /// Has the closer close files that only this process has.
+    fn hand_over(&mut self, files: Vec<OwnedFd>) {
+        for file in files {
+            let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+            if self.tell(Message::Hold { id, owner: None }, &[file.as_fd()]).is_err() {
+                close_in_background(None, vec![file]);
+                continue;
+            }
+            // The message has a reference.
+            drop(file);
+            let _ = self.tell(Message::Close { id }, &[]);
+        }
     }
 }
 
@@ -406,11 +458,15 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
     let mut locked = keeper.lock();
     match message {
         Message::Taken { first, files: count } => {
-            let Some((owner, then)) = locked.takes.remove(&first) else { return };
+            let Some((owner, then)) = locked.takes.remove(&first) else {
+                // From a closer that has been replaced, and may have ended.
+                return locked.hand_over(files);
+            };
             let is_whole = files.len() as u64 == count;
             let mut ids = first..first + count;
             let files: Vec<_> = (&mut ids).zip(files).collect();
-            locked.held.extend(files.iter().map(|(id, file)| (*id, (file.as_raw_fd(), owner))));
+            let there = |file: &OwnedFd| Held { file: file.as_raw_fd(), owner, copy: Answer::There };
+            locked.held.extend(files.iter().map(|(id, file)| (*id, there(file))));
             // This process has no descriptors left for the others.
             for id in ids {
                 let _ = locked.tell(Message::Close { id }, &[]);
@@ -433,9 +489,14 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
         }
         Message::NotHeld { id } => {
             warn_limited("the closer has no descriptors left for copies");
-            if locked.held.contains_key(&id) {
-                locked.missing.insert(id);
+            locked.lose(id);
+            ANSWERED.notify_all();
+        }
+        Message::Held { id } => {
+            if let Some(held) = locked.held.get_mut(&id) {
+                held.copy = Answer::There;
             }
+            ANSWERED.notify_all();
         }
         Message::Closing { id } => {
             if let Some(close) = locked.unclosed.get_mut(&id) {
@@ -447,3 +508,7 @@ fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
         Message::Switch | Message::Hold { .. } | Message::Take { .. } | Message::Close { .. } => {}
     }
 }
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;

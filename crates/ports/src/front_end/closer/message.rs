@@ -31,6 +31,8 @@ pub(super) enum Message {
     Taken { first: u64, files: u64 },
     /// To the switch: nothing could be received, or no descriptors are left for the files.
     NotTaken { first: u64 },
+    /// To the switch: this file is kept.
+    Held { id: u64 },
     /// To the switch: no descriptor was left for this file.
     NotHeld { id: u64 },
     /// To the switch: the close of this file begins.
@@ -51,6 +53,7 @@ impl Message {
             Self::Closed { id } => [7, id, 0, 0],
             Self::Closing { id } => [8, id, 0, 0],
             Self::NotHeld { id } => [9, id, 0, 0],
+            Self::Held { id } => [10, id, 0, 0],
         };
         let mut bytes = [0; BYTES];
         for (into, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -73,6 +76,7 @@ impl Message {
             7 => Self::Closed { id: one },
             8 => Self::Closing { id: one },
             9 => Self::NotHeld { id: one },
+            10 => Self::Held { id: one },
             _ => return None,
         })
     }
@@ -154,6 +158,7 @@ mod tests {
             Message::Closed { id },
             Message::Closing { id },
             Message::NotHeld { id },
+            Message::Held { id },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

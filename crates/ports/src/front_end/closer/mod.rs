@@ -5,7 +5,7 @@
 //! for it is in state D: no signal ends it, and a process with such a thread does not end.
 //!
 //! So the last close happens in a process that nobody waits for. Before a client gets a descriptor, and before the switch uses a
-//! descriptor of a client, the closer has a copy ([`ClientFd::hold`]). The switch closes its own descriptor, which is then not the
+//! descriptor of a client, the closer has said that it has a copy ([`ClientFd::hold`]). The switch closes its own descriptor, which is then not the
 //! last one, and says so. The closer closes its copy, on one of many threads, a few of them for each client.
 //!
 //! Some files wait at each close (FUSE). They never come into the switch: messages with files are received by the closer
@@ -25,7 +25,7 @@
 //! switch. If the closer ends, the switch starts another one and gives it copies of all that the switch has. Without a program to
 //! start, the closer is a thread of the switch, which then waits for clients when it ends.
 //!
-//! - `client_fd`: a descriptor with a copy. `keeper`: the switch's side. `process`: the closer's side. `message`: what they say.
+//! - `client_fd`: a descriptor with a copy. `keeper`: the switch's side, with `starting`. `process`: the closer's side. `message`: what they say.
 //! - `owners`: who owns the descriptors of a port's connections.
 
 mod client_fd;
@@ -33,6 +33,7 @@ mod keeper;
 mod message;
 mod owners;
 mod process;
+mod starting;
 #[cfg(test)]
 mod tests;
 

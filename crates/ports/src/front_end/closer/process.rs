@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -58,22 +59,30 @@ fn detach() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Does what the switch says, until it has ended and everything is closed. This thread never closes a client's file.
+/// Does what the switch says, until it has ended and everything is closed. This thread never closes a client's file, and never waits for the
+/// switch, which may be sending thousands of messages without reading the answers.
 pub(super) fn serve(socket: &Arc<OwnedFd>) {
     let (held, mut switch) = (Held::default(), None);
+    let (answers, said) = channel();
+    let answering = Arc::clone(socket);
+    let started = std::thread::Builder::new().name("answers".into()).spawn(move || answer(&answering, &said));
+    if started.is_err() {
+        return;
+    }
     while let Some((message, mut files)) = receive(socket) {
         match message {
             Message::Switch => switch = files.pop(),
             Message::Hold { id, owner } => {
                 let Some(file) = files.pop() else {
-                    let _ = send(socket, Message::NotHeld { id }, &[], SendFlags::empty());
+                    let _ = answers.send(Message::NotHeld { id });
                     continue;
                 };
                 held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true }));
+                let _ = answers.send(Message::Held { id });
             }
             Message::Take { connection, first, bytes } => {
                 let Some((owner, from)) = held.lock().get(&connection).cloned() else {
-                    let _ = send(socket, Message::NotTaken { first }, &[], SendFlags::empty());
+                    let _ = answers.send(Message::NotTaken { first });
                     continue;
                 };
                 let (socket, held) = (Arc::clone(socket), Arc::clone(&held));
@@ -81,7 +90,7 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
             }
             Message::Close { id } => {
                 let Some((owner, file)) = held.lock().remove(&id) else {
-                    let _ = send(socket, Message::Closed { id }, &[], SendFlags::empty());
+                    let _ = answers.send(Message::Closed { id });
                     continue;
                 };
                 let socket = Arc::clone(socket);
@@ -94,12 +103,20 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
             // Only the closer says these.
             Message::Taken { .. }
             | Message::NotTaken { .. }
+            | Message::Held { .. }
             | Message::NotHeld { .. }
             | Message::Closing { .. }
             | Message::Closed { .. } => {}
         }
     }
     end(&held, switch.as_ref());
+}
+
+/// Says to the switch what the thread that reads has to say.
+fn answer(socket: &OwnedFd, said: &Receiver<Message>) {
+    for message in said {
+        let _ = send(socket, message, &[], SendFlags::empty());
+    }
 }
 
 /// Closes everything when the switch has ended. The kernel closes the switch's end of the socket before its other descriptors.

@@ -1,0 +1,42 @@
+//! The switch's side, with the test in the closer's place.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+use crate::front_end::testing::new_eventfd;
+
+/// A keeper whose closer is the test, at the other end of the socket.
+fn with_closer() -> (Keeper, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+    (Keeper::new(Arc::new(near)), far)
+}
+
+#[test]
+fn what_a_new_closer_was_not_given_is_missing_and_closed_by_a_thread() {
+    let (mut keeper, far) = with_closer();
+    let files = [(); 3].map(|()| new_eventfd());
+    for (id, file) in (1..).zip(&files) {
+        keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::There });
+    }
+    keeper.give_copies();
+    assert!(keeper.held.values().all(|held| held.copy == Answer::Asked) && keeper.missing.is_empty());
+    drop(far);
+    keeper.give_copies();
+    assert!(keeper.held.values().all(|held| held.copy == Answer::Missing));
+    assert_eq!(keeper.missing.len(), 3, "threads close them last");
+    let (next, _far) = with_closer();
+    keeper.socket = next.socket;
+    keeper.give_copies();
+    assert!(keeper.held.values().all(|held| held.copy == Answer::Asked) && keeper.missing.is_empty());
+}
+
+#[test]
+fn files_that_only_a_replaced_closer_had_are_given_to_the_next_one() {
+    let (keeper, far) = with_closer();
+    hear(&Mutex::new(keeper), Message::Taken { first: u64::MAX, files: 1 }, vec![new_eventfd()]);
+    let (message, files) = receive(&far).expect("a message");
+    let Message::Hold { id, .. } = message else { panic!("{message:?}") };
+    assert_eq!(files.len(), 1);
+    assert_eq!(receive(&far).map(|(message, _)| message), Some(Message::Close { id }));
+}
