@@ -21,8 +21,8 @@ use crate::front_end::closing::{Process, close_in_background};
 
 /// Longest wait for room in the closer's socket. A closer that reads nothing for so long is replaced.
 const READS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Longest wait for the closer's answer that it has a copy.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for the closer's answer that it has a copy. It waits for nothing but its processor.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// A close that has not ended after this time waits for its client.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
