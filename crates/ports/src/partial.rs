@@ -9,9 +9,13 @@ use ringway_switch::{DropReason, Gso, Headers, Offload};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Returns what is left to do if the frame that begins with `head` has an incomplete checksum.
+/// Returns what is left to do if the frame that begins with `head`, or the one in its tunnel, has an incomplete checksum.
 pub(crate) fn partial_checksum(head: &[u8]) -> Option<Offload> {
     let headers = Headers::read(head)?;
+    partial_at(head, &headers).or_else(|| partial_at(head, &headers.inner(head)?))
+}
+
+fn partial_at(head: &[u8], headers: &Headers) -> Option<Offload> {
     if !matches!(headers.protocol, TCP | UDP) {
         return None;
     }

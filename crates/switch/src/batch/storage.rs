@@ -236,6 +236,12 @@ impl<'m> Batch<'m> {
         self.rests.truncate(kept);
     }
 
+    /// Returns true if some frame has an offload.
+    #[inline(always)]
+    pub(crate) fn has_offloads(&self) -> bool {
+        !self.parts.offloads.is_empty()
+    }
+
     /// Number of frames that were refused while collecting.
     #[inline(always)]
     pub(crate) fn refused_frames(&self) -> u64 {

@@ -17,10 +17,27 @@ pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const ARP: u16 = 0x0806;
+const RARP: u16 = 0x8035;
+/// Types below this are lengths (IEEE 802.3, 3.2.6).
+const FIRST_TYPE: u16 = 0x0600;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const GRE: u8 = 47;
 const UDP_BYTES: usize = 8;
+const IPV4_IN_IP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+/// UDP ports of VXLAN: RFC 7348, 8, and the kernel's default.
+const VXLAN: [u16; 2] = [4789, 8472];
+/// The UDP port of Geneve (RFC 8926, 3.3).
+const GENEVE: u16 = 6081;
+/// The type of an Ethernet frame in a tunnel.
+const BRIDGED: u16 = 0x6558;
+/// Protocols and extension headers that carry nothing with a checksum of its own, or of which the guard reads more than eight bytes: TCP,
+/// fragments, authentication, ICMPv6, mobility, HIP, Shim6.
+const NO_TUNNELS: [u8; 7] = [TCP, 44, 51, 58, 135, 139, 140];
+/// Most bytes before the end of a checksum field: outputs write it into a frame's first piece.
+const MOST_BEFORE_CHECKSUM: usize = 512;
 /// Bytes of the fragment header of an IPv6 fragment (RFC 8200, 4.5).
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 /// Hop-by-hop options, routing and destination options (RFC 8200, 4.1).
@@ -53,17 +70,43 @@ fn word(head: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([byte(head, at)?, byte(head, at + 1)?]))
 }
 
+/// Returns the EtherType of the frame that begins at `at`, behind any VLAN tags, and where what it announces begins.
+fn behind_tags(head: &[u8], at: usize) -> Option<(u16, usize)> {
+    let mut behind = at + ETHERNET;
+    let mut kind = word(head, behind - 2)?;
+    while is_tag(kind) {
+        behind += TAG_BYTES;
+        kind = word(head, behind - 2)?;
+    }
+    Some((kind, behind))
+}
+
+/// Returns the end of what policy reads of a frame that may be a tunnel: behind it, a checksum changes no byte that was judged.
+fn end_of_judged(head: &[u8]) -> Option<usize> {
+    let (kind, behind) = behind_tags(head, 0)?;
+    if let Some(headers) = Headers::read(head) {
+        // Of the transport header, the guard reads the ports.
+        return (!NO_TUNNELS.contains(&headers.protocol)).then_some(headers.transport + UDP_BYTES);
+    }
+    (kind >= FIRST_TYPE && !matches!(kind, IPV4 | IPV6 | ARP | RARP)).then_some(behind)
+}
+
 impl Headers {
     /// Reads the first bytes of a frame: IP behind any VLAN tags. Returns `None` if it is no IP, or if `head` ends
     /// within the chain of headers. The chain of an IPv6 fragment ends at the fragment header.
     #[must_use]
     pub fn read(head: &[u8]) -> Option<Headers> {
-        let mut ip = ETHERNET;
-        let mut kind = word(head, ip - 2)?;
-        while is_tag(kind) {
-            ip += TAG_BYTES;
-            kind = word(head, ip - 2)?;
-        }
+        Headers::read_ethernet(head, 0)
+    }
+
+    /// Reads the headers of the frame that begins at `at`.
+    fn read_ethernet(head: &[u8], at: usize) -> Option<Headers> {
+        let (kind, ip) = behind_tags(head, at)?;
+        Headers::read_ip(head, ip, kind)
+    }
+
+    /// Reads the headers of the packet at `ip`, of this EtherType.
+    fn read_ip(head: &[u8], ip: usize, kind: u16) -> Option<Headers> {
         let version = byte(head, ip)? >> 4;
         let (mut next_header, mut transport, fragment) = match (kind, version) {
             (IPV4, 4) => {
@@ -82,6 +125,36 @@ impl Headers {
             transport += (usize::from(byte(head, transport + 1)?) + 1) * 8;
         }
         Some(Headers { ip, v6, transport, protocol: byte(head, next_header)?, fragment, next_header })
+    }
+
+    /// Reads the headers of the frame or packet that is in this one's tunnel: VXLAN, Geneve, GRE, or IP in IP. Returns `None` if there is
+    /// no such tunnel, or if `head` ends within the headers.
+    #[must_use]
+    pub fn inner(&self, head: &[u8]) -> Option<Headers> {
+        let behind = self.transport + UDP_BYTES;
+        match self.protocol {
+            _ if self.fragment => None,
+            IPV4_IN_IP => Headers::read_ip(head, self.transport, IPV4),
+            IPV6_IN_IP => Headers::read_ip(head, self.transport, IPV6),
+            UDP => match word(head, self.transport + 2)? {
+                port if VXLAN.contains(&port) => Headers::read_ethernet(head, behind + 8),
+                // RFC 8926, 3.4: the length of the options in words, and what is in the tunnel.
+                GENEVE if word(head, behind + 2)? == BRIDGED => {
+                    Headers::read_ethernet(head, behind + 8 + usize::from(byte(head, behind)? & 0x3f) * 4)
+                }
+                _ => None,
+            },
+            GRE => {
+                // Checksum, key and sequence number take a word each (RFC 2890, 2).
+                let words = (byte(head, self.transport)? & 0xb0).count_ones() as usize;
+                let behind = self.transport + 4 + 4 * words;
+                match word(head, self.transport + 2)? {
+                    BRIDGED => Headers::read_ethernet(head, behind),
+                    kind => Headers::read_ip(head, behind, kind),
+                }
+            }
+            _ => None,
+        }
     }
 
     /// Offset of the checksum field in the transport header, for protocols with checksum offload: those whose checksum
@@ -174,11 +247,22 @@ pub(crate) fn on_a_wire(head: &[u8; HEAD_BYTES], len: usize, offload: &Offload) 
     (frames as u64, ((frames - 1) * first + frames * headers.inserted(offload.gso)) as u64)
 }
 
+/// Returns the headers, if the checksum goes into the checksum field of the outermost transport header.
+#[inline]
+fn outermost(head: &[u8], offload: &Offload) -> Option<Headers> {
+    Headers::read(head).filter(|headers| headers.matches_checksum(head, offload))
+}
+
+/// Returns true if the checksum goes into the checksum field of the outermost transport header.
+pub(crate) fn is_outermost(head: &[u8], offload: &Offload) -> bool {
+    outermost(head, offload).is_some()
+}
+
 /// Checks the offload of a frame of `len` bytes that begins with `head`. Returns the offload with a corrected
 /// `hdr_len`, and the number of segments. All kinds of ports use this check.
 ///
-/// The checksum must go into the checksum field of the outermost transport header: the sender controls the value, and
-/// anywhere else it would change bytes that policy has judged. Segmentation builds the headers of each piece in a head
+/// The checksum must go into the checksum field of the outermost transport header, or behind all that policy reads, as that of a frame in a
+/// tunnel: the sender controls the value, and anywhere else it would change bytes that policy has judged. Segmentation builds the headers of each piece in a head
 /// of 128 bytes, so these must leave room for a VLAN tag and a fragment header.
 ///
 /// # Errors
@@ -193,11 +277,16 @@ pub(crate) fn admit(head: &[u8], len: usize, mut offload: Offload) -> Result<(Of
 
 /// The number of segments of a frame, or `None` if the frame contradicts its offload.
 fn segments(head: &[u8], len: usize, offload: &mut Offload) -> Option<usize> {
-    let headers = Headers::read(head)?;
     let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
-    if !offload.needs_csum || !headers.matches_checksum(head, offload) || field + 2 > len {
+    if !offload.needs_csum || field + 2 > len {
         return None;
     }
+    let Some(headers) = outermost(head, offload) else {
+        // A tunnel, which is not cut.
+        let is_behind = end_of_judged(head).is_some_and(|end| end <= field) && field + 2 <= MOST_BEFORE_CHECKSUM;
+        offload.hdr_len = 0;
+        return (is_behind && offload.gso == Gso::None).then_some(1);
+    };
     if offload.gso == Gso::None {
         offload.hdr_len = 0;
         return Some(1);

@@ -123,3 +123,33 @@ fn memory_is_given_back_after_every_look() {
         assert_eq!(lan.offers[0].releases, looks);
     }
 }
+
+#[test]
+fn a_checksum_behind_what_policy_reads_is_taken_and_one_within_it_is_not() {
+    // UDP over IPv4, whose header ends at byte 42.
+    let udp = |protocol: u8| {
+        let mut bytes = tcp4(600);
+        bytes[23] = protocol;
+        bytes
+    };
+    let at =
+        |csum_start, csum_offset| Offload { gso: Gso::None, gso_size: 0, hdr_len: 0, csum_start, csum_offset, ..TCP4 };
+    // TCP in VXLAN, and in a tunnel whose headers are longer than the bytes that are read of a frame.
+    for good in [at(84, 16), at(200, 16), at(34, 8), at(494, 16)] {
+        assert_eq!(pushed(&udp(17), good), Ok(good));
+        assert_eq!(pushed(&udp(47), good), Ok(good));
+        assert_eq!(pushed(&udp(6), good), Err(DropReason::BadOffload), "no tunnel");
+        assert_eq!(pushed(&udp(17), Offload { gso: Gso::Tcp4, gso_size: 100, ..good }), Err(DropReason::BadOffload));
+    }
+    for bad in [at(34, 0), at(26, 6), at(34, 7), at(495, 16), at(598, 1)] {
+        assert_eq!(pushed(&udp(17), bad), Err(DropReason::BadOffload), "{bad:?}");
+    }
+    // Neither IP nor ARP: behind the type, as of PPPoE.
+    let mut other = udp(17);
+    other[12..14].copy_from_slice(&[0x88, 0x64]);
+    assert_eq!(pushed(&other, at(42, 16)), Ok(at(42, 16)));
+    for kind in [[8, 6], [0x80, 0x35], [0, 100], [0x86, 0xdd]] {
+        other[12..14].copy_from_slice(&kind);
+        assert_eq!(pushed(&other, at(84, 16)), Err(DropReason::BadOffload), "{kind:?}");
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
 use crate::batch::PortSet;
 use crate::defect::contain;
-use crate::frame::{DropReason, Mac};
+use crate::frame::{DropReason, Mac, Offload};
 use crate::policy::{Bound, Bucket, Domain, Egress, Limit, Membership, Policy, Rates, Reach, Rules, Storm};
 use crate::port::{PortFault, Tap, TappedFrame, Watch};
 use crate::table::MacTable;
@@ -284,4 +284,20 @@ impl Tap for Eye {
     }
 
     fn ring(&self) {}
+}
+
+#[test]
+fn a_checksum_that_would_change_what_the_program_has_read_is_refused() {
+    let mut lan = lan();
+    // UDP whose verdict, at byte 18, is the built-in function's.
+    let mut udp = frame(Mac::BROADCAST, mac(0), 600, 0);
+    udp[12..34].copy_from_slice(&[8, 0, 0x45, 0, 2, 74, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let offload = |csum_start, csum_offset| Offload { needs_csum: true, csum_start, csum_offset, ..Offload::default() };
+    // Its own field; that of TCP in VXLAN; that of TCP in a tunnel whose headers are longer than what the program reads.
+    for (asked, lost) in [(offload(34, 6), 0), (offload(84, 16), 1), (offload(110, 16), 1), (offload(112, 16), 0)] {
+        let before = lan.dropped(0, DropReason::BadOffload);
+        lan.offers[0].put_offloaded(&udp, &[], Some(asked));
+        lan.pass(0);
+        assert_eq!(lan.dropped(0, DropReason::BadOffload) - before, lost, "{asked:?}");
+    }
 }

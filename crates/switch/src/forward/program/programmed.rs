@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use ringway_memory::HEAD_BYTES;
+
 use super::judging::Judging;
 use super::view::View;
 use crate::batch::{Batch, Destination};
 use crate::forward::learning::Learning;
-use crate::frame::DropReason;
+use crate::frame::headers::is_outermost;
+use crate::frame::{DropReason, Offload};
 use crate::topology::{Forward, Member, Switch};
 
 /// The program did not judge the batch. It has counted why.
@@ -66,8 +69,28 @@ impl Programmed {
     }
 }
 
+/// Rejects frames of which a checksum is still to be written where the program would read something else, in a tunnel perhaps: what is judged
+/// is what is delivered. The checksum field of the outermost transport header is known to be one.
+#[inline]
+fn reject_changes(batch: &mut Batch<'_>) {
+    if batch.has_offloads() {
+        for index in 0..batch.len() {
+            let changes = batch.frame(index).offload().is_some_and(|offload| changes(batch.head(index), offload));
+            if changes && !batch.is_rejected(index) {
+                batch.reject(index, DropReason::BadOffload);
+            }
+        }
+    }
+}
+
+fn changes(head: &[u8; HEAD_BYTES], offload: &Offload) -> bool {
+    let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
+    field < HEAD_BYTES && !is_outermost(head, offload)
+}
+
 impl Forward for Programmed {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        reject_changes(batch);
         let mut judging = Judging::new(batch, from, switch, &self.view, now);
         if judging.is_empty() {
             return;
