@@ -4,10 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
+use ringway_switch::prepare_detours;
+
 use crate::call;
-use crate::poller;
+use crate::poller::{name_of, spare};
 use crate::poller_state::{DORMANT, PollerReading, PollerState, new_eventfd};
 use crate::published::Published;
 use crate::quarantine;
@@ -15,7 +18,9 @@ use crate::reaper::Reaper;
 use crate::relief::{Relief, Relieved};
 use crate::relieving;
 use crate::settings::EngineSettings;
-use crate::shared::Shared;
+use crate::shared::{Old, Released, Shared};
+use crate::spare::Spare;
+use crate::stall::{self, shut_stalled};
 use crate::topology::Topology;
 
 /// Pollers of ports in quarantine. More ports than that share them, and stall one another.
@@ -27,7 +32,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Ends before the pollers.
-    relief: Option<JoinHandle<()>>,
+    relief: Vec<JoinHandle<()>>,
     /// Ends after the pollers.
     reaper: Reaper,
 }
@@ -39,6 +44,7 @@ impl Engine {
     /// The kernel refuses a thread, a descriptor or the pinning to a CPU that is not there.
     pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         call::prepare();
+        prepare_detours();
         let cores: Vec<Option<usize>> = match settings.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
@@ -49,21 +55,24 @@ impl Engine {
             .map(|(number, core)| PollerState::new(number, core, 0))
             .chain(quarantine.map(|number| PollerState::new(number, None, DORMANT)))
             .collect();
+        let (old, queue) = channel();
         let shared = Arc::new(Shared {
             topology: Published::new(Topology::default()),
             stop: AtomicBool::new(false),
             inject_panic: AtomicBool::new(false),
             relief: Relief::default(),
+            old: Old::new(old),
             faults: new_eventfd()?,
             pollers,
             states: states?,
         });
-        let reaper = Reaper::start(&shared)?;
-        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief: None, reaper };
+        let reaper = Reaper::start(&shared, queue)?;
+        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief: Vec::new(), reaper };
         for state in &shared.states {
-            engine.threads.push(poller::spawn(Arc::clone(&shared), Arc::clone(state), settings)?);
+            let thread = spare(&shared, settings, name_of(&shared, state.number))?;
+            engine.threads.push(thread.begin(Arc::clone(state))?);
         }
-        engine.relief = Some(relieving::start(&shared, settings)?);
+        engine.relief = relieving::start(&shared, settings)?;
         Ok(engine)
     }
 
@@ -74,9 +83,14 @@ impl Engine {
 
     /// Makes the pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
+        let order = self.shared.relief.stalls();
+        if self.shared.relief.is_keeping() {
+            shut_stalled(&topology);
+        }
         let (old, _) = self.shared.topology.get();
         self.shared.topology.replace(topology);
-        self.reaper.take(old);
+        drop(order);
+        self.shared.old.release(Released::Topology(old));
         self.shared.wake();
     }
 
@@ -84,7 +98,7 @@ impl Engine {
     /// descriptors closed.
     #[must_use]
     pub fn is_released(&self) -> bool {
-        self.is_settled() && self.reaper.is_done()
+        self.is_settled() && self.shared.old.is_done()
     }
 
     /// Returns true if no poller uses a topology older than the last [`Engine::publish`].
@@ -150,9 +164,10 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.relief.wake();
-        if let Some(thread) = self.relief.take() {
+        for thread in self.relief.drain(..) {
             let _ = thread.join();
         }
+        self.shared.relief.take_spares().into_iter().for_each(Spare::end);
         self.shared.states.iter().for_each(|state| state.wake());
         self.threads.extend(self.shared.relief.take_successors());
         for thread in self.threads.drain(..) {
@@ -161,7 +176,9 @@ impl Drop for Engine {
         // Another engine may serve the ports.
         for attached in &self.shared.topology.get().0.ports {
             quarantine::forget(attached);
+            stall::forget(attached);
         }
+        self.shared.old.close();
         self.reaper.end();
     }
 }

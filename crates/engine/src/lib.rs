@@ -17,11 +17,12 @@
 //! engine                                   starts and ends the pollers, publishes
 //! relieving                                the thread that relieves pollers
 //! poller/   reaper                         the other threads
-//! quarantine   shared                      what the threads share
+//! stall   quarantine   shared              what the threads share
 //! topology
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
-//! settings  budget  watch  relief  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! relief   spare                           threads that relieve pollers
+//! settings  budget  watch  client  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! log                                      what the daemon says, written by threads of its own
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
@@ -31,6 +32,8 @@
 mod budget;
 #[cfg(not(loom))]
 mod call;
+#[cfg(not(loom))]
+mod client;
 #[cfg(not(loom))]
 mod clock;
 #[cfg(not(loom))]
@@ -65,6 +68,10 @@ mod shared;
 #[cfg(not(loom))]
 mod source;
 #[cfg(not(loom))]
+mod spare;
+#[cfg(not(loom))]
+mod stall;
+#[cfg(not(loom))]
 mod thread_usage;
 #[cfg(not(loom))]
 mod ticks;
@@ -79,6 +86,8 @@ mod watch;
 pub use budget::SlowReading;
 #[cfg(not(loom))]
 pub use call::{Called, call, interrupt, prepare as prepare_calls};
+#[cfg(not(loom))]
+pub use client::Client;
 #[cfg(not(loom))]
 pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]

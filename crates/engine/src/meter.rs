@@ -71,14 +71,18 @@ impl Meter {
         }
     }
 
-    /// Examines every visit from now on.
+    /// Maps the memory that examined visits need.
     ///
     /// # Errors
     /// There is no memory for that.
-    pub(crate) fn examine_always(&mut self) -> std::io::Result<()> {
+    pub(crate) fn prepare(&mut self) -> std::io::Result<()> {
         self.area = Some(Mapping::private(Examined::AREA)?);
-        (self.examining, self.until) = (true, u64::MAX);
         Ok(())
+    }
+
+    /// Examines every visit from now on.
+    pub(crate) fn examine_always(&mut self) {
+        (self.examining, self.until) = (self.area.is_some(), u64::MAX);
     }
 
     /// Makes the meter read the usage of the calling thread.
@@ -107,13 +111,13 @@ impl Meter {
         (took > self.least).then_some(took)
     }
 
-    /// To be called when the poller has read the clock.
+    /// To be called when the poller has read the clock. Visits are examined for longer than planned while `must_go_on` is true.
     #[inline]
-    pub(crate) fn look_at_clock(&mut self, now: u64) {
+    pub(crate) fn look_at_clock(&mut self, now: u64, must_go_on: impl FnOnce() -> bool) {
         let every = if self.examining { READ_EVERY_EXAMINED_NS } else { READ_EVERY_NS };
         if now.saturating_sub(self.usage.at()) > every {
             self.read_usage(now);
-            if self.examining && now > self.until {
+            if self.examining && now > self.until && !must_go_on() {
                 self.examining = false;
             }
         }
@@ -256,7 +260,9 @@ mod tests {
         assert!(meter.examining);
         let (first, term) = (meter.until, meter.term);
         assert_eq!(term, EXAMINED_NS);
-        meter.look_at_clock(first + READ_EVERY_NS + 1);
+        meter.look_at_clock(first + READ_EVERY_NS + 1, || true);
+        assert!(meter.examining, "a thread is kept");
+        meter.look_at_clock(first + 2 * (READ_EVERY_NS + 1), || false);
         assert!(!meter.examining, "there was no further long visit");
         // Another one soon after.
         meter.examine(first + 1);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringway_switch::Touching;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// [`Account::adopted`] of a poller that serves no port and has no topology.
@@ -44,6 +45,10 @@ pub(crate) struct Shift {
     pub(crate) thread: AtomicI32,
     /// The number of the source that it has used last.
     pub(crate) using: AtomicU64,
+    /// The port that it touches as a receiver.
+    pub(crate) touching: Arc<Touching>,
+    /// It examines its visits.
+    pub(crate) is_examining: AtomicBool,
     /// Readings of the clock.
     pub(crate) turns: AtomicU64,
     /// It waits for events, without a port in use.
@@ -53,9 +58,10 @@ pub(crate) struct Shift {
 
 impl Shift {
     /// A thread that has taken no input yet.
-    pub(crate) fn new() -> Arc<Shift> {
+    pub(crate) fn new(touching: &Arc<Touching>) -> Arc<Shift> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Shift { id: NEXT.fetch_add(1, Ordering::Relaxed), ..Shift::default() })
+        let touching = Arc::clone(touching);
+        Arc::new(Shift { id: NEXT.fetch_add(1, Ordering::Relaxed), touching, ..Shift::default() })
     }
 
     /// Returns true if another thread has the poller's ports: this one ends.

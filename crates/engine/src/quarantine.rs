@@ -17,22 +17,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Wake, Waker};
 
+use ringway_switch::DetourRoom;
+
 use crate::poller_state::PollerState;
 use crate::shared::Shared;
 use crate::topology::Attached;
 
 /// Nanoseconds after which a quarantine poller checks again whether a port may go back.
 pub(crate) const CHECK_EVERY_NS: u64 = 250_000_000;
+/// The same while a port's detour is ending: its backlog takes no frames meanwhile.
+pub(crate) const CHECK_ENDING_EVERY_NS: u64 = 1_000_000;
 /// A port's share of its quarantine poller is one part in this many.
 pub(crate) const PARTS: u64 = 4;
 
 /// Gives a port to the quarantine poller with the fewest ports. Returns false if there is no memory for that, or one has it.
 #[cold]
-pub(crate) fn begin(shared: &Shared, attached: &Attached) -> bool {
+pub(crate) fn begin(shared: &Shared, attached: &Attached, room: DetourRoom) -> bool {
     let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
     let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
     let Some(port) = attached.port() else { return false };
-    if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller))))) {
+    if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller)))), room) {
         return false;
     }
     poller.load.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +64,8 @@ impl Wake for DetourWaker {
     }
 }
 
-/// The number of the poller that serves a port, of `pollers` besides the quarantine pollers.
-pub(crate) fn poller_of(attached: &Attached, pollers: usize) -> usize {
-    attached.source.quarantine_poller().unwrap_or(attached.poller % pollers)
+/// The number of the poller that serves a port, of `pollers` besides the quarantine pollers. `None`: no one may at present.
+pub(crate) fn poller_of(attached: &Attached, pollers: usize) -> Option<usize> {
+    let poller = attached.source.quarantine_poller().unwrap_or(attached.poller % pollers);
+    (!attached.source.is_shut()).then_some(poller)
 }

@@ -4,20 +4,20 @@
 //! eventfds. The client decides how long that takes: the kernel frees each page, and removes each epoll item of an eventfd
 //! (350 ms for a million). Neither a poller nor the control thread may do that, so this thread keeps each topology until it is
 //! the only one that refers to it. A poller refers to the topologies that it uses parts of, and to no other: one that stands still keeps
-//! the ports that it served, and none that came later.
+//! the ports that it served, and none that came later. A poller that is the last owner of a port, because it made a pending call
+//! when the topology was released, gives it to this thread, too.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ringway_switch::contain;
 
 use crate::contain::{run_or_exit, warn_limited};
-use crate::shared::Shared;
-use crate::topology::Topology;
+use crate::shared::{Released, Shared};
 
 /// The first pause before the thread checks the pollers again. Each pause is twice as long as the one before.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
@@ -30,9 +30,6 @@ const QUIET: Duration = Duration::from_secs(1);
 /// The running thread.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    old: Option<Sender<Arc<Topology>>>,
-    /// The number of topologies that are not released yet.
-    left: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,70 +38,58 @@ impl Reaper {
     ///
     /// # Errors
     /// The kernel refuses a thread.
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Reaper> {
-        let (old, queue) = channel();
-        let left = Arc::new(AtomicUsize::new(0));
-        let (shared, left_to_release) = (Arc::clone(shared), Arc::clone(&left));
+    pub(crate) fn start(shared: &Arc<Shared>, queue: Receiver<Released>) -> io::Result<Reaper> {
+        let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("reaper".into()).spawn(move || {
-            run_or_exit("reaper", || run(&shared, &queue, &left_to_release));
+            run_or_exit("reaper", || run(&shared, &queue));
         })?;
-        Ok(Reaper { old: Some(old), left, thread: Some(thread) })
+        Ok(Reaper { thread: Some(thread) })
     }
 
-    /// Releases `topology`, which was replaced, when no poller has it.
-    pub(crate) fn take(&self, topology: Arc<Topology>) {
-        if let Some(old) = &self.old {
-            self.left.fetch_add(1, Ordering::Relaxed);
-            let _ = old.send(topology);
-        }
-    }
-
-    /// Returns true if every topology passed to [`Reaper::take`] is released.
-    pub(crate) fn is_done(&self) -> bool {
-        self.left.load(Ordering::Acquire) == 0
-    }
-
-    /// Releases the remaining topologies and joins the thread. To be called after all pollers have ended.
+    /// Joins the thread, which releases what remains. To be called after all pollers have ended and [`Old::close`](crate::shared::Old::close).
     pub(crate) fn end(&mut self) {
-        self.old = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(shared: &Shared, queue: &Receiver<Arc<Topology>>, left: &AtomicUsize) {
+fn run(shared: &Shared, queue: &Receiver<Released>) {
     let mut kept = Vec::new();
     let mut pause = SHORTEST_PAUSE;
-    while let Some(topology) = next(queue, if kept.is_empty() { None } else { Some(pause) }) {
-        pause = if topology.is_some() { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
+    while let Some(next) = next(queue, if kept.is_empty() { None } else { Some(pause) }) {
+        pause = if next.is_some() { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
         // The topologies of a burst of changes are released together.
-        kept.extend(topology);
-        kept.extend(queue.try_iter());
+        for old in next.into_iter().chain(queue.try_iter()) {
+            match old {
+                Released::Topology(topology) => kept.push(topology),
+                Released::Port(port) => release(shared, port),
+            }
+        }
         let stops = shared.stop.load(Ordering::Relaxed);
         // Nobody gets a reference anew: the topology is not published any more.
         for topology in kept.extract_if(.., |topology| stops || Arc::strong_count(topology) == 1) {
             // Whatever the others did with it happened before.
             fence(Ordering::Acquire);
-            release(topology, left);
+            release(shared, topology);
         }
     }
     // The engine ends. Its pollers have ended before.
-    kept.into_iter().for_each(|topology| release(topology, left));
+    kept.into_iter().for_each(|topology| release(shared, topology));
 }
 
-fn release(topology: Arc<Topology>, left: &AtomicUsize) {
+fn release<T>(shared: &Shared, old: T) {
     // The ports are removed already: a panic while they are dropped retires no port.
-    if let Err(place) = contain(|| drop(topology)) {
+    if let Err(place) = contain(|| drop(old)) {
         warn_limited(&format!("a defect of Ringway, please report it: a removed port failed at {place}"));
     }
-    left.fetch_sub(1, Ordering::Release);
+    shared.old.note_released();
 }
 
 /// Waits for the next topology: for so long, or without end. Returns `None` if no further one will come and none is waited for otherwise.
-fn next(queue: &Receiver<Arc<Topology>>, most: Option<Duration>) -> Option<Option<Arc<Topology>>> {
+fn next(queue: &Receiver<Released>, most: Option<Duration>) -> Option<Option<Released>> {
     match queue.recv_timeout(most.unwrap_or(QUIET)) {
-        Ok(topology) => Some(Some(topology)),
+        Ok(old) => Some(Some(old)),
         Err(RecvTimeoutError::Timeout) if most.is_some() => Some(None),
         Err(RecvTimeoutError::Timeout) => {
             trim_heap();

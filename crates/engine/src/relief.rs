@@ -1,8 +1,10 @@
 //! What pollers, the engine and the thread that relieves pollers ([`crate::relieving`]) share.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
+
+use crate::spare::Spare;
 
 /// Most reports that wait to be read.
 const MOST_REPORTS: usize = 64;
@@ -23,6 +25,13 @@ pub(crate) struct Relief {
     pub(crate) is_resting: AtomicBool,
     thread: OnceLock<Thread>,
     reports: Mutex<Vec<Relieved>>,
+    /// Threads that can relieve others, and the thread that starts further ones.
+    spares: Mutex<Vec<Spare>>,
+    starter: OnceLock<Thread>,
+    /// Number of threads that are kept.
+    kept: AtomicUsize,
+    /// Locked while ports are shut or opened ([`crate::stall`]), or a topology is published.
+    stalls: Mutex<()>,
     /// The threads that have relieved others.
     successors: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -42,7 +51,21 @@ impl Relief {
     #[cold]
     pub(crate) fn wake(&self) {
         self.is_resting.store(false, Ordering::Relaxed);
-        self.thread.get().inspect(|thread| thread.unpark());
+        [&self.thread, &self.starter].into_iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+    }
+
+    /// Returns true if a thread is kept.
+    pub(crate) fn is_keeping(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn set_kept(&self, threads: usize) {
+        self.kept.store(threads, Ordering::Relaxed);
+    }
+
+    /// Locks who may shut and open ports, and publish.
+    pub(crate) fn stalls(&self) -> MutexGuard<'_, ()> {
+        self.stalls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the reports since the last call.
@@ -55,9 +78,27 @@ impl Relief {
         std::mem::take(&mut self.successors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Names the thread that relieves.
-    pub(crate) fn begin(&self, thread: Thread) {
+    /// Names the thread that relieves, and the one that starts spare threads.
+    pub(crate) fn begin(&self, thread: Thread, starter: Thread) {
         let _ = self.thread.set(thread);
+        let _ = self.starter.set(starter);
+    }
+
+    /// Takes a spare thread, and has another one started.
+    pub(crate) fn take_spare(&self) -> Option<Spare> {
+        let spare = self.spares().pop();
+        self.starter.get().inspect(|starter| starter.unpark());
+        spare
+    }
+
+    /// The spare threads. Never locked while a thread is started.
+    pub(crate) fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all spare threads.
+    pub(crate) fn take_spares(&self) -> Vec<Spare> {
+        std::mem::take(&mut self.spares())
     }
 
     /// Notes the thread that relieves another one.

@@ -6,6 +6,11 @@
 //! ([`crate::quarantine`]) until then. When the kernel lets the first thread go, it ends its visit, which changes nothing for the others, puts the
 //! input back, makes its pending calls, and ends. Its successor examines its visits, so that the next stall of the port is charged.
 //!
+//! Whose memory keeps the thread is known if it touches that of one port only: when it visits or calls that one, or when it delivers in an examined
+//! visit. Then all ports of that client are shut before the successor begins ([`crate::stall`]), so that the successor is not kept by the same
+//! client. Otherwise nothing is shut, and the successor's visits tell. Pollers examine their visits for as long as a thread is kept. So a client
+//! keeps one thread of each poller, and two where the first one exchanged frames with another client.
+//!
 //! The thread here looks each [`TICK`]. A poller that has not read the clock since the look before, and is at the same port, is kept if its
 //! thread is in the state `D`, or waits for an output that such a thread has. One that has no processor is in another state. The thread rests while all
 //! pollers sleep: the first one that wakes, wakes it.
@@ -16,6 +21,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ringway_switch::{DetourRoom, Touching};
+
 use crate::contain::run_or_exit;
 use crate::poller;
 use crate::poller_state::{PollerState, Shift};
@@ -23,7 +30,8 @@ use crate::quarantine;
 use crate::relief::Relieved;
 use crate::settings::EngineSettings;
 use crate::shared::Shared;
-use crate::topology::Attached;
+use crate::stall::Stall;
+use crate::topology::{Attached, Topology};
 
 /// Time between two looks at the pollers. A thread that is kept is noticed at the second look.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,21 +42,47 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 /// Most threads that are kept at a time. A poller whose thread is one more waits for it.
 const MOST_KEPT: usize = 64;
 
-/// Starts the relieving thread.
+/// Threads that wait to relieve others.
+const SPARES: usize = 4;
+/// Time after which a spare thread is tried again for which the kernel had no means.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Starts the relieving thread, the threads that can relieve others, and one that starts further ones: it may wait for the kernel, as each thread
+/// that maps memory.
 ///
 /// # Errors
 /// The kernel refuses a thread.
-pub(crate) fn start(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<JoinHandle<()>> {
-    let mut watcher = Watcher {
-        shared: Arc::clone(shared),
-        settings: settings.clone(),
-        seen: vec![Seen::default(); shared.pollers],
-        kept: Vec::new(),
-    };
+pub(crate) fn start(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<Vec<JoinHandle<()>>> {
+    for _ in 0..SPARES {
+        add_spare(shared, settings)?;
+    }
+    let (for_spares, of_spares) = (Arc::clone(shared), settings.clone());
+    let starter = std::thread::Builder::new().name("spares".into());
+    let starter = starter.spawn(move || run_or_exit("spares", || start_spares(&for_spares, &of_spares)))?;
+    let mut watcher =
+        Watcher { shared: Arc::clone(shared), seen: vec![Seen::default(); shared.pollers], kept: Vec::new() };
     let thread = std::thread::Builder::new().name("relief".into());
     let thread = thread.spawn(move || run_or_exit("relief", || watcher.run()))?;
-    shared.relief.begin(thread.thread().clone());
-    Ok(thread)
+    shared.relief.begin(thread.thread().clone(), starter.thread().clone());
+    Ok(vec![thread, starter])
+}
+
+fn add_spare(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<()> {
+    let spare = poller::spare(shared, settings, "spare".to_owned())?;
+    shared.relief.spares().push(spare);
+    Ok(())
+}
+
+/// Starts a spare thread for each one that is taken, until the engine ends.
+fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings) {
+    while !shared.stop.load(Ordering::Acquire) {
+        let missing = shared.relief.spares().len() < SPARES;
+        if !missing {
+            std::thread::park();
+        } else if add_spare(shared, settings).is_err() {
+            std::thread::park_timeout(TRY_AGAIN);
+        }
+    }
 }
 
 /// What a look has seen of a poller.
@@ -57,16 +91,22 @@ struct Seen {
     shift: u64,
     turns: u64,
     using: u64,
+    touching: usize,
     is_asleep: bool,
 }
 
 struct Watcher {
     shared: Arc<Shared>,
-    settings: EngineSettings,
     /// By poller: the last look.
     seen: Vec<Seen>,
     /// Threads that were relieved and have not ended.
-    kept: Vec<Arc<Shift>>,
+    kept: Vec<Kept>,
+}
+
+/// A thread that was relieved, and the client whose memory keeps it, if that is known.
+struct Kept {
+    shift: Arc<Shift>,
+    stall: Option<Stall>,
 }
 
 impl Watcher {
@@ -103,8 +143,7 @@ impl Watcher {
 
     /// Looks at all pollers and relieves those that are kept. Returns true if all sleep.
     fn look(&mut self) -> bool {
-        // The thread itself has a reference for as long as it runs.
-        self.kept.retain(|shift| Arc::strong_count(shift) > 1);
+        self.let_go();
         let mut all_sleep = true;
         for number in 0..self.seen.len() {
             let state = Arc::clone(&self.pollers()[number]);
@@ -113,7 +152,7 @@ impl Watcher {
             all_sleep &= now.is_asleep;
             let before = std::mem::replace(&mut self.seen[number], now);
             if now == before && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
-                self.relieve(&state, shift, now.using);
+                self.relieve(&state, shift, now);
             }
         }
         all_sleep
@@ -123,37 +162,71 @@ impl Watcher {
     fn is_kept(&self, shift: &Shift) -> bool {
         match state_of(shift) {
             Some('D') => true,
-            Some('S') => self.kept.iter().any(|kept| state_of(kept) == Some('D')),
+            Some('S') => self.kept.iter().any(|kept| state_of(&kept.shift) == Some('D')),
             _ => false,
         }
     }
 
+    /// Opens the ports of clients whose memory keeps no thread any more.
+    fn let_go(&mut self) {
+        // The thread itself has a reference for as long as it runs.
+        for Kept { stall, .. } in self.kept.extract_if(.., |kept| Arc::strong_count(&kept.shift) == 1) {
+            stall.into_iter().for_each(|stall| stall.end(&self.shared));
+        }
+        self.shared.relief.set_kept(self.kept.len());
+    }
+
     #[cold]
-    fn relieve(&mut self, state: &Arc<PollerState>, shift: Arc<Shift>, using: u64) {
+    fn relieve(&mut self, state: &Arc<PollerState>, shift: Arc<Shift>, seen: Seen) {
         if self.kept.len() >= MOST_KEPT {
             return;
         }
         let shared = &self.shared;
+        // Without a spare thread, the next look tries again.
+        let Some(spare) = shared.relief.take_spare() else { return };
         let (topology, _) = shared.topology.get();
+        let culprit = culprit(&topology, &shift, seen);
+        // Before a topology is published without its ports being shut.
+        shared.relief.set_kept(self.kept.len() + 1);
+        let is_examining = shift.is_examining.load(Ordering::Relaxed);
+        let stall = culprit.map(|attached| Stall::begin(shared, attached, is_examining));
         // Nobody waits for the output that the thread has: frames for it go by the port's detour.
-        // Those of ports in quarantine do so already.
+        // Those of ports in quarantine and of shut ones do so already.
         let is_held = |attached: &&Attached| {
-            attached.source.quarantine_poller().is_none() && attached.port().is_some_and(|port| port.is_output_held())
+            let has_detour = attached.source.quarantine_poller().is_some() || attached.source.is_shut();
+            !has_detour && attached.port().is_some_and(|port| port.is_output_held())
         };
         let held: Vec<_> = topology.ports.iter().filter(is_held).collect();
         std::thread::sleep(HELD_FOR);
         for attached in held.into_iter().filter(is_held) {
-            quarantine::begin(shared, attached);
+            quarantine::begin(shared, attached, DetourRoom::Spare);
         }
-        let used = topology.ports.iter().find(|attached| attached.source.id() == using);
-        let port = used.and_then(|attached| attached.port()).map(|port| port.name().to_owned());
-        // Without means for another thread, the next look tries again.
-        let Ok(successor) = poller::spawn(Arc::clone(shared), Arc::clone(state), &self.settings) else { return };
+        let used = || topology.ports.iter().find(|attached| attached.source.id() == seen.using);
+        let port = culprit.or_else(used).and_then(|attached| attached.port()).map(|port| port.name().to_owned());
+        let Ok(successor) = spare.begin(Arc::clone(state)) else {
+            stall.into_iter().for_each(|stall| stall.cancel(shared));
+            return;
+        };
         shared.relief.add_successor(successor);
-        self.kept.push(shift);
+        self.kept.push(Kept { shift, stall });
         shared.relief.report(Relieved { poller: state.number, port });
         shared.report_fault();
     }
+}
+
+/// The port whose client's memory keeps a thread, if that can be no other.
+fn culprit<'t>(topology: &'t Topology, shift: &Shift, seen: Seen) -> Option<&'t Attached> {
+    if state_of(shift) != Some('D') {
+        return None;
+    }
+    let mut ports = topology.ports.iter();
+    if seen.touching == 0 {
+        return ports.find(|attached| attached.source.id() == seen.using && attached.source.is_held_by(shift));
+    }
+    let touched = ports.find(|attached| attached.port().is_some_and(|port| Touching::names(seen.touching, port)))?;
+    // A frame that is delivered is copied from its sender's memory, unless the visit is examined.
+    let is_alone = shift.is_examining.load(Ordering::Relaxed) || !touched.port()?.is_output_held();
+    is_alone.then_some(touched)
 }
 
 fn see(shift: &Shift) -> Seen {
@@ -161,6 +234,7 @@ fn see(shift: &Shift) -> Seen {
         shift: shift.id,
         turns: shift.turns.load(Ordering::Relaxed),
         using: shift.using.load(Ordering::Relaxed),
+        touching: shift.touching.number(),
         is_asleep: shift.is_asleep.load(Ordering::Relaxed),
     }
 }

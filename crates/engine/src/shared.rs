@@ -1,8 +1,11 @@
 //! The state that an engine and its pollers share.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringway_switch::Port;
 
 use crate::poller_state::PollerState;
 use crate::published::Published;
@@ -17,12 +20,58 @@ pub(crate) struct Shared {
     /// The next poller that adopts a topology panics ([`crate::Engine::inject_panic`]).
     pub(crate) inject_panic: AtomicBool,
     pub(crate) relief: Relief,
+    pub(crate) old: Old,
     /// An eventfd, readable when a port has a fault.
     pub(crate) faults: OwnedFd,
     /// The number of pollers without those of ports in quarantine.
     pub(crate) pollers: usize,
     /// The pollers, followed by the quarantine pollers.
     pub(crate) states: Vec<Arc<PollerState>>,
+}
+
+/// What the reaper releases.
+#[derive(Debug)]
+pub(crate) enum Released {
+    Topology(Arc<Topology>),
+    /// A port whose last owner was a poller.
+    Port(Box<Port>),
+}
+
+/// What waits for the reaper.
+#[derive(Debug)]
+pub(crate) struct Old {
+    /// `None`: the engine ends.
+    queue: Mutex<Option<Sender<Released>>>,
+    left: AtomicUsize,
+}
+
+impl Old {
+    pub(crate) fn new(queue: Sender<Released>) -> Old {
+        Old { queue: Mutex::new(Some(queue)), left: AtomicUsize::new(0) }
+    }
+
+    /// Gives something to the reaper.
+    pub(crate) fn release(&self, old: Released) {
+        if let Some(queue) = &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.left.fetch_add(1, Ordering::Relaxed);
+            let _ = queue.send(old);
+        }
+    }
+
+    /// The reaper has released something.
+    pub(crate) fn note_released(&self) {
+        self.left.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns true if everything is released.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// Nothing follows: the reaper ends.
+    pub(crate) fn close(&self) {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 impl Shared {

@@ -7,12 +7,13 @@
 //! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ringway_switch::{FrameDirection, Input, Port, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
+use crate::client::Client;
 use crate::clock;
 use crate::contain::warn_limited;
 use crate::poller_state::{PollerState, Shift};
@@ -55,6 +56,14 @@ pub struct Source {
     time: Mutex<TimeAccount>,
     /// The number of the poller that serves the port in quarantine. 0: the port is not in quarantine.
     quarantine_poller: AtomicUsize,
+    /// Whose memory the port's is.
+    client: Mutex<Arc<Client>>,
+    /// The client is stalled ([`crate::stall`]): no thread begins to use the input.
+    is_shut: AtomicBool,
+    /// The port got a detour when it was shut.
+    has_shut_detour: AtomicBool,
+    /// Calls that were due while the port was shut were not made.
+    owes_calls: AtomicBool,
 }
 
 /// The time that the port costs pollers.
@@ -111,7 +120,57 @@ impl Source {
             waiting: Mutex::default(),
             time: Mutex::default(),
             quarantine_poller: AtomicUsize::new(0),
+            client: Mutex::default(),
+            is_shut: AtomicBool::new(false),
+            has_shut_detour: AtomicBool::new(false),
+            owes_calls: AtomicBool::new(false),
         }
+    }
+
+    /// Names the client whose memory the port's is. Without this it is that of a client without other ports.
+    pub fn set_client(&self, client: Arc<Client>) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+
+    pub(crate) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns true while the port's client is stalled.
+    #[inline]
+    pub(crate) fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::Acquire)
+    }
+
+    /// No thread begins to use the input from now on. `begins_detour` gives the port a detour, if it has none.
+    pub(crate) fn shut(&self, begins_detour: impl FnOnce() -> bool) {
+        if !self.is_shut.swap(true, Ordering::AcqRel) {
+            self.has_shut_detour.store(begins_detour(), Ordering::Relaxed);
+        }
+    }
+
+    /// Threads use the input again. `end_detour` ends the detour, if it was for this. Returns true if the port was shut.
+    pub(crate) fn open(&self, end_detour: impl FnOnce()) -> bool {
+        if !self.is_shut() {
+            return false;
+        }
+        if self.has_shut_detour.swap(false, Ordering::Relaxed) {
+            end_detour();
+        }
+        self.owes_calls.store(true, Ordering::Relaxed);
+        self.is_shut.store(false, Ordering::Release);
+        true
+    }
+
+    /// Returns true if calls were not made while the port was shut, once.
+    pub(crate) fn takes_owed_calls(&self) -> bool {
+        self.owes_calls.load(Ordering::Relaxed) && self.owes_calls.swap(false, Ordering::Relaxed)
+    }
+
+    /// Charges the port for a time in which the kernel kept a thread in its memory. Returns true if the port became slow by it.
+    pub(crate) fn charge_stall(&self, now: u64, nanoseconds: u64) -> bool {
+        let (excess, share) = (Excess { nanoseconds, stalled: true, within: 0 }, Share { weight: 1, of: 1 });
+        self.time().charge(now, excess, share).1
     }
 
     /// The state of the port's time budget, with counters since the port was made.
@@ -189,6 +248,12 @@ impl Source {
     /// The input, for the thread that owns it. It is this thread's until the guard is dropped, and cannot be taken away meanwhile.
     #[inline]
     pub(crate) fn hold(&self, shift: &Shift) -> Option<MutexGuard<'_, Custody>> {
+        if self.is_shut() { None } else { self.hold_even_if_shut(shift) }
+    }
+
+    /// As [`Source::hold`], for a thread that touches no memory of the port's client.
+    #[inline]
+    pub(crate) fn hold_even_if_shut(&self, shift: &Shift) -> Option<MutexGuard<'_, Custody>> {
         // Who does not own the input must not lock it, also not for a moment: its owner would find it locked.
         if self.owner.load(Ordering::Relaxed) != shift.id {
             return None;

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
@@ -20,8 +22,12 @@ fn exchange(lan: &Lan, pair: [usize; 2], frames: u64) {
 }
 
 fn start(cores: Vec<usize>) -> (Engine, Lan) {
+    start_with(cores, 6)
+}
+
+fn start_with(cores: Vec<usize>, stations: u16) -> (Engine, Lan) {
     let settings = EngineSettings { idle: Idle::Sleep, cores, ..EngineSettings::default() };
-    let (engine, lan) = (Engine::start(&settings).expect("pollers"), Lan::new(6, usize::MAX));
+    let (engine, lan) = (Engine::start(&settings).expect("pollers"), Lan::new(stations, usize::MAX));
     // The stations 0 and 3 are on the first poller, 4 and 5 on the last one, and the bystanders where a test has them.
     let pollers = engine.pollers();
     engine.publish(lan.topology(|n| if n >= 4 || n == 1 || n == 2 { pollers - 1 } else { 0 }, |_| 1));
@@ -65,8 +71,11 @@ fn a_thread_that_the_kernel_keeps_when_it_takes_frames_holds_up_no_other_port() 
         let (engine, lan) = start(Vec::new());
         let keeper = keep(&lan, &lan.stations[0].costs[0], [0, 3]);
         exchange(&lan, [1, 2], 200);
-        exchange(&lan, [1, 0], 20);
         relieved(&engine, &lan, 0);
+        // Nobody touches that client's memory meanwhile.
+        lan.stations[1].send(0, 1);
+        exchange(&lan, [1, 2], 20);
+        assert_eq!(lan.stations[0].port.counters().read().out_frames, 0);
         assert!(engine.stuck_pollers().is_empty() || engine.stuck_pollers().is_empty(), "the poller goes on");
         drop(keeper);
         ends(&engine, &lan, [0, 3]);
@@ -125,4 +134,75 @@ fn one_thread_after_the_other_is_kept_and_the_engine_ends_when_they_are_let_go()
     let engine = Engine::start(&EngineSettings::default()).expect("a poller");
     engine.publish(lan.topology(|_| 0, |_| 1));
     exchange(&lan, [0, 5], 20);
+}
+
+/// Has the kernel keep each thread that pays one of these costs.
+fn keep_each<'c>(costs: impl IntoIterator<Item = &'c Cost>) -> kept::Keeper {
+    let (stay, keeper) = kept::stay();
+    let stay = Arc::new(stay);
+    costs.into_iter().for_each(|cost| *lock(&cost.keep_each) = Some(Arc::clone(&stay)));
+    keeper
+}
+
+/// Lets the threads go, and further ones pass.
+fn let_go<'c>(keeper: kept::Keeper, costs: impl IntoIterator<Item = &'c Cost>) {
+    costs.into_iter().for_each(|cost| *lock(&cost.keep_each) = None);
+    drop(keeper);
+}
+
+#[test]
+fn a_client_whose_doorbell_keeps_each_thread_that_calls_it_keeps_one() {
+    let (engine, lan) = start(Vec::new());
+    let keeper = keep_each([&lan.stations[0].ringing]);
+    lan.stations[3].send(0, 7);
+    exchange(&lan, [1, 2], 200);
+    relieved(&engine, &lan, 0);
+    // Frames for it and its own ones lead nobody there either.
+    lan.stations[4].send(0, 8);
+    lan.stations[0].send(5, 9);
+    exchange(&lan, [1, 2], 200);
+    exchange(&lan, [4, 5], 20);
+    assert_eq!(engine.take_relieved(), []);
+    assert!(engine.stuck_pollers().is_empty() || engine.stuck_pollers().is_empty(), "the poller goes on");
+    // The memory answers: the port comes back.
+    let_go(keeper, [&lan.stations[0].ringing]);
+    let (received, _) = lan.stations[5].receive(DEADLINE).expect("the frame arrives");
+    assert_eq!(received.iter().map(|frame| (frame.from, frame.number)).collect::<Vec<_>>(), [(0, 9)]);
+    wait_until("the first frame was given", || lan.stations[0].take().iter().any(|frame| frame.number == 7));
+    exchange(&lan, [3, 0], 20);
+    exchange(&lan, [0, 3], 20);
+}
+
+/// Has each of many ports of one client keep each thread that touches it, and checks that the others go on.
+fn one_client_with_many_ports_keeps_few_threads(side: usize) {
+    let (engine, lan) = start_with(Vec::new(), 86);
+    let all = 6..86;
+    lan.join(all.clone());
+    let costs = || all.clone().map(|n| &lan.stations[n].costs[side]);
+    let keeper = keep_each(costs());
+    for n in all.clone() {
+        let other = [1, 3, 5][n % 3];
+        let (from, to) = if side == 0 { (n, other) } else { (other, n) };
+        lan.stations[from].send(to as u16, 1000 + n as u64);
+    }
+    exchange(&lan, [4, 2], 100);
+    exchange(&lan, [2, 4], 100);
+    let reports = engine.take_relieved();
+    // The first one is kept in the memory of either of two clients.
+    assert!((1..=2).contains(&reports.len()), "{reports:?}");
+    let_go(keeper, costs());
+    wait_until("the ports are served", || lan.stations.iter().all(|station| station.unsent() == 0));
+    wait_until("their frames have come", || lan.stations[4].take().is_empty() && lan.stations[85].take().is_empty());
+    exchange(&lan, [85, 4], 20);
+    exchange(&lan, [4, 85], 20);
+}
+
+#[test]
+fn a_client_that_keeps_each_thread_that_takes_frames_from_any_of_its_ports_keeps_few() {
+    one_client_with_many_ports_keeps_few_threads(0);
+}
+
+#[test]
+fn a_client_that_keeps_each_thread_that_gives_frames_to_any_of_its_ports_keeps_few() {
+    one_client_with_many_ports_keeps_few_threads(1);
 }

@@ -17,7 +17,9 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::{AttachError, Port};
 use ringway_memory::Mapping;
 use ringway_ports::PortIo;
-use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, TimeLimits};
+use ringway_ports::process::{
+    self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, Process, TimeLimits,
+};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,6 +53,7 @@ impl Host for Recorder {
     fn attach(
         &mut self,
         client: ClientId,
+        _: Process,
         request: Request,
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String> {

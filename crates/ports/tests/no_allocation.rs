@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::Request;
 use ringway_client::{Port, Shape};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
-use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost};
+use ringway_ports::process::{self, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, Process};
 use ringway_switch::{FloodPolicy, Learning, MacTable, Member, Owner, Switch};
 use ringway_testing::PATIENCE;
 
@@ -92,6 +92,7 @@ impl Host for Lan {
     fn attach(
         &mut self,
         client: ClientId,
+        _: Process,
         request: Request,
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String> {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
-use ringway_engine::Source;
+use ringway_engine::{Client, Source};
 use ringway_ports::PortIo;
-use ringway_ports::process::{self, ClientId, ExternalMemory, Grant, Host};
+use ringway_ports::process::{self, ClientId, ExternalMemory, Grant, Host, Process};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, Monitored, NewPort};
@@ -74,6 +74,7 @@ impl Host for AttachHost {
     fn attach(
         &mut self,
         client: ClientId,
+        process: Process,
         request: Request,
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String> {
@@ -87,7 +88,7 @@ impl Host for AttachHost {
             // The port has limits of its predecessor, which only one port may use at a time.
             self.settle();
         }
-        let mac = self.lock().admit(client, &wanted, sides)?;
+        let mac = self.lock().admit((client, process), &wanted, sides)?;
         // Until then a poller in the middle of its round does not deliver to this port.
         self.settle();
         Ok(Grant { ends, colour, mac })
@@ -165,7 +166,12 @@ impl Daemon {
     }
 
     /// Makes the port of a client, after the same checks. Returns the address that is bound to the port.
-    pub(super) fn admit(&mut self, client: ClientId, wanted: &Wanted, sides: PortIo) -> Result<[u8; 6], String> {
+    pub(super) fn admit(
+        &mut self,
+        (client, process): (ClientId, Process),
+        wanted: &Wanted,
+        sides: PortIo,
+    ) -> Result<[u8; 6], String> {
         let (switch, name, label) = (wanted.switch.clone(), wanted.name.clone(), wanted.label());
         let settings = self.settings_for(&switch, &name)?;
         self.within_limits(wanted)?;
@@ -179,6 +185,8 @@ impl Daemon {
         let sides = inject::sides(&label, sides);
         let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
+        // What stalls in the memory of one of its ports may stall in all. Processes of other PID namespaces have no number here.
+        process.into_iter().for_each(|process| source.set_client(Client::of_process(process.get())));
         let new = NewPort {
             settings,
             port,

@@ -75,7 +75,7 @@ impl AttachHost {
         })?;
         let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
-        let live = LiveEnd { family, shared, port, source, members: HashSet::from([client]) };
+        let live = LiveEnd { family, process, shared, port, source, members: HashSet::from([client]) };
         let mut daemon = self.lock();
         if !daemon.pipes.may_insert(&end, &pipe) {
             drop(daemon);

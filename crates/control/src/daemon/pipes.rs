@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ringway_abi::netmap::{Family, PipeRole};
-use ringway_engine::{Attached, Source};
-use ringway_ports::process::{ClientId, Pipe, RegionPort};
+use ringway_engine::{Attached, Client, Source};
+use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
 
 use crate::config::Name;
@@ -43,6 +43,8 @@ impl fmt::Display for EndName {
 #[derive(Debug)]
 pub struct LiveEnd {
     pub(super) family: Family,
+    /// The process that opened it.
+    pub(super) process: Process,
     /// What its registrations share.
     pub(super) shared: Arc<RegionPort>,
     pub(super) port: Arc<data::Port>,
@@ -110,6 +112,7 @@ impl Pipes {
         let pipe = entry.or_insert_with(|| LivePipe { pipe, poller, ends: [None, None], built: None });
         pipe.ends[end.role as usize] = Some(live);
         pipe.built = None;
+        pipe.name_clients();
     }
 
     /// Adds a registration of an end in use. Returns false, without effect, if the end has gone.
@@ -157,6 +160,19 @@ impl Pipes {
     }
 }
 
+impl LivePipe {
+    /// The input of each end touches the memory of both. What stalls there may stall in all pipes between the two processes.
+    fn name_clients(&self) {
+        let mut processes = self.ends.iter().flatten().map(|end| end.process);
+        let client = match [processes.next(), processes.next()] {
+            [Some(Some(one)), Some(Some(other))] => Client::of_pair([one.get(), other.get()]),
+            [Some(Some(one)), None] => Client::of_process(one.get()),
+            _ => Arc::default(),
+        };
+        self.ends.iter().flatten().for_each(|end| end.source.set_client(Arc::clone(&client)));
+    }
+}
+
 /// Returns the switch of a pipe. Its inputs move the frames, so that it forwards none and learns no address.
 fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
     static TABLE: OnceLock<Arc<MacTable>> = OnceLock::new();
@@ -191,6 +207,7 @@ mod tests {
         let (sides, shared) = pipe.open(PipeRole::Master, &region, 0, None).expect("an end");
         let live = LiveEnd {
             family: Family([0; FAMILY_BYTES]),
+            process: None,
             shared: Arc::clone(&shared),
             port: Arc::new(data::Port::new("p", sides.output, sides.bell)),
             source: Arc::new(Source::new(sides.input, sides.signal)),

@@ -36,9 +36,10 @@ impl Poller {
         let mut gone = std::mem::take(&mut self.slots);
         self.waits_for_input = false;
         self.has_devices = false;
+        let mut owed = Vec::new();
         let number = self.state.number;
         let pollers = self.shared.pollers;
-        for attached in topology.ports.iter().filter(|attached| poller_of(attached, pollers) == number) {
+        for attached in topology.ports.iter().filter(|attached| poller_of(attached, pollers) == Some(number)) {
             let id = attached.source.id();
             let slot = match gone.remove(&id) {
                 Some(slot) => slot,
@@ -59,6 +60,9 @@ impl Poller {
                 self.waits_for_input |= !served.has_input;
                 is_new = true;
             }
+            if served.has_input && attached.source.takes_owed_calls() {
+                owed.extend(attached.port().cloned());
+            }
             let adopted =
                 |custody: MutexGuard<'_, Custody>| { custody }.input.as_mut().is_some_and(|input| input.adopted());
             let has_work = is_new && attached.source.hold(&self.shift).is_some_and(adopted);
@@ -77,6 +81,11 @@ impl Poller {
             self.let_go(slot);
         }
         self.work.calls.reconsider();
+        for port in owed {
+            if self.work.calls.ring_anew(&port, &self.now) {
+                self.shared.report_fault();
+            }
+        }
         // Last: the reaper releases what it alone still refers to.
         self.topology = topology;
         self.unadopted.clear();

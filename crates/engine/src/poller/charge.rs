@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
-use ringway_switch::{Examined, FrameDirection, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass};
+use ringway_switch::{
+    DetourRoom, Examined, FrameDirection, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass,
+};
 
 use super::thread::{NO_PORT, Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
@@ -191,13 +193,17 @@ impl Poller {
     pub(super) fn charge_calls(&mut self) {
         let Some((port, nanoseconds)) = self.work.calls.take_longest() else { return };
         let spent = TimeSpent { nanoseconds, ..TimeSpent::default() };
-        let Some(port) = port.upgrade().filter(|_| is_long(spent)) else { return };
+        if !is_long(spent) {
+            return;
+        }
         let now = clock::nanoseconds();
         let seen = self.meter.read_usage(now);
-        let is_it = |attached: &&Attached| attached.port().is_some_and(|other| Arc::ptr_eq(other, &port));
+        // Compared, and not upgraded: this thread must not become the port's last owner.
+        let is_it = |attached: &&Attached| attached.port().is_some_and(|other| Arc::as_ptr(other) == port.as_ptr());
         let Some(attached) = self.topology.ports.iter().find(is_it).cloned() else { return };
         if let Some(until) = self.charge(&attached, FrameDirection::Out, spent, seen, now)
             && attached.source.is_slow(now)
+            && let Some(port) = attached.port()
         {
             port.set_aside(until);
         }
@@ -229,7 +235,7 @@ impl Poller {
         match verdict {
             Verdict::NoAction => None,
             // A quarantine poller begins with the port at once.
-            Verdict::Quarantine(_) if quarantine::begin(&self.shared, attached) => None,
+            Verdict::Quarantine(_) if quarantine::begin(&self.shared, attached, DetourRoom::Mapped) => None,
             Verdict::SetAside(until) | Verdict::Quarantine(until) => Some(until).filter(|&until| until > now),
         }
     }

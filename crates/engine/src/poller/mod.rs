@@ -18,4 +18,4 @@ mod sleep;
 mod thread;
 mod visit;
 
-pub(crate) use thread::spawn;
+pub(crate) use thread::{name_of, spare};

@@ -8,7 +8,7 @@ use ringway_switch::{TimeSpent, empty};
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::DORMANT;
-use crate::quarantine::CHECK_EVERY_NS;
+use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS};
 use crate::topology::Topology;
 
 impl Poller {
@@ -17,14 +17,19 @@ impl Poller {
     #[cold]
     pub(super) fn check_quarantine(&mut self) -> u64 {
         let now = clock::nanoseconds();
-        let mut released = false;
+        let (mut released, mut ending) = (false, false);
         for served in self.ports.iter().flatten() {
             let source = &served.attached.source;
             let Some(port) = served.attached.port() else { continue };
-            // The port leaves only after the frames in its detour were delivered.
-            if !source.is_quarantined(now) && served.has_input && !port.is_output_held() && port.end_detour() {
-                source.set_quarantine_poller(None);
-                released = true;
+            if source.is_quarantined(now) {
+                port.continue_detour();
+            } else if served.has_input && !port.is_output_held() {
+                // The port leaves only after the frames in its detour were delivered. It takes no more of them meanwhile.
+                let has_ended = port.end_detour();
+                if has_ended {
+                    source.set_quarantine_poller(None);
+                }
+                (released, ending) = (released | has_ended, ending | !has_ended);
             }
         }
         if released {
@@ -33,7 +38,7 @@ impl Poller {
         } else if self.slots.is_empty() && self.work.calls.due().is_none() {
             self.be_dormant();
         }
-        now.saturating_add(CHECK_EVERY_NS)
+        now.saturating_add(if ending { CHECK_ENDING_EVERY_NS } else { CHECK_EVERY_NS })
     }
 
     /// Waits without a topology until this poller gets a port or the engine ends.

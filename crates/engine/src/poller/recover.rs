@@ -40,7 +40,7 @@ impl Poller {
         let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { return };
         let attached = served.attached.clone();
         let Some(from) = attached.switch.member(attached.index) else {
-            let input = attached.source.hold(&self.shift).and_then(|mut custody| custody.input.take());
+            let input = attached.source.hold_even_if_shut(&self.shift).and_then(|mut custody| custody.input.take());
             let _ = contain(|| drop(input));
             return;
         };
@@ -48,7 +48,7 @@ impl Poller {
         // The call of a client may panic in its port, too. Each client is called once.
         while let Err(at) = place {
             let source_goes = self.work.blame(&attached.switch, from, at);
-            let custody = if source_goes { attached.source.hold(&self.shift) } else { None };
+            let custody = if source_goes { attached.source.hold_even_if_shut(&self.shift) } else { None };
             if let Some(input) = custody.and_then(|mut custody| custody.input.take()) {
                 // Not left to the reaper: a front end that stops the queue waits for the frames that the input holds. It happens
                 // between two batches of other ports, so it must be short.

@@ -119,7 +119,11 @@ impl Poller {
     #[inline]
     fn set_time(&mut self, now: Instant) {
         self.now = clock::time(now);
-        self.meter.look_at_clock(self.now.nanoseconds);
+        // While a thread is kept: so that it is known whose memory keeps the next one.
+        self.meter.look_at_clock(self.now.nanoseconds, || self.shared.relief.is_keeping());
+        if self.meter.examining != self.shift.is_examining.load(Ordering::Relaxed) {
+            self.shift.is_examining.store(self.meter.examining, Ordering::Relaxed);
+        }
         if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) {
             self.work.calls.time(self.meter.examining);
             if self.work.calls.make(&self.now) {

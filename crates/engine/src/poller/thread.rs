@@ -1,12 +1,11 @@
 //! A poller's thread and what belongs to it.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringway_switch::{Time, Workspace, contain};
@@ -22,7 +21,8 @@ use crate::os_scheduler::use_batch_scheduling;
 use crate::poller_state::{PollerState, Shift};
 use crate::schedule::Schedule;
 use crate::settings::{EngineSettings, Idle};
-use crate::shared::Shared;
+use crate::shared::{Released, Shared};
+use crate::spare::{Begun, Spare};
 use crate::timer::Timer;
 use crate::topology::{Attached, Topology};
 
@@ -82,96 +82,128 @@ pub(super) struct Poller {
     pub(super) meter: Meter,
 }
 
-/// Starts a poller's thread. It relieves the one before, if there is one: it takes over the poller's calls, and examines its visits.
+/// What a poller's thread has before it serves a port.
+struct Equipment {
+    epoll: Arc<OwnedFd>,
+    timer: Timer,
+    work: Workspace,
+    meter: Meter,
+    shift: Arc<Shift>,
+}
+
+impl Equipment {
+    fn new(batch: usize) -> io::Result<Equipment> {
+        let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
+        let timer = Timer::new()?;
+        epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
+        let work = Workspace::new(batch);
+        let shift = Shift::new(work.touching());
+        let mut meter = Meter::new();
+        meter.prepare()?;
+        Ok(Equipment { epoll, timer, work, meter, shift })
+    }
+}
+
+/// Starts a thread of this name that waits to become a poller's. It relieves the one before, if there is one: it takes over the poller's calls, and
+/// examines its visits.
 ///
 /// # Errors
-/// The kernel refuses a thread, a descriptor, memory or the pinning.
-pub(crate) fn spawn(
-    shared: Arc<Shared>,
-    state: Arc<PollerState>,
-    settings: &EngineSettings,
-) -> io::Result<JoinHandle<()>> {
-    let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
-    epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
-    let timer = Timer::new()?;
-    epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
+/// The kernel refuses a thread, a descriptor or memory.
+pub(crate) fn spare(shared: &Arc<Shared>, settings: &EngineSettings, name: String) -> io::Result<Spare> {
+    let (shared, settings) = (Arc::clone(shared), settings.clone());
+    let equipment = Equipment::new(settings.batch)?;
+    Spare::start(name, move |order| {
+        call::prepare();
+        if let Some((state, begun)) = order.wait() {
+            serve(shared, state, &settings, equipment, begun);
+        }
+    })
+}
+
+/// The name of a poller's thread.
+pub(crate) fn name_of(shared: &Shared, number: usize) -> String {
+    match number.checked_sub(shared.pollers) {
+        Some(number) => format!("quarantine{number}"),
+        None => format!("poller{number}"),
+    }
+}
+
+/// Serves a poller's ports. Says first whether that can be.
+fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings, equipment: Equipment, begun: Begun) {
+    let Equipment { epoll, timer, mut work, mut meter, shift } = equipment;
     let in_quarantine = state.number >= shared.pollers;
     let (batch, core) = (settings.batch, state.core);
     let (idle, pacing) = if in_quarantine { (Idle::Sleep, false) } else { (settings.idle, settings.pacing) };
-    let mut meter = Meter::new();
-    if in_quarantine {
-        meter.examine_always()?;
-    }
-    let name = if in_quarantine {
-        format!("quarantine{}", state.number - shared.pollers)
-    } else {
-        format!("poller{}", state.number)
-    };
-    let (started, start) = channel();
-    let shift = Shift::new();
-    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
-        ringway_switch::set_poller_number(state.number);
-        shift.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-        let pinned = core.map(pin).unwrap_or_else(|| {
+    let name = name_of(&shared, state.number);
+    ringway_switch::set_poller_number(state.number);
+    shift.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+    let pinned = core.map_or_else(
+        || {
             use_batch_scheduling();
             Ok(())
-        });
-        let failed = pinned.is_err();
-        let relieved = (!failed).then(|| state.begin_shift(&shift)).filter(|before| before.id != 0);
-        if started.send(pinned).is_err() || failed {
-            return;
+        },
+        pin,
+    );
+    let wakes =
+        || Ok(epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?);
+    let ready = pinned.and_then(|()| wakes());
+    let failed = ready.is_err();
+    let relieved = (!failed).then(|| state.begin_shift(&shift)).filter(|before| before.id != 0);
+    if relieved.is_some() {
+        // Cut by the kernel, if it is long.
+        let _ = CString::new(&*name).map(|name| rustix::thread::set_name(&name));
+    }
+    if !begun.say(ready) || failed {
+        return;
+    }
+    if in_quarantine {
+        // No longer dormant: the poller reads a topology now.
+        state.account.adopted.store(0, Ordering::SeqCst);
+        work.calls.serve_detours();
+        meter.examine_always();
+    }
+    let old = Arc::clone(&shared);
+    work.calls.give_last_to(Box::new(move |port| old.old.release(Released::Port(port))));
+    let (topology, _) = shared.topology.get();
+    meter.enter_thread();
+    if relieved.is_some() {
+        meter.examine(clock::nanoseconds());
+    }
+    shift.is_examining.store(meter.examining, Ordering::Relaxed);
+    let mut poller = Poller {
+        shared,
+        state,
+        shift,
+        idle,
+        sharing: Sharing::new(meter.usage().another(clock::nanoseconds())),
+        batch,
+        now: clock::time(Instant::now()),
+        epoll,
+        timer,
+        version: 0,
+        topology,
+        unadopted: Vec::new(),
+        schedule: Schedule::new(pacing),
+        ports: Vec::new(),
+        slots: HashMap::new(),
+        has_worked: false,
+        has_devices: false,
+        waits_for_input: false,
+        work,
+        using: NO_PORT,
+        strikes: PanicCounter::default(),
+        meter,
+    };
+    run_or_exit(&name, || {
+        if let Some(relieved) = relieved
+            && let Err(place) = contain(|| poller.relieve(&relieved))
+        {
+            poller.recover(place);
         }
-        call::prepare();
-        if in_quarantine {
-            // No longer dormant: the poller reads a topology now.
-            state.account.adopted.store(0, Ordering::SeqCst);
+        while let Err(place) = contain(|| poller.run()) {
+            poller.recover(place);
         }
-        let (topology, _) = shared.topology.get();
-        let mut work = Workspace::new(batch);
-        if in_quarantine {
-            work.calls.serve_detours();
-        }
-        meter.enter_thread();
-        if relieved.is_some() {
-            meter.examine(clock::nanoseconds());
-        }
-        let mut poller = Poller {
-            shared,
-            state,
-            shift,
-            idle,
-            sharing: Sharing::new(meter.usage().another(clock::nanoseconds())),
-            batch,
-            now: clock::time(Instant::now()),
-            epoll,
-            timer,
-            version: 0,
-            topology,
-            unadopted: Vec::new(),
-            schedule: Schedule::new(pacing),
-            ports: Vec::new(),
-            slots: HashMap::new(),
-            has_worked: false,
-            has_devices: false,
-            waits_for_input: false,
-            work,
-            using: NO_PORT,
-            strikes: PanicCounter::default(),
-            meter,
-        };
-        run_or_exit(&name, || {
-            if let Some(relieved) = relieved
-                && let Err(place) = contain(|| poller.relieve(&relieved))
-            {
-                poller.recover(place);
-            }
-            while let Err(place) = contain(|| poller.run()) {
-                poller.recover(place);
-            }
-        });
-    })?;
-    start.recv().map_err(|_| io::Error::other("the poller ended before it started"))??;
-    Ok(thread)
+    });
 }
 
 /// Pins the calling thread to a CPU.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringway_engine::{Attached, Signal, SlowReading, Source, Topology};
+use ringway_engine::{Attached, Client, Signal, SlowReading, Source, Topology};
 use ringway_memory::{Limits, Mapping, Quota};
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
@@ -114,6 +114,8 @@ pub struct Station {
     pub costs: [Cost; 2],
     /// The cost of arming the port.
     pub asking: Cost,
+    /// The cost of looking whether the client wants a call.
+    pub ringing: Cost,
     /// Number of times that a poller armed the port.
     pub arms: AtomicU64,
     /// Runs once, when a poller arms the port next.
@@ -166,6 +168,8 @@ pub struct Cost {
     pub hold: Mutex<()>,
     /// The kernel keeps the thread that pays the cost next.
     pub keep: Mutex<Option<kept::Stay>>,
+    /// The kernel keeps each thread that pays the cost.
+    pub keep_each: Mutex<Option<Arc<kept::Stay>>>,
     /// Number of accesses that have begun to pay the cost.
     began: AtomicU64,
     /// The thread that began to pay it last.
@@ -199,6 +203,8 @@ impl Cost {
     fn pay_all(&self) {
         let stay = lock(&self.keep).take();
         stay.inspect(kept::Stay::stay);
+        let stay = lock(&self.keep_each).clone();
+        stay.inspect(|stay| stay.stay());
         let stall = Duration::from_nanos(self.stall.load(Ordering::Relaxed));
         if stall > Duration::ZERO {
             // Each page of a new mapping is a fault.
@@ -445,6 +451,7 @@ impl Bell for Out {
 
     fn ring(&self, reason: CallReason) -> CallResult {
         let Some(station) = self.station() else { return CallResult::Unwanted };
+        station.ringing.pay();
         match reason {
             CallReason::Room if station.gives_left.load(Ordering::Relaxed) => giving(|| station.step(Step::RingRoom)),
             CallReason::Room => station.step(Step::RingRoom),
@@ -636,6 +643,7 @@ impl Lan {
                 batches: AtomicU64::new(0),
                 costs: Default::default(),
                 asking: Cost::default(),
+                ringing: Cost::default(),
                 arms: AtomicU64::new(0),
                 on_arm: Mutex::default(),
                 busy: AtomicU64::new(0),
@@ -691,6 +699,12 @@ impl Lan {
     /// The state of the time budget of station `n`'s port.
     pub fn slow(&self, n: usize) -> SlowReading {
         self.sources[n].slow()
+    }
+
+    /// The ports of these stations are those of one client.
+    pub fn join(&self, stations: std::ops::Range<usize>) {
+        let client = Arc::<Client>::default();
+        self.sources[stations].iter().for_each(|source| source.set_client(Arc::clone(&client)));
     }
 
     /// Port `n` on poller `place(n)` with weight `weight(n)`.

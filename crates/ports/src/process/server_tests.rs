@@ -33,7 +33,7 @@ impl Host for RefuseAll {
         Ok(())
     }
 
-    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+    fn attach(&mut self, _: ClientId, _: Process, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
         Err("refused".to_owned())
     }
 
@@ -113,7 +113,7 @@ impl Host for NotYet {
         Ok(())
     }
 
-    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+    fn attach(&mut self, _: ClientId, _: Process, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
         Err("refused".to_owned())
     }
 
@@ -202,7 +202,7 @@ impl Host for WithLeaving {
         Ok(())
     }
 
-    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+    fn attach(&mut self, _: ClientId, _: Process, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
         Err("refused".to_owned())
     }
 
@@ -265,7 +265,7 @@ impl Host for Stalls {
         Ok(())
     }
 
-    fn attach(&mut self, _: ClientId, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
+    fn attach(&mut self, _: ClientId, _: Process, _: Request, _: Option<Arc<ExternalMemory>>) -> Result<Grant, String> {
         Err("refused".to_owned())
     }
 

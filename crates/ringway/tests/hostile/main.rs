@@ -25,6 +25,7 @@ mod raw;
 mod rings;
 mod scene;
 mod soak;
+mod stalls;
 mod steady;
 mod storms;
 mod vhost;

@@ -8,18 +8,19 @@
 //! ```
 //!
 //! The senders' shares come behind everything that changes frames: they are of the frames that the client is given.
-//! Frames for a congested port that takes nothing at all are refused before that ([`Closed`]).
+//! Frames for a congested port that takes nothing at all are refused before that ([`super::shares::Closed`]).
 
 use super::capture::Captured;
 use super::coalesce::{CoalesceScratch, Coalesced, joins, may_join};
 use super::limit::{BeyondLimit, Limited};
 use super::offload::{OffloadScratch, SoftwareOffload};
 use super::receiver::Receiver;
-use super::shares::{Closed, QueueScratch, Shared};
+use super::shares::{QueueScratch, Shared};
 use super::tag::{TagScratch, Tagged};
 use crate::batch::Frames;
+use crate::frame::DropReason;
 use crate::policy::{Egress, Membership};
-use crate::port::{Output, PortFault};
+use crate::port::{FrameBuffer, Output, PortFault};
 
 /// Memory of the wrappers, kept between passes.
 #[derive(Debug)]
@@ -28,12 +29,16 @@ pub(super) struct Scratch {
     tag: TagScratch,
     coalesce: CoalesceScratch,
     pub(super) offload: OffloadScratch,
+    /// Copies of frames for a detour.
+    pub(super) copies: FrameBuffer,
 }
 
 impl Scratch {
     pub(super) fn new(batch_limit: usize) -> Scratch {
         let (queues, coalesce) = (QueueScratch::new(batch_limit), CoalesceScratch::new(batch_limit));
-        Scratch { queues, tag: TagScratch::new(), coalesce, offload: OffloadScratch::new() }
+        // Allocated now: a poller that needs it must not wait for memory.
+        let copies = FrameBuffer::new().unwrap_or_else(FrameBuffer::without_room);
+        Scratch { queues, tag: TagScratch::new(), coalesce, offload: OffloadScratch::new(), copies }
     }
 }
 
@@ -47,6 +52,8 @@ pub(super) struct Chain<'a> {
     pub(super) is_reserved: bool,
     /// The port is congested: each sender has a share.
     pub(super) is_shared: bool,
+    /// The output is that of the port's detour.
+    pub(super) is_detour: bool,
     /// The port's VLANs, if some frames need a tag put on or taken off.
     pub(super) tags: Option<&'a Membership>,
     /// TCP segments are joined, if the client accepts that.
@@ -63,7 +70,7 @@ impl Chain<'_> {
         scratch: &mut Scratch,
         beyond: &mut Option<BeyondLimit>,
     ) -> Result<(), PortFault> {
-        let Chain { receiver, limit, is_reserved, is_shared, tags, coalesces } = self;
+        let Chain { receiver, limit, is_reserved, is_shared, is_detour, tags, coalesces } = self;
         let counters = receiver.to.port.counters();
         let (mut captured, mut offload, mut coalesced, mut tagged, mut shared, mut closed);
         let mut output: &mut dyn Output = client;
@@ -73,11 +80,12 @@ impl Chain<'_> {
         }
         let mut is_closed = false;
         if is_shared {
-            shared = Shared { output, receiver, scratch: &mut scratch.queues };
+            let refusal = if is_detour { DropReason::ReceiverSlow } else { DropReason::ReceiverFull };
+            shared = Shared { output, receiver, scratch: &mut scratch.queues, refusal };
             match shared.turns_away(&frames) {
                 None => output = &mut shared,
-                Some(reason) => {
-                    (closed, is_closed) = (Closed { receiver, reason }, true);
+                Some(turned_away) => {
+                    (closed, is_closed) = (turned_away, true);
                     output = &mut closed;
                 }
             }

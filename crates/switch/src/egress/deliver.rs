@@ -1,5 +1,7 @@
 //! Delivery: a list of frames for each destination, and each destination served once (VALE §3.3.2).
 
+use std::sync::Arc;
+
 use super::flood::Flood;
 use super::limit::BeyondLimit;
 use super::outgoing::Outgoing;
@@ -8,7 +10,7 @@ use super::transmit::Transmitter;
 use crate::batch::{Audience, Batch, Destination, Lists};
 use crate::forward::receiver;
 use crate::policy::Cause;
-use crate::port::DeliveryTime;
+use crate::port::{DeliveryTime, Touching};
 use crate::time::Time;
 use crate::topology::Context;
 
@@ -50,9 +52,9 @@ pub(crate) struct Exhausted {
 }
 
 impl Delivery {
-    pub(crate) fn new(batch_limit: usize) -> Delivery {
+    pub(crate) fn new(batch_limit: usize, touching: Arc<Touching>) -> Delivery {
         let (lists, order) = (Lists::new(batch_limit), Vec::with_capacity(batch_limit));
-        let (all, transmitter) = ((0..batch_limit as u16).collect(), Transmitter::new(batch_limit));
+        let (all, transmitter) = ((0..batch_limit as u16).collect(), Transmitter::new(batch_limit, touching));
         Delivery { lists, order, all, transmitter, delivering: 0 }
     }
 

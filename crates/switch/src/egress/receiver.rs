@@ -63,7 +63,7 @@ impl<'a> Receiver<'a> {
     #[cold]
     pub(super) fn refuse(&self, frames: &Frames<'_, '_>, given: usize, reason: DropReason) {
         let count = frames.len() - given;
-        self.to.port.counters().drop_out(reason, count as u64);
+        self.to.port.counters().drop_out_beside(reason, count as u64);
         self.progress.refuse(count);
         if let Some(watch) = self.watch {
             watch.lose(frames.clone().skip(given), reason);

@@ -21,12 +21,13 @@ impl QueueScratch {
     }
 }
 
-/// An output of a congested port: delivers only the sender's share of each queue. Refused frames count as
-/// `receiver_full`. The frames are those that the client is given: segments after cutting.
+/// An output of a congested port: delivers only the sender's share of each queue. The frames are those that the client is given: segments after cutting.
 pub(super) struct Shared<'a> {
     pub(super) output: &'a mut dyn Output,
     pub(super) receiver: Receiver<'a>,
     pub(super) scratch: &'a mut QueueScratch,
+    /// Under which reason refused frames count.
+    pub(super) refusal: DropReason,
 }
 
 impl Output for Shared<'_> {
@@ -64,13 +65,16 @@ impl Shared<'_> {
     /// Returns why the port takes none of the frames, if that is known without looking at each: it is set aside, or its
     /// only queue has no room.
     #[cold]
-    pub(super) fn turns_away(&mut self, frames: &Frames<'_, '_>) -> Option<DropReason> {
-        if self.receiver.to.port.congestion().is_aside(self.receiver.now()) {
-            return Some(DropReason::ReceiverSlow);
+    pub(super) fn turns_away(&mut self, frames: &Frames<'_, '_>) -> Option<Closed<'a>> {
+        let receiver = self.receiver;
+        // A detour takes frames for a port that is set aside.
+        let is_for_client = self.refusal == DropReason::ReceiverFull;
+        if is_for_client && receiver.to.port.congestion().is_aside(receiver.now()) {
+            return Some(Closed { receiver, reason: DropReason::ReceiverSlow, is_full: false });
         }
         let has_one = self.output.queues(frames.clone()).is_none();
         let is_full = has_one && self.output.room(frames.clone()).is_some_and(|(free, _)| free == 0);
-        is_full.then_some(DropReason::ReceiverFull)
+        is_full.then_some(Closed { receiver, reason: self.refusal, is_full })
     }
 
     /// Delivers the sender's share of frames that all go to one queue.
@@ -87,7 +91,7 @@ impl Shared<'_> {
         let (given, cost) = first(frames.clone(), bytes, most, self.output.buffer());
         let refused = given < frames.len();
         if refused {
-            self.receiver.refuse(&frames, given, DropReason::ReceiverFull);
+            self.receiver.refuse(&frames, given, self.refusal);
             if given == 0 {
                 congestion.served(from, queue, 0, true, now);
                 return Ok(());
@@ -124,6 +128,7 @@ fn first(frames: Frames<'_, '_>, bytes: u64, room: u64, buffer: usize) -> (usize
 pub(super) struct Closed<'a> {
     pub(super) receiver: Receiver<'a>,
     pub(super) reason: DropReason,
+    pub(super) is_full: bool,
 }
 
 impl Output for Closed<'_> {
@@ -131,7 +136,7 @@ impl Output for Closed<'_> {
     fn deliver(&mut self, frames: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
         let Receiver { to, .. } = self.receiver;
         self.receiver.refuse(&frames, 0, self.reason);
-        if self.reason == DropReason::ReceiverFull {
+        if self.is_full {
             to.port.congestion().served(self.receiver.sender(), 0, 0, true, self.receiver.now());
         }
         Ok(())

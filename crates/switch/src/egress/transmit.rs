@@ -1,5 +1,7 @@
 //! Delivery to one port: the output's lock, the chain of wrappers, and the port's mirrors.
 
+use std::sync::Arc;
+
 use super::chain::{Chain, Scratch};
 use super::detour::divert;
 use super::limit::BeyondLimit;
@@ -9,7 +11,7 @@ use super::receiver::Receiver;
 use crate::batch::Frames;
 use crate::frame::MAX_PORTS;
 use crate::policy::Membership;
-use crate::port::{DeliveryTime, TimeSpent, Watch};
+use crate::port::{DeliveryTime, TimeSpent, Touching, Watch};
 use crate::time::Time;
 use crate::topology::Member;
 
@@ -27,6 +29,8 @@ pub(super) struct Transmitter {
     pub(super) examined: Option<Vec<DeliveryTime>>,
     /// Nanoseconds of software offloads, while passes are examined: the work that a sender leaves to the switch.
     pub(super) offloading: u64,
+    /// Names the port that is being given frames.
+    touching: Arc<Touching>,
 }
 
 /// Result of a delivery to one port.
@@ -39,7 +43,7 @@ pub(super) struct Transmitted {
 }
 
 impl Transmitter {
-    pub(super) fn new(batch_limit: usize) -> Transmitter {
+    pub(super) fn new(batch_limit: usize, touching: Arc<Touching>) -> Transmitter {
         Transmitter {
             progress: Progress::default(),
             backlog: BacklogProgress::default(),
@@ -48,6 +52,7 @@ impl Transmitter {
             mirrors: Vec::with_capacity(MAX_PORTS),
             examined: None,
             offloading: 0,
+            touching,
         }
     }
 
@@ -73,13 +78,23 @@ impl Transmitter {
         }
         let counters = to.port.counters();
         let mut output = to.port.output();
+        // After the lock: who waits for it touches nobody's memory.
+        self.touching.begin(&to.port);
         let began = self.examined.is_some().then(context.now.read);
         self.progress.begin(order.len(), counters);
         self.served.push(to.owner.index());
 
         let before = counters.delivered_and_lost();
         let receiver = Receiver::new(to, watch, context, &self.progress);
-        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, tags, coalesces: to.coalesces };
+        let chain = Chain {
+            receiver,
+            limit: to.egress(),
+            is_reserved,
+            is_shared,
+            is_detour: false,
+            tags,
+            coalesces: to.coalesces,
+        };
         let mut beyond = None;
         let result = chain.deliver(Frames::of(batch, order), &mut **output, &mut self.scratch, &mut beyond);
         let after = counters.delivered_and_lost();
@@ -96,6 +111,7 @@ impl Transmitter {
                 self.served.pop();
             }
         }
+        self.touching.end();
         drop(output);
         let mut fault = false;
         if let Err(broke) = result {
@@ -125,7 +141,8 @@ impl Transmitter {
     ) -> Option<Transmitted> {
         let Outgoing { context, batch, is_reserved } = out;
         let receiver = Receiver::new(to, watch, context, &self.progress);
-        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared: false, tags, coalesces: false };
+        let (is_shared, is_detour) = (true, true);
+        let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, is_detour, tags, coalesces: false };
         let beyond = divert(chain, Frames::of(batch, order), &mut self.scratch)?;
         let given = beyond.map_or(order.len(), |beyond| beyond.given);
         let mirrors = watch.map_or(&[][..], |watch| &watch.mirrors_out);
@@ -160,7 +177,15 @@ impl Transmitter {
         for &port in mirrors.iter().filter(|_| !order.is_empty()) {
             let Some(mirror) = out.context.switch.member(port) else { continue };
             let receiver = Receiver::new(mirror, out.context.switch.watch(port), out.context, &self.progress);
-            let chain = Chain { receiver, limit: None, is_reserved: false, is_shared: false, tags, coalesces: false };
+            let chain = Chain {
+                receiver,
+                limit: None,
+                is_reserved: false,
+                is_shared: false,
+                is_detour: false,
+                tags,
+                coalesces: false,
+            };
             let frames = Frames::of(out.batch, order);
             if mirror.port.detour().is_on() && divert(chain, frames.clone(), &mut self.scratch).is_some() {
                 continue;
@@ -169,9 +194,11 @@ impl Transmitter {
                 self.mirrors.push(port);
             }
             let mut output = mirror.port.output();
+            self.touching.begin(&mirror.port);
             let began = self.examined.is_some().then(out.context.now.read);
             self.progress.begin(order.len(), mirror.port.counters());
             let result = chain.deliver(frames, &mut **output, &mut self.scratch, &mut None);
+            self.touching.end();
             drop(output);
             if let Err(broke) = result {
                 mirror.port.fail(broke);

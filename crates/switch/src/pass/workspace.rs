@@ -1,12 +1,13 @@
 //! A poller's memory between passes, and the ports to retire after a panic.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::{Batch, BatchStorage, MAX_BATCH};
 use crate::defect::{Defect, PanicLocation, Role, take_receiving};
 use crate::egress::Delivery;
 use crate::frame::DropReason;
-use crate::port::{CallReason, DeliveryTime, PendingCalls, Port};
+use crate::port::{CallReason, DeliveryTime, PendingCalls, Port, Touching};
 use crate::time::Time;
 use crate::topology::{Member, Switch};
 
@@ -25,6 +26,7 @@ pub struct Workspace {
     to_notify: Vec<(u16, CallReason)>,
     /// Memory for [`Workspace::given`], kept here while no pass is examined.
     spare: Vec<DeliveryTime>,
+    touching: Arc<Touching>,
     /// The pending calls. The owner of the workspace makes them when they are due.
     pub calls: PendingCalls,
 }
@@ -37,9 +39,23 @@ impl Workspace {
     #[must_use]
     pub fn new(batch: usize) -> Workspace {
         let limit = batch.clamp(1, MAX_BATCH);
-        let (batch, delivery) = (Some(BatchStorage::new(limit)), Delivery::new(limit));
-        let (to_notify, spare, calls) = (Vec::new(), Vec::with_capacity(USUAL_RECEIVERS), PendingCalls::new());
-        Workspace { batch, delivery, limit, calling: NO_PORT, to_notify, spare, calls }
+        let touching = Arc::<Touching>::default();
+        Workspace {
+            batch: Some(BatchStorage::new(limit)),
+            delivery: Delivery::new(limit, Arc::clone(&touching)),
+            limit,
+            calling: NO_PORT,
+            to_notify: Vec::new(),
+            spare: Vec::with_capacity(USUAL_RECEIVERS),
+            calls: PendingCalls::noting(Arc::clone(&touching)),
+            touching,
+        }
+    }
+
+    /// The note of the port whose memory the owner of the workspace touches as a receiver.
+    #[must_use]
+    pub fn touching(&self) -> &Arc<Touching> {
+        &self.touching
     }
 
     /// Returns an empty batch.
@@ -66,7 +82,8 @@ impl Workspace {
     /// Afterwards, call [`Workspace::make_remaining_calls`] for the ports that got their frames of the batch before the panic.
     #[cold]
     pub fn blame(&mut self, switch: &Switch, from: &Member, place: PanicLocation) -> bool {
-        let delivery = std::mem::replace(&mut self.delivery, Delivery::new(self.limit));
+        let delivery = std::mem::replace(&mut self.delivery, Delivery::new(self.limit, Arc::clone(&self.touching)));
+        self.touching.end();
         self.batch = None;
         let is_given = take_receiving();
         let retire = |port: &Port, role, lost| port.retire(Defect { role, place }, lost);

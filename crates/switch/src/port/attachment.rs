@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::bell::{Bell, CallResult};
 use super::counters::Counters;
-use super::detour::Detour;
+use super::detour::{Detour, DetourRoom};
 use super::event::CallReason;
 use super::fault::PortFault;
 use super::moderation::{Entry, Moderated, Moderation, due_after};
@@ -123,8 +123,8 @@ impl Port {
     /// Begins the port's detour. From now on, pollers leave frames and calls for this port in a backlog, and wake one
     /// thread through `waker`. That thread delivers them with [`crate::empty`]. Returns true if the detour has begun,
     /// and false if the port has a detour already or there is no memory for another one.
-    pub fn begin_detour(&self, waker: Waker) -> bool {
-        let begun = self.detour.begin(waker);
+    pub fn begin_detour(&self, waker: Waker, room: DetourRoom) -> bool {
+        let begun = self.detour.begin(waker, room);
         if begun {
             self.congestion.divert(true);
         }
@@ -132,7 +132,8 @@ impl Port {
     }
 
     /// Ends the port's detour if its backlog is empty: all pollers deliver to the port again. Returns true if the
-    /// detour has ended. To be called by the thread that empties the backlog.
+    /// detour has ended. If not, frames for the port are dropped until the backlog is empty, or [`Port::continue_detour`].
+    /// To be called by the thread that empties the backlog.
     pub fn end_detour(&self) -> bool {
         let ended = self.detour.end();
         if ended {
@@ -141,8 +142,13 @@ impl Port {
         ended
     }
 
+    /// The port keeps its detour after an attempt to end it.
+    pub fn continue_detour(&self) {
+        self.detour.go_on();
+    }
+
     /// Ends the port's detour even if its backlog is not empty. Frames in the backlog are dropped as `receiver_slow`.
-    /// To be called while no poller runs.
+    /// To be called while no poller runs, or for a detour without memory.
     pub fn abandon_detour(&self) {
         if self.detour.is_on() {
             self.counters.drop_out(DropReason::ReceiverSlow, self.detour.abandon());

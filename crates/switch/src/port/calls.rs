@@ -8,6 +8,7 @@ use super::attachment::Port;
 use super::bell::CallResult;
 use super::event::CallReason;
 use super::ring::{CallOutcome, Pending};
+use super::touching::Touching;
 use crate::defect::{Defect, PanicLocation, Role, take_receiving};
 use crate::time::Time;
 
@@ -27,6 +28,20 @@ pub struct PendingCalls {
     /// True while the duration of each call is measured.
     timed: bool,
     longest: Option<(Weak<Port>, u64)>,
+    /// Names the port that is being called.
+    touching: Arc<Touching>,
+    /// Takes a port whose last owner is this list.
+    last: LastOwner,
+}
+
+/// What takes ports.
+#[derive(Default)]
+struct LastOwner(Option<Box<dyn Fn(Box<Port>) + Send>>);
+
+impl std::fmt::Debug for LastOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LastOwner").field(&self.0.is_some()).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -38,9 +53,38 @@ struct PendingCall {
 }
 
 impl PendingCalls {
+    #[cfg(test)]
     pub(crate) fn new() -> PendingCalls {
-        let calls = BinaryHeap::with_capacity(INITIAL_CAPACITY);
-        PendingCalls { calls, current: None, remaining: Vec::new(), of_detours: false, timed: false, longest: None }
+        PendingCalls::noting(Arc::default())
+    }
+
+    /// A list whose owner notes in `touching` which port it calls.
+    pub(crate) fn noting(touching: Arc<Touching>) -> PendingCalls {
+        PendingCalls {
+            calls: BinaryHeap::with_capacity(INITIAL_CAPACITY),
+            current: None,
+            remaining: Vec::new(),
+            of_detours: false,
+            timed: false,
+            longest: None,
+            touching,
+            last: LastOwner::default(),
+        }
+    }
+
+    /// Has `takes` take a port that has ended while it was called: to drop it here could take long, because its client decides how long it takes
+    /// to close and unmap what the port has.
+    pub fn give_last_to(&mut self, takes: Box<dyn Fn(Box<Port>) + Send>) {
+        self.last = LastOwner(Some(takes));
+    }
+
+    /// Drops a port, or has it taken if this list is its last owner.
+    fn give_back(&self, port: Arc<Port>) {
+        if let Some(port) = Arc::into_inner(port)
+            && let Some(takes) = &self.last.0
+        {
+            takes(Box::new(port));
+        }
     }
 
     /// Returns when the earliest call is due, in nanoseconds.
@@ -60,8 +104,11 @@ impl PendingCalls {
     /// fault.
     #[inline(always)]
     pub(crate) fn ring(&mut self, port: &Arc<Port>, reason: CallReason, time: &Time) -> bool {
+        self.touching.begin(port);
         let asked = port.ring_at_once(reason);
-        asked != Some(CallResult::Unwanted) && self.ring_on(asked, port, reason, time)
+        let fault = asked != Some(CallResult::Unwanted) && self.ring_on(asked, port, reason, time);
+        self.touching.end();
+        fault
     }
 
     #[inline(never)]
@@ -85,10 +132,7 @@ impl PendingCalls {
         // The loop ends: a call that becomes pending again is due later than `time`.
         while self.due().is_some_and(|due| due <= time.nanoseconds) {
             let Some(Reverse(call)) = self.calls.pop() else { break };
-            if !self.of_detours
-                && let Some(port) = call.port.upgrade().filter(|port| port.detour().is_on())
-                && port.detour().leave_call(call.reason, call.call)
-            {
+            if !self.of_detours && self.is_left(&call) {
                 continue;
             }
             let began = self.timed.then(|| (call.port.clone(), (time.read)()));
@@ -101,6 +145,14 @@ impl PendingCalls {
             }
         }
         fault
+    }
+
+    /// Leaves a call to the detour of its port. Returns false if that is off.
+    fn is_left(&self, call: &PendingCall) -> bool {
+        let Some(port) = call.port.upgrade() else { return false };
+        let is_left = port.detour().is_on() && port.detour().leave_call(call.reason, call.call);
+        self.give_back(port);
+        is_left
     }
 
     /// Starts or stops measuring how long calls take.
@@ -118,7 +170,10 @@ impl PendingCalls {
         let PendingCall { port: weak, reason, call, .. } = call;
         let Some(port) = weak.upgrade() else { return false };
         self.current = Some((weak, reason));
+        self.touching.begin(&port);
         let rung = ring(&port, reason, call);
+        self.touching.end();
+        self.give_back(port);
         self.current.take().is_some_and(|(weak, reason)| self.keep(rung, weak, reason))
     }
 
@@ -127,11 +182,15 @@ impl PendingCalls {
     #[cold]
     pub fn blame(&mut self, place: PanicLocation) -> bool {
         self.calls.extend(self.remaining.drain(..));
+        self.touching.end();
         // A bell may deliver frames: then the port is a receiver, even if the call was for room.
         let is_given = take_receiving();
         let Some((port, reason)) = self.current.take() else { return false };
         let role = if is_given || reason == CallReason::Frames { Role::Receiver } else { Role::Source };
-        port.upgrade().inspect(|port| port.retire(Defect { role, place }, 0));
+        if let Some(port) = port.upgrade() {
+            port.retire(Defect { role, place }, 0);
+            self.give_back(port);
+        }
         true
     }
 
@@ -173,6 +232,7 @@ impl PendingCalls {
         calls.retain_mut(|Reverse(call)| {
             let Some(port) = call.port.upgrade() else { return false };
             call.due = port.due(call.reason, call.call);
+            self.give_back(port);
             true
         });
         self.calls = calls.into();
@@ -198,3 +258,48 @@ impl PartialEq for PendingCall {
 }
 
 impl Eq for PendingCall {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::batch::Frames;
+    use crate::port::{Bell, Counters, Output, PortFault};
+
+    /// The bell of a port whose other owners let it go while it is rung.
+    #[derive(Clone, Default)]
+    struct LetsGo(Arc<Mutex<Option<Arc<Port>>>>);
+
+    impl Bell for LetsGo {
+        fn ring(&self, _: CallReason) -> CallResult {
+            drop(self.0.lock().expect("no panics").take());
+            CallResult::Called
+        }
+
+        fn is_blocked(&self) -> bool {
+            true
+        }
+    }
+
+    impl Output for LetsGo {
+        fn deliver(&mut self, _: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_port_that_ends_while_it_is_called_is_not_dropped_by_the_thread_that_calls_it() {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let takes = Arc::clone(&taken);
+        let mut calls = PendingCalls::new();
+        calls.give_last_to(Box::new(move |port| takes.lock().expect("no panics").push(port)));
+        let bell = LetsGo::default();
+        let port = Arc::new(Port::new("p", Box::new(bell.clone()), Box::new(bell.clone())));
+        calls.take_over(&port, CallReason::Frames, Pending::CallResult(0));
+        *bell.0.lock().expect("no panics") = Some(port);
+        assert!(calls.make(&Time::at_second(1)), "a fault");
+        let taken: Vec<String> = taken.lock().expect("no panics").iter().map(|port| port.name().to_owned()).collect();
+        assert_eq!(taken, ["p"]);
+    }
+}

@@ -88,6 +88,11 @@ impl Counters {
         add(&self.output.drops.0[reason as usize], frames);
     }
 
+    /// Counts frames that were not given to the client. Writer: any thread.
+    pub fn drop_out_beside(&self, reason: DropReason, frames: u64) {
+        self.output.drops.0[reason as usize].fetch_add(frames, Ordering::Relaxed);
+    }
+
     /// Counts a wake-up by the client. Writer: the owner of the input.
     #[inline]
     pub fn add_kick(&self) {

@@ -7,6 +7,12 @@
 //!
 //! A detour can begin and end at any time: `on` changes while the backlog is locked, and pollers check again after they
 //! have locked it. A poller that found the detour off just before it began makes one more delivery directly.
+//!
+//! Senders share the backlog as they share a port that loses frames for lack of room ([`crate::policy::congestion`]).
+//!
+//! Nobody has the backlog locked while he touches a client's memory: a poller copies the frames to memory of its own first. So a thread that
+//! the kernel keeps in the memory of a sender keeps nobody else, and other threads begin and end detours meanwhile. Memory for some detours is
+//! mapped beforehand ([`prepare_detours`]), because the kernel may keep every thread that maps memory at such a time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +25,7 @@ use super::event::CallReason;
 use super::fault::PortFault;
 use super::output::{Output, OutputCapabilities};
 use super::ring::Pending;
-use crate::batch::{Batch, Frames};
+use crate::batch::{Batch, Frame, Frames};
 use crate::frame::{Accepts, DropReason, MAX_FRAME, Offload};
 
 /// Capacity of a buffer in bytes and in frames.
@@ -30,29 +36,95 @@ const MAX_CALLS: usize = 64;
 /// Most ports with a detour at the same time. Each detour takes the memory of two buffers.
 const MAX_DETOURS: usize = 256;
 
-/// Number of ports with a detour.
+/// Most buffers that are kept for detours to come: those of eight.
+const MAX_SPARES: usize = 16;
+
+/// Number of ports with a detour that has memory.
 static DETOURS: AtomicUsize = AtomicUsize::new(0);
+/// Memory for detours that begin when none can be mapped.
+static SPARES: Mutex<Vec<FrameBuffer>> = Mutex::new(Vec::new());
+
+/// Maps memory for detours that begin later ([`DetourRoom::Spare`]).
+pub fn prepare_detours() {
+    let mut spares = spares();
+    let missing = MAX_SPARES.saturating_sub(spares.len());
+    spares.reserve_exact(MAX_SPARES);
+    spares.extend((0..missing).map_while(|_| FrameBuffer::new()));
+}
+
+fn spares() -> MutexGuard<'static, Vec<FrameBuffer>> {
+    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The memory of a detour's backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetourRoom {
+    /// Memory that was mapped beforehand, or is mapped now.
+    Mapped,
+    /// Memory that was mapped beforehand, or none.
+    Spare,
+    /// None: all frames are dropped.
+    Nothing,
+}
 
 /// Copies of frames, one after the other. For each frame: offset in the memory, length, and offload.
 #[derive(Debug)]
-struct FrameBuffer {
-    area: Mapping,
+pub(crate) struct FrameBuffer {
+    /// `None`: no frame has room.
+    area: Option<Mapping>,
     used: usize,
     frames: Vec<(usize, usize, Option<Offload>)>,
 }
 
 impl FrameBuffer {
-    fn new() -> Option<FrameBuffer> {
-        Some(FrameBuffer {
-            area: Mapping::private(BUFFER_BYTES).ok()?,
-            used: 0,
-            frames: Vec::with_capacity(BUFFER_FRAMES),
-        })
+    pub(crate) fn new() -> Option<FrameBuffer> {
+        let area = Some(Mapping::private(BUFFER_BYTES).ok()?);
+        Some(FrameBuffer { area, used: 0, frames: Vec::with_capacity(BUFFER_FRAMES) })
+    }
+
+    pub(crate) fn without_room() -> FrameBuffer {
+        FrameBuffer { area: None, used: 0, frames: Vec::new() }
     }
 
     fn clear(&mut self) {
         self.used = 0;
         self.frames.clear();
+    }
+
+    /// The place of the next frame, if it has room.
+    fn place(&self, len: usize) -> Option<View<'_>> {
+        let has_place = self.frames.len() < BUFFER_FRAMES && len <= MAX_FRAME;
+        self.area.as_ref().filter(|_| has_place)?.view(self.used, len)
+    }
+
+    fn note(&mut self, len: usize, offload: Option<Offload>) {
+        self.frames.push((self.used, len, offload));
+        self.used += len;
+    }
+
+    /// Copies a frame from its client's memory. Returns false if it has no room.
+    fn copy(&mut self, frame: &Frame<'_, '_>) -> bool {
+        let Some(place) = self.place(frame.len()) else { return false };
+        let mut at = frame.head_len();
+        let mut whole = place.write_head(frame.head(), at);
+        for rest in frame.rest() {
+            whole &= place.sub(at, rest.len()).is_some_and(|to: View<'_>| to.copy_from(*rest));
+            at += rest.len();
+        }
+        debug_assert!(whole && at == frame.len());
+        self.note(frame.len(), frame.offload().copied());
+        true
+    }
+
+    /// Copies a frame of another buffer. Returns false if it has no room.
+    fn append(&mut self, from: &FrameBuffer, frame: usize) -> bool {
+        let Some(&(at, len, offload)) = from.frames.get(frame) else { return false };
+        let copy = from.area.as_ref().and_then(|area| area.view(at, len));
+        if !copy.is_some_and(|copy| self.place(len).is_some_and(|place| place.copy_from(copy))) {
+            return false;
+        }
+        self.note(len, offload);
+        true
     }
 }
 
@@ -66,11 +138,29 @@ struct Backlog {
     waker: Waker,
     /// The port's own thread sleeps, and wants to be woken.
     asleep: bool,
+    /// The detour is to end: no frame is added, so that the backlog becomes empty also beside a sender that would always fill it.
+    is_ending: bool,
+}
+
+impl Backlog {
+    fn is_empty(&self) -> bool {
+        self.filling.frames.is_empty() && self.calls.is_empty()
+    }
 }
 
 impl Drop for Backlog {
     fn drop(&mut self) {
-        DETOURS.fetch_sub(1, Ordering::Relaxed);
+        let buffers = [Some(std::mem::replace(&mut self.filling, FrameBuffer::without_room())), self.empty.take()];
+        if buffers[0].as_ref().is_some_and(|filling| filling.area.is_some()) {
+            DETOURS.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut spares = spares();
+        for mut buffer in buffers.into_iter().flatten().filter(|buffer| buffer.area.is_some()) {
+            if spares.len() < MAX_SPARES {
+                buffer.clear();
+                spares.push(buffer);
+            }
+        }
     }
 }
 
@@ -78,7 +168,18 @@ impl Drop for Backlog {
 #[derive(Debug, Default)]
 pub(crate) struct Detour {
     on: AtomicBool,
+    /// Threads that copy frames for the backlog. Grows while the backlog is locked.
+    entered: AtomicUsize,
     backlog: Mutex<Option<Backlog>>,
+}
+
+/// A thread that copies frames for the backlog. The detour does not end meanwhile, unless it is abandoned.
+struct Entered<'a>(&'a Detour);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.entered.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Detour {
@@ -94,21 +195,14 @@ impl Detour {
 
     /// Begins the detour. `waker` wakes the thread that empties the backlog. Returns false if the detour is on already
     /// or there is no memory for another one.
-    pub(crate) fn begin(&self, waker: Waker) -> bool {
+    pub(crate) fn begin(&self, waker: Waker, room: DetourRoom) -> bool {
         let mut backlog = self.lock();
         if backlog.is_some() {
             return false;
         }
-        if DETOURS.fetch_add(1, Ordering::Relaxed) >= MAX_DETOURS {
-            DETOURS.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        }
-        let (Some(filling), Some(empty)) = (FrameBuffer::new(), FrameBuffer::new()) else {
-            DETOURS.fetch_sub(1, Ordering::Relaxed);
-            return false;
-        };
+        let Some([filling, empty]) = buffers(room) else { return false };
         let calls = Vec::with_capacity(MAX_CALLS);
-        *backlog = Some(Backlog { filling, empty: Some(empty), calls, waker, asleep: false });
+        *backlog = Some(Backlog { filling, empty: Some(empty), calls, waker, asleep: false, is_ending: false });
         self.on.store(true, Ordering::Release);
         true
     }
@@ -120,10 +214,13 @@ impl Detour {
         backlog.take().map_or(0, |backlog| backlog.filling.frames.len() as u64)
     }
 
-    /// Ends the detour if the backlog is empty. Returns true if the detour has ended.
+    /// Ends the detour if the backlog is empty. Returns true if the detour has ended. If not, the backlog takes no more frames until
+    /// [`Detour::go_on`], so that it becomes empty.
     pub(crate) fn end(&self) -> bool {
         let mut backlog = self.lock();
-        if backlog.as_ref().is_some_and(|backlog| !backlog.filling.frames.is_empty() || !backlog.calls.is_empty()) {
+        let is_used = self.entered.load(Ordering::Acquire) > 0;
+        if let Some(backlog) = backlog.as_mut().filter(|backlog| is_used || !backlog.is_empty()) {
+            backlog.is_ending = true;
             return false;
         }
         self.on.store(false, Ordering::Release);
@@ -131,22 +228,25 @@ impl Detour {
         true
     }
 
+    /// The backlog takes frames again after an attempt to end the detour.
+    pub(crate) fn go_on(&self) {
+        if let Some(backlog) = self.lock().as_mut() {
+            backlog.is_ending = false;
+        }
+    }
+
     /// Asks for a wake-up when frames or calls enter the backlog. Returns true if the backlog is empty or the detour is
     /// off.
     pub(crate) fn may_sleep(&self) -> bool {
         let mut backlog = self.lock();
         let Some(backlog) = backlog.as_mut() else { return true };
-        backlog.asleep = backlog.filling.frames.is_empty() && backlog.calls.is_empty();
+        backlog.asleep = backlog.is_empty();
         backlog.asleep
     }
 
     /// Returns true if the backlog has frames or calls.
     pub(crate) fn has_backlog(&self) -> bool {
-        self.is_on()
-            && self
-                .lock()
-                .as_ref()
-                .is_some_and(|backlog| !backlog.filling.frames.is_empty() || !backlog.calls.is_empty())
+        self.is_on() && self.lock().as_ref().is_some_and(|backlog| !backlog.is_empty())
     }
 
     /// Adds a call that is due to the backlog. Returns false if the detour is off.
@@ -160,12 +260,18 @@ impl Detour {
         true
     }
 
-    /// Calls `deliver` with an output that adds frames to the backlog. Returns false if the detour is off.
-    pub(crate) fn leave(&self, deliver: impl FnOnce(&mut dyn Output)) -> bool {
-        let mut backlog = self.lock();
-        let Some(backlog) = backlog.as_mut() else { return false };
-        deliver(&mut BacklogOutput(backlog));
-        wake(backlog);
+    /// Calls `deliver` with an output that adds frames to the backlog. It copies them to `copies` first. Returns false if the detour is off.
+    pub(crate) fn leave(&self, copies: &mut FrameBuffer, deliver: impl FnOnce(&mut dyn Output)) -> bool {
+        let backlog = self.lock();
+        let Some(has_room) = backlog.as_ref().map(|backlog| backlog.filling.area.is_some() && !backlog.is_ending)
+        else {
+            return false;
+        };
+        self.entered.fetch_add(1, Ordering::Relaxed);
+        drop(backlog);
+        let entered = Entered(self);
+        deliver(&mut BacklogOutput { detour: self, copies, has_room });
+        drop(entered);
         true
     }
 
@@ -191,6 +297,28 @@ impl Detour {
             }
         }
     }
+}
+
+/// Two buffers, or `None` if there is no memory for them.
+fn buffers(room: DetourRoom) -> Option<[FrameBuffer; 2]> {
+    let nothing = || [FrameBuffer::without_room(), FrameBuffer::without_room()];
+    if room == DetourRoom::Nothing {
+        return Some(nothing());
+    }
+    let spare = || {
+        let mut spares = spares();
+        let first = spares.len().checked_sub(2)?;
+        <[FrameBuffer; 2]>::try_from(spares.split_off(first)).ok()
+    };
+    let mapped = || Some([FrameBuffer::new()?, FrameBuffer::new()?]);
+    if DETOURS.fetch_add(1, Ordering::Relaxed) < MAX_DETOURS {
+        let buffers = spare().or_else(|| if room == DetourRoom::Mapped { mapped() } else { None });
+        if buffers.is_some() {
+            return buffers;
+        }
+    }
+    DETOURS.fetch_sub(1, Ordering::Relaxed);
+    (room == DetourRoom::Spare).then(nothing)
 }
 
 fn wake(backlog: &mut Backlog) {
@@ -224,7 +352,7 @@ impl Taken {
             && let Some((at, len, offload)) = self.buffer.frames.get(next)
         {
             next += 1;
-            let Some(frame) = self.buffer.area.view(*at, *len) else { continue };
+            let Some(frame) = self.buffer.area.as_ref().and_then(|area| area.view(*at, *len)) else { continue };
             let (head, rests) = batch.draft();
             let head_len = frame.read_head((*len).min(HEAD_BYTES), head).min(*len);
             rests.extend(frame.behind(head_len));
@@ -235,32 +363,43 @@ impl Taken {
 }
 
 /// An output that copies frames into the backlog, with their offloads, and drops those that do not fit.
-struct BacklogOutput<'a>(&'a mut Backlog);
+struct BacklogOutput<'a> {
+    detour: &'a Detour,
+    /// Memory of the poller.
+    copies: &'a mut FrameBuffer,
+    has_room: bool,
+}
 
 impl Output for BacklogOutput<'_> {
     fn capabilities(&self) -> OutputCapabilities {
         OutputCapabilities { accepts: Accepts::EVERYTHING, names_losses: true, ..OutputCapabilities::default() }
     }
 
+    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
+        let free = |backlog: &Backlog| BUFFER_FRAMES - backlog.filling.frames.len();
+        let free = if self.has_room { self.detour.lock().as_ref().map_or(0, free) } else { 0 };
+        Some((free, BUFFER_FRAMES))
+    }
+
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let buffer = &mut self.0.filling;
-        for frame in frames {
-            let place = buffer.area.view(buffer.used, frame.len());
-            let Some(place) = place.filter(|_| buffer.frames.len() < BUFFER_FRAMES && frame.len() <= MAX_FRAME) else {
-                counters.drop_out(DropReason::ReceiverSlow, 1);
-                frame.lose(DropReason::ReceiverSlow);
-                continue;
-            };
-            let mut at = frame.head_len();
-            let mut whole = place.write_head(frame.head(), at);
-            for rest in frame.rest() {
-                whole &= place.sub(at, rest.len()).is_some_and(|to: View<'_>| to.copy_from(*rest));
-                at += rest.len();
-            }
-            debug_assert!(whole && at == frame.len());
-            buffer.frames.push((buffer.used, frame.len(), frame.offload().copied()));
-            buffer.used += frame.len();
+        self.copies.clear();
+        if self.has_room {
+            // A buffer of the backlog has no room for more than this one.
+            frames.clone().take_while(|frame| self.copies.copy(frame)).for_each(drop);
         }
+        let mut backlog = self.detour.lock();
+        let mut lost = 0;
+        for (number, frame) in frames.enumerate() {
+            // Without a backlog the detour was abandoned meanwhile.
+            if !backlog.as_mut().is_some_and(|backlog| backlog.filling.append(self.copies, number)) {
+                lost += 1;
+                frame.lose(DropReason::ReceiverSlow);
+            }
+        }
+        if let Some(backlog) = backlog.as_mut() {
+            wake(backlog);
+        }
+        counters.drop_out_beside(DropReason::ReceiverSlow, lost);
         Ok(())
     }
 }

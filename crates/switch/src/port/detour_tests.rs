@@ -1,12 +1,18 @@
 //! Frames and calls in the backlog of a port in quarantine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use ringway_testing::PATIENCE;
+
 use crate::testing::{Lan, Plan, frame, mac, number};
-use crate::{DropReason, Mac, Moderation, Port, Time, Workspace, empty, pass};
+use crate::{
+    DetourRoom, DropReason, Mac, Moderation, Port, Tap, TappedFrame, Time, Watch, Workspace, empty, pass,
+    prepare_detours,
+};
 
 #[derive(Default)]
 struct Woken(AtomicUsize);
@@ -24,7 +30,7 @@ fn port(lan: &Lan, index: u16) -> Arc<Port> {
 fn detoured(plan: Plan) -> (Lan, Arc<Port>, Arc<Woken>) {
     let lan = plan.map();
     let (port, woken) = (port(&lan, 1), Arc::new(Woken::default()));
-    assert!(port.begin_detour(Waker::from(Arc::clone(&woken))));
+    assert!(port.begin_detour(Waker::from(Arc::clone(&woken)), DetourRoom::Mapped));
     (lan, port, woken)
 }
 
@@ -50,6 +56,7 @@ fn nobody_waits_for_the_output_of_a_port_that_has_a_detour() {
     drop(output);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1, "woken once, and not again before it sleeps again");
     assert!(port.has_detoured_frames() && !port.may_sleep() && !port.end_detour());
+    port.continue_detour();
     assert_eq!(lan.received(1), Vec::<Vec<u8>>::new());
     assert_eq!(lan.sink(1, |kept| kept.rings), 0, "its memory is not touched");
 
@@ -108,7 +115,7 @@ fn a_call_that_is_due_elsewhere_is_made_by_the_thread_that_serves_the_port() {
     }
     assert_eq!((lan.sink(1, |kept| kept.rings), lan.work.calls.len()), (1, 1), "the second call is pending");
     let woken = Arc::new(Woken::default());
-    assert!(port.begin_detour(Waker::from(Arc::clone(&woken))));
+    assert!(port.begin_detour(Waker::from(Arc::clone(&woken)), DetourRoom::Mapped));
     assert!(port.may_sleep());
     let later = at(2);
     assert!(!lan.work.calls.make(&later));
@@ -123,11 +130,105 @@ fn a_call_that_is_due_elsewhere_is_made_by_the_thread_that_serves_the_port() {
 #[test]
 fn memory_for_detours_is_bounded() {
     let lan = Plan::new(300).map();
-    let begin = |port: &Arc<Port>| port.begin_detour(Waker::noop().clone());
+    let begin = |port: &Arc<Port>| port.begin_detour(Waker::noop().clone(), DetourRoom::Mapped);
     let ports: Vec<Arc<Port>> = (0..300).map(|index| port(&lan, index)).collect();
     let begun = ports.iter().filter(|port| begin(port)).count();
     // Other tests may have detours at the same time.
     assert!((200..=256).contains(&begun), "{begun}");
     assert!(ports.iter().filter(|port| port.end_detour()).count() >= begun);
     assert!(begin(&ports[299]) && !begin(&ports[299]));
+}
+
+/// A capture whose reader has another thread look at a port's backlog.
+struct Looks(Mutex<Option<Arc<Port>>>, AtomicUsize);
+
+impl Tap for Looks {
+    fn see<'b, 'm: 'b>(&self, _: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
+        let Some(port) = self.0.lock().expect("no panic").clone() else { return };
+        let (say, hear) = channel();
+        std::thread::spawn(move || say.send(port.has_detoured_frames()));
+        self.1.fetch_add(usize::from(hear.recv_timeout(PATIENCE).is_ok()), Ordering::Relaxed);
+    }
+
+    fn ring(&self) {}
+}
+
+/// The kernel may keep the thread that copies them.
+#[test]
+fn nobody_waits_for_the_backlog_while_frames_are_copied_to_it() {
+    let (mut lan, port, _) = detoured(Plan::new(2));
+    let looks = Arc::new(Looks(Mutex::new(Some(Arc::clone(&port))), AtomicUsize::new(0)));
+    let watch = Watch { taps: vec![Arc::clone(&looks) as Arc<dyn Tap>], ..Watch::default() };
+    lan.switch = lan.switch.with_watches([(1, watch)]);
+    lan.send(0, &[frame(mac(1), mac(0), 60, 7)]);
+    assert_eq!(looks.1.load(Ordering::Relaxed), 1);
+    *looks.0.lock().expect("no panic") = None;
+    assert!(!port.end_detour());
+    assert_eq!(empty_it(&lan, &mut Workspace::new(4)), 1);
+    assert!(port.end_detour());
+}
+
+#[test]
+fn a_detour_ends_though_a_sender_fills_it_all_the_time() {
+    let (mut lan, port, _) = detoured(Plan::new(2));
+    let sent = [frame(mac(1), mac(0), 60, 7)];
+    let mut work = Workspace::new(4);
+    lan.send(0, &sent);
+    assert!(!port.end_detour());
+    lan.send(0, &sent);
+    assert_eq!(empty_it(&lan, &mut work), 1);
+    lan.send(0, &sent);
+    assert_eq!(lan.dropped(1, DropReason::ReceiverSlow), 2);
+    // Unless the port stays in quarantine.
+    port.continue_detour();
+    lan.send(0, &sent);
+    assert!(!port.end_detour());
+    assert_eq!(empty_it(&lan, &mut work), 1);
+    assert!(port.end_detour());
+    lan.send(0, &sent);
+    assert_eq!((lan.counters(1).out_frames, lan.dropped(1, DropReason::ReceiverSlow)), (3, 2));
+}
+
+#[test]
+fn a_detour_without_memory_drops_all_frames_and_touches_nobodys_memory() {
+    let mut lan = Plan::new(2).map();
+    let port = port(&lan, 1);
+    assert!(port.begin_detour(Waker::noop().clone(), DetourRoom::Nothing));
+    assert!(!port.begin_detour(Waker::noop().clone(), DetourRoom::Mapped), "it has one");
+    let sent: Vec<Vec<u8>> = (0..600).map(|n| frame(mac(1), mac(0), 1514, n)).collect();
+    lan.send(0, &sent);
+    assert_eq!(lan.dropped(1, DropReason::ReceiverSlow), 600);
+    assert_eq!(lan.sink(1, |kept| kept.rings), 0);
+    port.abandon_detour();
+    lan.send(0, &sent[..2]);
+    assert_eq!(lan.received(1).len(), 2);
+}
+
+#[test]
+fn the_memory_of_detours_is_used_again_when_none_can_be_mapped() {
+    prepare_detours();
+    let mut lan = Plan::new(2).map();
+    let port = port(&lan, 1);
+    for _ in 0..40 {
+        assert!(port.begin_detour(Waker::noop().clone(), DetourRoom::Spare));
+        lan.send(0, &[frame(mac(1), mac(0), 60, 7)]);
+        assert_eq!(empty_it(&lan, &mut Workspace::new(4)), 1);
+        assert!(port.end_detour());
+    }
+}
+
+#[test]
+fn a_sender_of_few_frames_finds_room_in_a_backlog_beside_one_that_fills_it() {
+    let (mut lan, _, _) = detoured(Plan { bytes: 64 << 20, ..Plan::new(3) });
+    let flood: Vec<Vec<u8>> = (0..600).map(|n| frame(mac(1), mac(0), 1000, n)).collect();
+    let mut work = Workspace::new(256);
+    for round in 0..20 {
+        lan.send(0, &flood);
+        lan.send(2, &[frame(mac(1), mac(2), 1000, round)]);
+        empty_it(&lan, &mut work);
+    }
+    let received = lan.received(1);
+    let of = |sender: u64| received.iter().filter(|frame| frame[6..12] == mac(sender).octets()).count();
+    assert!(of(2) >= 18 && of(0) >= 20, "{} and {}", of(2), of(0));
+    assert_eq!(lan.dropped(1, DropReason::ReceiverSlow), 20 * 601 - received.len() as u64, "under one reason");
 }

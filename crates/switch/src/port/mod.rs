@@ -4,7 +4,7 @@
 //! - `event`, `ring`, `moderation` (with `tuner`), `calls`: when a client is woken.
 //! - `counters`: what is counted.
 //! - `attachment`: one port, as all pollers see it.
-//! - `detour`: frames and calls that wait for a port in quarantine.
+//! - `detour`: frames and calls that wait for a port in quarantine. `touching`: the port whose memory a thread touches.
 //! - `pauses`: when the frames of a port are looked at for TCP segments that can be joined.
 //! - `tap`: captures and mirror ports of a port. `examined`: inputs whose time is measured.
 
@@ -22,6 +22,7 @@ mod output;
 mod pauses;
 mod ring;
 mod tap;
+mod touching;
 mod tuner;
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ pub use attachment::Port;
 pub use bell::{Bell, CallResult};
 pub use calls::PendingCalls;
 pub use counters::{Counters, CountersReading};
-pub(crate) use detour::Taken;
+pub use detour::{DetourRoom, prepare_detours};
+pub(crate) use detour::{FrameBuffer, Taken};
 pub use event::CallReason;
 pub use examined::{DeliveryTime, Examined, TimeSpent};
 pub use fault::PortFault;
@@ -44,4 +46,5 @@ pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
 pub use output::{Output, OutputCapabilities};
 pub(crate) use pauses::Pauses;
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};
+pub use touching::Touching;
 pub use tuner::{Totals, Tuner};

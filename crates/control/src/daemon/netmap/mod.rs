@@ -221,7 +221,7 @@ impl AttachHost {
         }
         {
             let mut daemon = self.lock();
-            daemon.admit(client, &port, sides).map_err(|why| Refusal::new(Errno::BUSY, why))?;
+            daemon.admit((client, process), &port, sides).map_err(|why| Refusal::new(Errno::BUSY, why))?;
             let group = Group { family, port: shared, members: HashSet::new() };
             daemon.netmap.groups.insert(client, group);
             daemon.netmap.join(client, client);

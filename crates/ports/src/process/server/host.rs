@@ -34,13 +34,14 @@ pub trait Host: NetmapHost + Send {
     /// Why the request is refused. The text is for the client.
     fn check(&mut self, request: &Request) -> Result<(), String>;
 
-    /// Makes the port that a client asks for. `memory`: what the client has brought, if the request says so.
+    /// Makes the port that a client asks for. `process`: that of the client. `memory`: what the client has brought, if the request says so.
     ///
     /// # Errors
     /// Why the request is refused. The text is for the client.
     fn attach(
         &mut self,
         client: ClientId,
+        process: Process,
         request: Request,
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String>;

@@ -73,7 +73,7 @@ impl Server {
             return self.refuse(id, &reason);
         }
         self.at_host = true;
-        let granted = self.host.attach(ClientId(id), request, memory);
+        let granted = self.host.attach(ClientId(id), process, request, memory);
         self.at_host = false;
         match granted {
             Err(reason) => self.refuse(id, &reason),

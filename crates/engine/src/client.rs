@@ -1,0 +1,57 @@
+//! Whose memory a port's is: what keeps a thread at one port of a client may keep threads at all its ports.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A client, or several that share memory: whom a port's memory belongs to. Ports of one value are shut together.
+#[derive(Debug, Default)]
+pub struct Client {
+    /// Number of threads that are kept in its memory.
+    stalls: AtomicUsize,
+}
+
+/// The clients with several ports, by the numbers of their processes.
+static CLIENTS: Mutex<Option<HashMap<[u32; 2], Weak<Client>>>> = Mutex::new(None);
+
+impl Client {
+    /// The client that is this process.
+    #[must_use]
+    pub fn of_process(process: u32) -> Arc<Client> {
+        Client::of([process, 0])
+    }
+
+    /// The memory that these two processes share.
+    #[must_use]
+    pub fn of_pair(pair: [u32; 2]) -> Arc<Client> {
+        let [one, other] = pair;
+        if one == other { Client::of_process(one) } else { Client::of([one.min(other), one.max(other)]) }
+    }
+
+    fn of(key: [u32; 2]) -> Arc<Client> {
+        let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = clients.get_or_insert_default();
+        if let Some(client) = clients.get(&key).and_then(Weak::upgrade) {
+            return client;
+        }
+        clients.retain(|_, client| client.strong_count() > 0);
+        let client = Arc::default();
+        clients.insert(key, Arc::downgrade(&client));
+        client
+    }
+
+    /// A thread is kept in the client's memory from now on.
+    pub(crate) fn begin_stall(&self) {
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread has been let go.
+    pub(crate) fn end_stall(&self) {
+        self.stalls.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns true while a thread is kept in the client's memory.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalls.load(Ordering::Relaxed) > 0
+    }
+}

@@ -1,0 +1,103 @@
+//! Clients whose memory keeps a thread: no other thread touches it until that one is let go.
+//!
+//! The kernel may keep a poller's thread in a page fault of a client's memory ([`crate::relieving`]). Each further thread that touches that memory
+//! could be kept as well: at another port, at the doorbell when it calls the client, at another page. So all ports of the client are *shut* at once:
+//! no poller has their inputs, frames for them are dropped as `receiver_slow`, and calls wait. When the thread is let go, the memory has
+//! answered: the ports are opened, and the port at which the thread was kept is charged for the time.
+//!
+//! [`Relief::stalls`](crate::relief::Relief) is locked while ports are shut or opened and while a topology is published, so that a port that comes
+//! later is shut before a poller has it.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use ringway_switch::DetourRoom;
+
+use crate::client::Client;
+use crate::clock;
+use crate::quarantine;
+use crate::shared::Shared;
+use crate::topology::{Attached, Topology};
+
+/// A thread that is kept in a client's memory.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    client: Arc<Client>,
+    /// The number of the source of the port at which the thread is kept.
+    source: u64,
+    /// When the thread was noticed, in nanoseconds.
+    since: u64,
+    /// The thread itself charges the port afterwards.
+    is_measured: bool,
+}
+
+impl Stall {
+    /// Shuts all ports of the port's client.
+    pub(crate) fn begin(shared: &Shared, attached: &Attached, is_measured: bool) -> Stall {
+        let client = attached.source.client();
+        let _order = shared.relief.stalls();
+        client.begin_stall();
+        shut_stalled(&shared.topology.get().0);
+        shared.topology.touch();
+        shared.wake();
+        Stall { client, source: attached.source.id(), since: clock::nanoseconds(), is_measured }
+    }
+
+    /// Opens the ports again: no other thread could relieve the one that is kept.
+    pub(crate) fn cancel(mut self, shared: &Shared) {
+        self.is_measured = true;
+        self.end(shared);
+    }
+
+    /// Charges the port, as the thread has been let go, and opens all ports of its client.
+    pub(crate) fn end(self, shared: &Shared) {
+        let Stall { since, is_measured, source, .. } = self;
+        let (topology, _) = shared.topology.get();
+        let now = clock::nanoseconds();
+        let charged = topology.ports.iter().find(|attached| attached.source.id() == source && !is_measured);
+        if charged.is_some_and(|attached| attached.source.charge_stall(now, now.saturating_sub(since))) {
+            shared.report_fault();
+        }
+        let _order = shared.relief.stalls();
+        drop(self);
+        let (topology, _) = shared.topology.get();
+        topology.ports.iter().for_each(|attached| open(shared, attached, now));
+        shared.topology.touch();
+        shared.wake();
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.client.end_stall();
+    }
+}
+
+/// Shuts the ports of stalled clients. The caller has [`Relief::stalls`](crate::relief::Relief) locked.
+pub(crate) fn shut_stalled(topology: &Topology) {
+    for attached in topology.ports.iter().filter(|attached| attached.source.client().is_stalled()) {
+        let begins =
+            |port: &Arc<_>| ringway_switch::Port::begin_detour(port, Waker::noop().clone(), DetourRoom::Nothing);
+        // A port in quarantine has a detour, which stays afterwards.
+        attached.source.shut(|| attached.port().is_some_and(begins));
+    }
+}
+
+/// Opens a port whose client is not stalled any more.
+fn open(shared: &Shared, attached: &Attached, now: u64) {
+    let (source, port) = (&attached.source, attached.port());
+    if source.client().is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
+        return;
+    }
+    match source.quarantine_poller() {
+        // It may be dormant.
+        Some(poller) => shared.states[poller].wake(),
+        None if source.is_quarantined(now) => _ = quarantine::begin(shared, attached, DetourRoom::Spare),
+        None => {}
+    }
+}
+
+/// Opens a port after all pollers have ended.
+pub(crate) fn forget(attached: &Attached) {
+    attached.source.open(|| attached.port().into_iter().for_each(|port| port.abandon_detour()));
+}
