@@ -20,8 +20,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::{Access, Config, Host};
 use crate::daemon::attach::AttachHost;
+use crate::daemon::programs::{CannotLoad, Loading, ReadyProgram};
 use crate::daemon::running::Running;
-use crate::daemon::settle::settle;
+use crate::daemon::settle::{bring_late, settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
 use crate::inject::patience;
@@ -133,17 +134,16 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
-    // Compiling forwarding programs can take minutes.
     let begun = tokio::select! {
-        begun = change(&daemon, Daemon::configure) => Some(begun?),
+        begun = start(&daemon) => Some(begun?),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
-    if begun.is_none() {
+    let Some(mut loading) = begun else {
         notify(Event::Stopping);
         end_process_within(patience(END_WITHIN));
         return end(&daemon).await;
-    }
+    };
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
@@ -173,6 +173,8 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One at a time: another signal waits in `hangup`, and is one more reload.
     let mut reload = None;
+    // Programs that were not there at the start, one at a time.
+    let mut late = None;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -182,6 +184,11 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 reload = None;
                 notify(done.map_or_else(Event::NotReloaded, Event::Reloaded));
             }
+            loaded = next_of(loading.as_mut()), if late.is_none() => match loaded {
+                Some(loaded) => late = Some(Box::pin(bring_late(&daemon, loaded))),
+                None => loading = None,
+            },
+            () = completed(late.as_mut()) => late = None,
             () = engine_changed.notified() => faults = fault_signal(&daemon),
             () = wait_for(faults.as_ref()) => end_faulty(&daemon).await,
             () = events.wait() => {
@@ -216,7 +223,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
             ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
         }
     }
-    drop(reload);
+    drop((reload, late, loading));
     notify(Event::Stopping);
     end_process_within(patience(END_WITHIN));
     api.abort();
@@ -276,6 +283,14 @@ async fn end(daemon: &Mutex<Daemon>) -> Result<(), ServeError> {
 async fn completed<F: Future + Unpin>(running: Option<F>) -> F::Output {
     match running {
         Some(running) => running.await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the next program that is loaded, or for ever.
+async fn next_of(loading: Option<&mut Loading>) -> Option<Result<ReadyProgram, CannotLoad>> {
+    match loading {
+        Some(loading) => loading.next().await,
         None => pending().await,
     }
 }

@@ -53,7 +53,7 @@ pub use batch::{Batch, BatchStorage, Contiguous, Destination, Frame, Frames, MAX
 pub use defect::{Defect, PanicLocation, Role, contain, giving, guard_thread, is_guarded, note_panic, take_receiving};
 pub use forward::{
     BadVerdict, Judging, Learning, MAX_REASONS, MAX_SETS, MacMap, OnFault, Program, ProgramFailed, Programmed, Seen,
-    VISIT_WORK, Verdict, View, ViewPort,
+    Unprogrammed, VISIT_WORK, Verdict, View, ViewPort,
 };
 pub use frame::{Accepts, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
 pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};

@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 /// A switch's forwarding program at one moment. Counters since the program was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProgramStatus {
-    /// `running`, or `failed`: taken out after faults.
+    /// `running`; `loading`: the daemon has started without it, and the switch forwards nothing yet; or `failed`: taken out after faults,
+    /// or it could not be loaded after the start, and the switch forwards nothing.
     pub state: String,
-    /// Why it failed; null if it runs.
+    /// Why it failed; null if it has not.
     pub detail: Option<String>,
     /// Instances, one for each poller.
     pub instances: usize,

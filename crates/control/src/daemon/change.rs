@@ -29,12 +29,12 @@ use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
-use super::programs::{LoadedProgram, WantedProgram, is_same_program};
+use super::programs::{LoadedProgram, ReadyProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use super::wanted_device::WantedDevice;
 use crate::config::diff::{Action, diff};
-use crate::config::{Access, Config, Create, Kind, Name, Port, Switch};
+use crate::config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
 
 /// Longest wait for ports to close the sockets that new ports are to have. It is the only wait with the daemon's lock.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
@@ -147,7 +147,8 @@ impl Daemon {
             let before = live.and_then(|live| Some((live.settings.forwarding.program()?, live.program()?)));
             let is_current = before
                 .is_some_and(|(running, program)| is_same_program(running, keys) && program.instances() == pollers);
-            if is_current && !self.programs.is_reloaded(name) && !self.programs.reloads_changed() {
+            let is_reloaded = self.programs.is_reloaded(name) || self.programs.reloads_changed();
+            if !is_reloaded && (is_current || self.starts_without(name, keys)) {
                 continue;
             }
             if let Some(ready) = self.programs.ready(name, keys, pollers) {
@@ -175,6 +176,37 @@ impl Daemon {
             });
         }
         if wanted.is_empty() { Ok(loaded) } else { Err(Refused::Load(wanted)) }
+    }
+
+    /// Returns true if a switch has had no program since the start: it is being loaded, or cannot be. Other changes do without it.
+    fn starts_without(&self, name: &Name, keys: &ProgramKeys) -> bool {
+        let live = self.switches.get(name);
+        let is_same = live.map_or(self.is_starting, |live| {
+            live.program().is_none() && live.settings.forwarding.program().is_some_and(|own| is_same_program(own, keys))
+        });
+        is_same && self.programs.late(name).is_some()
+    }
+
+    /// Returns the programs that have to be loaded for the start.
+    pub(super) fn wanted_at_start(&self) -> Vec<WantedProgram> {
+        match self.programs_for(self.running.from_file()) {
+            Err(Refused::Load(wanted)) => wanted,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A program without which the daemon has started is there. Does nothing if the switch has another one meanwhile.
+    ///
+    /// # Errors
+    /// The program has to be loaded again, or a part of the daemon's state refuses.
+    pub(super) fn bring_late(&mut self, ready: &ReadyProgram) -> Result<Vec<String>, Refused> {
+        let live = self.switches.get(ready.switch()).filter(|live| live.program().is_none());
+        let keys = live.and_then(|live| live.settings.forwarding.program());
+        if !keys.is_some_and(|keys| ready.has(keys)) {
+            return Ok(Vec::new());
+        }
+        self.programs.reload(ready.switch());
+        self.apply(self.running.config.clone(), "")
     }
 
     /// Applies one step to the candidate.

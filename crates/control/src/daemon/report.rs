@@ -17,6 +17,7 @@ use super::slow::slow_status;
 use super::state::{Daemon, unknown};
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
+use crate::api::program::ProgramStatus;
 use crate::api::switch::SwitchKeys;
 use crate::api::types::{CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
 use crate::config::identity::{PortSet, Vlan};
@@ -74,7 +75,12 @@ impl Daemon {
             moved: switch.moved(),
             moves_held: switch.moves_held(),
             moves: moves(switch),
-            program: switch.program().map(LoadedProgram::status),
+            program: switch.program().map(LoadedProgram::status).or_else(|| {
+                // It has none since the start: it is late, or could not be loaded.
+                let why = self.programs.late(name).filter(|_| switch.settings.forwarding.program().is_some())?;
+                let state = if why.is_some() { "failed" } else { "loading" }.to_owned();
+                Some(ProgramStatus { state, detail: why.map(ToOwned::to_owned), ..ProgramStatus::default() })
+            }),
         }
     }
 

@@ -167,8 +167,12 @@ impl Daemon {
         let Some(switch) = self.switches.get(name) else {
             return Err(unknown("switch", name, self.switches.keys()));
         };
-        let missing =
-            || Refused::Conflict(format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"));
+        let missing = || {
+            Refused::Conflict(match self.programs.late(name) {
+                Some(None) => format!("the forwarding program of switch \"{name}\" is still being loaded"),
+                _ => format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"),
+            })
+        };
         switch.program().cloned().ok_or_else(missing)
     }
 

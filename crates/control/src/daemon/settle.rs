@@ -1,5 +1,6 @@
 //! Changes of the daemon that wait, without its lock, until they are complete.
 
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use ringway_ports::unclosed_devices;
 
 use super::background::BackgroundTasks;
 use super::devices::{self, TriedDevices};
-use super::programs;
+use super::programs::{CannotLoad, Loading, ReadyProgram};
 use super::refused::Refused;
 use super::state::{Daemon, lock};
 use crate::inject::patience;
@@ -17,6 +18,9 @@ pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Most attempts of a change that needs forwarding programs and devices: another change may come between loading and changing.
 const ATTEMPTS: usize = 8;
+
+/// Longest wait for programs at the start. Switches whose programs take longer get them later.
+const LOADED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Held by the change that opens devices.
 static DEVICES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -31,9 +35,18 @@ const TASKS_WITHIN: Duration = Duration::from_secs(3);
 /// Those of the change.
 pub async fn change(
     daemon: &Mutex<Daemon>,
+    change: impl FnMut(&mut Daemon) -> Result<Vec<String>, Refused>,
+) -> Result<Vec<String>, Refused> {
+    change_with(daemon, Vec::new(), change).await
+}
+
+/// The same with programs that were loaded before.
+async fn change_with(
+    daemon: &Mutex<Daemon>,
+    mut loaded: Vec<ReadyProgram>,
     mut change: impl FnMut(&mut Daemon) -> Result<Vec<String>, Refused>,
 ) -> Result<Vec<String>, Refused> {
-    let (mut loaded, mut opened, mut turn) = (Vec::new(), TriedDevices::default(), None);
+    let (mut opened, mut turn) = (TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
         let (done, tasks) = {
@@ -49,7 +62,7 @@ pub async fn change(
         match done {
             Err(Refused::Load(wanted)) => {
                 loaded.retain(|ready| wanted.iter().all(|wanted| !ready.is_for(&wanted.switch)));
-                loaded.append(&mut programs::load(wanted).await?);
+                loaded.append(&mut Loading::begin(wanted)?.all().await?);
             }
             // One change at a time opens devices: another one would find them busy. What is missing may be another thing after the wait.
             Err(Refused::Open(_)) if turn.is_none() => turn = Some(DEVICES.lock().await),
@@ -65,6 +78,65 @@ pub async fn change(
     Err(Refused::Conflict(
         "ports or forwarding programs change faster than this change can be made: try again".to_owned(),
     ))
+}
+
+/// Configures the daemon. Returns the programs that take long to load: their switches forward nothing yet.
+///
+/// # Errors
+/// Those of the change; a program that does not take long cannot be loaded.
+pub async fn start(daemon: &Mutex<Daemon>) -> Result<Option<Loading>, Refused> {
+    let wanted = lock(daemon).wanted_at_start();
+    let (mut loaded, mut late) = (Vec::new(), None);
+    if !wanted.is_empty() {
+        let mut loading = Loading::begin(wanted)?;
+        let mut deadline = pin!(tokio::time::sleep(patience(LOADED_WITHIN)));
+        loop {
+            tokio::select! {
+                next = loading.next() => match next {
+                    Some(ready) => loaded.push(ready?),
+                    None => break,
+                },
+                () = &mut deadline => {
+                    late = Some(loading);
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(loading) = &late {
+        for switch in loading.switches() {
+            tracing::warn!("switch {switch} forwards nothing yet: its program takes long to load");
+        }
+        lock(daemon).programs.begin_without(loading);
+    }
+    change_with(daemon, loaded, Daemon::configure).await?;
+    Ok(late)
+}
+
+/// A switch gets its program, which was loaded after the start, or could not be.
+pub async fn bring_late(daemon: &Mutex<Daemon>, loaded: Result<ReadyProgram, CannotLoad>) {
+    let (switch, brought) = match loaded {
+        Ok(ready) => {
+            let switch = ready.switch().clone();
+            (switch, change_with(daemon, vec![ready.clone()], |daemon| daemon.bring_late(&ready)).await)
+        }
+        Err(why) => (why.switch().clone(), Err(why.into())),
+    };
+    let why = match brought {
+        Ok(steps) if steps.is_empty() => {
+            tracing::info!("switch {switch} has got another program, or none, while its first one was loaded");
+            None
+        }
+        Ok(_) => {
+            tracing::info!("switch {switch} forwards: its program is loaded");
+            None
+        }
+        Err(why) => {
+            tracing::error!("switch {switch} forwards nothing: {why}");
+            Some(why.to_string())
+        }
+    };
+    lock(daemon).programs.end_late(&switch, why);
 }
 
 /// Waits, within bounds, until the old topology is released, its devices are closed but for those that were `unclosed` before, and these

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use ringway_scenes::{Daemon, PATIENCE_VARIABLE, Said, binary};
+use ringway_scenes::{Daemon, PATIENCE_VARIABLE, Said, binary, receive, send};
 use ringway_testing::child::Ended;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::process::Signal;
@@ -199,6 +199,105 @@ fn a_program_that_is_slow_to_load_does_not_replace_a_newer_one() {
         "switch \"lan0\" has got another forwarding program while this one was loaded: to replace it, try again";
     assert!(said.code == Some(2) && said.err.contains(wanted), "{said:?}");
     assert_eq!(counters(&daemon), ["newest"]);
+}
+
+/// How a daemon is executed that waits ten seconds for programs at its start, as usual, and not as long as tests are patient.
+fn usual() -> String {
+    format!("exec env {PATIENCE_VARIABLE}=0")
+}
+
+/// The first compiler is a [`GATED`] one.
+fn first_is_gated() -> Installed {
+    let installed = Installed::new(&format!("mkdir $d/first 2>/dev/null || exec $real\n{GATED}"));
+    installed.shut();
+    installed
+}
+
+/// The configuration of two switches with programs.
+fn two(one: &std::path::Path, two: &std::path::Path) -> String {
+    let switch = |name, module| format!("[switch.{name}]\nforwarding = {}\n", table(module, &[]));
+    switch("lan0", one) + &switch("lan1", two)
+}
+
+/// The state of each switch's program, by the switch's name.
+fn states(daemon: &Daemon) -> Vec<(String, String)> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let status = daemon.status();
+    let switches = status["switches"].as_array().unwrap().iter();
+    switches.map(|switch| (text(&switch["name"]), text(&switch["program"]["state"]))).collect()
+}
+
+#[test]
+fn a_switch_whose_program_is_slow_to_load_keeps_neither_others_nor_the_start_waiting() {
+    let installed = first_is_gated();
+    let (one, other) = (installed.module("a.wasm", "one"), installed.module("b.wasm", "other"));
+    // Nobody opens the gate before the daemon is ready.
+    let daemon = installed.start(&usual(), &two(&one, &other));
+    let states_now = states(&daemon);
+    let of = |wanted: &str| states_now.iter().find(|(_, state)| state == wanted).map(|(name, _)| name.clone());
+    let (slow, fast) = (of("loading").expect("one is slow"), of("running").expect("one is there"));
+    let attach = |switch: &str, name: &str| daemon.attach(&format!("{switch}:{name}")).unwrap();
+    let frame =
+        [[0xff; 6], [2, 0, 0, 0, 0, 1]].concat().into_iter().chain([0x88, 0xb6]).chain([0; 46]).collect::<Vec<u8>>();
+    let (mut fast_from, mut fast_to) = (attach(&fast, "fast1"), attach(&fast, "fast2"));
+    send(&mut fast_from, &frame);
+    assert_eq!(receive(&mut fast_to, PATIENCE), Some(frame.clone()), "the program of this switch is there");
+    let (mut slow_from, mut slow_to) = (attach(&slow, "slow1"), attach(&slow, "slow2"));
+    send(&mut slow_from, &frame);
+    until("it is dropped", || daemon.port("slow1")["drops"]["program_fault"] == 1);
+    // Other changes do without the program.
+    daemon.ok(&["port", "add", &format!("{slow}:later"), "kind=process"]);
+    installed.open();
+    until("the program is there", || states(&daemon).iter().all(|(_, state)| state == "running"));
+    send(&mut slow_from, &frame);
+    assert_eq!(receive(&mut slow_to, PATIENCE), Some(frame));
+}
+
+#[test]
+fn a_program_that_comes_after_the_start_does_not_replace_a_newer_one() {
+    let installed = first_is_gated();
+    let daemon = installed.start(&usual(), &config(&installed.module("a.wasm", "old")));
+    assert_eq!(states(&daemon), [("lan0".to_owned(), "loading".to_owned())]);
+    let said = end(begin(&daemon, &installed.module("b.wasm", "new")));
+    assert_eq!((said.code, counters(&daemon)), (Some(0), vec!["new".to_owned()]), "{}", said.err);
+    installed.open();
+    daemon.complains("switch lan0 has got another program, or none, while its first one was loaded");
+    assert_eq!(counters(&daemon), ["new"]);
+}
+
+#[test]
+fn a_switch_whose_program_cannot_be_loaded_after_the_start_forwards_nothing_until_it_is_set_again() {
+    let installed =
+        Installed::new("if [ -e $d/good ]; then exec $real; fi; while [ -e $d/gate ]; do sleep 0.01; done; exit 1");
+    installed.shut();
+    let module = installed.module("a.wasm", "first");
+    let daemon = installed.start(&usual(), &config(&module));
+    installed.open();
+    daemon.complains("switch lan0 forwards nothing: cannot load the program");
+    let state = |daemon: &Daemon| states(daemon)[0].1.clone();
+    until("the status says so", || state(&daemon) == "failed");
+    daemon.ok(&["port", "add", "lan0:other", "kind=process"]);
+    fs::write(installed.path("good"), "").unwrap();
+    assert_eq!(end(begin(&daemon, &module)).code, Some(0));
+    assert_eq!((state(&daemon).as_str(), counters(&daemon)), ("running", vec!["first".to_owned()]));
+}
+
+#[test]
+fn the_programs_of_a_change_are_compiled_side_by_side() {
+    let installed = Installed::new(GATED);
+    let daemon = installed.start("exec", "[switch.lan0]\n[switch.lan1]\n");
+    installed.shut();
+    daemon.reload(&two(&installed.module("a.wasm", "one"), &installed.module("b.wasm", "other")));
+    let compilers = || fs::read_dir(installed.path("")).unwrap().filter(|file| is_run(file.as_ref().unwrap())).count();
+    until("both are compiled at the same time", || compilers() == 2);
+    installed.open();
+    assert!(daemon.line().starts_with("reloaded: "));
+    assert!(states(&daemon).iter().all(|(_, state)| state == "running"));
+}
+
+/// Returns true if this is the file of a compiler that runs.
+fn is_run(file: &fs::DirEntry) -> bool {
+    file.file_name().to_string_lossy().starts_with("run.")
 }
 
 #[test]

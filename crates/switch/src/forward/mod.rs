@@ -26,8 +26,8 @@ pub use learning::Learning;
 pub use map::MacMap;
 pub(crate) use permission::{may_receive, receiver};
 pub use program::{
-    BadVerdict, Judging, MAX_REASONS, MAX_SETS, OnFault, Program, ProgramFailed, Programmed, Seen, Verdict, View,
-    ViewPort,
+    BadVerdict, Judging, MAX_REASONS, MAX_SETS, OnFault, Program, ProgramFailed, Programmed, Seen, Unprogrammed,
+    Verdict, View, ViewPort,
 };
 pub(crate) use show::{forward_watched, show};
 pub use spread::VISIT_WORK;

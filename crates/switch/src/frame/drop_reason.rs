@@ -60,7 +60,7 @@ drop_reasons! {
     BridgeReserved = "bridge_reserved",
     /// Source: the switch's forwarding program drops the frame, for a reason of its own.
     ProgramDropped = "program_dropped",
-    /// Source: the switch's forwarding program failed, and the switch is set to drop frames then.
+    /// Source: the switch's forwarding program failed, and the switch is set to drop frames then; or it is not there yet since the start.
     ProgramFault = "program_fault",
     /// Source: both ports are isolated.
     Isolated = "isolated",

@@ -7,7 +7,7 @@ use ringway_engine::Attached;
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
     self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, Programmed,
-    ReservedGroups, View, ViewPort, Watch,
+    ReservedGroups, Unprogrammed, View, ViewPort, Watch,
 };
 
 use super::port::LivePort;
@@ -118,7 +118,8 @@ impl LiveSwitch {
                 let view = Arc::new(self.view(&members));
                 Box::new(Programmed::new(program.get(), view, keys.on_fault))
             }
-            (Forwarding::Learning | Forwarding::Program(_), _) => Box::new(Learning),
+            (Forwarding::Program(_), None) => Box::new(Unprogrammed),
+            (Forwarding::Learning, _) => Box::new(Learning),
         };
         // A port that is not live gets nothing.
         let spread = |flood: &Flood| match flood {

@@ -1,7 +1,7 @@
 //! A build without the feature `programs`: no program can be loaded, and so none runs.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use super::wanted::Wanted;
 use crate::api::program::ProgramStatus;
@@ -58,8 +58,8 @@ pub fn can_load() -> Result<(), String> {
 /// Always.
 pub fn load_one(
     _: &Wanted<LoadedProgram, Runtime>,
-    _: &mut Option<Arc<Runtime>>,
+    _: &Mutex<Option<Arc<Runtime>>>,
     _: &AtomicBool,
-) -> Result<LoadedProgram, String> {
+) -> Result<(LoadedProgram, Arc<Runtime>), String> {
     Err(can_load().err().unwrap_or_default())
 }

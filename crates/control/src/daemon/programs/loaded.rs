@@ -5,8 +5,8 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use ringway_programs::Runtime;
@@ -88,27 +88,24 @@ pub fn can_load() -> Result<(), String> {
     Compiler::Installed.look().map_err(|error| error.to_string())
 }
 
-/// Loads a program. Takes long. Ends early if `stop` becomes true.
+/// Loads a program. Returns it with its runtime. Takes long. Ends early if `stop` becomes true.
 ///
 /// # Errors
 /// It cannot be loaded.
 pub fn load_one(
     wanted: &Wanted<LoadedProgram, Runtime>,
-    runtime: &mut Option<Arc<Runtime>>,
+    runtime: &Mutex<Option<Arc<Runtime>>>,
     stop: &AtomicBool,
-) -> Result<LoadedProgram, String> {
+) -> Result<(LoadedProgram, Arc<Runtime>), String> {
     let module = read(&wanted.keys.program, MODULE_MAX).map_err(|error| error.to_string())?;
     let config = read_config(&wanted.keys)?;
     let mut hasher = DefaultHasher::new();
     (&module, &config).hash(&mut hasher);
     let hash = hasher.finish();
-    if runtime.is_none() {
-        *runtime = Some(Runtime::start().map_err(|error| error.to_string())?);
-    }
-    let Some(runtime) = runtime else { return Err("forwarding programs cannot be run".to_owned()) };
+    let runtime = running(runtime)?;
     let before = wanted.before.as_ref();
     if let Some(before) = before.filter(|before| wanted.unless_same && before.hash == hash && !before.is_out()) {
-        return Ok(before.clone());
+        return Ok((before.clone(), runtime));
     }
     let load = Load {
         module: &module,
@@ -120,11 +117,22 @@ pub fn load_one(
         stop,
     };
     let begun = Instant::now();
-    let program = Program::load(runtime, load).map_err(|error| error.to_string())?;
+    let program = Program::load(&runtime, load).map_err(|error| error.to_string())?;
     if begun.elapsed() > Duration::from_secs(1) {
         tracing::info!("the program of switch {} took {:.1} s to load", wanted.switch, begun.elapsed().as_secs_f64());
     }
-    Ok(LoadedProgram { program, hash })
+    Ok((LoadedProgram { program, hash }, runtime))
+}
+
+/// Returns the runtime of all programs, which is started for the first one.
+fn running(runtime: &Mutex<Option<Arc<Runtime>>>) -> Result<Arc<Runtime>, String> {
+    let mut runtime = runtime.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = &*runtime {
+        return Ok(Arc::clone(runtime));
+    }
+    let started = Runtime::start().map_err(|error| error.to_string())?;
+    *runtime = Some(Arc::clone(&started));
+    Ok(started)
 }
 
 /// Returns the text `config`, from its file if it has one.

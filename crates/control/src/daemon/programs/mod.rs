@@ -7,18 +7,19 @@
 mod absent;
 #[cfg(feature = "programs")]
 mod loaded;
+mod loading;
 mod wanted;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_engine::contain;
 
 #[cfg(not(feature = "programs"))]
 use absent as loaded;
 pub use loaded::LoadedProgram;
-use loaded::{Runtime, can_load, load_one};
+use loaded::{Runtime, can_load};
+pub use loading::Loading;
 use wanted::Wanted;
 
 use crate::config::{Config, Name, ProgramKeys};
@@ -39,9 +40,19 @@ pub struct ReadyProgram {
 }
 
 impl ReadyProgram {
+    /// Returns the switch.
+    pub fn switch(&self) -> &Name {
+        &self.switch
+    }
+
     /// Returns true if it is for this switch.
     pub fn is_for(&self, switch: &Name) -> bool {
         self.switch == *switch
+    }
+
+    /// Returns true if it is the program of these keys.
+    pub fn has(&self, keys: &ProgramKeys) -> bool {
+        is_same_program(&self.keys, keys)
     }
 
     /// Returns true if it is what this switch is to have.
@@ -73,10 +84,19 @@ pub struct CannotLoad {
     what: String,
 }
 
+impl CannotLoad {
+    /// Returns the switch.
+    pub fn switch(&self) -> &Name {
+        &self.switch
+    }
+}
+
 /// The programs of a daemon.
 #[derive(Debug, Default)]
 pub struct Programs {
     runtime: Option<Arc<Runtime>>,
+    /// Switches whose program was not there when the daemon was ready, and why it cannot be loaded: `None` while it is being loaded.
+    late: BTreeMap<Name, Option<String>>,
     ready: Vec<ReadyProgram>,
     /// Switches whose program the present change loads anew.
     again: BTreeSet<Name>,
@@ -88,6 +108,25 @@ impl Programs {
     /// Returns the runtime of all programs, if it was started.
     pub fn runtime(&self) -> Option<Arc<Runtime>> {
         self.runtime.clone()
+    }
+
+    /// The daemon starts without these programs, which are being loaded.
+    pub fn begin_without(&mut self, loading: &Loading) {
+        self.runtime = loading.runtime();
+        self.late = loading.switches().map(|switch| (switch.clone(), None)).collect();
+    }
+
+    /// A program without which the daemon has started was loaded, or cannot be loaded.
+    pub fn end_late(&mut self, switch: &Name, why: Option<String>) {
+        match why {
+            Some(why) => self.late.insert(switch.clone(), Some(why)),
+            None => self.late.remove(switch),
+        };
+    }
+
+    /// Returns why a switch has no program since the start, if that is so: `None` while the program is being loaded.
+    pub fn late(&self, switch: &Name) -> Option<Option<&str>> {
+        self.late.get(switch).map(Option::as_deref)
     }
 
     /// Sets what was loaded for the next change.
@@ -141,39 +180,6 @@ pub fn check(config: &Config) -> Result<(), CannotLoad> {
     can_load().map_err(failed)
 }
 
-/// Sets its flag when it is dropped.
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Loads programs on a thread of their own. Dropping the future ends the compiler.
-///
-/// # Errors
-/// One cannot be loaded.
-pub async fn load(wanted: Vec<WantedProgram>) -> Result<Vec<ReadyProgram>, CannotLoad> {
-    let (done, loaded) = tokio::sync::oneshot::channel();
-    let first = wanted.first().map(|wanted| (wanted.switch.clone(), wanted.keys.program.display().to_string()));
-    let stop = Stop(Arc::default());
-    let is_gone = Arc::clone(&stop.0);
-    let thread = std::thread::Builder::new().name("load-program".to_owned()).spawn(move || {
-        // Pollers on the same processor go first. The compiler inherits it.
-        let _ = rustix::process::nice(10);
-        let _ = done.send(load_here(wanted, &is_gone));
-    });
-    let failed = |what: String| {
-        let (switch, path) = first.clone().expect("a change wants programs, if it wants any");
-        CannotLoad { switch, path, what }
-    };
-    match thread {
-        Err(error) => Err(failed(format!("cannot start a thread: {error}"))),
-        Ok(_) => loaded.await.unwrap_or_else(|_| Err(failed("the thread that loads it has failed".to_owned()))),
-    }
-}
-
 /// Gives a program a message, on a thread of its own: it waits for pollers.
 ///
 /// # Errors
@@ -198,22 +204,3 @@ pub async fn tell(program: LoadedProgram, message: String) -> Result<(), CannotT
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CannotTell(String);
-
-/// Loads programs. Takes long.
-fn load_here(wanted: Vec<WantedProgram>, stop: &AtomicBool) -> Result<Vec<ReadyProgram>, CannotLoad> {
-    let mut runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
-    let mut ready = Vec::new();
-    for wanted in wanted {
-        let loaded = contain(|| load_one(&wanted, &mut runtime, stop))
-            .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
-        let Wanted { switch, keys, pollers, before, .. } = wanted;
-        match (loaded, &runtime) {
-            (Ok(program), Some(runtime)) => {
-                ready.push(ReadyProgram { switch, keys, pollers, before, program, runtime: Arc::clone(runtime) });
-            }
-            (Ok(_), None) => {}
-            (Err(what), _) => return Err(CannotLoad { switch, path: keys.program.display().to_string(), what }),
-        }
-    }
-    Ok(ready)
-}

@@ -16,6 +16,6 @@ mod view;
 mod program_tests;
 
 pub use judging::{BadVerdict, Judging, Seen};
-pub use programmed::{OnFault, Program, ProgramFailed, Programmed};
+pub use programmed::{OnFault, Program, ProgramFailed, Programmed, Unprogrammed};
 pub use verdict::{MAX_REASONS, MAX_SETS, Verdict};
 pub use view::{View, ViewPort};

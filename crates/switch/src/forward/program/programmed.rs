@@ -44,6 +44,16 @@ pub enum OnFault {
     Drop,
 }
 
+/// The forwarding function of a switch whose program is not there yet: it forwards nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Unprogrammed;
+
+impl Forward for Unprogrammed {
+    fn forward(&self, batch: &mut Batch<'_>, _: &Member, _: &Switch, _: u32) {
+        batch.set_destinations(|_, _| Destination::Drop(DropReason::ProgramFault));
+    }
+}
+
 /// A forwarding function that asks a program.
 pub struct Programmed {
     program: Arc<dyn Program>,
