@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
@@ -205,4 +206,23 @@ fn a_client_that_keeps_each_thread_that_takes_frames_from_any_of_its_ports_keeps
 #[test]
 fn a_client_that_keeps_each_thread_that_gives_frames_to_any_of_its_ports_keeps_few() {
     one_client_with_many_ports_keeps_few_threads(1);
+}
+
+/// `cargo test --profile tests -p ringway-engine --test relief -- --ignored --nocapture how_long`
+#[test]
+#[ignore = "a measurement"]
+fn how_long_other_ports_stand_still() {
+    let mut longest: Vec<Duration> = (0..25)
+        .map(|_| {
+            let (_engine, lan) = start(support::cpus(1));
+            let keeper = keep(&lan, &lan.stations[0].costs[0], [0, 3]);
+            let began = Instant::now();
+            exchange(&lan, [1, 2], 1);
+            let stood_still = began.elapsed();
+            drop(keeper);
+            stood_still
+        })
+        .collect();
+    longest.sort_unstable();
+    println!("{longest:.1?}");
 }

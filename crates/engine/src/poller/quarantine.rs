@@ -23,7 +23,7 @@ impl Poller {
             let Some(port) = served.attached.port() else { continue };
             if source.is_quarantined(now) {
                 port.continue_detour();
-            } else if served.has_input && !port.is_output_held() {
+            } else if served.has_input && !source.is_shut() && !port.is_output_held() {
                 // The port leaves only after the frames in its detour were delivered. It takes no more of them meanwhile.
                 let has_ended = port.end_detour();
                 if has_ended {

@@ -61,7 +61,7 @@ impl Output for Shared<'_> {
     }
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
     /// Returns why the port takes none of the frames, if that is known without looking at each: it is set aside, or its
     /// only queue has no room.
     #[cold]

@@ -32,12 +32,14 @@ fn account(context: Context<'_>, moved: &Moved, work: &mut Workspace) -> Passed 
             passed.receiver_fault = true;
         }
         work.calling = to.owner.index();
+        work.touching.begin(&to.port);
         if moved.frames > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Frames, now);
         }
         if moved.returned > 0 || moved.calls_again {
             passed.receiver_fault |= work.calls.ring(&to.port, CallReason::Room, now);
         }
+        work.touching.end();
         work.calling = NO_PORT;
     }
     passed

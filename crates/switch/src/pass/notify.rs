@@ -20,9 +20,11 @@ pub(super) fn notify(context: Context<'_>, work: &mut Workspace) -> bool {
         for &port in work.delivery.served() {
             if let Some(member) = switch.member(port) {
                 work.calling = port;
+                work.touching.begin(&member.port);
                 fault |= work.calls.ring(&member.port, CallReason::Frames, now);
             }
         }
+        work.touching.end();
         work.calling = NO_PORT;
         fault |= work.calls.ring(&from.port, CallReason::Room, now);
     }
@@ -50,7 +52,9 @@ fn notify_examined(context: Context<'_>, work: &mut Workspace) -> bool {
 
 fn ring_examined(member: &Member, reason: CallReason, work: &mut Workspace, now: &Time) -> bool {
     let began = (now.read)();
+    work.touching.begin(&member.port);
     let fault = work.calls.ring(&member.port, reason, now);
+    work.touching.end();
     work.delivery.note_called(member.owner.index(), began, now);
     fault
 }

@@ -26,7 +26,7 @@ pub struct Workspace {
     to_notify: Vec<(u16, CallReason)>,
     /// Memory for [`Workspace::given`], kept here while no pass is examined.
     spare: Vec<DeliveryTime>,
-    touching: Arc<Touching>,
+    pub(super) touching: Arc<Touching>,
     /// The pending calls. The owner of the workspace makes them when they are due.
     pub calls: PendingCalls,
 }
@@ -125,8 +125,10 @@ impl Workspace {
         while let Some((port, reason)) = self.to_notify.pop() {
             let Some(member) = switch.member(port) else { continue };
             self.calling = port;
+            self.touching.begin(&member.port);
             fault |= self.calls.ring(&member.port, reason, now);
             switch.watch(port).inspect(|watch| watch.ring());
+            self.touching.end();
             self.calling = NO_PORT;
         }
         fault

@@ -104,11 +104,8 @@ impl PendingCalls {
     /// fault.
     #[inline(always)]
     pub(crate) fn ring(&mut self, port: &Arc<Port>, reason: CallReason, time: &Time) -> bool {
-        self.touching.begin(port);
         let asked = port.ring_at_once(reason);
-        let fault = asked != Some(CallResult::Unwanted) && self.ring_on(asked, port, reason, time);
-        self.touching.end();
-        fault
+        asked != Some(CallResult::Unwanted) && self.ring_on(asked, port, reason, time)
     }
 
     #[inline(never)]
@@ -219,11 +216,14 @@ impl PendingCalls {
     /// must end because of a fault.
     pub fn ring_anew(&mut self, port: &Arc<Port>, time: &Time) -> bool {
         port.forget_calls();
-        [CallReason::Frames, CallReason::Room].into_iter().fold(false, |fault, reason| {
+        self.touching.begin(port);
+        let fault = [CallReason::Frames, CallReason::Room].into_iter().fold(false, |fault, reason| {
             // The frames that another poller has delivered were published before.
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
             self.ring(port, reason, time) || fault
-        })
+        });
+        self.touching.end();
+        fault
     }
 
     /// Computes again when each call is due, after the moderation may have changed.
