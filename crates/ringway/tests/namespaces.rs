@@ -387,3 +387,30 @@ fn tcp_in_tunnels_crosses_between_devices_of_every_kind() {
         tunnels(&daemon, [&spaces[0], &spaces[1]], ["v0", "v1"]);
     }
 }
+
+#[test]
+fn a_device_whose_other_end_sends_big_tcp_is_named_with_what_helps() {
+    let (host, spaces) = (Namespace::new(), [Namespace::new(), Namespace::new()]);
+    let mut config = "[switch.lan0]\n".to_owned();
+    for (at, space) in spaces.iter().enumerate() {
+        let device = format!("v{at}");
+        host.ok("ip", &["link", "add", &device, "type", "veth", "peer", "name", "eth0", "netns", &space.name]);
+        host.ok("ip", &["link", "set", &device, "up"]);
+        space.ok("sysctl", &["-qw", "net.ipv6.conf.eth0.disable_ipv6=0"]);
+        space.ok("ip", &["link", "set", "eth0", "up", "gso_max_size", "185000"]);
+        space.ok("ip", &["addr", "add", &format!("fd00::{}/64", at + 1), "dev", "eth0", "nodad"]);
+        config.push_str(&format!("[port.{device}]\nswitch = \"lan0\"\nkind = \"packet\"\n"));
+    }
+    let daemon = Daemon::start_by(&["ip", "netns", "exec", &host.name], &config);
+    ["v0", "v1"].into_iter().for_each(|port| daemon.until_state(port, "up"));
+    let _server = spaces[1].start("iperf3", &["-s", "--forceflush"], "Server listening");
+    until("it is named", || {
+        let _ = spaces[0].run("iperf3", &["-c", "fd00::2", "-n", "1M"]);
+        let warnings = daemon.status()["warnings"].clone();
+        let named = |warning: &Value| {
+            let (what, right) = (warning["what"].as_str().unwrap(), warning["right"].as_str().unwrap());
+            warning["key"] == "port.v0" && what.contains("BIG TCP") && right.contains("gso_max_size 65536")
+        };
+        warnings.as_array().unwrap().iter().any(named)
+    });
+}

@@ -36,6 +36,7 @@ pub mod devices;
 pub mod events;
 pub mod faults;
 pub mod front_end;
+mod large_frames;
 pub mod limits;
 pub mod live;
 mod namespaces;

@@ -56,7 +56,7 @@ impl Daemon {
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
-            warnings: self.doubts().into_iter().chain(self.loops()).collect(),
+            warnings: self.doubts().into_iter().chain(self.loops()).chain(self.large_frames(Instant::now())).collect(),
             log_lines_lost: ringway_engine::log::lost(),
         }
     }
@@ -217,6 +217,7 @@ impl Daemon {
     pub fn sweep(&mut self) {
         let now = ringway_engine::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
+        self.note_large_frames();
     }
 }
 

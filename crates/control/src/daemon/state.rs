@@ -19,6 +19,7 @@ use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
 use super::faults::Faults;
 use super::front_end::FrontEnd;
+use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::namespaces::ProcessNamespace;
@@ -67,6 +68,7 @@ pub struct Daemon {
     pub(super) retries: BTreeMap<Name, Retry>,
     /// The namespaces of closed ports whose devices were in that of a process: they come back in no other one.
     pub(super) processes: BTreeMap<Name, ProcessNamespace>,
+    pub(super) large_frames: LargeFrames,
     /// How many ports' namespaces have been looked up, by turns.
     pub(super) looked_up: usize,
     /// Devices of these ports that are being opened.
@@ -119,6 +121,7 @@ impl Daemon {
             events: Arc::default(),
             retries: BTreeMap::new(),
             processes: BTreeMap::new(),
+            large_frames: LargeFrames::default(),
             looked_up: 0,
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
