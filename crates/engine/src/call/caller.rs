@@ -1,9 +1,16 @@
 //! The calls of a thread: the mechanism, and the detection of calls that take too long.
+//!
+//! A call costs more the more waiters its client has registered. But a call also wakes a thread, and the kernel spins for as long as the
+//! processor of that thread is taken away, by the hypervisor or by a thread of the real-time class; or the caller's own processor is taken
+//! away. Both count as the caller's processor time. So a slow call is followed by another one to the same eventfd, which finds nobody to
+//! wake and all waiters still there, and by one to an eventfd of the caller's own: only if the second is slow beside the third, the client
+//! is the cause.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::aio::AioSignaler;
@@ -13,7 +20,11 @@ use super::timed_write::TimedWriter;
 const MOST_TIME: Duration = Duration::from_micros(200);
 /// Ticks of [`ticks`] from which on a call is suspicious: about 0.1 ms.
 const SUSPICIOUS: u64 = 1 << 18;
-/// Consecutive calls to one eventfd that must each take more than [`MOST_TIME`] before the client counts as the cause.
+/// A repeated call is slow if it takes this many times as long as a call to an eventfd of the caller's own...
+const TIMES: u32 = 16;
+/// ...and this much, which is the time of some hundred waiters.
+const MOST_AGAIN: Duration = Duration::from_micros(20);
+/// Consecutive calls to one eventfd that may be slow, and slow again, before the client counts as the cause.
 const MAX_SLOW_CALLS: u8 = 3;
 
 /// The result of a call.
@@ -38,18 +49,21 @@ pub(super) enum Mechanism {
 }
 
 /// The calls of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Caller {
     pub(super) made: u64,
     pub(super) mechanism: Mechanism,
+    /// Returns the processor time of the calling thread.
+    pub(super) processor_time: fn() -> Duration,
+    /// An eventfd without waiters, once it was needed.
+    own: Option<OwnedFd>,
     /// By descriptor: 0, or one more than the measured calls in a row that took too much processor time. Only a descriptor to
     /// which a call was suspicious is measured, as measuring takes two system calls.
     pub(super) slow_calls: Vec<u8>,
 }
 
 thread_local! {
-    pub(super) static CALLER: RefCell<Caller> =
-        const { RefCell::new(Caller { made: 0, mechanism: Mechanism::None, slow_calls: Vec::new() }) };
+    pub(super) static CALLER: RefCell<Caller> = const { RefCell::new(Caller::new(Mechanism::None, processor_time)) };
 }
 
 /// Adds one to the eventfd's counter, without waiting. Any thread may call.
@@ -68,6 +82,10 @@ pub(crate) fn made() -> u64 {
 }
 
 impl Caller {
+    pub(super) const fn new(mechanism: Mechanism, processor_time: fn() -> Duration) -> Caller {
+        Caller { made: 0, mechanism, processor_time, own: None, slow_calls: Vec::new() }
+    }
+
     #[cold]
     fn prepare(&mut self) -> bool {
         if let Mechanism::None = self.mechanism {
@@ -101,7 +119,7 @@ impl Caller {
     }
 
     #[cold]
-    fn start_measuring(&mut self, eventfd: BorrowedFd<'_>) {
+    pub(super) fn start_measuring(&mut self, eventfd: BorrowedFd<'_>) {
         let place = usize::try_from(eventfd.as_raw_fd()).unwrap_or(0);
         self.slow_calls.resize(self.slow_calls.len().max(place + 1), 0);
         self.slow_calls[place] = 1;
@@ -109,9 +127,8 @@ impl Caller {
 
     #[cold]
     fn measured(&mut self, eventfd: BorrowedFd<'_>) -> Called {
-        let before = processor_time();
-        let called = self.signal(eventfd);
-        let slow = processor_time().saturating_sub(before) >= MOST_TIME;
+        let (called, took) = self.timed(eventfd);
+        let slow = took >= MOST_TIME && (called != Called::Done || self.is_slow_again(eventfd));
         let Some(slow_calls) = self.slow_calls_to(eventfd) else { return called };
         *slow_calls = if slow { *slow_calls + 1 } else { 0 };
         if *slow_calls > MAX_SLOW_CALLS {
@@ -119,6 +136,26 @@ impl Caller {
             return Called::Blocked;
         }
         called
+    }
+
+    /// Calls once more. Returns true if that is slow, too, beside a call that no client has to do with.
+    fn is_slow_again(&mut self, eventfd: BorrowedFd<'_>) -> bool {
+        let (_, again) = self.timed(eventfd);
+        if again < MOST_AGAIN {
+            return false;
+        }
+        let own = self.own.take().or_else(eventfd_without_waiters);
+        // Without a descriptor for comparison the client is not the cause.
+        let usual = own.as_ref().map_or(Duration::MAX, |own| self.timed(own.as_fd()).1);
+        self.own = own;
+        again >= usual.saturating_mul(TIMES)
+    }
+
+    /// Calls, and measures the processor time.
+    fn timed(&mut self, eventfd: BorrowedFd<'_>) -> (Called, Duration) {
+        let before = (self.processor_time)();
+        let called = self.signal(eventfd);
+        (called, (self.processor_time)().saturating_sub(before))
     }
 
     pub(super) fn signal(&mut self, eventfd: BorrowedFd<'_>) -> Called {
@@ -137,8 +174,12 @@ impl Caller {
     }
 }
 
+fn eventfd_without_waiters() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()
+}
+
 /// Returns the processor time of the calling thread.
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,14 +1,16 @@
 //! Calls to eventfds in the states that a hostile client can set.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::aio::AioSignaler;
-use super::caller::{CALLER, Called, Caller, Mechanism, call};
+use super::caller::{CALLER, Called, Caller, Mechanism, call, processor_time};
 use super::timed_write::TimedWriter;
 
 fn new_eventfd() -> OwnedFd {
@@ -31,7 +33,7 @@ fn make_full(eventfd: &OwnedFd) {
 fn callers() -> [Caller; 2] {
     let aio = Mechanism::Aio(AioSignaler::new().expect("this kernel signals eventfds"));
     let timed_write = Mechanism::TimedWrite(TimedWriter::new().expect("a timer"));
-    [aio, timed_write].map(|mechanism| Caller { mechanism, ..Caller::default() })
+    [aio, timed_write].map(|mechanism| Caller::new(mechanism, processor_time))
 }
 
 #[test]
@@ -68,14 +70,14 @@ fn a_write_that_waits_is_interrupted() {
 
 #[test]
 fn a_thread_without_means_to_call_does_not_blame_the_client() {
-    let (eventfd, mut caller) = (new_eventfd(), Caller { mechanism: Mechanism::None, ..Caller::default() });
+    let (eventfd, mut caller) = (new_eventfd(), Caller::new(Mechanism::None, processor_time));
     assert_eq!(caller.signal(eventfd.as_fd()), Called::Failed);
     assert_eq!(count(&eventfd), 0);
 }
 
 #[test]
 fn a_thread_without_means_to_call_asks_the_kernel_again_at_the_next_call() {
-    let (eventfd, mut caller) = (new_eventfd(), Caller { mechanism: Mechanism::None, ..Caller::default() });
+    let (eventfd, mut caller) = (new_eventfd(), Caller::new(Mechanism::None, processor_time));
     assert_eq!(caller.call(eventfd.as_fd()), Called::Done);
     assert_eq!(count(&eventfd), 1);
 }
@@ -155,4 +157,48 @@ fn an_eventfd_with_very_many_waiters_is_not_called_again_and_again() {
     for mut caller in callers() {
         assert_eq!(caller.call(eventfd.as_fd()), Called::Done);
     }
+}
+
+thread_local! {
+    /// Processor time, and what the next calls take of it, in microseconds.
+    static TIME: Cell<u64> = const { Cell::new(0) };
+    static TAKE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Read before and after each call.
+fn scripted() -> Duration {
+    thread_local!(static IS_AFTER: Cell<bool> = const { Cell::new(false) });
+    if IS_AFTER.replace(!IS_AFTER.get()) {
+        TIME.set(TIME.get() + TAKE.with_borrow_mut(|take| if take.is_empty() { 0 } else { take.remove(0) }));
+    }
+    Duration::from_micros(TIME.get())
+}
+
+/// Makes ten calls to an eventfd that is measured. Each takes the first of these microseconds; one more to the same eventfd takes the
+/// second, and one to an eventfd without waiters the third. Returns how many ended the connection.
+fn ten_calls(first: u64, again: u64, usual: u64) -> usize {
+    let (eventfd, [mechanism, _]) = (new_eventfd(), callers().map(|caller| caller.mechanism));
+    let mut caller = Caller::new(mechanism, scripted);
+    let place = usize::try_from(eventfd.as_raw_fd()).expect("a descriptor");
+    let called = (0..10).filter(|_| {
+        if caller.slow_calls.get(place).is_none_or(|slow| *slow == 0) {
+            caller.start_measuring(eventfd.as_fd());
+        }
+        TAKE.set(vec![first, again, usual]);
+        caller.call(eventfd.as_fd()) == Called::Blocked
+    });
+    called.count()
+}
+
+#[test]
+fn a_slow_call_counts_if_one_more_that_wakes_nobody_is_slow_beside_one_to_nobody() {
+    // Many waiters.
+    assert_eq!(ten_calls(8_000, 8_000, 1), 3);
+    assert_eq!(ten_calls(5_000, 160, 2), 3, "many waiting threads, which the first call woke");
+    // The processor of the thread that is woken was taken away; the second call finds it awake.
+    assert_eq!(ten_calls(50_000, 2, 1), 0);
+    // The caller's own processor is taken away, at any call.
+    assert_eq!(ten_calls(10_000, 10_000, 10_000), 0);
+    assert_eq!(ten_calls(300, 300, 30), 0, "all calls are slow on this machine");
+    assert_eq!(ten_calls(100, 8_000, 1), 0, "a call that is fast is not repeated");
 }
