@@ -55,7 +55,7 @@ pub use forward::{
     BadVerdict, Judging, Learning, MAX_REASONS, MAX_SETS, MacMap, OnFault, Program, ProgramFailed, Programmed, Seen,
     Unprogrammed, VISIT_WORK, Verdict, View, ViewPort,
 };
-pub use frame::{Accepts, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
+pub use frame::{Accepts, Account, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
 pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
 pub use poller_number::{poller_number, set_poller_number};

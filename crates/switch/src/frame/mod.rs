@@ -16,6 +16,6 @@ pub use drop_reason::DropReason;
 pub use headers::{Headers, MAX_FRAME};
 pub use mac::Mac;
 pub(crate) use owner::Sender;
-pub use owner::{MAX_PORTS, Owner};
+pub use owner::{Account, MAX_PORTS, Owner};
 pub use ringway_abi::offload::{BadOffload, Gso, Offload};
 pub(crate) use sum::Sum;

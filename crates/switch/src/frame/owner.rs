@@ -42,11 +42,26 @@ impl Owner {
     }
 }
 
+/// Whose shares and debts at receivers a port's are. An index passes on to other ports, and a port gets other generations and even another
+/// index when its client connects again. So the shares of a sender are those of its account, which is its own for as long as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account(u32);
+
+impl Account {
+    /// The account with this number. Ports of one switch have different numbers.
+    #[must_use]
+    pub const fn new(number: u32) -> Account {
+        Account(number)
+    }
+}
+
 /// A port that sends to another, and its weight among the senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// The port.
-    pub(crate) owner: Owner,
+    /// The port's index.
+    pub(crate) index: u16,
+    /// Its account.
+    pub(crate) account: Account,
     /// Its share of a bucket or a port's limit, relative to other senders; at least 1.
     pub(crate) weight: u32,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::frame::{Mac, Owner, Sender};
+use crate::frame::{Account, Mac, Owner, Sender};
 use crate::policy::{Bound, Egress, Excess, Limit, Membership, Policy, Reach, Rule, Storm};
 use crate::port::Port;
 
@@ -11,6 +11,8 @@ use crate::port::Port;
 pub struct Member {
     /// Its index and generation.
     pub owner: Owner,
+    /// Its account at receivers.
+    pub account: Account,
     /// The port.
     pub port: Arc<Port>,
     /// Isolated ports do not reach each other.
@@ -39,6 +41,7 @@ impl Member {
         let (reach, vlans) = Default::default();
         Member {
             owner,
+            account: Account::new(owner.bits().into()),
             port,
             isolated: false,
             macs: Vec::new(),
@@ -54,7 +57,7 @@ impl Member {
     /// The port as a sender, with its weight.
     #[inline]
     pub(crate) fn sender(&self) -> Sender {
-        Sender { owner: self.owner, weight: self.weight }
+        Sender { index: self.owner.index(), account: self.account, weight: self.weight }
     }
 
     /// The port's ingress limit, if it has one.
@@ -86,6 +89,7 @@ impl Member {
         // VLANs, which `Domain` answers.
         let Member {
             owner: _,
+            account: _,
             port: _,
             isolated: _,
             macs: _,
@@ -103,6 +107,7 @@ impl Member {
     pub(crate) fn egress_may_drop_unread(&self) -> bool {
         let Member {
             owner: _,
+            account: _,
             port,
             isolated: _,
             macs: _,

@@ -101,6 +101,7 @@ impl LiveSwitch {
             live.policy = Policy { guard: guard(&live.settings), ..limits }.in_use();
         }
         let member = |live: &LivePort| Member {
+            account: live.account,
             isolated: live.settings.isolated,
             macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
             weight: live.settings.weight,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ringway_abi::netmap::Monitor;
 use ringway_engine::Source;
 use ringway_ports::process::ClientId;
-use ringway_switch::{self as data, CountersReading, Owner, Policy};
+use ringway_switch::{self as data, Account, CountersReading, Owner, Policy};
 
 use crate::api::types::PortStatus;
 use crate::config::{Name, Port};
@@ -41,6 +41,8 @@ pub struct LivePort {
     pub(super) before: CountersReading,
     /// Its index and generation in the MAC table.
     pub(super) owner: Owner,
+    /// Its account at other ports, which it keeps while it is closed.
+    pub(super) account: Account,
 }
 
 impl LivePort {
@@ -92,8 +94,9 @@ pub struct SuspendedPort {
     pub policy: Option<Policy>,
     /// Its counters.
     pub counters: CountersReading,
-    /// Its index. Egress limits of other ports account for their senders by index.
+    /// Its index, and its account at other ports.
     pub(super) index: u16,
+    pub(super) account: Account,
 }
 
 /// An address that a switch knows.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Weak};
 
-use ringway_switch::{self as data, MAX_PORTS, MacTable, Owner, Policy, Tap};
+use ringway_switch::{self as data, Account, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
 use super::port::{Address, LivePort, NewPort, SuspendedPort};
 use crate::config::{Forwarding, Name, Placement, Port, Switch};
@@ -29,6 +29,8 @@ pub struct LiveSwitch {
     pub(super) generations: Vec<u8>,
     /// Indices without a port, each with the last port that had it.
     free_indices: VecDeque<(u16, Weak<data::Port>)>,
+    /// The number of the next account.
+    next_account: u32,
     /// Configured ports that are closed: at most as many as are configured.
     suspended: BTreeMap<Name, SuspendedPort>,
     /// The number of new generations since the last sweep.
@@ -65,6 +67,7 @@ impl LiveSwitch {
             moves_held_before: 0,
             generations,
             free_indices,
+            next_account: 0,
             suspended: BTreeMap::new(),
             flushes: 0,
             taps: Vec::new(),
@@ -124,6 +127,7 @@ impl LiveSwitch {
         let before = self.suspended.remove(&name);
         let index = self.take_index(before.as_ref().map(|before| before.index));
         let owner = Owner::new(index, self.generations[usize::from(index)]);
+        let account = before.as_ref().map_or_else(|| self.open_account(), |before| before.account);
         let NewPort { settings, port, source, poller, client, front_end, namespace, any_source, monitor } = new;
         let (policy, before) = before.map(|before| (before.policy, before.counters)).unwrap_or_default();
         let live = LivePort {
@@ -139,10 +143,17 @@ impl LiveSwitch {
             policy,
             before,
             owner,
+            account,
         };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
+    }
+
+    fn open_account(&mut self) -> Account {
+        let number = self.next_account;
+        self.next_account = number.wrapping_add(1);
+        Account::new(number)
     }
 
     /// Takes a free index: this one if it is free, or one whose last port is in no topology any more. A poller that is held up learns for
@@ -170,7 +181,8 @@ impl LiveSwitch {
     pub fn suspend(&mut self, name: &Name) -> Option<LivePort> {
         let live = self.remove(name)?;
         let policy = live.policy.clone().and_then(|policy| Policy { guard: None, ..policy }.in_use());
-        let suspended = SuspendedPort { policy, counters: live.counters(), index: live.owner.index() };
+        let suspended =
+            SuspendedPort { policy, counters: live.counters(), index: live.owner.index(), account: live.account };
         self.suspended.insert(name.clone(), suspended);
         Some(live)
     }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::rule::Rule;
-use crate::frame::{Owner, Sender};
+use crate::frame::{Account, Sender};
 
 /// Nanoseconds after a loss for which a receiver counts as congested. This is longer than a poller may wait for its
 /// processor: during such a wait no frames are lost and the receiver frees room.
@@ -94,7 +94,7 @@ struct Queue {
     /// The free room while it is reserved, and the time since which it has not grown.
     kept: Option<(usize, u64)>,
     /// The last sender, and the time when the sender last changed.
-    last: Option<Owner>,
+    last: Option<Account>,
     competition: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Room {
 
 #[derive(Debug)]
 struct SenderState {
-    owner: Owner,
+    account: Account,
     /// Delivered bytes divided by its weight, in units of 1/[`SCALE`] byte.
     delivered: u64,
     /// Time of its last delivery.
@@ -191,9 +191,9 @@ impl Congestion {
         queue.worth = room.as_ref().map_or(0, |room| room.worth);
         let has_competition = queue.has_competition(now);
         queue.spend(now);
-        let least = queue.least_of_backlogged(from.owner, now);
-        let least_of_all = queue.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY_NS);
-        let sender = queue.sender(from.owner, least.unwrap_or(0), now);
+        let least = queue.least_of_backlogged(from.account, now);
+        let least_of_all = queue.least_of_others(from.account, |other| now.saturating_sub(other.seen) < MEMORY_NS);
+        let sender = queue.sender(from.account, least.unwrap_or(0), now);
         let (is_ahead, delivered) =
             (least_of_all.map_or(has_competition, |least| sender.delivered > least), sender.delivered);
         let some = match room {
@@ -231,13 +231,13 @@ impl Congestion {
         if now >= queue.until {
             return;
         }
-        queue.note(from.owner, now);
+        queue.note(from.account, now);
         queue.spend(now);
         queue.take(bytes, now);
-        let (least, spent) = (queue.least_of_backlogged(from.owner, now).unwrap_or(0), queue.spent);
+        let (least, spent) = (queue.least_of_backlogged(from.account, now).unwrap_or(0), queue.spent);
         // A sender that sent less or paused may catch up only this far.
         let behind = (MAX_LAG_QUANTA * queue.quantum()).min(MAX_LAG_BYTES.max(queue.worth)) * SCALE;
-        let sender = queue.sender(from.owner, least, now);
+        let sender = queue.sender(from.account, least, now);
         sender.delivered = sender.delivered.max(least.saturating_sub(behind));
         // Wraps after months. The line above then brings the sender up to the others.
         sender.delivered = sender.delivered.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
@@ -254,7 +254,7 @@ impl Congestion {
     #[cold]
     pub(crate) fn waits(&self, from: Sender, queue: u8, until: u64, now: u64) {
         let mut queues = self.queues();
-        if queue_of(&mut queues, queue).waits_in_vain(from.owner, now) {
+        if queue_of(&mut queues, queue).waits_in_vain(from.account, now) {
             return;
         }
         drop(queues);
@@ -262,7 +262,7 @@ impl Congestion {
         let mut queues = self.queues();
         // Doubled, because pollers may be late. Bounded, because a sender that waits long may be gone.
         let wait = until.saturating_sub(now).min(MEMORY_NS);
-        let sender = queue_of(&mut queues, queue).sender(from.owner, 0, now);
+        let sender = queue_of(&mut queues, queue).sender(from.account, 0, now);
         sender.back = now.saturating_add(2 * wait);
         sender.in_vain.get_or_insert(now);
     }
@@ -303,15 +303,15 @@ impl Queue {
         now.saturating_sub(since) >= STALLED_NS
     }
 
-    /// Returns true if `owner` has waited for [`IN_VAIN_NS`] without taking anything.
-    fn waits_in_vain(&self, owner: Owner, now: u64) -> bool {
-        let since = self.senders.iter().find(|sender| sender.owner == owner).and_then(|sender| sender.in_vain);
+    /// Returns true if `account` has waited for [`IN_VAIN_NS`] without taking anything.
+    fn waits_in_vain(&self, account: Account, now: u64) -> bool {
+        let since = self.senders.iter().find(|sender| sender.account == account).and_then(|sender| sender.in_vain);
         since.is_some_and(|since| now.saturating_sub(since) >= IN_VAIN_NS)
     }
 
-    /// Notes that `owner` sends.
-    fn note(&mut self, owner: Owner, now: u64) {
-        if self.last.replace(owner).is_some_and(|last| last != owner) {
+    /// Notes that `account` sends.
+    fn note(&mut self, account: Account, now: u64) {
+        if self.last.replace(account).is_some_and(|last| last != account) {
             self.competition = Some(now);
         }
     }
@@ -328,21 +328,21 @@ impl Queue {
     }
 
     /// The least delivered by any other sender that lost frames recently and is backlogged.
-    fn least_of_backlogged(&self, owner: Owner, now: u64) -> Option<u64> {
+    fn least_of_backlogged(&self, account: Account, now: u64) -> Option<u64> {
         let at_once = BACKLOGGED_NS + TURN_NS * self.senders.len() as u64;
         let lately =
             |other: &SenderState| other.lost.is_some_and(|lost| self.spent - lost < RECENT_LOSS_NS.max(at_once));
-        self.least_of_others(owner, |other| now < other.back || lately(other) && self.spent - other.spent < at_once)
+        self.least_of_others(account, |other| now < other.back || lately(other) && self.spent - other.spent < at_once)
     }
 
     /// The least delivered by any other sender for which `count` returns true.
-    fn least_of_others(&self, owner: Owner, count: impl Fn(&SenderState) -> bool) -> Option<u64> {
-        self.senders.iter().filter(|other| other.owner != owner && count(other)).map(|other| other.delivered).min()
+    fn least_of_others(&self, account: Account, count: impl Fn(&SenderState) -> bool) -> Option<u64> {
+        self.senders.iter().filter(|other| other.account != account && count(other)).map(|other| other.delivered).min()
     }
 
-    /// The record of the sender `owner`. A new one begins with `least` delivered.
-    fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut SenderState {
-        let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
+    /// The record of the sender `account`. A new one begins with `least` delivered.
+    fn sender(&mut self, account: Account, least: u64, now: u64) -> &mut SenderState {
+        let place = self.senders.iter().position(|sender| sender.account == account).unwrap_or_else(|| {
             // A sender that waited in vain does not begin anew by a pause.
             let is_kept = |sender: &SenderState| {
                 let memory = if sender.in_vain.is_some() { COMPETITION_NS } else { MEMORY_NS };
@@ -350,7 +350,7 @@ impl Queue {
             };
             self.senders.retain(is_kept);
             self.senders.push(SenderState {
-                owner,
+                account,
                 delivered: least,
                 seen: now,
                 spent: 0,

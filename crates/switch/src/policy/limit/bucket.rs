@@ -169,6 +169,11 @@ impl Bucket {
         self.state.clock.allowed(share, weight, settings, || self.level(), now)
     }
 
+    /// Begins a sender's record: it may take something at once, and no more.
+    pub(crate) fn begin(&self, share: &Share) {
+        self.state.clock.begin(share);
+    }
+
     /// Notes that a sender took `parts` more.
     #[inline]
     pub(crate) fn served(&self, share: &Share, weight: u32, parts: i64) {

@@ -8,7 +8,7 @@ use super::shares::Share;
 use super::tally::Cause;
 use super::units::{BYTE, PARTS};
 use super::waiting::Waiting;
-use crate::frame::{Cost, Sender};
+use crate::frame::{Account, Cost, Sender};
 use crate::policy::congestion::{Congestion, Room};
 use crate::policy::rule::Rule;
 
@@ -21,7 +21,7 @@ const FRAME: usize = 2048;
 #[derive(Debug)]
 pub struct Egress {
     limit: Limit,
-    /// By the sender's index.
+    /// By the sender's index. A record is that of the account that it names, and of no other that has had the index.
     senders: Arc<Mutex<Vec<SenderShare>>>,
     /// Shares of the tokens borrowed from a shared bucket.
     lent: Arc<Congestion>,
@@ -29,6 +29,7 @@ pub struct Egress {
 
 #[derive(Debug, Default)]
 struct SenderShare {
+    account: Option<Account>,
     bits: Share,
     frames: Share,
     waiting: Waiting,
@@ -140,11 +141,31 @@ impl Egress {
 
     fn with<T>(&self, from: Sender, look: impl FnOnce(&SenderShare) -> T) -> T {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = usize::from(from.owner.index());
+        let index = usize::from(from.index);
         if senders.len() <= index {
             senders.resize_with(index + 1, SenderShare::default);
         }
+        if senders[index].account != Some(from.account) {
+            senders[index] = self.begin(from.account, senders[index].account.is_some());
+        }
         look(&senders[index])
+    }
+
+    /// The record of a sender that has none. It owes nothing. After another one with its index it has saved nothing either, so that a
+    /// client gains nothing by coming anew.
+    #[cold]
+    fn begin(&self, account: Account, is_next: bool) -> SenderShare {
+        let new = SenderShare { account: Some(account), ..SenderShare::default() };
+        if !is_next {
+            return new;
+        }
+        if let Some(bucket) = self.shared_bits() {
+            bucket.begin(&new.bits);
+        }
+        if let Some(bucket) = &self.limit.own.frames {
+            bucket.begin(&new.frames);
+        }
+        new
     }
 
     /// The lesser of the grant and the sender's share.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ringway_testing::whole;
 
-use crate::frame::{Cost, Owner};
+use crate::frame::{Account, Cost, Owner};
 use crate::policy::congestion::Congestion;
 use crate::policy::{Bucket, Cause, Egress, Excess, Limit, Rates, Shared};
 use crate::testing::Plan;
@@ -321,6 +321,23 @@ fn a_sender_that_takes_nothing_counts_as_waiting_for_a_while_only() {
     assert!(restricts(START + 2 * SECOND, START + 2 * SECOND + 100_000_000) > 50);
 }
 
+#[test]
+fn who_waits_in_vain_and_connects_again_does_not_begin_anew() {
+    let congestion = Congestion::default();
+    let one = member(0).sender();
+    let mut restricted = 0;
+    for step in 0..1_000u64 {
+        let now = START + step * 1_000_000;
+        // Each 50 ms, on another index each time.
+        let connection = (step / 50) as u16;
+        let other = Member { owner: Owner::new(1 + connection, connection as u8), ..member(1) }.sender();
+        congestion.waits(other, 0, now + 5_000_000, now);
+        restricted += u64::from(congestion.most(one, 0, None, now).0 == 0);
+        congestion.served(one, 0, 100_000, true, now);
+    }
+    assert!(restricted < 130, "{restricted} of 1,000 ms");
+}
+
 proptest! {
     #[test]
     fn pollers_that_draw_on_one_bucket_never_have_more_than_it_gives(
@@ -385,6 +402,33 @@ fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
     assert!(had[0].abs_diff(had[1]) * 200 <= had[0], "{had:?}");
     let earned = 18_000 * 25_000;
     assert!((had[0] + had[1]).abs_diff(earned) * 200 <= earned, "{had:?}");
+}
+
+/// A member on port 0, of the client that has this account.
+fn tenant(account: u32) -> Member {
+    Member { account: Account::new(account), ..member(0) }
+}
+
+#[test]
+fn who_leaves_hands_no_debt_to_the_next_port_with_its_index_and_takes_it_along() {
+    let egress = Egress::new(Limit::new(bits(1_000_000, 1_000_000)));
+    let (first, next, beside) = (tenant(1000), tenant(1001), member(1));
+    let mut now = START;
+    let give = |to: &Member, bytes: usize, now: u64| {
+        egress.admit(to.sender(), std::iter::once(Cost::of_one(bytes)), None, 0, now).given
+    };
+    // A long frame puts the first sender far ahead of the other, which has its turn then.
+    while give(&beside, 60, now) + give(&first, 65_000, now) < 2 {
+        now += 1_000_000;
+    }
+    while give(&beside, 60, now) == 0 {
+        now += 1_000_000;
+    }
+    assert_eq!(give(&first, 60, now), 0);
+    let again = Member { owner: Owner::new(0, 1), ..first };
+    assert_eq!(give(&again, 60, now), 0, "a client that connects again owes what it owed");
+    assert_eq!(give(&next, 60, now), 1, "another client owes nothing");
+    assert_eq!((give(&next, 60, now), give(&beside, 60, now)), (0, 1), "and has saved nothing");
 }
 
 #[test]

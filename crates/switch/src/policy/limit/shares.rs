@@ -151,6 +151,11 @@ impl VirtualClock {
         share.served.store(share.served.load(Ordering::Relaxed).wrapping_add(had), Ordering::Relaxed);
     }
 
+    /// Begins a sender's record: it may take something at once, and no more.
+    pub(crate) fn begin(&self, share: &Share) {
+        share.served.store(self.now.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+    }
+
     /// Adds the sender's weight to those of this epoch. Returns true if there was no other sender for some time.
     #[inline]
     fn count(&self, share: &Share, weight: u32, now: u64) -> bool {
