@@ -74,7 +74,22 @@ impl<'a> Shared<'a> {
         }
         let has_one = self.output.queues(frames.clone()).is_none();
         let is_full = has_one && self.output.room(frames.clone()).is_some_and(|(free, _)| free == 0);
+        if is_full && frames.need_only(self.output.capabilities().accepts) {
+            self.note_wish(0, frames);
+        }
         is_full.then_some(Closed { receiver, reason: self.refusal, is_full })
+    }
+
+    /// Has room kept for a long frame that finds none.
+    #[cold]
+    fn note_wish(&mut self, queue: u8, frames: &Frames<'_, '_>) {
+        let takes = takes(frames, self.output.buffer());
+        if takes > 1
+            && let Some((free, of)) = self.output.room(frames.clone())
+        {
+            let (room, from) = (Room { free, of, adds_up: false, frame: 1, worth: 0 }, self.receiver.sender());
+            self.receiver.to.port.congestion().most(from, queue, Some(room), takes, self.receiver.now());
+        }
     }
 
     /// Delivers the sender's share of frames that all go to one queue.
@@ -83,12 +98,16 @@ impl<'a> Shared<'a> {
         let congestion = self.receiver.to.port.congestion();
         let room = self.output.room(frames.clone());
         let room = room.map(|(free, of)| Room { free, of, adds_up: false, frame: 1, worth: 0 });
+        let buffer = self.output.buffer().max(1);
         // For a queue without room, skip the computation of the share.
         let (bytes, most) = match room {
-            Some(Room { free: 0, .. }) => (0, 0),
-            _ => congestion.most(from, queue, room, now),
+            Some(Room { free: 0, .. }) => {
+                self.note_wish(queue, &frames);
+                (0, 0)
+            }
+            _ => congestion.most(from, queue, room, takes(&frames, buffer), now),
         };
-        let (given, cost) = first(frames.clone(), bytes, most, self.output.buffer());
+        let (given, cost) = first(frames.clone(), bytes, most, buffer);
         let refused = given < frames.len();
         if refused {
             self.receiver.refuse(&frames, given, self.refusal);
@@ -109,12 +128,17 @@ impl<'a> Shared<'a> {
     }
 }
 
+/// The number of buffers that the first frame takes.
+fn takes(frames: &Frames<'_, '_>, buffer: usize) -> usize {
+    frames.clone().next().map_or(0, |frame| frame.len().div_ceil(buffer.max(1)))
+}
+
 /// The number of leading frames that begin before `bytes` bytes and fit into `room` buffers of `buffer` bytes, and their
 /// bytes.
 fn first(frames: Frames<'_, '_>, bytes: u64, room: u64, buffer: usize) -> (usize, u64) {
     let (mut given, mut sum, mut used) = (0, 0, 0_u64);
     for frame in frames {
-        used = used.saturating_add(frame.len().div_ceil(buffer.max(1)) as u64);
+        used = used.saturating_add(frame.len().div_ceil(buffer) as u64);
         if sum >= bytes || used > room {
             break;
         }

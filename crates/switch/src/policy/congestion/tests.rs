@@ -393,3 +393,46 @@ fn one_that_sends_now_and_then_finds_room_beside_frames_that_become_many_or_take
         assert!(filled >= 2_000 * 60, "{filled} buffers filled, {} bytes for {accepts:?}", sample.payload.len());
     }
 }
+
+/// Sends to port 0 for 200 ms: port 1 frames that need all of its 8 buffers, port 2 short ones, `batch` every `every` steps. The receiver
+/// takes a buffer each step. Returns the bytes that each has delivered in the second half.
+fn beside_one_that_needs_all(batch: usize, every: u64) -> [u64; 2] {
+    const BUFFER: usize = 1536;
+    let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.buffer) = (8, BUFFER));
+    let (mut bytes, mut left) = ([0; 2], 0);
+    for step in 0..20_000u64 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, len, batch, every) in [(1usize, 8 * BUFFER, 1, 1), (2, 60, batch, every)] {
+            if step.is_multiple_of(every) {
+                let frame = frame(mac(0), mac(port as u32), len, 0);
+                (0..batch).for_each(|_| lan.offers[port].put(&frame, &[]));
+                let from = lan.switch.member(port as u16).expect("a port");
+                pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+            }
+        }
+        left += 1;
+        while let Some(takes) = lan.sink(0, |kept| Some(kept.frames.first()?.len().div_ceil(BUFFER)))
+            && takes <= left
+            && let Some(frame) = take(&lan, 1).pop()
+        {
+            left -= takes;
+            bytes[usize::from(frame[11]) - 1] += if step >= 10_000 { frame.len() as u64 } else { 0 };
+        }
+        if lan.sink(0, |kept| kept.frames.is_empty()) {
+            left = 0;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_frame_that_needs_the_whole_ring_passes_beside_a_flood_of_short_ones_and_beside_few() {
+    let [long, short] = beside_one_that_needs_all(16, 1);
+    assert!(long > 0 && short > 0, "{long} and {short} bytes");
+    // By bytes the long ones are far ahead after each of them.
+    assert!(long <= 2 * short + 8 * 1536, "{long} and {short} bytes");
+    let [long, short] = beside_one_that_needs_all(1, 500);
+    assert!(long > 0 && short > 0, "{long} and {short} bytes");
+}

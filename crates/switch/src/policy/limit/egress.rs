@@ -194,7 +194,7 @@ impl Egress {
             frame: FRAME,
             worth: worth as u64,
         };
-        let (bytes, others) = self.lent.most(from, LENT, Some(room), now);
+        let (bytes, others) = self.lent.most(from, LENT, Some(room), 0, now);
         grant.within(bytes.min(others), u64::MAX)
     }
 

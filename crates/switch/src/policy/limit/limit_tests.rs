@@ -307,7 +307,7 @@ fn a_sender_that_takes_nothing_counts_as_waiting_for_a_while_only() {
         let mut restricted = 0;
         for now in (from..to).step_by(1_000_000) {
             congestion.waits(other, 0, now + 5_000_000, now);
-            restricted += u64::from(congestion.most(one, 0, None, now).0 == 0);
+            restricted += u64::from(congestion.most(one, 0, None, 0, now).0 == 0);
             congestion.served(one, 0, 100_000, true, now);
         }
         restricted
@@ -332,7 +332,7 @@ fn who_waits_in_vain_and_connects_again_does_not_begin_anew() {
         let connection = (step / 50) as u16;
         let other = Member { owner: Owner::new(1 + connection, connection as u8), ..member(1) }.sender();
         congestion.waits(other, 0, now + 5_000_000, now);
-        restricted += u64::from(congestion.most(one, 0, None, now).0 == 0);
+        restricted += u64::from(congestion.most(one, 0, None, 0, now).0 == 0);
         congestion.served(one, 0, 100_000, true, now);
     }
     assert!(restricted < 130, "{restricted} of 1,000 ms");
