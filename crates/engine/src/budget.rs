@@ -10,12 +10,13 @@
 //!
 //! Two kinds of excess differ in what is known about them:
 //!
-//! - A *stall* came with a page fault in which the thread slept (voluntary context switches tell): the kernel kept the thread
-//!   waiting for the client's memory, for as long as the client arranges. A stall is charged at once. Long stalls cannot be
+//! - A *stall* is an access to the port's memory with a page fault in which the thread slept (voluntary context switches tell): the
+//!   kernel kept the thread waiting for the client's memory, for as long as the client arranges. A stall is charged at once. Long stalls cannot be
 //!   paid off with pauses, because the next one is as long: at the second stall of 2 ms or more, or at one of 50 ms, the port
 //!   is served by a quarantine poller ([`crate::quarantine`]).
-//! - *Work* is time that the thread computed. It is bounded by the limits of a batch and not always the port's doing: a
-//!   hypervisor that takes the processor away looks the same. So work is charged only where the excess takes more than
+//! - *Work* is time that the thread computed. It is bounded by the limits of a batch and not always the port's doing. A
+//!   hypervisor that takes the processor away leaves time that nothing explains, which is nobody's ([`crate::meter`]); it
+//!   may also do so in the middle of work. So work is charged only where the excess takes more than
 //!   half of the port's share of the time, and more than half as much time as the port takes within its allowance. Only
 //!   time counts: a client chooses the number of its visits, and how many frames each has.
 //!
@@ -76,7 +77,7 @@ pub(crate) const LEAST_ALLOWANCE: u64 = VISIT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) nanoseconds: u64,
-    /// The thread slept in a page fault.
+    /// The thread slept in page faults at the port's memory.
     pub(crate) stalled: bool,
     /// Time that the port took within its allowances since its last excess.
     pub(crate) within: u64,

@@ -6,7 +6,9 @@
 //! is charged to no port. The rest cannot be charged yet, because a copy touches the memory of both its ends. So for 10
 //! s (twice as long each time that this repeats, up to an hour) the poller *examines* its visits
 //! ([`ringway_switch::Examined`]): what was collected is copied to memory of the poller's own first, so that collecting
-//! is the source's time and delivering the receiver's. A port that takes too long then is charged ([`crate::budget`]).
+//! is the source's time and delivering the receiver's. A port that takes too long then is charged ([`crate::budget`]), as far as something
+//! explains the time: a page fault in which the thread slept while it was at the port's memory, or work. A hypervisor that takes the
+//! processor away, and does not say so, leaves time that nothing explains, and the thread's processor time grows all the same.
 
 use ringway_memory::Mapping;
 use ringway_switch::{Examined, TimeSpent};
@@ -155,8 +157,8 @@ impl Meter {
         let took = self.ticks.nanoseconds(ticks);
         let now = clock::nanoseconds();
         let seen = self.read_usage(now);
-        let spent = TimeSpent { nanoseconds: took, frames, bytes };
-        if let Some(nanoseconds) = excess(spent, seen)
+        let spent = TimeSpent { nanoseconds: took, frames, bytes, ..TimeSpent::default() };
+        if let Some(nanoseconds) = beyond(spent, seen)
             && self.must_examine(nanoseconds, seen)
         {
             self.work = Overwork::default();
@@ -168,7 +170,7 @@ impl Meter {
     fn must_examine(&mut self, nanoseconds: u64, seen: Usage) -> bool {
         let ran = std::mem::take(&mut self.ran);
         // The number of visits does not matter: short ones between the long ones cost a client little.
-        seen.stalled() || self.work.note(nanoseconds, ran.saturating_sub(nanoseconds) / (PART - 1))
+        seen.may_have_stalled() || self.work.note(nanoseconds, ran.saturating_sub(nanoseconds) / (PART - 1))
     }
 
     /// Examines visits from now on, for some time.
@@ -185,13 +187,24 @@ impl Meter {
     }
 }
 
-/// The nanoseconds of `spent` beyond the allowance, for a thread whose usage meanwhile was `seen`.
-pub(crate) fn excess(spent: TimeSpent, seen: Usage) -> Option<u64> {
+/// The nanoseconds of `spent` beyond the allowance that may be some port's doing, for a thread whose usage meanwhile was `seen`.
+fn beyond(spent: TimeSpent, seen: Usage) -> Option<u64> {
     let beyond = spent.nanoseconds.saturating_sub(budget::allowance(spent.frames, spent.bytes));
     let own = beyond.saturating_sub(seen.waited);
     // A thread that did not sleep in a page fault computed, at most for as long as it ran.
-    let own = if seen.stalled() { own } else { own.min(seen.ran) };
+    let own = if seen.may_have_stalled() { own } else { own.min(seen.ran) };
     (own > 0).then_some(own)
+}
+
+/// The nanoseconds of `spent` beyond the allowance that are the port's doing, for a thread whose usage meanwhile was `seen`, and whether they
+/// are a stall rather than work. `all_explained`: the port's frames go through the kernel, which works for as long as it takes.
+pub(crate) fn excess(spent: TimeSpent, seen: Usage, all_explained: bool) -> Option<(u64, bool)> {
+    let beyond = spent.nanoseconds.saturating_sub(budget::allowance(spent.frames, spent.bytes));
+    let explained = if all_explained { spent.nanoseconds } else { spent.explained };
+    // A thread computed at most for as long as it ran.
+    let work = explained.min(seen.ran);
+    let own = beyond.saturating_sub(seen.waited).min(spent.stalled.saturating_add(work));
+    (own > 0).then_some((own, spent.stalled > work))
 }
 
 /// The part of `spent` within the allowance.
@@ -211,38 +224,48 @@ mod tests {
     const MILLISECOND: u64 = 1_000_000;
 
     fn spent(milliseconds: u64) -> TimeSpent {
-        TimeSpent { nanoseconds: milliseconds * MILLISECOND + LEAST_ALLOWANCE, frames: 0, bytes: 0 }
+        TimeSpent { nanoseconds: milliseconds * MILLISECOND + LEAST_ALLOWANCE, ..TimeSpent::default() }
     }
 
     #[test]
-    fn time_that_the_poller_waited_for_its_processor_is_charged_to_no_port() {
-        // Milliseconds of the visit beyond its allowance; ran, waited, faults, sleeps since the last reading; charged.
+    fn only_time_that_something_explains_is_charged_to_a_port() {
+        let ms = |milliseconds: u64| milliseconds * MILLISECOND;
+        // Milliseconds of the visit beyond its allowance, stalled and explained of it; ran, waited since the last reading; charged, and
+        // whether as a stall.
         let table = [
-            // The thread slept in a page fault.
-            (100, (1, 0, 1, 1), Some(100)),
-            (100, (1, 30, 1, 1), Some(70)),
+            // The thread slept in page faults of the port's memory.
+            ((100, 100, 0), (1, 0), Some((100, true))),
+            ((100, 100, 0), (1, 30), Some((70, true))),
             // Another thread had the processor for all that time, or for longer, in other visits, too.
-            (100, (1, 100, 3, 1), None),
-            (100, (1, 500, 0, 0), None),
+            ((100, 100, 0), (1, 100), None),
+            ((100, 0, 100), (1, 500), None),
             // The thread computed; what it ran before does not count.
-            (5, (5, 0, 0, 0), Some(5)),
-            (5, (50, 0, 0, 0), Some(5)),
-            (5, (5, 3, 0, 0), Some(2)),
-            // There was a fault without a sleep, or a sleep without a fault: the time that the thread ran is work.
-            (5, (3, 0, 1, 0), Some(3)),
-            (5, (3, 0, 0, 1), Some(3)),
-            // The thread neither ran nor waited nor slept in a fault: the machine stood still.
-            (5, (0, 0, 0, 0), None),
-            (5, (0, 0, 7, 0), None),
-            (0, (5, 0, 1, 1), None),
+            ((5, 0, 5), (5, 0), Some((5, false))),
+            ((5, 0, 5), (50, 0), Some((5, false))),
+            ((5, 0, 5), (5, 3), Some((2, false))),
+            // It ran for a part of the time.
+            ((5, 0, 5), (3, 0), Some((3, false))),
+            // Nothing explains the time, although the thread's processor time grew: the machine took the processor away.
+            ((100, 0, 0), (100, 0), None),
+            ((50, 0, 0), (0, 0), None),
+            ((50, 0, 1), (50, 0), Some((1, false))),
+            // A short stall does not make a long one of the work beside it.
+            ((10, 1, 9), (20, 0), Some((10, false))),
+            ((10, 9, 1), (20, 0), Some((10, true))),
+            ((0, 5, 5), (5, 0), None),
         ];
-        for (took, (ran, waited, faults, sleeps), charged) in table {
-            let seen = Usage { ran: ran * MILLISECOND, waited: waited * MILLISECOND, faults, sleeps, preempted: 0 };
-            let charged = charged.map(|charged: u64| charged * MILLISECOND);
-            assert_eq!(excess(spent(took), seen), charged, "{took} ms, {seen:?}");
+        for ((took, stalled, explained), (ran, waited), charged) in table {
+            let spent = TimeSpent { stalled: ms(stalled), explained: ms(explained), ..spent(took) };
+            // Faults and sleeps of the thread elsewhere are none of the port's.
+            let seen = Usage { ran: ms(ran), waited: ms(waited), faults: 7, sleeps: 7, preempted: 7 };
+            let charged = charged.map(|(charged, stalled)| (ms(charged), stalled));
+            assert_eq!(excess(spent, seen, false), charged, "{spent:?}, {seen:?}");
         }
-        let unknown = Usage { ran: u64::MAX, waited: u64::MAX, faults: 1, sleeps: 1, preempted: 0 };
-        assert_eq!(excess(spent(100), unknown), None, "a kernel that does not tell how long it waited");
+        let seen = Usage { ran: ms(100), ..Usage::default() };
+        assert_eq!(excess(spent(50), seen, true), Some((ms(50), false)), "the kernel worked for a device");
+        let unknown = Usage { ran: u64::MAX, waited: u64::MAX, ..Usage::default() };
+        let stalled = TimeSpent { stalled: ms(100), ..spent(100) };
+        assert_eq!(excess(stalled, unknown, false), None, "a kernel that does not tell how long it waited");
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use ringway_memory::faults_in_holes;
+use ringway_switch::Moment;
+
+use crate::{call, clock};
 
 /// The usage of a thread, since its start or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,8 +25,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Returns true if the thread may have slept in a page fault.
-    pub(crate) fn stalled(&self) -> bool {
+    /// Returns true if the thread may have slept in a page fault, in whatever memory that was.
+    pub(crate) fn may_have_stalled(&self) -> bool {
         self.faults > 0 && self.sleeps > 0
     }
 }
@@ -80,18 +83,30 @@ impl UsageReader {
     }
 
     fn read(&self) -> Usage {
-        // SAFETY: the structure is valid when zeroed, and outlives the call that fills it.
-        let (faults, sleeps, switches) = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-            (usage.ru_minflt.wrapping_add(usage.ru_majflt), usage.ru_nvcsw, usage.ru_nivcsw)
-        };
         let times = self.schedstat.as_deref().and_then(times);
         let (ran, waited) = times.unwrap_or_default();
-        let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
-        let faults = count(faults).wrapping_add(faults_in_holes());
-        Usage { ran, waited, faults, sleeps: count(sleeps), preempted: count(switches) }
+        let [faults, sleeps, preempted] = counts();
+        Usage { ran, waited, faults, sleeps, preempted }
     }
+}
+
+/// The present moment of the calling thread, for measurements of single accesses.
+pub(crate) fn moment() -> Moment {
+    let [faults, sleeps, _] = counts();
+    Moment { nanoseconds: clock::nanoseconds(), faults, sleeps, slow_calls: call::slow_nanoseconds() }
+}
+
+/// The page faults and the voluntary and involuntary context switches of the calling thread.
+fn counts() -> [u64; 3] {
+    // SAFETY: the structure is valid when zeroed, and outlives the call that fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
+    let faults = count(usage.ru_minflt.wrapping_add(usage.ru_majflt)).wrapping_add(faults_in_holes());
+    [faults, count(usage.ru_nvcsw), count(usage.ru_nivcsw)]
 }
 
 /// The nanoseconds that the thread ran and that it waited: the first two numbers of the file (proc(5)).

@@ -148,6 +148,25 @@ fn a_port_whose_frames_take_long_to_compute_is_slow_but_served_by_its_own_poller
 }
 
 #[test]
+fn a_processor_that_is_taken_away_while_a_port_is_served_and_is_not_accounted_for_is_charged_to_nobody() {
+    let engine = Engine::start(&EngineSettings { idle: Idle::Spin, ..EngineSettings::default() }).expect("a poller");
+    let lan = Lan::new(4, usize::MAX);
+    engine.publish(lan.topology(|_| 0, |station| if station == 0 { 1 } else { 10 }));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        let [from, to] = [0, 3].map(|n: usize| &lan.stations[n]);
+        scope.spawn(|| keep_sending(from, to, &stop));
+        from.costs[0].stolen.store(2_000_000, Ordering::Relaxed);
+        to.costs[1].stolen.store(1_000_000, Ordering::Relaxed);
+        support::wait_until("the processor was taken away many times", || {
+            from.costs[0].paid.load(Ordering::Relaxed) >= 300 && to.costs[1].paid.load(Ordering::Relaxed) >= 300
+        });
+    });
+    (0..4).for_each(|port| assert_eq!(lan.slow(port).charged_visits, 0, "{port}: {:?}", lan.slow(port)));
+}
+
+#[test]
 fn a_port_that_hides_long_visits_among_many_short_ones_is_slow() {
     let work = |station: &Station, on| {
         station.costs[0].one_of.store(20, Ordering::Relaxed);

@@ -407,7 +407,11 @@ impl ringway_switch::Program for Program {
         }
         let number = self.number();
         if self.is_guest() {
-            return self.slots[number].borrow(|instance| self.judge_by(number, instance, batch));
+            return self.slots[number].borrow(|instance| {
+                // The wait for the slot was another pass's.
+                batch.begin();
+                self.judge_by(number, instance, batch)
+            });
         }
         self.judge_by(number, &mut self.slots[number].lock(), batch)
     }

@@ -66,5 +66,5 @@ pub use port::{
     Watch, prepare_detours,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
-pub use time::Time;
+pub use time::{Measure, Moment, Time};
 pub use topology::{FloodAction, FloodPolicy, Forward, Forwarding, Member, ReservedGroups, Switch};

@@ -19,3 +19,20 @@ impl Time {
         Time { nanoseconds: u64::from(seconds) * 1_000_000_000, seconds, read: || 1 }
     }
 }
+
+/// A moment of the calling thread, while passes are examined: the time, and what the thread's account says. Two moments tell what happened
+/// between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The time in nanoseconds, of the clock of [`Time`].
+    pub nanoseconds: u64,
+    /// Page faults of the thread.
+    pub faults: u64,
+    /// How often the thread has blocked. A thread that loses its processor has not.
+    pub sleeps: u64,
+    /// Nanoseconds of calls that took long because of what their clients had arranged.
+    pub slow_calls: u64,
+}
+
+/// Returns the present moment of the calling thread.
+pub type Measure = fn() -> Moment;

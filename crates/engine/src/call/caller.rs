@@ -57,6 +57,8 @@ pub(super) struct Caller {
     pub(super) processor_time: fn() -> Duration,
     /// An eventfd without waiters, once it was needed.
     own: Option<OwnedFd>,
+    /// Nanoseconds of calls that were slow because of their clients.
+    pub(super) slow_nanoseconds: u64,
     /// By descriptor: 0, or one more than the measured calls in a row that took too much processor time. Only a descriptor to
     /// which a call was suspicious is measured, as measuring takes two system calls.
     pub(super) slow_calls: Vec<u8>,
@@ -81,9 +83,14 @@ pub(crate) fn made() -> u64 {
     CALLER.with(|caller| caller.borrow().made)
 }
 
+/// Returns the nanoseconds of the calling thread's calls that were slow because of their clients.
+pub(crate) fn slow_nanoseconds() -> u64 {
+    CALLER.with(|caller| caller.borrow().slow_nanoseconds)
+}
+
 impl Caller {
     pub(super) const fn new(mechanism: Mechanism, processor_time: fn() -> Duration) -> Caller {
-        Caller { made: 0, mechanism, processor_time, own: None, slow_calls: Vec::new() }
+        Caller { made: 0, mechanism, processor_time, own: None, slow_nanoseconds: 0, slow_calls: Vec::new() }
     }
 
     #[cold]
@@ -129,6 +136,10 @@ impl Caller {
     fn measured(&mut self, eventfd: BorrowedFd<'_>) -> Called {
         let (called, took) = self.timed(eventfd);
         let slow = took >= MOST_TIME && (called != Called::Done || self.is_slow_again(eventfd));
+        if slow {
+            let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            self.slow_nanoseconds = self.slow_nanoseconds.saturating_add(nanoseconds);
+        }
         let Some(slow_calls) = self.slow_calls_to(eventfd) else { return called };
         *slow_calls = if slow { *slow_calls + 1 } else { 0 };
         if *slow_calls > MAX_SLOW_CALLS {

@@ -17,6 +17,6 @@ mod interrupt;
 mod tests;
 mod timed_write;
 
-pub(crate) use caller::made;
 pub use caller::{Called, call, prepare};
+pub(crate) use caller::{made, slow_nanoseconds};
 pub use interrupt::interrupt;

@@ -13,15 +13,9 @@ use crate::clock;
 use crate::meter::{excess, is_long, within};
 use crate::quarantine::{self, PARTS};
 use crate::schedule::Visit;
-use crate::thread_usage::Usage;
+use crate::source::Signal;
+use crate::thread_usage::{Usage, moment};
 use crate::topology::Attached;
-
-/// Adds `spent` to a total.
-pub(super) fn add(total: &mut TimeSpent, spent: TimeSpent) {
-    total.nanoseconds = total.nanoseconds.saturating_add(spent.nanoseconds);
-    total.frames = total.frames.saturating_add(spent.frames);
-    total.bytes = total.bytes.saturating_add(spent.bytes);
-}
 
 /// Runs one examined pass. Returns the time of the source; the times of the receivers are in the workspace.
 #[cold]
@@ -34,21 +28,20 @@ pub(super) fn pass_examined(
     now: &Time,
 ) -> (Passed, TimeSpent) {
     let Some(area) = area else { return (pass(switch, member, input, work, now), TimeSpent::default()) };
-    let mut examined = Examined::new(input, area, now.read);
+    let mut examined = Examined::new(input, area, moment);
     let passed = pass(switch, member, &mut examined, work, now);
-    let spent = examined.spent();
+    let mut spent = examined.spent();
     // A switch's program is at the cost of the ports whose frames it judges, and offloads at that of the ports that ask.
-    let nanoseconds = spent.nanoseconds.saturating_add(work.take_source_time());
-    (passed, TimeSpent { nanoseconds, ..spent })
+    spent.add(work.take_source_time(passed.work));
+    (passed, spent)
 }
 
 /// Returns true if a port has frames. Adds the time of this check to `source`.
 #[cold]
 pub(super) fn is_pending_examined(input: &mut dyn Input, source: &mut TimeSpent) -> bool {
-    let began = clock::nanoseconds();
+    let began = moment();
     let pending = input.pending();
-    let nanoseconds = clock::nanoseconds().saturating_sub(began);
-    add(source, TimeSpent { nanoseconds, ..TimeSpent::default() });
+    source.add(TimeSpent::between(began, moment()));
     pending
 }
 
@@ -76,8 +69,8 @@ impl Poller {
     #[cold]
     pub(super) fn serve_examined(&mut self, slot: usize) -> Visit {
         let mut source = TimeSpent::default();
+        self.work.examine(Some(moment));
         let emptied = if self.is_quarantine_poller() { self.empty_detour(slot) } else { 0 };
-        self.work.examine(Some(self.now.read));
         let (mut visit, _) = self.visit::<true>(slot, &mut source);
         self.charge_visit(slot, source);
         self.work.examine(None);
@@ -98,7 +91,7 @@ impl Poller {
             is_pending_examined(input, &mut source);
             self.using = NO_PORT;
         }
-        self.work.examine(Some(self.now.read));
+        self.work.examine(Some(moment));
         let until = self.charge_visit(slot, source);
         self.work.examine(None);
         until.inspect(|&until| self.schedule.wait(slot, until)).is_some()
@@ -110,9 +103,9 @@ impl Poller {
         if !self.meter.examining {
             return work(self);
         }
-        let began = clock::nanoseconds();
+        let began = moment();
         let done = work(self);
-        self.charge_besides(slot, clock::nanoseconds().saturating_sub(began));
+        self.charge_besides(slot, TimeSpent::between(began, moment()));
         done
     }
 
@@ -168,8 +161,8 @@ impl Poller {
 
     /// Charges a port for work other than a visit. If it took too long, the port is set aside when it is next active.
     #[cold]
-    fn charge_besides(&mut self, slot: usize, nanoseconds: u64) {
-        self.charge_served(slot, FrameDirection::In, TimeSpent { nanoseconds, ..TimeSpent::default() });
+    fn charge_besides(&mut self, slot: usize, spent: TimeSpent) {
+        self.charge_served(slot, FrameDirection::In, spent);
     }
 
     /// Charges a port of this poller and sets it aside.
@@ -191,8 +184,7 @@ impl Poller {
     /// Charges the port whose pending call took longest among those just made.
     #[cold]
     pub(super) fn charge_calls(&mut self) {
-        let Some((port, nanoseconds)) = self.work.calls.take_longest() else { return };
-        let spent = TimeSpent { nanoseconds, ..TimeSpent::default() };
+        let Some((port, spent)) = self.work.calls.take_longest() else { return };
         if !is_long(spent) {
             return;
         }
@@ -219,12 +211,13 @@ impl Poller {
         seen: Usage,
         now: u64,
     ) -> Option<u64> {
-        let nanoseconds = excess(spent, seen)?;
+        let is_of_kernel = !matches!(attached.source.signal(), Signal::Kick(_));
+        let (nanoseconds, stalled) = excess(spent, seen, is_of_kernel)?;
         let within = attached.source.time().within(direction, attached.port()?);
         let weight = u64::from(attached.weight);
         let of = if self.is_quarantine_poller() { PARTS * weight } else { self.active_weight().max(weight) };
         let share = Share { weight, of };
-        let excess = Excess { nanoseconds, stalled: seen.stalled(), within };
+        let excess = Excess { nanoseconds, stalled, within };
         let (verdict, became_slow) = attached.source.time().charge(now, excess, share);
         if verdict != Verdict::NoAction {
             self.meter.extend(now);

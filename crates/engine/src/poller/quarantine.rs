@@ -9,6 +9,7 @@ use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::DORMANT;
 use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS};
+use crate::thread_usage::moment;
 use crate::topology::Topology;
 
 impl Poller {
@@ -79,14 +80,16 @@ impl Poller {
         let attached = served.attached.clone();
         let Some(member) = attached.switch.member(attached.index) else { return 0 };
         self.using = slot;
-        let began = clock::nanoseconds();
+        let began = moment();
         let emptied = empty(member, &mut self.work, &self.now);
-        let nanoseconds = clock::nanoseconds().saturating_sub(began);
+        let spent = TimeSpent::between(began, moment());
         self.using = NO_PORT;
         if emptied.fault {
             self.shared.report_fault();
         }
-        self.charge_emptied(slot, TimeSpent { nanoseconds, frames: emptied.frames, bytes: emptied.bytes });
+        let (nanoseconds, frames, bytes) =
+            (spent.nanoseconds.saturating_sub(emptied.cutting), emptied.frames, emptied.bytes);
+        self.charge_emptied(slot, TimeSpent { nanoseconds, frames, bytes, ..spent });
         emptied.frames
     }
 }

@@ -12,6 +12,7 @@ use crate::call;
 use crate::clock;
 use crate::poller_state::add;
 use crate::settings::Idle;
+use crate::thread_usage::moment;
 
 /// While the poller is busy, the time between two checks of the descriptors of parked devices.
 const DEVICE_POLL_EVERY: Duration = Duration::from_micros(20);
@@ -125,7 +126,7 @@ impl Poller {
             self.shift.is_examining.store(self.meter.examining, Ordering::Relaxed);
         }
         if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) {
-            self.work.calls.time(self.meter.examining);
+            self.work.calls.measure(self.meter.examining.then_some(moment));
             if self.work.calls.make(&self.now) {
                 self.shared.report_fault();
             }

@@ -2,7 +2,7 @@
 
 use ringway_switch::{TimeSpent, VISIT_WORK, handle_event, pass};
 
-use super::charge::{add, is_pending_examined, pass_examined};
+use super::charge::{is_pending_examined, pass_examined};
 use super::thread::{NO_PORT, Poller, Served};
 use crate::schedule::Visit;
 
@@ -116,7 +116,7 @@ impl Poller {
             let (switch, work, now) = (&attached.switch, &mut self.work, &self.now);
             let passed = if EXAMINED {
                 let (passed, spent) = pass_examined(self.meter.area(), switch, member, input, work, now);
-                add(source, spent);
+                source.add(spent);
                 passed
             } else {
                 pass(switch, member, input, work, now)

@@ -160,8 +160,10 @@ pub struct Cost {
     pub stall: AtomicU64,
     /// That page is a watched hole of a client's file.
     pub is_watched: AtomicBool,
-    /// The poller computes.
+    /// The poller computes for a page that did not exist before.
     pub work: AtomicU64,
+    /// The machine takes the poller's processor away, and its account says that the poller computed.
+    pub stolen: AtomicU64,
     /// One access in this many pays the cost. 0: each.
     pub one_of: AtomicU64,
     /// The access does not end while a test holds this lock.
@@ -217,11 +219,17 @@ impl Cost {
         }
         let work = Duration::from_nanos(self.work.load(Ordering::Relaxed));
         if work > Duration::ZERO {
-            let began = cpu_time();
-            while cpu_time() - began < work {
-                std::hint::spin_loop();
-            }
+            assert!(Mapping::private(4096).expect("memory").whole().write(&[1; 64]));
+            compute(work);
         }
+        compute(Duration::from_nanos(self.stolen.load(Ordering::Relaxed)));
+    }
+}
+
+fn compute(time: Duration) {
+    let began = cpu_time();
+    while cpu_time() - began < time {
+        std::hint::spin_loop();
     }
 }
 

@@ -24,8 +24,8 @@ use ringway_abi::offload::{Gso, Offload};
 use ringway_memory::Mapping;
 use ringway_switch::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Prefix, Reach, Rules};
 use ringway_switch::{
-    Examined, FloodPolicy, Forward, Input, Learning, Mac, MacMap, MacTable, Member, Owner, Passed, Switch, Time,
-    Workspace, empty, pass,
+    DetourRoom, Examined, FloodPolicy, Forward, Input, Learning, Mac, MacMap, MacTable, Member, Moment, Owner, Passed,
+    Switch, Time, Workspace, empty, pass,
 };
 use stations::{CSUM, GUEST_CSUM, Kind, SENDS, Station, TAKES};
 
@@ -148,7 +148,7 @@ fn try_seed(seed: u64) -> Came {
     // The ways in which pollers serve normal ports, slow ports, and ports in quarantine.
     let mode = [PassMode::Plain, PassMode::Examined, PassMode::Plain, PassMode::Left][(seed % 4) as usize];
     if mode == PassMode::Left {
-        assert!(switch.members().all(|member| member.port.begin_detour(Waker::noop().clone())));
+        assert!(switch.members().all(|member| member.port.begin_detour(Waker::noop().clone(), DetourRoom::Mapped)));
     }
     for turn in 0..TURNS {
         let from = dice.below(all.len());
@@ -207,8 +207,8 @@ fn serve(mode: PassMode, switch: &Switch, member: &Member, input: &mut dyn Input
         return pass(switch, member, input, work, &now);
     }
     AREA.with(|area| {
-        work.examine(Some(now.read));
-        let passed = pass(switch, member, &mut Examined::new(input, area, now.read), work, &now);
+        work.examine(Some(Moment::default));
+        let passed = pass(switch, member, &mut Examined::new(input, area, Moment::default), work, &now);
         work.examine(None);
         for to in switch.members() {
             assert!(!empty(to, work, &now).fault);

@@ -5,6 +5,7 @@ use super::destination::{Destination, Packed};
 use super::settling::Settling;
 use super::storage::{Batch, BatchStorage};
 use crate::frame::DropReason;
+use crate::time::Measure;
 
 impl Batch<'_> {
     /// Begins a batch whose destinations a program sets: no frame has one, and every port hears flooded frames. Returns the number of
@@ -85,15 +86,15 @@ impl Batch<'_> {
     }
 
     /// Measures the time of the program by this clock, until [`BatchStorage::take_program_time`].
-    pub(crate) fn measure_program(&mut self, read: fn() -> u64) {
+    pub(crate) fn measure_program(&mut self, measure: Measure) {
         if let Some(settling) = &mut self.parts.settling {
-            settling.clock = Some(read);
+            settling.clock = Some(measure);
         }
     }
 
     /// The clock, while the time of the program is measured.
     #[inline]
-    pub(crate) fn program_clock(&self) -> Option<fn() -> u64> {
+    pub(crate) fn program_clock(&self) -> Option<Measure> {
         self.parts.settling.as_ref()?.clock
     }
 

@@ -2,6 +2,7 @@
 
 use super::audience::Audience;
 use super::destination::Packed;
+use crate::time::Measure;
 
 /// Memory for a forwarding program's verdicts, allocated with the first batch of a program.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Settling {
     pub(super) accepted: Vec<u16>,
     pub(super) audience: Audience,
     /// While passes are examined: the clock, and the nanoseconds that programs took.
-    pub(super) clock: Option<fn() -> u64>,
+    pub(super) clock: Option<Measure>,
     pub(super) program_ns: u64,
 }
 

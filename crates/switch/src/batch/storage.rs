@@ -125,6 +125,19 @@ impl BatchStorage {
         Self(Batch { parts: Box::new(parts), rests })
     }
 
+    /// Has the kernel bring in the memory that each pass uses.
+    #[cold]
+    pub(crate) fn make_resident(&self) {
+        const PAGE: usize = 4096;
+        let parts = &self.0.parts;
+        for head in parts.heads.iter().step_by(PAGE / size_of::<Head>()) {
+            std::hint::black_box(head.0[0]);
+        }
+        for entry in parts.entries.iter().step_by(PAGE / size_of::<Entry>()) {
+            std::hint::black_box(entry.len);
+        }
+    }
+
     /// An empty batch for views of any lifetime.
     #[inline(always)]
     #[must_use]

@@ -10,8 +10,8 @@ use super::transmit::Transmitter;
 use crate::batch::{Audience, Batch, Destination, Lists};
 use crate::forward::receiver;
 use crate::policy::Cause;
-use crate::port::{DeliveryTime, Touching};
-use crate::time::Time;
+use crate::port::{DeliveryTime, TimeSpent, Touching};
+use crate::time::{Measure, Moment};
 use crate::topology::Context;
 
 /// Delivers batches. Its memory is kept between passes, and only the lists that were used are cleared.
@@ -139,8 +139,14 @@ impl Delivery {
     }
 
     /// The clock for the time of software offloads, and the nanoseconds that they took, while passes are examined.
-    pub(crate) fn offloading(&mut self) -> (&mut Option<fn() -> u64>, &mut u64) {
+    pub(crate) fn offloading(&mut self) -> (&mut Option<Measure>, &mut u64) {
         (&mut self.transmitter.scratch.offload.clock, &mut self.transmitter.offloading)
+    }
+
+    /// Takes the nanoseconds of offloads that no delivery of a pass has taken.
+    #[cold]
+    pub(crate) fn take_cutting(&mut self) -> u64 {
+        std::mem::take(&mut self.transmitter.scratch.offload.spent)
     }
 
     /// Time that each receiver took, while passes are examined.
@@ -150,8 +156,16 @@ impl Delivery {
 
     /// While passes are examined: counts the time since `began` for a port.
     #[cold]
-    pub(crate) fn note_called(&mut self, port: u16, began: u64, now: &Time) {
-        self.transmitter.note_spent(port, began, 0, 0, now);
+    pub(crate) fn note_called(&mut self, port: u16, began: Option<Moment>) {
+        if let (Some(began), Some(measure)) = (began, self.measure()) {
+            self.transmitter.note_spent(port, TimeSpent::between(began, measure()));
+        }
+    }
+
+    /// What measures, while passes are examined.
+    #[cold]
+    pub(crate) fn measure(&self) -> Option<Measure> {
+        self.transmitter.scratch.offload.clock
     }
 
     /// Links every frame to the list of its destination. Frames without a destination count as dropped at the source.

@@ -6,6 +6,7 @@ use super::segment::{Cut, FragmentNumbers, TAIL_BYTES, Tail};
 use crate::batch::{Batch, BatchStorage, Cursor, Frame, Frames};
 use crate::frame::{Accepts, DropReason, Gso, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
+use crate::time::Measure;
 
 /// Most frames that are processed before they are delivered.
 const CHUNK: usize = 128;
@@ -19,7 +20,7 @@ pub(super) struct OffloadScratch {
     tails: Box<[Tail]>,
     numbers: FragmentNumbers,
     /// While passes are examined: the clock.
-    pub(super) clock: Option<fn() -> u64>,
+    pub(super) clock: Option<Measure>,
     /// Nanoseconds that the clock has measured.
     pub(super) spent: u64,
 }
@@ -66,7 +67,7 @@ impl Output for SoftwareOffload<'_> {
         let mut queue = Queue { frames, accepts, cut: None, numbers, lost: 0 };
         let (mut result, mut more) = (Ok(()), true);
         while more {
-            let began = clock.map(|read| read());
+            let began = clock.map(|measure| measure().nanoseconds);
             let mut chunk = storage.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
             let mut tails = tails.iter_mut();
             while more
@@ -75,8 +76,8 @@ impl Output for SoftwareOffload<'_> {
             {
                 more = queue.finish_one(&mut chunk, tail);
             }
-            if let (Some(read), Some(began)) = (clock, began) {
-                *spent = spent.saturating_add(read().saturating_sub(began));
+            if let (Some(measure), Some(began)) = (clock, began) {
+                *spent = spent.saturating_add(measure().nanoseconds.saturating_sub(began));
             }
             let count = chunk.len();
             if count > 0 {

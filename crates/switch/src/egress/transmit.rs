@@ -12,7 +12,7 @@ use crate::batch::Frames;
 use crate::frame::MAX_PORTS;
 use crate::policy::Membership;
 use crate::port::{DeliveryTime, TimeSpent, Touching, Watch};
-use crate::time::Time;
+use crate::time::Moment;
 use crate::topology::Member;
 
 /// Delivers frames to one port after the other. Its memory is kept between passes.
@@ -80,7 +80,7 @@ impl Transmitter {
         let mut output = to.port.output();
         // After the lock: who waits for it touches nobody's memory.
         self.touching.begin(&to.port);
-        let began = self.examined.is_some().then(context.now.read);
+        let began = self.examined.is_some().then(|| self.begin());
         self.progress.begin(order.len(), counters);
         self.served.push(to.owner.index());
 
@@ -195,7 +195,7 @@ impl Transmitter {
             }
             let mut output = mirror.port.output();
             self.touching.begin(&mirror.port);
-            let began = self.examined.is_some().then(out.context.now.read);
+            let began = self.examined.is_some().then(|| self.begin());
             self.progress.begin(order.len(), mirror.port.counters());
             let result = chain.deliver(frames, &mut **output, &mut self.scratch, &mut None);
             self.touching.end();
@@ -221,7 +221,8 @@ impl Transmitter {
     /// While passes are examined: counts the time since `began` and the frames that were not refused for a receiver.
     #[cold]
     #[inline(never)]
-    fn note_given(&mut self, out: Outgoing<'_, '_, '_>, order: &[u16], port: u16, began: u64) {
+    fn note_given(&mut self, out: Outgoing<'_, '_, '_>, order: &[u16], port: u16, began: Moment) {
+        let spent = TimeSpent::between(began, self.begin());
         let given = &order[..self.progress.frames().min(order.len())];
         let bytes = Frames::of(out.batch, given).map(|frame| frame.len() as u64).sum();
         // As many as the port counts: fewer if some were joined, more if some were cut.
@@ -229,17 +230,24 @@ impl Transmitter {
         let segments = out.context.switch.member(port).map_or(0, |to| self.progress.given(to.port.counters()));
         let offloading = std::mem::take(&mut self.scratch.offload.spent);
         self.offloading = self.offloading.saturating_add(offloading);
-        self.note_spent(port, began.saturating_add(offloading), frames.max(segments), bytes, out.context.now);
+        let nanoseconds = spent.nanoseconds.saturating_sub(offloading);
+        self.note_spent(port, TimeSpent { nanoseconds, frames: frames.max(segments), bytes, ..spent });
     }
 
-    /// While passes are examined: counts the time since `began` for a receiver.
+    /// The present moment, while passes are examined.
     #[cold]
-    pub(super) fn note_spent(&mut self, port: u16, began: u64, frames: u64, bytes: u64, now: &Time) {
+    fn begin(&self) -> Moment {
+        self.scratch.offload.clock.map_or_else(Moment::default, |measure| measure())
+    }
+
+    /// While passes are examined: counts time for a receiver.
+    #[cold]
+    pub(super) fn note_spent(&mut self, port: u16, spent: TimeSpent) {
         let Some(given) = &mut self.examined else { return };
         let place = given.iter().position(|given| given.port == port).unwrap_or_else(|| {
             given.push(DeliveryTime { port, spent: TimeSpent::default() });
             given.len() - 1
         });
-        given[place].spent.add(now.read, began, frames, bytes);
+        given[place].spent.add(spent);
     }
 }

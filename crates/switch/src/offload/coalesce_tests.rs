@@ -8,7 +8,7 @@ use ringway_memory::Mapping;
 use super::samples::{Sample, complete};
 use super::{Accepts, Gso, Offload};
 use crate::testing::{Lan, Plan, frame, mac};
-use crate::{DropReason, Examined, Headers, Time, TimeSpent, pass};
+use crate::{DropReason, Examined, Headers, Moment, Time, TimeSpent, pass};
 
 const TSO: Accepts = Accepts::EVERYTHING;
 type Received = Vec<(Vec<u8>, Option<Offload>)>;
@@ -407,8 +407,8 @@ fn the_time_that_a_receiver_took_is_told_with_the_bytes_of_joined_frames() {
     let (mut sender, mut lan) = (Sender::v4(1), lan(TSO));
     (0..5).for_each(|_| lan.offers[0].put(&sender.complete(1000, 0x10), &[]));
     let area = Mapping::private(Examined::AREA).expect("memory");
-    let mut input = Examined::new(&mut lan.offers[0], &area, || 1);
-    lan.work.examine(Some(|| 1));
+    let mut input = Examined::new(&mut lan.offers[0], &area, Moment::default);
+    lan.work.examine(Some(Moment::default));
     pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut input, &mut lan.work, &Time::at_second(1));
     let TimeSpent { frames, bytes, .. } = lan.work.given()[0].spent;
     assert_eq!((lan.counters(1).coalesced, frames, bytes), (4, 1, 5 * (14 + 20 + 32 + 1000)));

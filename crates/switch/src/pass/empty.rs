@@ -16,6 +16,9 @@ pub struct DetourDelivery {
     pub frames: u64,
     /// Number of bytes in these frames.
     pub bytes: u64,
+    /// Nanoseconds in which frames were cut for the port, if this was measured ([`Workspace::examine`]). That is none of the port's doing,
+    /// and its senders may have gone. It is little: the backlog is bounded.
+    pub cutting: u64,
     /// The port broke the rules and must end: [`crate::Port::fault`] says how.
     pub fault: bool,
 }
@@ -32,7 +35,8 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
         return DetourDelivery::default();
     }
     let Some(taken) = member.port.detour().take() else { return DetourDelivery::default() };
-    let mut emptied = DetourDelivery { frames: taken.frames() as u64, bytes: taken.bytes() as u64, fault: false };
+    let mut emptied =
+        DetourDelivery { frames: taken.frames() as u64, bytes: taken.bytes() as u64, ..DetourDelivery::default() };
     for &(reason, call) in &taken.calls {
         work.calls.take_over(&member.port, reason, call);
     }
@@ -44,6 +48,7 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
         output.note_losses(member.port.counters());
         drop(output);
         work.batch = Some(storage);
+        emptied.cutting = work.delivery.take_cutting();
         if let Err(fault) = given {
             member.port.fail(fault);
             emptied.fault = true;

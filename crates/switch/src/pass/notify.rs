@@ -51,11 +51,11 @@ fn notify_examined(context: Context<'_>, work: &mut Workspace) -> bool {
 }
 
 fn ring_examined(member: &Member, reason: CallReason, work: &mut Workspace, now: &Time) -> bool {
-    let began = (now.read)();
+    let began = work.delivery.measure().map(|measure| measure());
     work.touching.begin(&member.port);
     let fault = work.calls.ring(&member.port, reason, now);
     work.touching.end();
-    work.delivery.note_called(member.owner.index(), began, now);
+    work.delivery.note_called(member.owner.index(), began);
     fault
 }
 

@@ -7,8 +7,8 @@ use crate::batch::{Batch, BatchStorage, MAX_BATCH};
 use crate::defect::{Defect, PanicLocation, Role, take_receiving};
 use crate::egress::Delivery;
 use crate::frame::DropReason;
-use crate::port::{CallReason, DeliveryTime, PendingCalls, Port, Touching};
-use crate::time::Time;
+use crate::port::{CallReason, DeliveryTime, PendingCalls, Port, TimeSpent, Touching};
+use crate::time::{Measure, Time};
 use crate::topology::{Member, Switch};
 
 /// Instead of a port index: no port.
@@ -30,6 +30,9 @@ pub struct Workspace {
     /// The pending calls. The owner of the workspace makes them when they are due.
     pub calls: PendingCalls,
 }
+
+/// Nanoseconds that a byte of work ([`crate::Passed::work`]) takes at most: several times what it takes in far, uncached memory.
+const LONGEST_BYTE: u64 = 2;
 
 /// Number of receivers whose times are noted without an allocation.
 const USUAL_RECEIVERS: usize = 64;
@@ -136,24 +139,29 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Starts or stops measuring by this clock how much time each receiver takes. Starting clears earlier results.
-    pub fn examine(&mut self, clock: Option<fn() -> u64>) {
+    /// Starts or stops measuring how much time each receiver takes. Starting clears earlier results.
+    pub fn examine(&mut self, measure: Option<Measure>) {
         let (offloading, spent) = self.delivery.offloading();
-        (*offloading, *spent) = (clock, 0);
+        (*offloading, *spent) = (measure, 0);
         if let Some(mut given) = self.delivery.examined().take() {
             given.clear();
             self.spare = given;
         }
-        if clock.is_some() {
+        if measure.is_some() {
+            self.batch.as_ref().inspect(|batch| batch.make_resident());
             *self.delivery.examined() = Some(std::mem::take(&mut self.spare));
         }
     }
 
-    /// Nanoseconds of the last pass that the switch computed for its source, if the pass was examined: the time of the
-    /// forwarding program, and of offloads in software, which is the longer the more receivers frames are cut for.
-    pub fn take_source_time(&mut self) -> u64 {
+    /// What the switch computed for the source of the last pass, if that was examined: the time of the forwarding program, and of offloads
+    /// in software, which is the longer the more receivers frames are cut for. `work` is that of the pass ([`crate::Passed::work`]), and
+    /// explains the latter.
+    pub fn take_source_time(&mut self, work: u64) -> TimeSpent {
         let offloading = std::mem::take(self.delivery.offloading().1);
-        self.batch.as_mut().map_or(0, BatchStorage::take_program_time).saturating_add(offloading)
+        let program = self.batch.as_mut().map_or(0, BatchStorage::take_program_time);
+        let nanoseconds = program.saturating_add(offloading);
+        let explained = program.saturating_add(offloading.min(work.saturating_mul(LONGEST_BYTE)));
+        TimeSpent { nanoseconds, explained, ..TimeSpent::default() }
     }
 
     /// Time that each receiver took since [`Workspace::examine`] was called.

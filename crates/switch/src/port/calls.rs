@@ -7,10 +7,11 @@ use std::sync::{Arc, Weak};
 use super::attachment::Port;
 use super::bell::CallResult;
 use super::event::CallReason;
+use super::examined::TimeSpent;
 use super::ring::{CallOutcome, Pending};
 use super::touching::Touching;
 use crate::defect::{Defect, PanicLocation, Role, take_receiving};
-use crate::time::Time;
+use crate::time::{Measure, Time};
 
 /// Number of calls that memory is allocated for at first.
 const INITIAL_CAPACITY: usize = 256;
@@ -25,9 +26,9 @@ pub struct PendingCalls {
     remaining: Vec<Reverse<PendingCall>>,
     /// This list also makes the calls of ports that have a detour.
     of_detours: bool,
-    /// True while the duration of each call is measured.
-    timed: bool,
-    longest: Option<(Weak<Port>, u64)>,
+    /// What measures each call, while calls are measured.
+    measure: Option<Measure>,
+    longest: Option<(Weak<Port>, TimeSpent)>,
     /// Names the port that is being called.
     touching: Arc<Touching>,
     /// Takes a port whose last owner is this list.
@@ -65,7 +66,7 @@ impl PendingCalls {
             current: None,
             remaining: Vec::new(),
             of_detours: false,
-            timed: false,
+            measure: None,
             longest: None,
             touching,
             last: LastOwner::default(),
@@ -132,12 +133,12 @@ impl PendingCalls {
             if !self.of_detours && self.is_left(&call) {
                 continue;
             }
-            let began = self.timed.then(|| (call.port.clone(), (time.read)()));
+            let began = self.measure.map(|measure| (call.port.clone(), measure, measure()));
             fault |= self.make_call(call, |port, reason, call| port.ring_pending(reason, call, time));
-            if let Some((port, began)) = began {
-                let took = (time.read)().saturating_sub(began);
-                if self.longest.as_ref().is_none_or(|(_, longest)| took > *longest) {
-                    self.longest = Some((port, took));
+            if let Some((port, measure, began)) = began {
+                let spent = TimeSpent::between(began, measure());
+                if self.longest.as_ref().is_none_or(|(_, longest)| spent.nanoseconds > longest.nanoseconds) {
+                    self.longest = Some((port, spent));
                 }
             }
         }
@@ -153,13 +154,12 @@ impl PendingCalls {
     }
 
     /// Starts or stops measuring how long calls take.
-    pub fn time(&mut self, on: bool) {
-        self.timed = on;
+    pub fn measure(&mut self, measure: Option<Measure>) {
+        self.measure = measure;
     }
 
-    /// Returns the port with the longest call since the last use of this function, and that call's duration in
-    /// nanoseconds.
-    pub fn take_longest(&mut self) -> Option<(Weak<Port>, u64)> {
+    /// Returns the port with the longest call since the last use of this function, and that call's time.
+    pub fn take_longest(&mut self) -> Option<(Weak<Port>, TimeSpent)> {
         self.longest.take()
     }
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Waker;
 
 use ringway_memory::Mapping;
 
@@ -10,16 +11,28 @@ use crate::policy::{Bound, Domain, Rules};
 use crate::testing::{Lan, Offer, Plan, frame, mac};
 use crate::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Judging,
-    Mac, MacTable, Member, OnFault, Output, Port, PortFault, Program, ProgramFailed, Programmed, Time, TimeSpent, View,
-    WakeOn, Watch, pass,
+    Mac, MacTable, Member, Moment, OnFault, Output, Port, PortFault, Program, ProgramFailed, Programmed, Time,
+    TimeSpent, View, WakeOn, Watch, empty, pass,
 };
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1) };
+    static EVENTS: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
 fn now() -> u64 {
     NOW.get()
+}
+
+/// The same as [`now`], with what [`happen`] has counted.
+fn moment() -> Moment {
+    let [faults, sleeps] = EVENTS.get();
+    Moment { nanoseconds: now(), faults, sleeps, slow_calls: 0 }
+}
+
+/// The thread has so many page faults and blocks so often.
+fn happen(faults: u64, sleeps: u64) {
+    EVENTS.set([EVENTS.get()[0] + faults, EVENTS.get()[1] + sleeps]);
 }
 
 fn spend(nanoseconds: u64) {
@@ -31,11 +44,14 @@ struct Costly<'a> {
     offer: &'a mut Offer,
     collect: u64,
     release: u64,
+    /// Page faults, and how often the thread blocks, in each collect.
+    happens: [u64; 2],
 }
 
 impl Input for Costly<'_> {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         spend(self.collect);
+        happen(self.happens[0], self.happens[1]);
         self.offer.collect(batch)
     }
 
@@ -78,6 +94,11 @@ impl Bell for CostlyTo {
     }
 }
 
+/// What a port took, in a short time.
+fn given(port: u16, nanoseconds: u64, frames: u64, bytes: u64) -> DeliveryTime {
+    DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes, stalled: 0, explained: nanoseconds } }
+}
+
 /// Returns a switch whose port `n` takes 100 * n ns for each delivery, and n ns for each ring of its bell.
 fn lan(ports: u16) -> Lan {
     let change = |member: Member| {
@@ -94,19 +115,20 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     for (to, len) in [(2, 60), (3, 1514), (2, 700)] {
         lan.offers[0].put(&frame(mac(to), mac(0), len, 0), &[]);
     }
-    let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50 };
-    let mut input = Examined::new(&mut costly, &area, now);
-    lan.work.examine(Some(now));
+    let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50, happens: [0; 2] };
+    let mut input = Examined::new(&mut costly, &area, moment);
+    lan.work.examine(Some(moment));
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(0).expect("a port");
     assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &time).frames, 3);
-    assert_eq!(input.spent(), TimeSpent { nanoseconds: 7050, frames: 3, bytes: 60 + 1514 + 700 });
-    let given =
-        |port, nanoseconds, frames, bytes| DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes } };
+    assert_eq!(
+        input.spent(),
+        TimeSpent { nanoseconds: 7050, frames: 3, bytes: 60 + 1514 + 700, stalled: 0, explained: 7050 }
+    );
     assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 1, 1514), given(0, 0, 0, 0)]);
 
     // Examining again clears the results. A pass that is not examined is not measured.
-    lan.work.examine(Some(now));
+    lan.work.examine(Some(moment));
     assert_eq!(lan.work.given(), []);
     lan.work.examine(None);
     lan.send(0, &[frame(mac(2), mac(0), 60, 0)]);
@@ -128,14 +150,16 @@ fn the_time_of_a_program_is_measured_in_examined_passes_only() {
     let area = Mapping::private(Examined::AREA).expect("memory");
     // A poller examines no pass before some were slow.
     lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
-    assert_eq!(lan.work.take_source_time(), 0);
+    assert_eq!(lan.work.take_source_time(0), TimeSpent::default());
     lan.offers[0].put(&frame(mac(1), mac(0), 60, 0), &[]);
-    let mut input = Examined::new(&mut lan.offers[0], &area, now);
+    let mut input = Examined::new(&mut lan.offers[0], &area, moment);
     let member = lan.switch.member(0).expect("a port");
     assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1)).frames, 1);
-    assert_eq!((lan.work.take_source_time(), lan.work.take_source_time()), (300, 0));
+    let took = lan.work.take_source_time(0);
+    assert_eq!((took.nanoseconds, took.explained), (300, 300));
+    assert_eq!(lan.work.take_source_time(0), TimeSpent::default());
     lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
-    assert_eq!(lan.work.take_source_time(), 0);
+    assert_eq!(lan.work.take_source_time(0), TimeSpent::default());
 }
 
 #[test]
@@ -180,7 +204,7 @@ fn what_a_client_does_to_its_memory_meanwhile_does_not_reach_who_is_delivered_to
         })
         .collect();
     let memory = Arc::clone(&lan.offers[0].memory);
-    let examined = Examined::new(&mut lan.offers[0], &area, now);
+    let examined = Examined::new(&mut lan.offers[0], &area, moment);
     let mut input = Changing(examined, &memory);
     let member = lan.switch.member(0).expect("a port");
     let passed = pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1));
@@ -196,7 +220,7 @@ fn a_full_batch_fits_into_the_area() {
         lan.offers[0].put(&frame(mac(1), mac(0), 64 << 10, number), &[40_000, 10]);
     }
     let memory = Arc::clone(&lan.offers[0].memory);
-    let mut input = Examined::new(&mut lan.offers[0], &area, now);
+    let mut input = Examined::new(&mut lan.offers[0], &area, moment);
     let member = lan.switch.member(0).expect("a port");
     let passed = pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1));
     assert!(passed.frames >= 32, "{passed:?}");
@@ -209,7 +233,7 @@ fn a_full_batch_fits_into_the_area() {
 #[test]
 fn flooded_frames_are_told_apart_by_receiver() {
     let mut lan = lan(5);
-    lan.work.examine(Some(now));
+    lan.work.examine(Some(moment));
     lan.offers[1].put(&frame(Mac::BROADCAST, mac(1), 60, 0), &[]);
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(1).expect("a port");
@@ -224,22 +248,20 @@ fn a_mirrored_port_is_told_its_own_frames_and_time_and_its_mirror_is_told_its_ow
     let mut lan = lan(4);
     let watch = Watch { mirrors_out: vec![3], ..Watch::default() };
     lan.switch = lan.switch.with_watches([(2, watch), (3, Watch { is_mirror: true, ..Watch::default() })]);
-    lan.work.examine(Some(now));
+    lan.work.examine(Some(moment));
     for len in [60, 700] {
         lan.offers[0].put(&frame(mac(2), mac(0), len, 0), &[]);
     }
     let time = Time { read: now, ..Time::at_second(1) };
     let member = lan.switch.member(0).expect("a port");
     pass(&lan.switch, member, &mut lan.offers[0], &mut lan.work, &time);
-    let given =
-        |port, nanoseconds, frames, bytes| DeliveryTime { port, spent: TimeSpent { nanoseconds, frames, bytes } };
     assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 2, 760), given(0, 0, 0, 0)]);
 }
 
 /// A clock that goes on with each reading.
-fn ticking() -> u64 {
+fn ticking() -> Moment {
     spend(1);
-    now()
+    moment()
 }
 
 #[test]
@@ -257,13 +279,94 @@ fn the_time_in_which_frames_are_cut_for_their_receivers_is_that_of_the_sender() 
             lan.switch.member(0).expect("a port"),
             &mut input,
             &mut lan.work,
-            &Time { read: ticking, ..Time::at_second(1) },
+            &Time { read: now, ..Time::at_second(1) },
         );
         let frames: Vec<u64> =
             lan.work.given().iter().filter(|given| given.port > 0).map(|given| given.spent.frames).collect();
         assert_eq!(frames, if cut { [4; 2] } else { [1; 2] });
-        assert_eq!(lan.work.take_source_time() >= 2, cut);
-        assert_eq!(lan.work.take_source_time(), 0);
+        assert_eq!(lan.work.take_source_time(1_000_000).nanoseconds >= 2, cut);
+        assert_eq!(lan.work.take_source_time(0), TimeSpent::default());
         lan.work.examine(None);
     }
+}
+
+/// A pass from port 0 to port 2 in which the source takes `collect` and `happens` there, while elsewhere the thread sleeps in a page fault,
+/// too. Returns what the source and the receiver took.
+fn examined_with(collect: u64, happens: [u64; 2]) -> [TimeSpent; 2] {
+    struct Swapped;
+    impl Program for Swapped {
+        fn judge(&self, _: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+            happen(1, 1);
+            Err(ProgramFailed)
+        }
+    }
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    let view = Arc::new(View::new([], 3, Arc::new(MacTable::new(64, 64, [0; 2])), domain));
+    let mut lan = Plan::new(3).build(|_| Box::new(Programmed::new(Arc::new(Swapped), view, OnFault::Learning)));
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    lan.send(2, &[frame(mac(9), mac(2), 60, 0)]);
+    lan.offers[0].put(&frame(mac(2), mac(0), 60, 0), &[]);
+    let mut costly = Costly { offer: &mut lan.offers[0], collect, release: 0, happens };
+    let mut input = Examined::new(&mut costly, &area, moment);
+    lan.work.examine(Some(moment));
+    let member = lan.switch.member(0).expect("a port");
+    pass(&lan.switch, member, &mut input, &mut lan.work, &Time { read: now, ..Time::at_second(1) });
+    [input.spent(), lan.work.given()[0].spent]
+}
+
+#[test]
+fn only_a_sleep_in_a_page_fault_at_the_ports_own_memory_is_its_stall() {
+    const LONG: u64 = 20_000_000;
+    // The thread lost its processor and nothing says so: the clock has moved, and that is all.
+    let [source, receiver] = examined_with(LONG, [0, 0]);
+    assert_eq!((source.nanoseconds, source.stalled, receiver.stalled), (LONG, 0, 0));
+    assert!(source.explained * 20 < LONG, "{source:?}");
+    // It slept there for another reason, or filled pages without a sleep.
+    assert_eq!(examined_with(LONG, [0, 1])[0].stalled, 0);
+    let [source, _] = examined_with(LONG, [3, 0]);
+    assert_eq!((source.stalled, source.explained), (0, LONG));
+    let [source, receiver] = examined_with(LONG, [1, 1]);
+    assert_eq!((source.stalled, receiver.stalled), (LONG, 0));
+}
+
+#[test]
+fn the_time_that_a_program_waits_before_it_begins_is_nobodys() {
+    struct Waits;
+    impl Program for Waits {
+        fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+            spend(1_000_000);
+            batch.begin();
+            spend(40);
+            Err(ProgramFailed)
+        }
+    }
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    let view = Arc::new(View::new([], 2, Arc::new(MacTable::new(64, 64, [0; 2])), domain));
+    let mut lan = Plan::new(2).build(|_| Box::new(Programmed::new(Arc::new(Waits), view, OnFault::Learning)));
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
+    lan.offers[0].put(&frame(mac(1), mac(0), 60, 0), &[]);
+    let mut input = Examined::new(&mut lan.offers[0], &area, moment);
+    let member = lan.switch.member(0).expect("a port");
+    pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1));
+    assert_eq!((input.spent().nanoseconds, lan.work.take_source_time(0).nanoseconds), (0, 40));
+}
+
+#[test]
+fn the_time_in_which_frames_of_a_backlog_are_cut_is_told_and_is_not_that_of_the_next_pass() {
+    let mut lan = Plan::new(3).learning();
+    let (mut bytes, offload) = Sample::default().build();
+    bytes[..6].copy_from_slice(&mac(1).octets());
+    bytes[6..12].copy_from_slice(&mac(0).octets());
+    lan.send(1, &[frame(mac(9), mac(1), 60, 0)]);
+    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone()));
+    lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
+    let time = Time { read: now, ..Time::at_second(1) };
+    pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut lan.offers[0], &mut lan.work, &time);
+    lan.work.examine(Some(ticking));
+    let emptied = empty(lan.switch.member(1).expect("a port"), &mut lan.work, &time);
+    assert!(emptied.frames == 1 && emptied.cutting > 0, "{emptied:?}");
+    assert!(lan.counters(1).out_frames > 1, "it was cut");
+    lan.send(2, &[frame(mac(0), mac(2), 60, 0)]);
+    assert_eq!(lan.work.take_source_time(1_000_000), TimeSpent::default());
 }

@@ -7,12 +7,22 @@
 //! time of the switch's forwarding program and of offloads in software ([`crate::Workspace::take_source_time`]). The time
 //! of delivering counts for the receiver. Due to the copy, no thread waits for the source's memory while it has a
 //! receiver's output locked.
+//!
+//! Time alone does not tell a client from a machine that takes the processor away: the clock runs on, and so does the thread's account of
+//! processor time where the hypervisor does not say what it took. So each access is measured with what the thread did meanwhile
+//! ([`Moment`]): only a page fault in which the thread slept is a stall, and only time with something in it that can take long is
+//! explained. What belongs to the thread itself is brought in before the access, so that it is not read from swap at a port's cost.
 
 use ringway_memory::Mapping;
 
 use super::fault::PortFault;
 use super::input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 use crate::batch::{Batch, MOST_BYTES};
+use crate::time::{Measure, Moment};
+
+/// Nanoseconds of an access that its frames and bytes need not explain: it may read some thousand descriptors of chains, which nobody counts
+/// (`MOST_STEPS` of virtqueues).
+const UNCOUNTED: u64 = 250_000;
 
 /// Time that one port took in examined passes, and the frames moved in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +33,36 @@ pub struct TimeSpent {
     pub frames: u64,
     /// Number of bytes in these frames.
     pub bytes: u64,
+    /// The part of the duration that was accesses in which the thread slept in a page fault.
+    pub stalled: u64,
+    /// The part of the duration that something explains: page faults, slow calls, the switch's program, cutting of frames, and a little of
+    /// each access. If there is more, the machine may have taken the processor away.
+    pub explained: u64,
 }
 
 impl TimeSpent {
-    /// Adds the time since `began`, by the clock `read`, and the frames moved in it.
-    pub(crate) fn add(&mut self, read: fn() -> u64, began: u64, frames: u64, bytes: u64) {
-        self.nanoseconds = self.nanoseconds.saturating_add(read().saturating_sub(began));
-        self.frames = self.frames.saturating_add(frames);
-        self.bytes = self.bytes.saturating_add(bytes);
+    /// The time of one access, from `began` to `ended`, in which no frames were moved.
+    #[must_use]
+    pub fn between(began: Moment, ended: Moment) -> TimeSpent {
+        let nanoseconds = ended.nanoseconds.saturating_sub(began.nanoseconds);
+        let [faults, sleeps] = [ended.faults != began.faults, ended.sleeps != began.sleeps];
+        let slow_calls = ended.slow_calls.saturating_sub(began.slow_calls).min(nanoseconds);
+        let (stalled, explained) = match (faults, sleeps) {
+            (true, true) => (nanoseconds, 0),
+            (true, false) => (0, nanoseconds),
+            (false, _) => (0, slow_calls.max(nanoseconds.min(UNCOUNTED))),
+        };
+        TimeSpent { nanoseconds, stalled, explained, ..TimeSpent::default() }
+    }
+
+    /// Adds `other` to this.
+    pub fn add(&mut self, other: TimeSpent) {
+        let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.nanoseconds, other.nanoseconds);
+        add(&mut self.frames, other.frames);
+        add(&mut self.bytes, other.bytes);
+        add(&mut self.stalled, other.stalled);
+        add(&mut self.explained, other.explained);
     }
 }
 
@@ -47,7 +79,7 @@ pub struct DeliveryTime {
 pub struct Examined<'a> {
     input: &'a mut dyn Input,
     area: &'a Mapping,
-    read: fn() -> u64,
+    measure: Measure,
     spent: TimeSpent,
 }
 
@@ -56,9 +88,9 @@ impl<'a> Examined<'a> {
     pub const AREA: usize = MOST_BYTES;
 
     /// Returns an input that measures the time of `input`. Frames are copied into `area`, which has [`Examined::AREA`]
-    /// bytes. Frames that do not fit are not copied. `read` returns the time in nanoseconds.
-    pub fn new(input: &'a mut dyn Input, area: &'a Mapping, read: fn() -> u64) -> Examined<'a> {
-        Examined { input, area, read, spent: TimeSpent::default() }
+    /// bytes. Frames that do not fit are not copied.
+    pub fn new(input: &'a mut dyn Input, area: &'a Mapping, measure: Measure) -> Examined<'a> {
+        Examined { input, area, measure, spent: TimeSpent::default() }
     }
 
     /// Time that the source took until now.
@@ -68,9 +100,9 @@ impl<'a> Examined<'a> {
     }
 
     fn time<T>(&mut self, work: impl FnOnce(&mut dyn Input) -> T) -> T {
-        let began = (self.read)();
+        let began = (self.measure)();
         let done = work(self.input);
-        self.spent.add(self.read, began, 0, 0);
+        self.spent.add(TimeSpent::between(began, (self.measure)()));
         done
     }
 
@@ -84,15 +116,27 @@ impl<'a> Examined<'a> {
     }
 }
 
+/// Has the kernel bring in the first `bytes` of private memory. They are overwritten.
+fn make_resident(area: &Mapping, bytes: usize) {
+    const PAGE: usize = 4096;
+    for page in (0..bytes.min(area.whole().len())).step_by(PAGE) {
+        let _ = area.view(page, 1).is_some_and(|first| first.write(&[0]));
+    }
+}
+
 impl Input for Examined<'_> {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let Self { input, area, read, spent } = self;
-        let began = read();
+        let Self { input, area, measure, spent } = self;
+        let began = measure();
         let collected = input.collect(batch);
-        batch.copy_rests_to(area);
-        batch.measure_program(*read);
+        spent.add(TimeSpent::between(began, measure()));
         let refused: u64 = batch.refused().map(|(_, frames)| frames).sum();
-        spent.add(*read, began, batch.len() as u64 + refused, batch.bytes());
+        spent.add(TimeSpent { frames: batch.len() as u64 + refused, bytes: batch.bytes(), ..TimeSpent::default() });
+        make_resident(area, usize::try_from(batch.bytes()).unwrap_or(usize::MAX));
+        let began = measure();
+        batch.copy_rests_to(area);
+        spent.add(TimeSpent::between(began, measure()));
+        batch.measure_program(*measure);
         collected
     }
 

@@ -10,6 +10,7 @@ use super::view::View;
 use crate::batch::{Batch, Destination, Frame, PortSet};
 use crate::forward::addresses::{admit, within};
 use crate::frame::{Accepts, Class, DropReason, Gso, Mac, Owner};
+use crate::time::Measure;
 use crate::topology::{Member, Switch};
 
 /// Bytes of a verdict.
@@ -71,6 +72,8 @@ pub struct Judging<'j, 'm> {
     switch: &'j Switch,
     view: &'j Arc<View>,
     now: u32,
+    /// When the program began, while its time is measured.
+    began: Option<u64>,
     count: usize,
     /// True if frames were rejected before.
     has_gaps: bool,
@@ -103,6 +106,7 @@ impl<'j, 'm> Judging<'j, 'm> {
             switch,
             view,
             now,
+            began: None,
             count,
             has_gaps,
             is_uniform: false,
@@ -301,13 +305,27 @@ impl<'j, 'm> Judging<'j, 'm> {
 
     /// The clock, while passes are examined and the time of programs is measured.
     #[inline]
-    pub(super) fn clock(&self) -> Option<fn() -> u64> {
+    fn clock(&self) -> Option<Measure> {
         self.batch.program_clock()
     }
 
-    /// Notes the time in nanoseconds that the program took.
-    pub(super) fn note_time(&mut self, nanoseconds: u64) {
-        self.batch.add_program_time(nanoseconds);
+    /// The program begins now. To be called when the program need not wait for anything any more: what it waited for is not the time of the
+    /// port whose frames it judges.
+    #[inline]
+    pub fn begin(&mut self) {
+        if let Some(measure) = self.clock() {
+            self.began = Some(measure().nanoseconds);
+        }
+    }
+
+    /// Notes the time that the program took since it began, while passes are examined.
+    #[inline]
+    pub(super) fn note_time(&mut self) {
+        if let Some(measure) = self.clock()
+            && let Some(began) = self.began
+        {
+            self.batch.add_program_time(measure().nanoseconds.saturating_sub(began));
+        }
     }
 
     #[inline]

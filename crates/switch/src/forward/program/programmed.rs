@@ -27,7 +27,8 @@ pub trait Program: Send + Sync {
     /// The poller that has entered is done with the batch, or has panicked.
     fn leave(&self) {}
 
-    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each.
+    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each. A program that has to wait for something calls
+    /// [`Judging::begin`] after that.
     ///
     /// # Errors
     /// The program failed, or has been taken out.
@@ -71,10 +72,9 @@ impl Programmed {
     /// Has the program judge the frames. While passes are examined, its time is measured.
     #[inline]
     fn judge(&self, judging: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
-        let Some(read) = judging.clock() else { return self.program.judge(judging) };
-        let began = read();
+        judging.begin();
         let judged = self.program.judge(judging);
-        judging.note_time(read().saturating_sub(began));
+        judging.note_time();
         judged
     }
 }
