@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A client, or several that share memory: whom a port's memory belongs to. Ports of one value are shut together.
+/// A client, or several that share memory: whom a port's memory belongs to.
 #[derive(Debug, Default)]
 pub struct Client {
     /// Number of threads that are kept in its memory.
@@ -50,8 +50,8 @@ impl Client {
         self.stalls.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns true while a thread is kept in the client's memory.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalls.load(Ordering::Relaxed) > 0
+    /// Number of threads that are kept in the client's memory.
+    pub(crate) fn stalls(&self) -> usize {
+        self.stalls.load(Ordering::Relaxed)
     }
 }

@@ -25,8 +25,10 @@ use crate::topology::Attached;
 
 /// Nanoseconds after which a quarantine poller checks again whether a port may go back.
 pub(crate) const CHECK_EVERY_NS: u64 = 250_000_000;
-/// The same while a port's detour is ending: its backlog takes no frames meanwhile.
+/// The same while a port's detour has frames that keep it from ending.
 pub(crate) const CHECK_ENDING_EVERY_NS: u64 = 1_000_000;
+/// Checks that found frames in a detour that could end, after which it takes no more.
+pub(crate) const ENDS_IN_VAIN: u32 = 16;
 /// A port's share of its quarantine poller is one part in this many.
 pub(crate) const PARTS: u64 = 4;
 

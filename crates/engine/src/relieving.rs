@@ -7,9 +7,9 @@
 //! input back, makes its pending calls, and ends. Its successor examines its visits, so that the next stall of the port is charged.
 //!
 //! Whose memory keeps the thread is known if it touches that of one port only: when it visits or calls that one, or when it delivers in an examined
-//! visit. Then all ports of that client are shut before the successor begins ([`crate::stall`]), so that the successor is not kept by the same
-//! client. Otherwise nothing is shut, and the successor's visits tell. Pollers examine their visits for as long as a thread is kept. So a client
-//! keeps one thread of each poller, and two where the first one exchanged frames with another client.
+//! visit. Then that port is shut before the successor begins ([`crate::stall`]), and with a second thread all ports of its client, so that the
+//! successor is not kept there, too. Otherwise nothing is shut, and the successor's visits tell. Pollers examine their visits for as long as a thread is
+//! kept. So a client keeps two threads, and one of each poller where that exchanged its frames with another client.
 //!
 //! The thread here looks each [`TICK`]. A poller that has not read the clock since the look before, and is at the same port, is kept if its
 //! thread is in the state `D`, or waits for an output that such a thread has. One that has no processor is in another state. The thread rests while all
@@ -103,7 +103,7 @@ struct Watcher {
     kept: Vec<Kept>,
 }
 
-/// A thread that was relieved, and the client whose memory keeps it, if that is known.
+/// A thread that was relieved, and the port at which it is kept, if that is known.
 struct Kept {
     shift: Arc<Shift>,
     stall: Option<Stall>,
@@ -167,7 +167,7 @@ impl Watcher {
         }
     }
 
-    /// Opens the ports of clients whose memory keeps no thread any more.
+    /// Opens the ports whose memory keeps no thread any more.
     fn let_go(&mut self) {
         // The thread itself has a reference for as long as it runs.
         for Kept { stall, .. } in self.kept.extract_if(.., |kept| Arc::strong_count(&kept.shift) == 1) {

@@ -19,6 +19,9 @@ use crate::contain::warn_limited;
 use crate::poller_state::{PollerState, Shift};
 use crate::watch::Watch;
 
+/// With so many threads that are kept at ports of one client, no thread touches any port of the client.
+const STALLS_OF_CLIENT: usize = 2;
+
 /// How a client announces frames.
 #[derive(Debug)]
 pub enum Signal {
@@ -56,9 +59,10 @@ pub struct Source {
     time: Mutex<TimeAccount>,
     /// The number of the poller that serves the port in quarantine. 0: the port is not in quarantine.
     quarantine_poller: AtomicUsize,
-    /// Whose memory the port's is.
-    client: Mutex<Arc<Client>>,
-    /// The client is stalled ([`crate::stall`]): no thread begins to use the input.
+    /// The port's memory alone, and that of its client, if it has other ports ([`crate::stall`]).
+    own: Arc<Client>,
+    client: Mutex<Option<Arc<Client>>>,
+    /// No thread begins to use the input.
     is_shut: AtomicBool,
     /// The port got a detour when it was shut.
     has_shut_detour: AtomicBool,
@@ -120,6 +124,7 @@ impl Source {
             waiting: Mutex::default(),
             time: Mutex::default(),
             quarantine_poller: AtomicUsize::new(0),
+            own: Arc::default(),
             client: Mutex::default(),
             is_shut: AtomicBool::new(false),
             has_shut_detour: AtomicBool::new(false),
@@ -127,16 +132,23 @@ impl Source {
         }
     }
 
-    /// Names the client whose memory the port's is. Without this it is that of a client without other ports.
+    /// Names the client whose memory the port's is, and perhaps that of other ports.
     pub fn set_client(&self, client: Arc<Client>) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
     }
 
-    pub(crate) fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The port's memory, and that of its client.
+    pub(crate) fn memory(&self) -> (Arc<Client>, Option<Arc<Client>>) {
+        (Arc::clone(&self.own), self.client.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Returns true while the port's client is stalled.
+    /// Returns true if no further thread should touch the port's memory.
+    pub(crate) fn is_stalled(&self) -> bool {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own.stalls() > 0 || client.as_ref().is_some_and(|client| client.stalls() >= STALLS_OF_CLIENT)
+    }
+
+    /// Returns true while the port is shut.
     #[inline]
     pub(crate) fn is_shut(&self) -> bool {
         self.is_shut.load(Ordering::Acquire)

@@ -1,9 +1,10 @@
-//! Clients whose memory keeps a thread: no other thread touches it until that one is let go.
+//! Ports at which a thread is kept: no other thread touches their memory until that one is let go.
 //!
 //! The kernel may keep a poller's thread in a page fault of a client's memory ([`crate::relieving`]). Each further thread that touches that memory
-//! could be kept as well: at another port, at the doorbell when it calls the client, at another page. So all ports of the client are *shut* at once:
-//! no poller has their inputs, frames for them are dropped as `receiver_slow`, and calls wait. When the thread is let go, the memory has
-//! answered: the ports are opened, and the port at which the thread was kept is charged for the time.
+//! could be kept as well: at the doorbell when it calls the client, at another page, at another port. So the port is *shut*, and with a second thread
+//! that is kept at a port of the same client, all ports of that client: no poller has their inputs, frames for them are dropped as
+//! `receiver_slow`, and calls wait. When the thread is let go, the memory has answered: the ports are opened, and the port at which the thread was kept
+//! is charged for the time.
 //!
 //! [`Relief::stalls`](crate::relief::Relief) is locked while ports are shut or opened and while a topology is published, so that a port that comes
 //! later is shut before a poller has it.
@@ -19,12 +20,14 @@ use crate::quarantine;
 use crate::shared::Shared;
 use crate::topology::{Attached, Topology};
 
-/// A thread that is kept in a client's memory.
+/// A thread that is kept at a port.
 #[derive(Debug)]
 pub(crate) struct Stall {
-    client: Arc<Client>,
-    /// The number of the source of the port at which the thread is kept.
+    /// The number of the port's source.
     source: u64,
+    /// What counts the thread: the port's memory, and that of its client.
+    own: Arc<Client>,
+    client: Option<Arc<Client>>,
     /// When the thread was noticed, in nanoseconds.
     since: u64,
     /// The thread itself charges the port afterwards.
@@ -32,15 +35,16 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    /// Shuts all ports of the port's client.
+    /// Shuts the port, or all ports of its client.
     pub(crate) fn begin(shared: &Shared, attached: &Attached, is_measured: bool) -> Stall {
-        let client = attached.source.client();
+        let (own, client) = attached.source.memory();
         let _order = shared.relief.stalls();
-        client.begin_stall();
+        own.begin_stall();
+        client.iter().for_each(|client| client.begin_stall());
         shut_stalled(&shared.topology.get().0);
         shared.topology.touch();
         shared.wake();
-        Stall { client, source: attached.source.id(), since: clock::nanoseconds(), is_measured }
+        Stall { own, client, source: attached.source.id(), since: clock::nanoseconds(), is_measured }
     }
 
     /// Opens the ports again: no other thread could relieve the one that is kept.
@@ -49,7 +53,7 @@ impl Stall {
         self.end(shared);
     }
 
-    /// Charges the port, as the thread has been let go, and opens all ports of its client.
+    /// Charges the port, as the thread has been let go, and opens the ports that were shut for it.
     pub(crate) fn end(self, shared: &Shared) {
         let Stall { since, is_measured, source, .. } = self;
         let (topology, _) = shared.topology.get();
@@ -69,13 +73,14 @@ impl Stall {
 
 impl Drop for Stall {
     fn drop(&mut self) {
-        self.client.end_stall();
+        self.own.end_stall();
+        self.client.iter().for_each(|client| client.end_stall());
     }
 }
 
-/// Shuts the ports of stalled clients. The caller has [`Relief::stalls`](crate::relief::Relief) locked.
+/// Shuts the ports whose memory keeps threads. The caller has [`Relief::stalls`](crate::relief::Relief) locked.
 pub(crate) fn shut_stalled(topology: &Topology) {
-    for attached in topology.ports.iter().filter(|attached| attached.source.client().is_stalled()) {
+    for attached in topology.ports.iter().filter(|attached| attached.source.is_stalled()) {
         let begins =
             |port: &Arc<_>| ringway_switch::Port::begin_detour(port, Waker::noop().clone(), DetourRoom::Nothing);
         // A port in quarantine has a detour, which stays afterwards.
@@ -83,10 +88,10 @@ pub(crate) fn shut_stalled(topology: &Topology) {
     }
 }
 
-/// Opens a port whose client is not stalled any more.
+/// Opens a port whose memory keeps no thread any more.
 fn open(shared: &Shared, attached: &Attached, now: u64) {
     let (source, port) = (&attached.source, attached.port());
-    if source.client().is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
+    if source.is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
         return;
     }
     match source.quarantine_poller() {

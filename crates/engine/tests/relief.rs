@@ -45,13 +45,19 @@ fn keep(lan: &Lan, cost: &Cost, [from, to]: [usize; 2]) -> kept::Keeper {
     keeper
 }
 
-/// Waits until a thread is relieved, which serves this port.
-fn relieved(engine: &Engine, lan: &Lan, port: usize) {
+/// The frames that a port was given, or that were dropped there.
+fn counted(lan: &Lan, port: usize) -> u64 {
+    let read = lan.stations[port].port.counters().read();
+    read.out_frames + read.drops().map(|(_, frames)| frames).sum::<u64>()
+}
+
+/// Waits until a thread is relieved, which serves one of these ports.
+fn relieved(engine: &Engine, lan: &Lan, ports: &[usize]) {
     let reports =
         wait_until_some("a thread is relieved", || Some(engine.take_relieved()).filter(|all| !all.is_empty()));
     // On a machine that is busy, one that waits for the first may follow.
-    let port = Some(lan.stations[port].port.name().to_owned());
-    assert_eq!(reports.first(), Some(&Relieved { poller: 0, port }));
+    let relieved = |port: &usize| Relieved { poller: 0, port: Some(lan.stations[*port].port.name().to_owned()) };
+    assert!(ports.iter().map(relieved).any(|one| reports.first() == Some(&one)), "{reports:?}");
 }
 
 /// Checks that the frame for which a thread was kept arrives, and that its ports are served as before.
@@ -72,7 +78,7 @@ fn a_thread_that_the_kernel_keeps_when_it_takes_frames_holds_up_no_other_port() 
         let (engine, lan) = start(Vec::new());
         let keeper = keep(&lan, &lan.stations[0].costs[0], [0, 3]);
         exchange(&lan, [1, 2], 200);
-        relieved(&engine, &lan, 0);
+        relieved(&engine, &lan, &[0]);
         // Nobody touches that client's memory meanwhile.
         lan.stations[1].send(0, 1);
         exchange(&lan, [1, 2], 20);
@@ -88,17 +94,16 @@ fn a_thread_that_the_kernel_keeps_when_it_gives_frames_holds_up_no_other_port() 
     let (engine, lan) = start(Vec::new());
     let keeper = keep(&lan, &lan.stations[0].costs[1], [3, 0]);
     exchange(&lan, [1, 2], 200);
-    relieved(&engine, &lan, 3);
+    relieved(&engine, &lan, &[3, 0]);
     // Nobody waits for the output that the thread has.
     lan.stations[4].send(0, 1);
     exchange(&lan, [1, 2], 200);
     drop(keeper);
-    let mut received = Vec::new();
-    wait_until("both frames arrive", || {
-        received.extend(lan.stations[0].take().iter().map(|frame| (frame.from, frame.number)));
-        received.len() == 2
-    });
-    assert_eq!(received, [(3, 7), (4, 1)]);
+    wait_until("both frames are counted", || counted(&lan, 0) == 2);
+    let received: Vec<_> = lan.stations[0].take().iter().map(|frame| (frame.from, frame.number)).collect();
+    // The second one is dropped if visits were examined already, so that it is known whose memory keeps the thread.
+    let is_known = lan.stations[0].port.counters().read().out_frames == 1;
+    assert_eq!(received, [(3, 7), (4, 1)][..if is_known { 1 } else { 2 }]);
     exchange(&lan, [3, 0], 20);
 }
 
@@ -111,7 +116,7 @@ fn a_poller_that_waits_for_what_a_kept_thread_has_is_relieved_too() {
     exchange(&lan, [1, 2], 200);
     exchange(&lan, [5, 1], 20);
     drop(keeper);
-    wait_until("both frames arrive", || lan.stations[0].port.counters().read().out_frames == 2);
+    wait_until("both frames are counted", || counted(&lan, 0) == 2);
     wait_until("the frame was taken", || lan.stations[4].unsent() == 0);
     exchange(&lan, [4, 5], 20);
 }
@@ -157,7 +162,7 @@ fn a_client_whose_doorbell_keeps_each_thread_that_calls_it_keeps_one() {
     let keeper = keep_each([&lan.stations[0].ringing]);
     lan.stations[3].send(0, 7);
     exchange(&lan, [1, 2], 200);
-    relieved(&engine, &lan, 0);
+    relieved(&engine, &lan, &[0]);
     // Frames for it and its own ones lead nobody there either.
     lan.stations[4].send(0, 8);
     lan.stations[0].send(5, 9);
@@ -189,8 +194,8 @@ fn one_client_with_many_ports_keeps_few_threads(side: usize) {
     exchange(&lan, [4, 2], 100);
     exchange(&lan, [2, 4], 100);
     let reports = engine.take_relieved();
-    // The first one is kept in the memory of either of two clients.
-    assert!((1..=2).contains(&reports.len()), "{reports:?}");
+    // The first one is kept in the memory of either of two clients; then two are known to be this one's.
+    assert!((1..=3).contains(&reports.len()), "{reports:?}");
     let_go(keeper, costs());
     wait_until("the ports are served", || lan.stations.iter().all(|station| station.unsent() == 0));
     wait_until("their frames have come", || lan.stations[4].take().is_empty() && lan.stations[85].take().is_empty());

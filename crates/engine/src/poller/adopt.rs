@@ -104,7 +104,7 @@ impl Poller {
         if self.ports.len() <= slot {
             self.ports.resize_with(slot + 1, || None);
         }
-        self.ports[slot] = Some(Served { attached: attached.clone(), has_input: false });
+        self.ports[slot] = Some(Served { attached: attached.clone(), has_input: false, ends_in_vain: 0 });
         slot
     }
 

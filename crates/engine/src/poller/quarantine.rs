@@ -8,7 +8,7 @@ use ringway_switch::{TimeSpent, empty};
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::DORMANT;
-use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS};
+use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN};
 use crate::thread_usage::moment;
 use crate::topology::Topology;
 
@@ -19,16 +19,21 @@ impl Poller {
     pub(super) fn check_quarantine(&mut self) -> u64 {
         let now = clock::nanoseconds();
         let (mut released, mut ending) = (false, false);
-        for served in self.ports.iter().flatten() {
+        for served in self.ports.iter_mut().flatten() {
             let source = &served.attached.source;
             let Some(port) = served.attached.port() else { continue };
             if source.is_quarantined(now) {
-                port.continue_detour();
+                port.close_detour(false);
+                served.ends_in_vain = 0;
             } else if served.has_input && !source.is_shut() && !port.is_output_held() {
-                // The port leaves only after the frames in its detour were delivered. It takes no more of them meanwhile.
+                // The port leaves only after the frames in its detour were delivered.
                 let has_ended = port.end_detour();
                 if has_ended {
                     source.set_quarantine_poller(None);
+                } else {
+                    // Beside a sender that always fills it, the detour would not end.
+                    served.ends_in_vain += 1;
+                    port.close_detour(served.ends_in_vain >= ENDS_IN_VAIN);
                 }
                 (released, ending) = (released | has_ended, ending | !has_ended);
             }

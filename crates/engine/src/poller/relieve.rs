@@ -13,7 +13,7 @@ impl Poller {
         topology.ports.iter().for_each(|attached| attached.source.take_away(before));
         let using = before.using.load(Ordering::Relaxed);
         for attached in &topology.ports {
-            // Nobody touches the memory of a stalled client: its ports are called when they are opened.
+            // Nobody touches the memory of a port that is shut: it is called when it is opened.
             // A quarantine poller makes the calls of its ports, and the port that keeps the thread would keep this one, too.
             let is_kept = attached.source.id() == using && attached.source.is_held_by(before);
             let Some(port) = attached

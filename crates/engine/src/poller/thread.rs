@@ -38,6 +38,8 @@ pub(super) struct Served {
     pub(super) attached: Attached,
     /// False while another poller has the input, and after a fault.
     pub(super) has_input: bool,
+    /// Attempts to end the port's detour that found frames in it.
+    pub(super) ends_in_vain: u32,
 }
 
 /// A poller. Belongs to its thread.

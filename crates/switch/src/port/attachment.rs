@@ -132,8 +132,7 @@ impl Port {
     }
 
     /// Ends the port's detour if its backlog is empty: all pollers deliver to the port again. Returns true if the
-    /// detour has ended. If not, frames for the port are dropped until the backlog is empty, or [`Port::continue_detour`].
-    /// To be called by the thread that empties the backlog.
+    /// detour has ended. To be called by the thread that empties the backlog.
     pub fn end_detour(&self) -> bool {
         let ended = self.detour.end();
         if ended {
@@ -142,9 +141,9 @@ impl Port {
         ended
     }
 
-    /// The port keeps its detour after an attempt to end it.
-    pub fn continue_detour(&self) {
-        self.detour.go_on();
+    /// Has frames for the port dropped, so that the backlog becomes empty and the detour can end, or takes that back.
+    pub fn close_detour(&self, is_ending: bool) {
+        self.detour.close(is_ending);
     }
 
     /// Ends the port's detour even if its backlog is not empty. Frames in the backlog are dropped as `receiver_slow`.

@@ -214,13 +214,11 @@ impl Detour {
         backlog.take().map_or(0, |backlog| backlog.filling.frames.len() as u64)
     }
 
-    /// Ends the detour if the backlog is empty. Returns true if the detour has ended. If not, the backlog takes no more frames until
-    /// [`Detour::go_on`], so that it becomes empty.
+    /// Ends the detour if the backlog is empty. Returns true if the detour has ended.
     pub(crate) fn end(&self) -> bool {
         let mut backlog = self.lock();
         let is_used = self.entered.load(Ordering::Acquire) > 0;
-        if let Some(backlog) = backlog.as_mut().filter(|backlog| is_used || !backlog.is_empty()) {
-            backlog.is_ending = true;
+        if backlog.as_ref().is_some_and(|backlog| is_used || !backlog.is_empty()) {
             return false;
         }
         self.on.store(false, Ordering::Release);
@@ -228,10 +226,10 @@ impl Detour {
         true
     }
 
-    /// The backlog takes frames again after an attempt to end the detour.
-    pub(crate) fn go_on(&self) {
+    /// The backlog takes no more frames, so that it becomes empty and the detour ends, or takes frames again.
+    pub(crate) fn close(&self, is_ending: bool) {
         if let Some(backlog) = self.lock().as_mut() {
-            backlog.is_ending = false;
+            backlog.is_ending = is_ending;
         }
     }
 

@@ -56,7 +56,6 @@ fn nobody_waits_for_the_output_of_a_port_that_has_a_detour() {
     drop(output);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1, "woken once, and not again before it sleeps again");
     assert!(port.has_detoured_frames() && !port.may_sleep() && !port.end_detour());
-    port.continue_detour();
     assert_eq!(lan.received(1), Vec::<Vec<u8>>::new());
     assert_eq!(lan.sink(1, |kept| kept.rings), 0, "its memory is not touched");
 
@@ -175,13 +174,15 @@ fn a_detour_ends_though_a_sender_fills_it_all_the_time() {
     let mut work = Workspace::new(4);
     lan.send(0, &sent);
     assert!(!port.end_detour());
+    port.close_detour(true);
     lan.send(0, &sent);
     assert_eq!(empty_it(&lan, &mut work), 1);
     lan.send(0, &sent);
     assert_eq!(lan.dropped(1, DropReason::ReceiverSlow), 2);
-    // Unless the port stays in quarantine.
-    port.continue_detour();
+    // The port stays in quarantine.
+    port.close_detour(false);
     lan.send(0, &sent);
+    port.close_detour(true);
     assert!(!port.end_detour());
     assert_eq!(empty_it(&lan, &mut work), 1);
     assert!(port.end_detour());
@@ -228,7 +229,7 @@ fn a_sender_of_few_frames_finds_room_in_a_backlog_beside_one_that_fills_it() {
         empty_it(&lan, &mut work);
     }
     let received = lan.received(1);
-    let of = |sender: u64| received.iter().filter(|frame| frame[6..12] == mac(sender).octets()).count();
+    let of = |sender: u32| received.iter().filter(|frame| frame[6..12] == mac(sender).octets()).count();
     assert!(of(2) >= 18 && of(0) >= 20, "{} and {}", of(2), of(0));
     assert_eq!(lan.dropped(1, DropReason::ReceiverSlow), 20 * 601 - received.len() as u64, "under one reason");
 }

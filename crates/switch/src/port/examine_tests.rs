@@ -359,7 +359,7 @@ fn the_time_in_which_frames_of_a_backlog_are_cut_is_told_and_is_not_that_of_the_
     bytes[..6].copy_from_slice(&mac(1).octets());
     bytes[6..12].copy_from_slice(&mac(0).octets());
     lan.send(1, &[frame(mac(9), mac(1), 60, 0)]);
-    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone()));
+    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone(), crate::DetourRoom::Mapped));
     lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
     let time = Time { read: now, ..Time::at_second(1) };
     pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut lan.offers[0], &mut lan.work, &time);
