@@ -8,18 +8,11 @@ use ringway_switch::PortFault;
 use super::live::LivePort;
 use super::state::Daemon;
 use crate::keys::Name;
-use crate::kinds::netns::{self, Namespace};
+use crate::kinds::contract::Namespace;
+use crate::kinds::netns::{self, ProcessNamespace};
 
 /// Most names that one call looks up, by turns.
 const LOOKS_MAX: usize = 256;
-
-/// The namespace of a process, in which the device of a port was that is closed.
-#[derive(Debug)]
-pub(super) struct ProcessNamespace {
-    /// `/proc/PID/ns/net`.
-    pub(super) path: String,
-    pub(super) namespace: Namespace,
-}
 
 impl Daemon {
     /// Notes a fault of the ports whose device is in a network namespace that has its name no more. Returns true if there are any.

@@ -11,7 +11,7 @@ use super::live::NewPort;
 use super::refused::Refused;
 use crate::config::{Access, Name, Port};
 use crate::inject;
-use crate::kinds::netns::Namespace;
+use crate::kinds::contract::Namespace;
 use crate::kinds::{Opened, Opening};
 
 /// Where a port is opened.

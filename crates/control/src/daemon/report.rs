@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringway_engine::PollerReading;
 use ringway_switch::policy::Egress;
-use ringway_switch::{CountersReading, Move, Policy};
+use ringway_switch::{CountersReading, DropReason, Move, Policy};
 
 use super::defects::Pause;
 use super::limits;
@@ -56,7 +56,12 @@ impl Daemon {
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
-            warnings: self.doubts().into_iter().chain(self.loops()).chain(self.large_frames(Instant::now())).collect(),
+            warnings: self
+                .doubts()
+                .into_iter()
+                .chain(self.loops())
+                .chain(self.large_frames.warnings(Instant::now()))
+                .collect(),
             log_lines_lost: ringway_engine::log::lost(),
         }
     }
@@ -217,7 +222,13 @@ impl Daemon {
     pub fn sweep(&mut self) {
         let now = ringway_engine::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
-        self.note_large_frames();
+        let live = self.switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |port| (switch, port)));
+        let devices = live.filter(|(_, (_, port))| port.settings.settings.is_device());
+        let dropped = devices.filter_map(|(switch, (name, port))| {
+            let (_, count) = port.counters().drops().find(|(reason, _)| *reason == DropReason::Oversize)?;
+            Some(((switch.clone(), name.clone()), count))
+        });
+        self.large_frames.note(dropped, Instant::now());
     }
 }
 

@@ -22,7 +22,6 @@ use super::front_end::FrontEnd;
 use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
-use super::namespaces::ProcessNamespace;
 use super::netmap::ports::NetmapPorts;
 use super::pipes::{EndName, Pipes};
 use super::programs::Programs;
@@ -31,6 +30,7 @@ use super::running::Running;
 use crate::config::port::DynamicPorts;
 use crate::config::{self, Config, Create, Name, Placement};
 use crate::keys::PortRef;
+use crate::kinds::netns::ProcessNamespace;
 
 /// The daemon as its threads and requests share it.
 pub type SharedDaemon = Arc<Mutex<Daemon>>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::events::Events;
 use crate::config::{Access, Name, Port};
-use crate::kinds::netns::Namespace;
+use crate::kinds::contract::Namespace;
 
 /// A port whose device has to be opened.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ pub use ringway_ports::State;
 use ringway_ports::{Observer, PortIo};
 
 use super::access::Access;
-use super::netns::Namespace;
 use crate::api::types::PortStatus;
 use crate::keys::{Keys, Mac, Name, Table};
 
@@ -78,6 +77,26 @@ pub enum End<'a> {
 
 /// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
 pub const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
+
+/// A network namespace. The same name can be another one's later: a container that is started again makes it anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    device: u64,
+    inode: u64,
+}
+
+impl From<rustix::fs::Stat> for Namespace {
+    fn from(stat: rustix::fs::Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As "ls -l /proc/PID/ns/net" and lsns(8) show it.
+        write!(f, "net:[{}]", self.inode)
+    }
+}
 
 /// What is needed to open a port, apart from its settings.
 pub struct Opening<'a> {

@@ -1,37 +1,16 @@
 //! Work inside another network namespace.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, Stat, fstat, stat};
+use rustix::fs::{Mode, OFlags, fstat, stat};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::contract::CannotOpen;
+use super::contract::{CannotOpen, Namespace};
 
 /// The directory of the names of `ip netns`.
 const NAMED: &str = "/run/netns";
-
-/// A network namespace. The same name can be another one's later: a container that is started again makes it anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    device: u64,
-    inode: u64,
-}
-
-impl From<Stat> for Namespace {
-    fn from(stat: Stat) -> Self {
-        Self { device: stat.st_dev, inode: stat.st_ino }
-    }
-}
-
-impl fmt::Display for Namespace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As "ls -l /proc/PID/ns/net" and lsns(8) show it.
-        write!(f, "net:[{}]", self.inode)
-    }
-}
 
 fn path(name: &str) -> PathBuf {
     Path::new(NAMED).join(name)
@@ -87,4 +66,13 @@ fn open(path: &Path, only: Option<Namespace>) -> Result<(OwnedFd, Namespace), Ca
             Err(CannotOpen { why: io::Error::new(io::ErrorKind::NotFound, what.clone()), what })
         }
     }
+}
+
+/// The namespace of a process, in which the device of a port was that is closed.
+#[derive(Debug)]
+pub struct ProcessNamespace {
+    /// `/proc/PID/ns/net`.
+    pub path: String,
+    /// What it was.
+    pub namespace: Namespace,
 }

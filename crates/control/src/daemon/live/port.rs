@@ -12,7 +12,7 @@ use crate::api::types::PortStatus;
 use crate::config::{Name, Port};
 use crate::daemon::front_end::FrontEnd;
 use crate::kinds::State;
-use crate::kinds::netns::Namespace;
+use crate::kinds::contract::Namespace;
 
 /// A port that is open: a device, a socket or a client is behind it. A clone is the same port, possibly with other settings.
 #[derive(Clone, Debug)]
