@@ -7,10 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringway_engine::contain;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::loaded::{Runtime, load_one};
+#[cfg(not(feature = "programs"))]
+use super::absent as loaded;
+#[cfg(feature = "programs")]
+use super::loaded;
+use super::ready::{CannotLoad, ReadyProgram, WantedProgram};
 use super::wanted::Wanted;
-use super::{CannotLoad, ReadyProgram, WantedProgram};
 use crate::config::Name;
+use loaded::{Runtime, load_one};
 
 /// Programs that are loaded at the same time: as many as are compiled.
 const THREADS: usize = 2;

@@ -8,6 +8,7 @@ mod absent;
 #[cfg(feature = "programs")]
 mod loaded;
 mod loading;
+mod ready;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,76 +21,9 @@ use absent as loaded;
 pub use loaded::LoadedProgram;
 use loaded::{Runtime, can_load};
 pub use loading::Loading;
-use wanted::Wanted;
+pub use ready::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 
 use crate::config::{Config, Name, ProgramKeys};
-
-/// A program to be loaded.
-pub type WantedProgram = Wanted<LoadedProgram, Runtime>;
-
-/// A program that was loaded for a change.
-#[derive(Clone, Debug)]
-pub struct ReadyProgram {
-    switch: Name,
-    keys: ProgramKeys,
-    pollers: usize,
-    /// What it replaces, and whose state it may have.
-    before: Option<LoadedProgram>,
-    program: LoadedProgram,
-    runtime: Arc<Runtime>,
-}
-
-impl ReadyProgram {
-    /// Returns the switch.
-    pub fn switch(&self) -> &Name {
-        &self.switch
-    }
-
-    /// Returns true if it is for this switch.
-    pub fn is_for(&self, switch: &Name) -> bool {
-        self.switch == *switch
-    }
-
-    /// Returns true if it is the program of these keys.
-    pub fn has(&self, keys: &ProgramKeys) -> bool {
-        is_same_program(&self.keys, keys)
-    }
-
-    /// Returns true if it is what this switch is to have.
-    fn is(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> bool {
-        self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers
-    }
-
-    /// Returns the program, if the switch still has the one that it replaces: while it was loaded, the switch may have got another, newer one.
-    pub fn instead_of(&self, present: Option<&LoadedProgram>) -> Option<&LoadedProgram> {
-        let is_present = match (&self.before, present) {
-            (Some(before), Some(present)) => before.is_same(present),
-            (before, present) => before.is_none() && present.is_none(),
-        };
-        is_present.then_some(&self.program)
-    }
-}
-
-/// Returns true if both settings name the same program, started with the same text.
-pub fn is_same_program(a: &ProgramKeys, b: &ProgramKeys) -> bool {
-    (&a.program, &a.config, &a.config_file) == (&b.program, &b.config, &b.config_file)
-}
-
-/// A program cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot load the program {path} of switch {switch}: {what}")]
-pub struct CannotLoad {
-    switch: Name,
-    path: String,
-    what: String,
-}
-
-impl CannotLoad {
-    /// Returns the switch.
-    pub fn switch(&self) -> &Name {
-        &self.switch
-    }
-}
 
 /// The programs of a daemon.
 #[derive(Debug, Default)]

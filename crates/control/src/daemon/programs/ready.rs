@@ -1,0 +1,78 @@
+//! A program that is to be loaded, one that was, and why one cannot be.
+
+use std::sync::Arc;
+
+#[cfg(not(feature = "programs"))]
+use super::absent as loaded;
+#[cfg(feature = "programs")]
+use super::loaded;
+use super::wanted::Wanted;
+use crate::config::{Name, ProgramKeys};
+use loaded::{LoadedProgram, Runtime};
+
+/// A program to be loaded.
+pub type WantedProgram = Wanted<LoadedProgram, Runtime>;
+
+/// A program that was loaded for a change.
+#[derive(Clone, Debug)]
+pub struct ReadyProgram {
+    pub(super) switch: Name,
+    pub(super) keys: ProgramKeys,
+    pub(super) pollers: usize,
+    /// What it replaces, and whose state it may have.
+    pub(super) before: Option<LoadedProgram>,
+    pub(super) program: LoadedProgram,
+    pub(super) runtime: Arc<Runtime>,
+}
+
+impl ReadyProgram {
+    /// Returns the switch.
+    pub fn switch(&self) -> &Name {
+        &self.switch
+    }
+
+    /// Returns true if it is for this switch.
+    pub fn is_for(&self, switch: &Name) -> bool {
+        self.switch == *switch
+    }
+
+    /// Returns true if it is the program of these keys.
+    pub fn has(&self, keys: &ProgramKeys) -> bool {
+        is_same_program(&self.keys, keys)
+    }
+
+    /// Returns true if it is what this switch is to have.
+    pub(super) fn is(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> bool {
+        self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers
+    }
+
+    /// Returns the program, if the switch still has the one that it replaces: while it was loaded, the switch may have got another, newer one.
+    pub fn instead_of(&self, present: Option<&LoadedProgram>) -> Option<&LoadedProgram> {
+        let is_present = match (&self.before, present) {
+            (Some(before), Some(present)) => before.is_same(present),
+            (before, present) => before.is_none() && present.is_none(),
+        };
+        is_present.then_some(&self.program)
+    }
+}
+
+/// Returns true if both settings name the same program, started with the same text.
+pub fn is_same_program(a: &ProgramKeys, b: &ProgramKeys) -> bool {
+    (&a.program, &a.config, &a.config_file) == (&b.program, &b.config, &b.config_file)
+}
+
+/// A program cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot load the program {path} of switch {switch}: {what}")]
+pub struct CannotLoad {
+    pub(super) switch: Name,
+    pub(super) path: String,
+    pub(super) what: String,
+}
+
+impl CannotLoad {
+    /// Returns the switch.
+    pub fn switch(&self) -> &Name {
+        &self.switch
+    }
+}
