@@ -18,6 +18,8 @@ mod external;
 mod files;
 mod front_end;
 mod given_memory;
+#[path = "../holders/mod.rs"]
+mod holders;
 mod idle;
 mod memory;
 mod nested;

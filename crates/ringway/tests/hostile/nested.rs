@@ -2,50 +2,14 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::Receiver;
 
 use ringway_scenes::namespace::Namespace;
 use ringway_scenes::{Daemon, until};
-use ringway_testing::child::{Ended, lines};
+use ringway_testing::skip;
 
+use crate::holders::{Holder, NEEDS, Program, can_hold};
 use crate::scene::{Scene, impatient, turn};
 use crate::{e1000, vhost};
-
-/// A process that holds the lock, for two seconds at most.
-struct Holder {
-    child: Ended,
-    said: Receiver<String>,
-    // Its end ends the process.
-    _stdin: ChildStdin,
-}
-
-impl Holder {
-    /// Compiles the program into this folder.
-    fn compile(folder: &Path) -> PathBuf {
-        let program = folder.join("nested");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/nested.c");
-        let mut compiler = Command::new("cc");
-        let output = compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
-        let output = output.output().expect("a C compiler");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        program
-    }
-
-    fn start(program: &Path) -> Self {
-        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let stdin = child.stdin.take().expect("a pipe");
-        let said = lines(child.stdout.take().expect("a pipe"));
-        assert_eq!(said.recv().expect("userfaultfd needs root"), "held");
-        Self { child: Ended(child), said, _stdin: stdin }
-    }
-
-    /// Returns true if it has held the lock until now.
-    fn holds(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_none() && self.said.try_recv().is_err()
-    }
-}
 
 /// The configuration of a port of each kind, in this namespace with the device `x0`.
 fn every_kind(namespace: &Namespace) -> String {
@@ -103,13 +67,15 @@ fn no_epoll_instance_of_the_daemon_is_in_another_whatever_ports_there_are() {
 
 #[test]
 fn whoever_holds_the_lock_of_nested_epoll_instances_holds_up_neither_pollers_nor_new_ports() {
-    let (folder, namespace) = (tempfile::tempdir().expect("a folder"), devices());
-    let program = Holder::compile(folder.path());
+    if !can_hold() {
+        skip!("{NEEDS}");
+    }
+    let (program, namespace) = (Program::compile("nested"), devices());
     let scene = Scene::start_with(&every_kind(&namespace));
     // A holder lets go after two seconds, in which a busy machine may get nothing done: then there is another one.
     let mut number = 0;
     until("ports of all kinds come and go while the lock is held", || {
-        let mut holder = Holder::start(&program);
+        let holder = Holder::start(&program, &[]);
         number += 1;
         let front = vhost::FrontEnd::attach(&scene, 1);
         let nic = e1000::Nic::attach(&scene, "nic");
@@ -131,11 +97,13 @@ fn whoever_holds_the_lock_of_nested_epoll_instances_holds_up_neither_pollers_nor
 
 #[test]
 fn a_daemon_starts_while_the_lock_of_nested_epoll_instances_is_held() {
-    let (folder, namespace) = (tempfile::tempdir().expect("a folder"), devices());
-    let program = Holder::compile(folder.path());
+    if !can_hold() {
+        skip!("{NEEDS}");
+    }
+    let (program, namespace) = (Program::compile("nested"), devices());
     let _turn = turn();
     until("a daemon starts while the lock is held", || {
-        let mut holder = Holder::start(&program);
+        let holder = Holder::start(&program, &[]);
         let daemon = Daemon::start(&every_kind(&namespace));
         drop(daemon.attach("lan0:client").expect("a port"));
         holder.holds()
