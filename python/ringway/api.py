@@ -484,7 +484,7 @@ class ProgramStatus(TypedDict, total=False):
     map_entries: Required[int]
     """Entries of the map that its instances share."""
     state: Required[str]
-    """`running`, or `failed`: taken out after faults."""
+    """`running`, or `failed`: taken out after faults, or not loaded when the daemon started."""
 
 
 class Refusal(TypedDict, total=False):

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringway_engine::{fatal, log};
+use ringway_engine::{fatal, log, warn_limited};
 use ringway_ports::process::AttachServer;
 use ringway_ports::unclosed_devices;
 use tokio::net::unix::pipe::Receiver;
@@ -90,6 +90,14 @@ pub enum ServeError {
         /// The kernel's reason.
         why: io::Error,
     },
+}
+
+impl ServeError {
+    /// Returns true if the configuration has to be changed: to start again is in vain.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Refused(Refused::Mistakes(_) | Refused::Conflict(_) | Refused::File(_)))
+    }
 }
 
 /// Says whether this machine has what every daemon with this configuration needs: the compiler of forwarding programs.
@@ -175,6 +183,8 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut reload = None;
     // Programs that were not there at the start, one at a time.
     let mut late = None;
+    // Programs that were missing.
+    let mut retry = None;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -207,14 +217,25 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 if is_any {
                     end_faulty(&daemon).await;
                 }
-                let mut daemon = lock(&daemon);
-                daemon.sweep();
-                daemon.reopen();
-                drop(daemon);
+                let mut locked = lock(&daemon);
+                locked.sweep();
+                locked.reopen();
+                let is_due = locked.has_due_programs();
+                drop(locked);
+                if is_due && retry.is_none() && reload.is_none() {
+                    retry = Some(Box::pin(change(&daemon, Daemon::retry_programs)));
+                }
                 attach_path.restore(listen_again);
                 if let Some(again) = control_path.restore(listen) {
                     // What it has accepted goes on.
                     std::mem::replace(&mut api, again).abort();
+                }
+            }
+            done = completed(retry.as_mut()) => {
+                retry = None;
+                match done {
+                    Ok(steps) => steps.iter().for_each(|step| tracing::info!("{step}")),
+                    Err(why) => warn_limited(&format!("missing programs are not loaded: {why}")),
                 }
             }
             _ = check.tick() => if lock(&daemon).check_pollers() && options.watchdog.is_some() {
@@ -223,7 +244,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
             ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
         }
     }
-    drop((reload, late, loading));
+    drop((reload, late, loading, retry));
     notify(Event::Stopping);
     end_process_within(patience(END_WITHIN));
     api.abort();

@@ -96,21 +96,21 @@ fn mistakes_in_a_command_exit_2_and_name_the_key() {
 }
 
 #[test]
-fn mistakes_in_a_configuration_exit_2_with_file_line_and_column() {
+fn mistakes_in_a_configuration_exit_78_with_file_line_and_column() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("bad.toml");
     std::fs::write(&file, "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"tpa\"\nweight = 0\n").unwrap();
     let path = file.to_str().unwrap();
     for args in [&["run", "--config", path][..], &["run", "--check", "--config", path]] {
         let said = run(args);
-        assert_eq!(said.code, Some(2));
+        assert_eq!(said.code, Some(78));
         assert!(said.err.contains(&format!("{path}:4:8: key \"port.p.kind\": unknown value \"tpa\"")), "{}", said.err);
         assert!(said.err.contains("did you mean \"tap\"?"), "{}", said.err);
         assert!(said.err.contains(&format!("{path}:5:10: key \"port.p.weight\": 0 is out of range")), "{}", said.err);
         assert_eq!(said.out, "");
     }
     let said = run(&["run", "--config", "/nonexistent.toml"]);
-    assert_eq!(said.code, Some(2));
+    assert_eq!(said.code, Some(78));
     assert!(said.err.contains("cannot read /nonexistent.toml: No such file"), "{}", said.err);
 }
 
@@ -134,7 +134,7 @@ fn a_socket_is_checked_in_the_runtime_directory_that_the_daemon_will_have() {
     let long = format!("/{}", "x".repeat(100));
     assert_eq!(check(&long[..100]).code, Some(0));
     let said = check(&long);
-    assert_eq!(said.code, Some(2));
+    assert_eq!(said.code, Some(78));
     let wanted = format!("r.toml:2:7: key \"port.p.socket\": {long}/p.sock has 108 bytes");
     assert!(said.err.contains(&wanted), "{}", said.err);
 }

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 /// A switch's forwarding program at one moment. Counters since the program was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProgramStatus {
-    /// `running`; `loading`: the daemon has started without it, and the switch forwards nothing yet; or `failed`: taken out after faults,
-    /// or it could not be loaded after the start, and the switch forwards nothing.
+    /// `running`; `loading`: the daemon has started without it, and the switch forwards nothing yet; or `failed`: taken out after faults, or not
+    /// loaded when the daemon started, and then the switch forwards nothing until it can be loaded.
     pub state: String,
     /// Why it failed; null if it has not.
     pub detail: Option<String>,

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::absent::absent;
 use super::attach::Attach;
 use super::check::{Finding, check};
 use super::doubts::doubts;
@@ -16,6 +17,7 @@ use super::limit::Bucket;
 use super::model::Config;
 use super::port::{self, DynamicPorts, Port};
 use super::switch::{Forwarding, Switch};
+use crate::keys::mistake::line_column;
 use crate::keys::{Keys, Mistake, Name, Node, Rejected, Value};
 use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
@@ -46,6 +48,37 @@ pub struct Loaded {
     pub config: Config,
     /// The doubts as lines `file:line:column: warning: ...`, in the order of the file.
     pub doubts: Vec<String>,
+    /// What is not there on this machine, in the same form.
+    pub absent: Vec<String>,
+}
+
+/// The lines of a configuration file's sections.
+#[derive(Clone, Debug, Default)]
+pub struct Places(BTreeMap<(String, String), String>);
+
+impl Places {
+    /// Reads them. A file that cannot be read any more has none.
+    pub fn read(path: &Path) -> Self {
+        let mut places = BTreeMap::new();
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let root = Node::from_toml(&text).unwrap_or_else(|_| Node::new(Value::Table(Vec::new())));
+        let Value::Table(sections) = &root.value else { return Self(places) };
+        for section in sections {
+            let Value::Table(entries) = &section.node.value else { continue };
+            for entry in entries {
+                let Some(span) = &entry.span else { continue };
+                let place = format!("{}:{}", path.display(), line_column(&text, span.start).0);
+                places.insert((section.key.clone(), entry.key.clone()), place);
+            }
+        }
+        Self(places)
+    }
+
+    /// Returns ` (FILE:LINE)` of a section, as `port` and a name, or nothing if the file has none.
+    pub fn of(&self, section: &str, name: &Name) -> String {
+        let place = self.0.get(&(section.to_owned(), name.to_string()));
+        place.map_or_else(String::new, |place| format!(" ({place})"))
+    }
 }
 
 /// Reads a configuration file.
@@ -82,7 +115,9 @@ pub fn load_with_doubts(path: &Path, host: &Host) -> Result<Loaded, LoadError> {
             }
         }
     }
-    Ok(Loaded { config, doubts })
+    let absent = absent(&config, &host.runtime_dir).into_iter().map(|finding| place(finding, &root)).collect();
+    let absent = Rejected::new(&source, &text, absent).lines("warning: ").collect();
+    Ok(Loaded { config, doubts, absent })
 }
 
 /// Reads configuration text that is called `source` in messages.

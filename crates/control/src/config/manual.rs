@@ -35,7 +35,7 @@ uplink = true
 
 const DESCRIPTION: &str = "\
 The file is TOML. \"ringway run --config FILE\" reads it when it starts, and again on SIGHUP; \"ringway run --check --config FILE\"
-only checks it. A mistake is reported with file, line, column and what would be right.
+only checks it, and warns of what is missing on this machine. A mistake is reported with file, line, column and what would be right.
 .PP
 The keys of [port.NAME] are also those of \"ringway port add\" and \"ringway port set\", those of [switch.NAME] of \"ringway switch
 set\", and those of [bucket.NAME] of \"ringway bucket set\". There a key of a table can be given alone, with a dot:

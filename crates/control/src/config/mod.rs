@@ -9,10 +9,12 @@
 //! - [`port`]: the keys of every port, together with those of its kind.
 //! - [`model`]: [`Config`], the whole.
 //! - [`check`]: what only the whole can tell.
+//! - [`absent`](mod@absent): what is not there on this machine, and can come.
 //! - [`doubts`](mod@doubts): what looks like a mistake and can turn out to be right.
 //! - [`load`](mod@load), [`diff`]: from a file to a [`Config`], and the actions that turn one into another.
 //! - [`scope`], [`manual`]: what commands, `/openapi.json` and ringway.toml(5) say of the keys.
 
+pub mod absent;
 pub mod attach;
 pub mod check;
 pub mod diff;
@@ -33,7 +35,7 @@ pub use engine::{Engine, Idle};
 pub use host::Host;
 pub use identity::Identity;
 pub use limit::{Bucket, Excess, Limit, Storm};
-pub use load::{LoadError, Loaded, load, load_with_doubts, parse};
+pub use load::{LoadError, Loaded, Places, load, load_with_doubts, parse};
 pub use model::Config;
 pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
 pub use scope::KeyScope;

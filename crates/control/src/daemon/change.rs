@@ -23,7 +23,6 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
-use super::devices::NotOpen;
 use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
@@ -51,8 +50,8 @@ struct Candidate {
     access: Access,
     /// New ports of devices.
     devices: Vec<(Name, Port)>,
-    /// The daemon starts without these ports, whose devices the kernel has not opened in time: the reasons.
-    late: Vec<(Name, Name, String)>,
+    /// The daemon starts without these ports, whose devices and sockets cannot be had: the reasons.
+    missing: Vec<(Name, Name, String)>,
     /// New ports whose socket a running port has to close first.
     deferred: Vec<(Name, Port)>,
     /// Ports of clients whose names new ports have.
@@ -93,6 +92,7 @@ impl Daemon {
                 steps.push(format!("loaded the program of switch {name}"));
                 switch.set_program(program);
             }
+            self.programs.missing.note_loaded(&name);
         }
 
         for action in &actions {
@@ -119,10 +119,7 @@ impl Daemon {
         }
         self.bound_memory();
         self.drop_stale_retries();
-        for (switch, name, why) in candidate.late {
-            tracing::warn!("port {switch}:{name} cannot be opened: {why}");
-            self.retry_later(&switch, &name, why);
-        }
+        self.note_missing_ports(candidate.missing);
         self.update_front_ends();
         steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
         self.detach_removed_clients(&before);
@@ -144,6 +141,9 @@ impl Daemon {
         for (name, settings) in &target.switches {
             let Some(keys) = settings.forwarding.program() else { continue };
             let live = self.switches.get(name);
+            if self.programs.waits(name, keys) && live.is_none_or(|live| live.program().is_none()) {
+                continue;
+            }
             let before = live.and_then(|live| Some((live.settings.forwarding.program()?, live.program()?)));
             let is_current = before
                 .is_some_and(|(running, program)| is_same_program(running, keys) && program.instances() == pollers);
@@ -178,13 +178,13 @@ impl Daemon {
         if wanted.is_empty() { Ok(loaded) } else { Err(Refused::Load(wanted)) }
     }
 
-    /// Returns true if a switch has had no program since the start: it is being loaded, or cannot be. Other changes do without it.
+    /// Returns true if a switch has had no program since the start: it is being loaded. Other changes do without it.
     fn starts_without(&self, name: &Name, keys: &ProgramKeys) -> bool {
         let live = self.switches.get(name);
         let is_same = live.map_or(self.is_starting, |live| {
             live.program().is_none() && live.settings.forwarding.program().is_some_and(|own| is_same_program(own, keys))
         });
-        is_same && self.programs.late(name).is_some()
+        is_same && self.programs.is_late(name)
     }
 
     /// Returns the programs that have to be loaded for the start.
@@ -298,8 +298,13 @@ impl Daemon {
             return Ok(());
         }
         if !settings.settings.is_device() {
-            let new = self.open(candidate, name, settings)?;
-            return candidate.insert(name, new);
+            return match self.open(candidate, name, settings) {
+                Err(why) if self.is_starting => {
+                    candidate.missing.push((settings.switch.clone(), name.clone(), why.to_string()));
+                    Ok(())
+                }
+                opened => candidate.insert(name, opened?),
+            };
         }
         candidate.devices.push((name.clone(), settings.clone()));
         Ok(())
@@ -320,8 +325,8 @@ impl Daemon {
                     let poller = candidate.choose_poller(self, settings);
                     candidate.insert(name, NewPort { poller, ..new })?;
                 }
-                Some(Err(NotOpen::Unanswered(why))) if self.is_starting => {
-                    candidate.late.push((settings.switch.clone(), name.clone(), why));
+                Some(Err(why)) if self.is_starting => {
+                    candidate.missing.push((settings.switch.clone(), name.clone(), Refused::from(why).to_string()));
                 }
                 Some(Err(why)) => return Err(why.into()),
                 None => {}
@@ -453,7 +458,7 @@ impl Candidate {
             engine: None,
             access,
             devices: Vec::new(),
-            late: Vec::new(),
+            missing: Vec::new(),
             deferred: Vec::new(),
             displaced: Vec::new(),
         }

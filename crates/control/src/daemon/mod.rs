@@ -15,7 +15,7 @@
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
 //!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipe_clients` (these programs
 //!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
-//!   not be opened), `slow` (ports over their time budget), `report` (the status).
+//!   not be opened), `missing_programs` (which are loaded later), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
 //! The daemon owns the configuration, the live switches and ports, and the actions that turn one configuration into another
@@ -39,6 +39,7 @@ pub mod front_end;
 mod large_frames;
 pub mod limits;
 pub mod live;
+mod missing_programs;
 mod namespaces;
 mod netmap;
 mod open;

@@ -41,6 +41,19 @@ impl Daemon {
         self.retry_after(switch, name, why, RETRY_AFTER);
     }
 
+    /// The daemon starts without these ports: switch, name and the reason.
+    pub(super) fn note_missing_ports(&mut self, missing: Vec<(Name, Name, String)>) {
+        if missing.is_empty() {
+            return;
+        }
+        let places = self.running.places();
+        for (switch, name, why) in missing {
+            let place = places.of("port", &name);
+            tracing::warn!("port {switch}:{name}{place} cannot be opened: {why}; it is tried again every second");
+            self.retry_later(&switch, &name, why);
+        }
+    }
+
     /// Schedules a configured port to be opened again after this time.
     pub(super) fn retry_after(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
         let is_meant = |port: &&Port| port.switch == *switch && port.kind() != Kind::Process;

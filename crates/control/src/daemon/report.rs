@@ -81,10 +81,10 @@ impl Daemon {
             moves_held: switch.moves_held(),
             moves: moves(switch),
             program: switch.program().map(LoadedProgram::status).or_else(|| {
-                // It has none since the start: it is late, or could not be loaded.
-                let why = self.programs.late(name).filter(|_| switch.settings.forwarding.program().is_some())?;
-                let state = if why.is_some() { "failed" } else { "loading" }.to_owned();
-                Some(ProgramStatus { state, detail: why.map(ToOwned::to_owned), ..ProgramStatus::default() })
+                let keys = switch.settings.forwarding.program()?;
+                let loading = || ProgramStatus { state: "loading".to_owned(), ..ProgramStatus::default() };
+                // Since the start.
+                self.programs.missing.status(name, keys).or_else(|| self.programs.is_late(name).then(loading))
             }),
         }
     }

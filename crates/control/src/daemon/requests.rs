@@ -168,9 +168,9 @@ impl Daemon {
             return Err(unknown("switch", name, self.switches.keys()));
         };
         let missing = || {
-            Refused::Conflict(match self.programs.late(name) {
-                Some(None) => format!("the forwarding program of switch \"{name}\" is still being loaded"),
-                _ => format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"),
+            Refused::Conflict(match self.programs.is_late(name) {
+                true => format!("the forwarding program of switch \"{name}\" is still being loaded"),
+                false => format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"),
             })
         };
         switch.program().cloned().ok_or_else(missing)

@@ -15,7 +15,7 @@ use super::refused::Refused;
 use crate::config::check::check;
 use crate::config::doubts::doubts;
 use crate::config::port::{self, DynamicPorts};
-use crate::config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Port, Switch, load};
+use crate::config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Places, Port, Switch, load};
 use crate::keys::{Entry, Keys, Node, PortRef, Value};
 
 /// The configuration in force and where it comes from.
@@ -38,6 +38,11 @@ impl Running {
     /// The file as it was read last.
     pub fn from_file(&self) -> &Config {
         &self.from_file
+    }
+
+    /// The lines of the file's sections.
+    pub fn places(&self) -> Places {
+        self.file.as_deref().map(Places::read).unwrap_or_default()
     }
 
     /// The directory of the daemon's sockets.

@@ -8,7 +8,7 @@ use ringway_ports::unclosed_devices;
 
 use super::background::BackgroundTasks;
 use super::devices::{self, TriedDevices};
-use super::programs::{CannotLoad, Loading, ReadyProgram};
+use super::programs::{CannotLoad, Loading, ReadyProgram, WantedProgram};
 use super::refused::Refused;
 use super::state::{Daemon, lock};
 use crate::inject::patience;
@@ -49,20 +49,21 @@ async fn change_with(
     let (mut opened, mut turn) = (TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
-        let (done, tasks) = {
+        let (done, tasks, tolerates) = {
             let mut daemon = lock(daemon);
             daemon.programs.set_ready(loaded);
             daemon.opened = opened;
             let done = change(&mut daemon);
+            let tolerates = daemon.is_starting || daemon.programs.retries();
             loaded = daemon.programs.take_ready();
             opened = std::mem::take(&mut daemon.opened);
-            (done, daemon.take_tasks())
+            (done, daemon.take_tasks(), tolerates)
         };
         // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
             Err(Refused::Load(wanted)) => {
                 loaded.retain(|ready| wanted.iter().all(|wanted| !ready.is_for(&wanted.switch)));
-                loaded.append(&mut Loading::begin(wanted)?.all().await?);
+                loaded.append(&mut load(daemon, wanted, tolerates).await?);
             }
             // One change at a time opens devices: another one would find them busy. What is missing may be another thing after the wait.
             Err(Refused::Open(_)) if turn.is_none() => turn = Some(DEVICES.lock().await),
@@ -80,20 +81,41 @@ async fn change_with(
     ))
 }
 
+/// Loads programs for a change. If the change `tolerates` that, those that cannot be loaded are missing from then on.
+async fn load(
+    daemon: &Mutex<Daemon>,
+    wanted: Vec<WantedProgram>,
+    tolerates: bool,
+) -> Result<Vec<ReadyProgram>, CannotLoad> {
+    if !tolerates {
+        return Loading::begin(wanted)?.all().await;
+    }
+    let (mut loading, mut ready, mut missing) = (Loading::begin(wanted)?, Vec::new(), Vec::new());
+    while let Some(loaded) = loading.next().await {
+        match loaded {
+            Ok(loaded) => ready.push(loaded),
+            Err(why) => missing.push(why),
+        }
+    }
+    lock(daemon).note_missing_programs(missing);
+    Ok(ready)
+}
+
 /// Configures the daemon. Returns the programs that take long to load: their switches forward nothing yet.
 ///
 /// # Errors
-/// Those of the change; a program that does not take long cannot be loaded.
+/// Those of the change.
 pub async fn start(daemon: &Mutex<Daemon>) -> Result<Option<Loading>, Refused> {
     let wanted = lock(daemon).wanted_at_start();
-    let (mut loaded, mut late) = (Vec::new(), None);
+    let (mut loaded, mut missing, mut late) = (Vec::new(), Vec::new(), None);
     if !wanted.is_empty() {
         let mut loading = Loading::begin(wanted)?;
         let mut deadline = pin!(tokio::time::sleep(patience(LOADED_WITHIN)));
         loop {
             tokio::select! {
                 next = loading.next() => match next {
-                    Some(ready) => loaded.push(ready?),
+                    Some(Ok(ready)) => loaded.push(ready),
+                    Some(Err(why)) => missing.push(why),
                     None => break,
                 },
                 () = &mut deadline => {
@@ -109,6 +131,7 @@ pub async fn start(daemon: &Mutex<Daemon>) -> Result<Option<Loading>, Refused> {
         }
         lock(daemon).programs.begin_without(loading);
     }
+    lock(daemon).note_missing_programs(missing);
     change_with(daemon, loaded, Daemon::configure).await?;
     Ok(late)
 }
@@ -120,23 +143,20 @@ pub async fn bring_late(daemon: &Mutex<Daemon>, loaded: Result<ReadyProgram, Can
             let switch = ready.switch().clone();
             (switch, change_with(daemon, vec![ready.clone()], |daemon| daemon.bring_late(&ready)).await)
         }
-        Err(why) => (why.switch().clone(), Err(why.into())),
+        Err(why) => {
+            let mut daemon = lock(daemon);
+            daemon.programs.end_late(why.switch());
+            return daemon.note_missing_programs(vec![why]);
+        }
     };
-    let why = match brought {
+    match brought {
         Ok(steps) if steps.is_empty() => {
             tracing::info!("switch {switch} has got another program, or none, while its first one was loaded");
-            None
         }
-        Ok(_) => {
-            tracing::info!("switch {switch} forwards: its program is loaded");
-            None
-        }
-        Err(why) => {
-            tracing::error!("switch {switch} forwards nothing: {why}");
-            Some(why.to_string())
-        }
-    };
-    lock(daemon).programs.end_late(&switch, why);
+        Ok(_) => tracing::info!("switch {switch} forwards: its program is loaded"),
+        Err(why) => tracing::error!("switch {switch} forwards nothing: {why}"),
+    }
+    lock(daemon).programs.end_late(&switch);
 }
 
 /// Waits, within bounds, until the old topology is released, its devices are closed but for those that were `unclosed` before, and these

@@ -13,12 +13,14 @@ use ringway_control::serve::{Event, FLUSH_WITHIN, Options, check, serve};
 use sd_notify::NotifyState;
 
 use crate::closer;
-use crate::context::{Context, USAGE, complain};
+use crate::context::{Context, complain};
 use crate::{journal, out};
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///
-/// Prints "ready" when ports accept clients. SIGHUP reads the configuration file again and changes only what differs. Exits 70
+/// Prints "ready" when ports accept clients. A port whose device, namespace or socket is missing has failed and is tried again every
+/// second; a switch without its forwarding program drops all frames until the program is there. SIGHUP reads the configuration file
+/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Exits 70
 /// with a message when a thread that everything needs has failed, so that a service manager starts it anew; feeds the watchdog of
 /// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
 #[derive(Debug, clap::Args)]
@@ -30,11 +32,13 @@ pub struct Args {
     /// Configuration file (TOML); none: defaults, and no ports but those that clients make
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only say whether the configuration is valid
+    /// Only say whether the configuration is valid, and warn of what is missing on this machine
     #[arg(long)]
     check: bool,
 }
 
+/// Exit status of a configuration with mistakes (`EX_CONFIG` of sysexits.h): the service manager does not start the daemon again.
+const CONFIGURATION: u8 = 78;
 /// Longest wait for room in the service manager's socket: for the first message, which it waits for, and for others.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 const NOTIFY_WITHIN: Duration = Duration::from_millis(1);
@@ -44,19 +48,17 @@ const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let host = Host::here(&context.runtime_dir);
-    let Loaded { config, doubts } = match args.config.as_deref().map(|file| load_with_doubts(file, &host)).transpose() {
-        Ok(loaded) => loaded.unwrap_or_default(),
-        Err(error) => return refuse(&error),
-    };
-    if args.check {
-        doubts.iter().for_each(|doubt| eprintln!("{doubt}"));
-        return match check(&config) {
-            Ok(()) => out::print(&summary(&config)),
-            Err(error) => {
-                complain("run", &error.to_string());
-                ExitCode::FAILURE
-            }
+    let Loaded { config, doubts, absent } =
+        match args.config.as_deref().map(|file| load_with_doubts(file, &host)).transpose() {
+            Ok(loaded) => loaded.unwrap_or_default(),
+            Err(error) => return refuse(&error),
         };
+    if args.check {
+        doubts.iter().chain(&absent).for_each(|warning| eprintln!("{warning}"));
+        if let Err(error) = check(&config) {
+            complain("run", &format!("warning: {error}"));
+        }
+        return out::print(&summary(&config));
     }
     // A reload reads the file again, with any working directory.
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
@@ -69,7 +71,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         say_on_stderr(&error.to_string());
     }
     log::flush(patience(FLUSH_WITHIN));
-    if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_of_configuration() => ExitCode::from(CONFIGURATION),
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 /// Prints mistakes as `FILE:LINE:COLUMN: ...`, without a prefix, for editors.
@@ -78,7 +84,7 @@ fn refuse(error: &LoadError) -> ExitCode {
         LoadError::Rejected(rejected) => eprintln!("{rejected}"),
         LoadError::Unreadable { .. } => complain("run", &error.to_string()),
     }
-    ExitCode::from(USAGE)
+    ExitCode::from(CONFIGURATION)
 }
 
 fn summary(config: &Config) -> String {

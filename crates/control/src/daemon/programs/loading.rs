@@ -52,7 +52,7 @@ impl Loading {
     /// No thread can be started.
     pub fn begin(wanted: Vec<WantedProgram>) -> Result<Self, CannotLoad> {
         let left: Vec<Name> = wanted.iter().map(|wanted| wanted.switch.clone()).collect();
-        let first = wanted.first().map(|first| (first.switch.clone(), first.keys.program.display().to_string()));
+        let first = wanted.first().map(|first| (first.switch.clone(), first.keys.clone()));
         let runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
         let (threads, stop) = (wanted.len().min(THREADS), AtomicBool::new(false));
         let shared = Arc::new(Shared { wanted: Mutex::new(wanted.into()), runtime: Mutex::new(runtime), stop });
@@ -62,9 +62,9 @@ impl Loading {
             let (shared, done) = (Arc::clone(&loading.shared), done.clone());
             let thread = std::thread::Builder::new().name("load-program".to_owned());
             // The first one loads all of them, if need be.
-            if let (Err(error), 0, Some((switch, path))) = (thread.spawn(move || shared.load(&done)), number, &first) {
+            if let (Err(error), 0, Some((switch, keys))) = (thread.spawn(move || shared.load(&done)), number, &first) {
                 let what = format!("cannot start a thread: {error}");
-                return Err(CannotLoad { switch: switch.clone(), path: path.clone(), what });
+                return Err(CannotLoad::new(switch.clone(), keys.clone(), what));
             }
         }
         Ok(loading)
@@ -112,10 +112,9 @@ impl Shared {
             let loaded = contain(|| load_one(&wanted, &self.runtime, &self.stop))
                 .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
             let Wanted { switch, keys, pollers, before, .. } = wanted;
-            let path = keys.program.display().to_string();
             let loaded = match loaded {
                 Ok((program, runtime)) => Ok(ReadyProgram { switch, keys, pollers, before, program, runtime }),
-                Err(what) => Err(CannotLoad { switch, path, what }),
+                Err(what) => Err(CannotLoad::new(switch, keys, what)),
             };
             // Nobody waits for it after an error of another one.
             let _ = done.send(loaded);

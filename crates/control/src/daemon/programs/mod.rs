@@ -8,10 +8,11 @@ mod absent;
 #[cfg(feature = "programs")]
 mod loaded;
 mod loading;
+mod missing;
 mod ready;
 mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ringway_engine::contain;
@@ -21,6 +22,7 @@ use absent as loaded;
 pub use loaded::LoadedProgram;
 use loaded::{Runtime, can_load};
 pub use loading::Loading;
+pub use missing::MissingPrograms;
 pub use ready::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 
 use crate::config::{Config, Name, ProgramKeys};
@@ -29,13 +31,17 @@ use crate::config::{Config, Name, ProgramKeys};
 #[derive(Debug, Default)]
 pub struct Programs {
     runtime: Option<Arc<Runtime>>,
-    /// Switches whose program was not there when the daemon was ready, and why it cannot be loaded: `None` while it is being loaded.
-    late: BTreeMap<Name, Option<String>>,
+    /// Switches whose program was still being loaded when the daemon was ready.
+    late: BTreeSet<Name>,
     ready: Vec<ReadyProgram>,
     /// Switches whose program the present change loads anew.
     again: BTreeSet<Name>,
     /// The present change loads programs anew whose files have changed.
     changed: bool,
+    /// Programs of the configuration that could not be loaded.
+    pub missing: MissingPrograms,
+    /// The present change tries those again that are due.
+    retries: bool,
 }
 
 impl Programs {
@@ -47,20 +53,32 @@ impl Programs {
     /// The daemon starts without these programs, which are being loaded.
     pub fn begin_without(&mut self, loading: &Loading) {
         self.runtime = loading.runtime();
-        self.late = loading.switches().map(|switch| (switch.clone(), None)).collect();
+        self.late = loading.switches().cloned().collect();
     }
 
     /// A program without which the daemon has started was loaded, or cannot be loaded.
-    pub fn end_late(&mut self, switch: &Name, why: Option<String>) {
-        match why {
-            Some(why) => self.late.insert(switch.clone(), Some(why)),
-            None => self.late.remove(switch),
-        };
+    pub fn end_late(&mut self, switch: &Name) {
+        self.late.remove(switch);
     }
 
-    /// Returns why a switch has no program since the start, if that is so: `None` while the program is being loaded.
-    pub fn late(&self, switch: &Name) -> Option<Option<&str>> {
-        self.late.get(switch).map(Option::as_deref)
+    /// Returns true if the program of a switch is being loaded since the start.
+    pub fn is_late(&self, switch: &Name) -> bool {
+        self.late.contains(switch)
+    }
+
+    /// The present change tries missing programs again that are due.
+    pub fn retry_missing(&mut self) {
+        self.retries = true;
+    }
+
+    /// Returns true if the present change tries missing programs again.
+    pub fn retries(&self) -> bool {
+        self.retries
+    }
+
+    /// Returns true if the program of a switch is not loaded, and not tried by the present change.
+    pub fn waits(&self, switch: &Name, keys: &ProgramKeys) -> bool {
+        !self.is_reloaded(switch) && self.missing.waits(switch, keys, self.retries)
     }
 
     /// Sets what was loaded for the next change.
@@ -73,7 +91,7 @@ impl Programs {
 
     /// Ends a change. Returns what was loaded for it.
     pub fn take_ready(&mut self) -> Vec<ReadyProgram> {
-        (self.again, self.changed) = (BTreeSet::new(), false);
+        (self.again, self.changed, self.retries) = (BTreeSet::new(), false, false);
         std::mem::take(&mut self.ready)
     }
 
@@ -110,7 +128,7 @@ impl Programs {
 pub fn check(config: &Config) -> Result<(), CannotLoad> {
     let mut programs = config.switches.iter().filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
     let Some((switch, keys)) = programs.next() else { return Ok(()) };
-    let failed = |what| CannotLoad { switch: switch.clone(), path: keys.program.display().to_string(), what };
+    let failed = |what| CannotLoad::new(switch.clone(), keys.clone(), what);
     can_load().map_err(failed)
 }
 

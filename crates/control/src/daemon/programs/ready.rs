@@ -68,9 +68,15 @@ pub struct CannotLoad {
     pub(super) switch: Name,
     pub(super) path: String,
     pub(super) what: String,
+    pub(super) keys: ProgramKeys,
 }
 
 impl CannotLoad {
+    /// The program of these keys cannot be loaded.
+    pub(super) fn new(switch: Name, keys: ProgramKeys, what: String) -> Self {
+        Self { switch, path: keys.program.display().to_string(), what, keys }
+    }
+
     /// Returns the switch.
     pub fn switch(&self) -> &Name {
         &self.switch
