@@ -160,6 +160,7 @@ fn a_processor_that_is_taken_away_while_a_port_is_served_and_is_not_accounted_fo
         from.costs[0].stolen.store(2_000_000, Ordering::Relaxed);
         to.costs[1].stolen.store(1_000_000, Ordering::Relaxed);
         support::wait_until("the processor was taken away many times", || {
+            exchange(&lan, [1, 2], 1);
             from.costs[0].paid.load(Ordering::Relaxed) >= 300 && to.costs[1].paid.load(Ordering::Relaxed) >= 300
         });
     });
