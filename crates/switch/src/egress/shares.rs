@@ -74,22 +74,7 @@ impl<'a> Shared<'a> {
         }
         let has_one = self.output.queues(frames.clone()).is_none();
         let is_full = has_one && self.output.room(frames.clone()).is_some_and(|(free, _)| free == 0);
-        if is_full && frames.need_only(self.output.capabilities().accepts) {
-            self.note_wish(0, frames);
-        }
         is_full.then_some(Closed { receiver, reason: self.refusal, is_full })
-    }
-
-    /// Has room kept for a long frame that finds none.
-    #[cold]
-    fn note_wish(&mut self, queue: u8, frames: &Frames<'_, '_>) {
-        let takes = takes(frames, self.output.buffer());
-        if takes > 1
-            && let Some((free, of)) = self.output.room(frames.clone())
-        {
-            let (room, from) = (Room { free, of, adds_up: false, frame: 1, worth: 0 }, self.receiver.sender());
-            self.receiver.to.port.congestion().most(from, queue, Some(room), takes, self.receiver.now());
-        }
     }
 
     /// Delivers the sender's share of frames that all go to one queue.
@@ -101,10 +86,7 @@ impl<'a> Shared<'a> {
         let buffer = self.output.buffer().max(1);
         // For a queue without room, skip the computation of the share.
         let (bytes, most) = match room {
-            Some(Room { free: 0, .. }) => {
-                self.note_wish(queue, &frames);
-                (0, 0)
-            }
+            Some(Room { free: 0, .. }) => (0, 0),
             _ => congestion.most(from, queue, room, takes(&frames, buffer), now),
         };
         let (given, cost) = first(frames.clone(), bytes, most, buffer);

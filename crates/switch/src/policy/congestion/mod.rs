@@ -93,8 +93,6 @@ struct Queue {
     most_free: usize,
     /// The free room while it is reserved, and the time since which it has not grown.
     kept: Option<(usize, u64)>,
-    /// The sender of a long frame for which there was not room enough.
-    long: Option<Long>,
     /// The last sender, and the time when the sender last changed.
     last: Option<Account>,
     competition: Option<u64>,
@@ -113,16 +111,6 @@ pub(crate) struct Room {
     /// Bytes that come while a sender waits for its next visit: a sender may be ahead by that much. 0: senders do not
     /// wait.
     pub(crate) worth: u64,
-}
-
-/// A frame that takes more room than is mostly free.
-#[derive(Clone, Copy, Debug)]
-struct Long {
-    account: Account,
-    /// The room that it takes.
-    takes: usize,
-    /// Time of the last try.
-    at: u64,
 }
 
 #[derive(Debug)]
@@ -196,7 +184,7 @@ impl Congestion {
         let mut queues = self.queues();
         let queue = queue_of(&mut queues, queue);
         if now >= queue.until {
-            (queue.most_free, queue.long) = (0, None);
+            queue.most_free = 0;
             return (u64::MAX, u64::MAX);
         }
         let headroom = room.as_ref().map_or(0, |room| queue.headroom(room));
@@ -210,9 +198,7 @@ impl Congestion {
             (least_of_all.map_or(has_competition, |least| sender.delivered > least), sender.delivered);
         let some = match room {
             Some(room) if is_ahead => {
-                let reserve =
-                    queue.kept_for_long(from.account, delivered, now).map_or(headroom, |long| long.max(headroom));
-                let some = room.free.saturating_sub(reserve);
+                let some = room.free.saturating_sub(headroom);
                 // The reserve is for the other senders. If no other sender came and the room does not grow, this one may use it. A frame
                 // that needs all would never pass: if all is free for a while, it may, once. Then another sender finds room for a while.
                 let is_small = room.free <= headroom && least_of_all.is_none();
@@ -226,11 +212,7 @@ impl Congestion {
                     false => some as u64,
                 }
             }
-            Some(room) => {
-                queue.note_long(from.account, takes, &room, now);
-                u64::MAX
-            }
-            None => u64::MAX,
+            _ => u64::MAX,
         };
         let Some(least) = least else { return (u64::MAX, some) };
         let quantum = queue.quantum() * SCALE;
@@ -320,26 +302,6 @@ impl Queue {
     /// Bytes at weight 1 by which a sender may be ahead of another.
     fn quantum(&self) -> u64 {
         self.quantum.max(*QUANTUM.start()).max(self.worth)
-    }
-
-    /// Notes that `account`, which is not ahead, has a frame that takes so much room. If that is not free, it is kept from the senders that
-    /// are ahead, as they would else fill it again and again.
-    fn note_long(&mut self, account: Account, takes: usize, room: &Room, now: u64) {
-        let fits = takes <= room.free;
-        let is_other = |long: Long| long.account != account && now.saturating_sub(long.at) < STALLED_NS;
-        if self.long.is_some_and(is_other) {
-            return;
-        }
-        // What the receiver could not take either if all were free has nothing kept for it.
-        let most = self.most_free.min(room.of);
-        self.long = (!fits && takes <= most).then_some(Long { account, takes, at: now });
-    }
-
-    /// The room that is kept for another sender's long frame from a sender that has `delivered` more.
-    fn kept_for_long(&self, account: Account, delivered: u64, now: u64) -> Option<usize> {
-        let long = self.long.filter(|long| long.account != account && now.saturating_sub(long.at) < STALLED_NS)?;
-        let is_ahead = |other: &SenderState| other.account == long.account && other.delivered < delivered;
-        self.senders.iter().any(is_ahead).then_some(long.takes)
     }
 
     /// Returns true if the free room has not grown for [`STALLED_NS`].
