@@ -24,7 +24,7 @@ type FileState = Option<(u64, u64, u64, i64, i64)>;
 /// A program that is not loaded.
 #[derive(Debug)]
 struct Missing {
-    keys: ProgramKeys,
+    keys: Box<ProgramKeys>,
     why: String,
     at: Instant,
     seen: ([FileState; 2], bool),

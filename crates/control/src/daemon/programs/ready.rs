@@ -68,13 +68,14 @@ pub struct CannotLoad {
     pub(super) switch: Name,
     pub(super) path: String,
     pub(super) what: String,
-    pub(super) keys: ProgramKeys,
+    /// What was to be loaded, for another try.
+    pub(super) keys: Box<ProgramKeys>,
 }
 
 impl CannotLoad {
     /// The program of these keys cannot be loaded.
     pub(super) fn new(switch: Name, keys: ProgramKeys, what: String) -> Self {
-        Self { switch, path: keys.program.display().to_string(), what, keys }
+        Self { switch, path: keys.program.display().to_string(), what, keys: Box::new(keys) }
     }
 
     /// Returns the switch.
