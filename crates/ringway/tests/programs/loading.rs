@@ -273,7 +273,7 @@ fn a_switch_whose_program_cannot_be_loaded_after_the_start_forwards_nothing_unti
     let module = installed.module("a.wasm", "first");
     let daemon = installed.start(&usual(), &config(&module));
     installed.open();
-    daemon.complains("switch lan0 forwards nothing: cannot load the program");
+    daemon.complains("drops all frames: cannot load the program");
     let state = |daemon: &Daemon| states(daemon)[0].1.clone();
     until("the status says so", || state(&daemon) == "failed");
     daemon.ok(&["port", "add", "lan0:other", "kind=process"]);

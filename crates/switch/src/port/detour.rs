@@ -31,6 +31,8 @@ use crate::frame::{Accepts, DropReason, MAX_FRAME, Offload};
 /// Capacity of a buffer in bytes and in frames.
 const BUFFER_BYTES: usize = 3 * (64 << 10);
 const BUFFER_FRAMES: usize = 256;
+/// Room is counted in parts of so many bytes.
+const UNIT: usize = BUFFER_BYTES / BUFFER_FRAMES;
 /// Most calls in a backlog. Further calls are not made.
 const MAX_CALLS: usize = 64;
 /// Most ports with a detour at the same time. Each detour takes the memory of two buffers.
@@ -374,9 +376,15 @@ impl Output for BacklogOutput<'_> {
     }
 
     fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
-        let free = |backlog: &Backlog| BUFFER_FRAMES - backlog.filling.frames.len();
+        let free = |Backlog { filling, .. }: &Backlog| {
+            (BUFFER_FRAMES - filling.frames.len()).min((BUFFER_BYTES - filling.used) / UNIT)
+        };
         let free = if self.has_room { self.detour.lock().as_ref().map_or(0, free) } else { 0 };
         Some((free, BUFFER_FRAMES))
+    }
+
+    fn buffer(&mut self) -> usize {
+        UNIT
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
