@@ -37,9 +37,9 @@ fn figure<N: RingwayNetwork>(session: &mut Session) -> io::Result<Figure> {
         let isolated = Load { to: Destination::Bound, ..load.clone() };
         let map = Settings { forwarding: "\"map\"".into(), ..session.settings() };
         // The sender floods with a thousand times the rate of its limit.
-        let keys = vec![String::from("ingress = { rate = \"1Mbit\" }")];
+        let keys = vec![String::from("ingress = { rate = \"1Mbit\", on_excess = \"drop\" }")];
         let limited = Settings { keys, ..session.settings() };
-        let keys = vec![String::new(), String::from("egress = { rate = \"1Mbit\" }")];
+        let keys = vec![String::new(), String::from("egress = { rate = \"1Mbit\", on_excess = \"drop\" }")];
         let receiver_limited = Settings { keys, ..session.settings() };
         let apart = |number| format!("isolated = true\nmac = [\"{}\"]", Mac::local(SENDER + number));
         for (series, settings, load) in [

@@ -1,11 +1,14 @@
 //! An open TAP device or macvtap: frames from it, and the offloads that it takes.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Accepts, Armed, Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault, WakeOn};
+use ringway_switch::{
+    Accepts, Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault, WakeOn,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device_closing::ClosedApart;
@@ -34,8 +37,28 @@ const SEGMENTED: libc::c_uint =
 pub(crate) struct TapInput {
     device: Arc<ClosedApart<OwnedFd>>,
     memory: Mapping,
+    /// The frames in `memory`, in order. Those that wait for a limit stay there after a batch, and are the first of the next.
+    frames: VecDeque<Held>,
+    /// Number of frames to forget when the batch is released.
+    used: usize,
     /// The last read found a frame, or failed for want of memory: no event tells of what is left.
     may_have_more: bool,
+}
+
+/// A frame in the memory of the input.
+struct Held {
+    /// Offset of its header's line.
+    at: usize,
+    len: usize,
+    offload: Option<Offload>,
+}
+
+impl Held {
+    /// Bytes of the memory that it takes: an odd number of cache lines. The beginnings of frames of equal length then fall into
+    /// different cache sets.
+    fn bytes(&self) -> usize {
+        ((1 + self.len.div_ceil(LINE)) | 1) * LINE
+    }
 }
 
 enum Read {
@@ -46,7 +69,29 @@ enum Read {
 
 impl TapInput {
     pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>) -> io::Result<Self> {
-        Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)?, may_have_more: false })
+        let (memory, frames) = (Mapping::private(MEMORY_BYTES)?, VecDeque::with_capacity(ringway_switch::MAX_BATCH));
+        Ok(Self { device, memory, frames, used: 0, may_have_more: false })
+    }
+
+    /// Offset at which the next frame is read: behind the last one, or at the front of the memory. `None`: there is no room.
+    fn free(&self) -> Option<usize> {
+        let (Some(first), Some(last)) = (self.frames.front(), self.frames.back()) else { return Some(0) };
+        let at = last.at + last.bytes();
+        let fits = |from: usize, to: usize| to.saturating_sub(from) >= HEADER_AT + READ_BYTES;
+        match at > first.at {
+            true if fits(at, MEMORY_BYTES) => Some(at),
+            true => fits(0, first.at).then_some(0),
+            false => fits(at, first.at).then_some(at),
+        }
+    }
+
+    /// Adds a frame in the memory to the batch.
+    fn push<'m>(memory: &'m Mapping, held: &Held, batch: &mut Batch<'m>) {
+        let Some(frame) = memory.view(held.at + LINE, held.len) else { return };
+        match held.offload {
+            None => batch.push(frame, held.len),
+            Some(offload) => batch.push_offloaded(frame, held.len, offload),
+        }
     }
 
     #[inline]
@@ -71,9 +116,19 @@ impl TapInput {
 
 impl Input for TapInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let mut at = 0;
+        self.used = 0;
         self.may_have_more = true;
+        while batch.room() > 0
+            && let Some(held) = self.frames.get(self.used)
+        {
+            Self::push(&self.memory, held, batch);
+            self.used += 1;
+        }
         while batch.room() > 0 {
+            let Some(at) = self.free() else {
+                batch.note_more();
+                break;
+            };
             let Some(buffer) = self.memory.view(at + HEADER_AT, READ_BYTES) else { break };
             let read = match self.read(buffer)? {
                 Read::Frame(read) => read,
@@ -84,29 +139,41 @@ impl Input for TapInput {
                 }
             };
             let mut header = [0; Offload::BYTES];
-            let frame = buffer.sub(Offload::BYTES, READ_BYTES - Offload::BYTES);
-            let (true, Some(frame), Some(len)) = (buffer.read(&mut header), frame, read.checked_sub(Offload::BYTES))
-            else {
+            let (true, Some(len)) = (buffer.read(&mut header), read.checked_sub(Offload::BYTES)) else {
                 batch.refuse(DropReason::Runt);
                 continue;
             };
             match Offload::decode(&header) {
                 _ if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
-                Ok(None) => batch.push(frame, len),
-                Ok(Some(offload)) => batch.push_offloaded(frame, len, offload),
+                Ok(offload) => {
+                    let held = Held { at, len, offload };
+                    Self::push(&self.memory, &held, batch);
+                    self.frames.push_back(held);
+                    self.used += 1;
+                }
                 Err(_) => batch.refuse(DropReason::BadOffload),
             }
-            // An odd number of cache lines: the beginnings of frames of equal length then fall into different cache
-            // sets.
-            at += ((1 + len.div_ceil(LINE)) | 1) * LINE;
         }
         Ok(())
+    }
+
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: true, discard_like: false, holds: Some(MEMORY_BYTES / 2) }
+    }
+
+    fn rewind(&mut self, frames: usize) {
+        self.used = frames;
     }
 
     /// Reads only the header of each frame: the kernel drops the bytes beyond the offered size. It does not tell the
     /// length of the frame, so the count of bytes stays 0.
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
-        let mut discarded = Discarded::default();
+        let held = self.frames.drain(..most.min(self.frames.len())).map(|held| held.len as u64);
+        let mut discarded = held
+            .fold(Discarded::default(), |sum, bytes| Discarded { frames: sum.frames + 1, bytes: sum.bytes + bytes });
+        if !self.frames.is_empty() {
+            return Ok(discarded);
+        }
         let Some(buffer) = self.memory.view(HEADER_AT, Offload::BYTES) else { return Ok(discarded) };
         let mut last = Read::NoMemory;
         while discarded.frames < most as u64 {
@@ -120,16 +187,19 @@ impl Input for TapInput {
         Ok(discarded)
     }
 
-    /// Does nothing: the buffer belongs to this port.
-    fn release(&mut self) {}
+    /// Forgets the frames of the batch: the memory belongs to this port.
+    fn release(&mut self) {
+        self.frames.drain(..std::mem::take(&mut self.used));
+    }
 
     fn pending(&mut self) -> bool {
-        self.may_have_more
+        self.may_have_more || !self.frames.is_empty()
     }
 
     fn has_frames(&mut self) -> bool {
-        poll(&mut [PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN)], Some(&Timespec::default()))
-            .is_ok_and(|ready| ready > 0)
+        !self.frames.is_empty()
+            || poll(&mut [PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN)], Some(&Timespec::default()))
+                .is_ok_and(|ready| ready > 0)
     }
 
     /// The kernel reports frames by the device's descriptor.
@@ -178,6 +248,43 @@ mod tests {
             assert!(input.pending(), "nothing tells that there is no other frame");
             assert_eq!(input.discard(1).expect("no fault"), Discarded::default());
             assert!(!input.pending());
+        }
+    }
+
+    #[test]
+    fn frames_that_wait_are_the_first_of_the_next_batch_however_many_were_read_since() {
+        let (device, stack) = frame_sockets();
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
+        let (mut sent, mut taken) = (0_u32, 0_u32);
+        // More than the memory holds several times, with long frames among them.
+        while taken < 2_000 {
+            while sent < taken + 30 {
+                let len = if sent.is_multiple_of(8) { 60_000 } else { 1_000 };
+                let mut frame = vec![0; Offload::BYTES + len];
+                frame[Offload::BYTES..][..4].copy_from_slice(&sent.to_be_bytes());
+                if rustix::io::write(&stack, &frame).is_err() {
+                    break;
+                }
+                sent += 1;
+            }
+            let mut batch = ringway_switch::BatchStorage::new(16).into_batch();
+            input.collect(&mut batch).expect("no fault");
+            let numbers: Vec<u32> = (0..batch.len())
+                .map(|index| u32::from_be_bytes(*batch.head(index).first_chunk().expect("bytes")))
+                .collect();
+            assert_eq!(numbers, (taken..).take(numbers.len()).collect::<Vec<_>>());
+            assert!(!numbers.is_empty());
+            drop(batch);
+            // At least one passes, and the others wait.
+            let passing = 1 + taken as usize % numbers.len();
+            input.rewind(passing);
+            input.release();
+            taken += passing as u32;
+            assert!(input.pending() && (passing == numbers.len() || input.has_frames()));
+            if taken.is_multiple_of(7) && passing < numbers.len() {
+                assert_eq!(input.discard(1).expect("no fault").frames, 1);
+                taken += 1;
+            }
         }
     }
 

@@ -24,7 +24,7 @@ fn passed(limit: &Value) -> [u64; 2] {
 fn every_frame_is_counted_at_the_limit_that_let_it_pass_or_did_not() {
     let bucket = "[bucket.tenant]\nrate = \"8kbit\"\nburst = \"6000B\"\n".to_owned();
     let ports = [
-        "ingress = { rate = \"8kbit\", burst = \"3000B\" }",
+        "ingress = { rate = \"8kbit\", burst = \"3000B\", on_excess = \"drop\" }",
         "ingress = { frames = \"1pps\", frames_burst = 10 }",
         "ingress = { bucket = \"tenant\" }",
         "ingress = { frames = \"200pps\", frames_burst = 32, on_excess = \"wait\" }",

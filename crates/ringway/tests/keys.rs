@@ -27,7 +27,7 @@ fn a_key_of_a_table_is_changed_alone_with_a_dot_and_no_quotes() {
     daemon.ok(&["port", "set", "p", "ingress={rate=\"1Gbit\"}"]);
     assert_eq!(
         (limit("rate"), limit("burst")),
-        ("1Gbit".into(), "1250000B".into()),
+        ("1Gbit".into(), "2500000B".into()),
         "a table replaces the whole limit"
     );
     daemon.ok(&["port", "set", "p", "storm.broadcast=1kpps"]);

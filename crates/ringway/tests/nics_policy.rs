@@ -258,7 +258,8 @@ fn each_frame_of_the_wire_beyond_the_ingress_limit_is_dropped_by_name() {
 fn each_frame_for_the_wire_beyond_the_egress_limit_is_dropped_by_name() {
     for kind in KINDS {
         // Frames have 60 bytes.
-        let keys = format!("{kind}egress = {{ rate = \"8kbit\", burst = \"{}B\" }}\n", 60 * (BURST + 1));
+        let keys =
+            format!("{kind}egress = {{ rate = \"8kbit\", burst = \"{}B\", on_excess = \"drop\" }}\n", 60 * (BURST + 1));
         let scene = Scene::new(&keys, "");
         let mut client = scene.attach("lan0:c");
         scene.introduce(&mut client);

@@ -140,7 +140,7 @@ impl Input for Offer {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: self.keeps, discard_like: self.alike }
+        InputCapabilities { rewind: self.keeps, discard_like: self.alike, holds: None }
     }
 
     fn rewind(&mut self, frames: usize) {

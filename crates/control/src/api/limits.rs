@@ -62,7 +62,7 @@ pub struct LimitStatus {
     /// The shared bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<String>,
-    /// What happens to frames above the limit: `drop` or `wait`.
+    /// What happens to frames above the limit: `shape`, `drop` or `wait`.
     pub on_excess: String,
     /// Fill of its bucket of bits, from 0 to 1; null: the port was never open, or bits are not limited.
     pub fill: Option<f64>,

@@ -15,26 +15,30 @@ const BURST: std::ops::RangeInclusive<u64> = 1514..=1 << 30;
 const FRAMES_BURST_MAX: u32 = 1_000_000_000;
 /// Smallest default bursts: bytes and frames.
 const LEAST_BURST: (u64, u64) = (16 << 10, 32);
+/// Smallest default burst of a limit that shapes: the longest frame, which TCP sends to a device at once.
+const LEAST_SHAPED_BURST: u64 = 64 << 10;
 
 /// What happens to frames above a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// The frames are dropped.
-    #[default]
     Drop,
     /// The frames wait in their sender's ring.
     Wait,
+    /// Some frames wait in their sender's ring. The oldest of more are dropped.
+    Shape,
 }
 
 impl Excess {
     /// The words of the configuration.
-    pub const WORDS: [(&'static str, Self); 2] = [("drop", Self::Drop), ("wait", Self::Wait)];
+    pub const WORDS: [(&'static str, Self); 3] = [("drop", Self::Drop), ("wait", Self::Wait), ("shape", Self::Shape)];
 
     /// The word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Drop => "drop",
             Self::Wait => "wait",
+            Self::Shape => "shape",
         }
     }
 }
@@ -48,11 +52,11 @@ keys! {
     pub struct Limit {
         rate: Option<u64> = None, Optional(Bits(BITS)), Live, "Bits of frames per second, without FCS, preamble and gap; with a bucket, the rate that is guaranteed.";
         ceiling: Option<u64> = None, Optional(Bits(BITS)), Live, "With a bucket: the highest rate, with what the bucket lends; by default all that the bucket has.";
-        burst: Option<u64> = None, Optional(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        burst: Option<u64> = None, Optional(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 20 ms, at least 64KiB; in 10 ms and 16KiB with on_excess=drop or wait.";
         frames: Option<u64> = None, Optional(Frames(FRAMES)), Live, "Frames per second.";
         frames_burst: Option<u32> = None, Optional(Integer(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
         bucket: Option<Name> = None, Optional(BUCKET), Live, "The [bucket.NAME] that the limit shares with others.";
-        on_excess: Option<Excess> = None, Optional(Choice(&Excess::WORDS)), Live, "What happens to frames above the limit: drop (default), or wait in the sender's ring.";
+        on_excess: Option<Excess> = None, Optional(Choice(&Excess::WORDS)), Live, "What happens to frames above the limit: shape (wait for up to 50 ms, then the oldest are dropped; default with a rate and no bucket), drop (default otherwise), or wait in the sender's ring.";
     }
 }
 
@@ -93,9 +97,20 @@ impl Limit {
         self.rate.is_some() || self.frames.is_some() || self.bucket.is_some()
     }
 
-    /// Returns the burst in bytes at this rate: the configured one, or that of 10 ms.
+    /// What happens to frames above the limit: by default, a limit with a rate of its own shapes, and others drop.
+    pub fn excess(&self) -> Excess {
+        let has_own_rate = self.rate.is_some() && self.bucket.is_none();
+        self.on_excess.unwrap_or(if has_own_rate { Excess::Shape } else { Excess::Drop })
+    }
+
+    /// Returns the burst in bytes at this rate: the configured one, or that of 20 ms. Pollers may be late by as much, and TCP does
+    /// not send what a full bucket loses. A limit that drops or waits has that of 10 ms.
     pub fn burst_at(&self, rate: u64) -> u64 {
-        self.burst.unwrap_or_else(|| default_burst(rate))
+        let default = || match self.excess() {
+            Excess::Shape => (rate / 8 / 50).max(LEAST_SHAPED_BURST),
+            Excess::Drop | Excess::Wait => default_burst(rate),
+        };
+        self.burst.unwrap_or_else(default)
     }
 
     /// Returns the burst in frames at this rate: the configured one, or that of 10 ms.

@@ -110,9 +110,10 @@ fn limit(before: Option<&data::Limit>, settings: &Limit, weight: u32, buckets: &
     // Without a ceiling the bucket alone bounds what it lends.
     limit.ceiling = bits(&before.ceiling, settings.ceiling);
     limit.weight = weight;
-    limit.excess = match settings.on_excess.unwrap_or_default() {
+    limit.excess = match settings.excess() {
         Excess::Drop => data::Excess::Drop,
         Excess::Wait => data::Excess::Wait,
+        Excess::Shape => data::Excess::Shape,
     };
     limit
 }
@@ -138,7 +139,7 @@ pub fn report(settings: &Limit, live: Option<&data::Limit>, now: u64) -> Option<
         frames: settings.frames.map(show_rate),
         frames_burst: settings.frames.map(|frames| settings.frames_burst_at(frames)),
         bucket: settings.bucket.as_ref().map(Name::to_string),
-        on_excess: settings.on_excess.unwrap_or_default().as_str().to_owned(),
+        on_excess: settings.excess().as_str().to_owned(),
         fill: live.and_then(|l| l.own.bits.as_ref().or(l.ceiling.as_ref())).map(|bucket| bucket.fill_at(now)),
         frames_fill: live.and_then(|l| l.own.frames.as_ref()).map(|bucket| bucket.fill_at(now)),
         tally: live.map_or_else(LimitTally::default, |live| tally(live.tally(), settings.bucket.is_some())),

@@ -323,6 +323,7 @@ impl Input for In {
         InputCapabilities {
             rewind: self.station.keeps.load(Ordering::Relaxed),
             discard_like: self.station.discards_like.load(Ordering::Relaxed),
+            holds: None,
         }
     }
 

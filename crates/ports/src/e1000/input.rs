@@ -119,7 +119,7 @@ impl Input for E1000Input {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false }
+        InputCapabilities { rewind: true, discard_like: false, holds: None }
     }
 
     fn rewind(&mut self, frames: usize) {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_engine::{Signal, Watch};
-use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
+use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WakeOn};
 use rustix::fs::{Mode, OFlags};
 
 use crate::device_closing::ClosedApart;
@@ -104,6 +104,14 @@ impl Input for MacvtapInput {
 
     fn release(&mut self) {
         self.frames.release();
+    }
+
+    fn capabilities(&self) -> InputCapabilities {
+        self.frames.capabilities()
+    }
+
+    fn rewind(&mut self, frames: usize) {
+        self.frames.rewind(frames);
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {

@@ -72,7 +72,8 @@ impl<B: Backing> Input for ProcessInput<B> {
 
     /// Rings with headers cannot discard by address, because each frame's header would have to be checked first.
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: !self.rings.iter().any(|ring| ring.ring.offload) }
+        let discard_like = !self.rings.iter().any(|ring| ring.ring.offload);
+        InputCapabilities { rewind: true, discard_like, holds: None }
     }
 
     fn rewind(&mut self, mut frames: usize) {

@@ -151,7 +151,7 @@ impl Input for StreamInput {
     fn release(&mut self) {}
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false }
+        InputCapabilities { rewind: true, discard_like: false, holds: None }
     }
 
     fn rewind(&mut self, frames: usize) {

@@ -80,7 +80,7 @@ impl Input for VhostInput {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: true }
+        InputCapabilities { rewind: true, discard_like: true, holds: None }
     }
 
     fn rewind(&mut self, frames: usize) {

@@ -49,15 +49,15 @@ const ROWS: [Row; 8] = [
 fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     let bits = "rate = \"8Mbit\", burst = \"20kB\"";
     let frames = "frames = \"1kpps\", frames_burst = 10";
-    let wait = "on_excess = \"wait\"";
+    let (wait, drop) = ("on_excess = \"wait\"", "on_excess = \"drop\"");
     let ports = [
-        format!("ingress = {{ {bits} }}"),
+        format!("ingress = {{ {bits}, {drop} }}"),
         format!("ingress = {{ {bits}, {wait} }}"),
         format!("ingress = {{ {frames} }}"),
         format!("ingress = {{ {frames}, {wait} }}"),
         "ingress = { bucket = \"tenant\" }".to_owned(),
         "storm = { broadcast = \"1kpps\", frames_burst = 10 }".to_owned(),
-        format!("egress = {{ {bits} }}"),
+        format!("egress = {{ {bits}, {drop} }}"),
         format!("egress = {{ {bits}, {wait} }}"),
         String::new(),
         String::new(),

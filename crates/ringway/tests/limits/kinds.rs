@@ -217,5 +217,5 @@ fn frames_from_a_stream_pass_or_are_counted() {
 
 #[test]
 fn frames_from_a_device_pass_or_are_counted() {
-    conserves_everywhere(&kind("tap", "kind = \"tap\"", false));
+    conserves_everywhere(&kind("tap", "kind = \"tap\"", true));
 }

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 #[test]
 fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
-    let daemon = Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"1MB\" }", ""]));
+    let daemon =
+        Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"1MB\", on_excess = \"drop\" }", ""]));
     let receiver = client(&daemon, 2, address(1), &[]);
     let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
     until("the port is limited", || drops(&daemon, "p1", "rate_limited") > 0);
@@ -57,7 +58,7 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
 
 #[test]
 fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
-    let limited = config(&["ingress = { rate = \"40Mbit\", burst = \"500kB\" }", ""]);
+    let limited = config(&["ingress = { rate = \"40Mbit\", burst = \"500kB\", on_excess = \"drop\" }", ""]);
     let daemon = Daemon::start(&limited);
     let _receiver = client(&daemon, 2, address(1), &[]);
     let _flooder = client(&daemon, 1, address(2), &[1514]);
@@ -190,13 +191,13 @@ fn given_again_and_again(config: &str) -> (u64, Duration) {
 fn a_client_that_comes_again_and_again_has_one_burst() {
     let burst = 16 << 10;
     for (p1, p2) in [
-        ("ingress = { rate = \"8kbit\" }", ""),
+        ("ingress = { rate = \"8kbit\", on_excess = \"drop\" }", ""),
         ("ingress = { bucket = \"tenant\", ceiling = \"8kbit\" }", ""),
         ("ingress = { bucket = \"poor\" }", ""),
         ("ingress = { frames = \"1pps\", frames_burst = 10 }", ""),
         ("storm = { broadcast = \"8kbit\" }", ""),
-        ("", "egress = { rate = \"8kbit\" }"),
-        ("kind = \"vhost-user\"\ningress = { rate = \"8kbit\" }", ""),
+        ("", "egress = { rate = \"8kbit\", on_excess = \"drop\" }"),
+        ("kind = \"vhost-user\"\ningress = { rate = \"8kbit\", on_excess = \"drop\" }", ""),
     ] {
         let config = config(&[p1, p2]).replace("kind = \"process\"\nkind", "kind");
         let buckets = "[bucket.tenant]\nrate = \"1Gbit\"\n[bucket.poor]\nrate = \"8kbit\"\n";

@@ -37,7 +37,12 @@ fn shared(window: usize, wanted: f64, mut take: impl FnMut(&mut [usize; 2])) {
 
 #[test]
 fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
-    let daemon = Daemon::start(&config(&["egress = { rate = \"80Mbit\", burst = \"1MB\" }", "", "weight = 3", ""]));
+    let daemon = Daemon::start(&config(&[
+        "egress = { rate = \"80Mbit\", burst = \"1MB\", on_excess = \"drop\" }",
+        "",
+        "weight = 3",
+        "",
+    ]));
     let receiver = client(&daemon, 1, address(2), &[]);
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     until("the port is limited", || drops(&daemon, "p1", "egress_limited") > 0);

@@ -1,9 +1,9 @@
 //! The egress limit of the port that is given frames.
 
 use super::receiver::Receiver;
-use crate::batch::{Destination, Frames};
+use crate::batch::{Destination, Frames, MAX_BATCH};
 use crate::frame::DropReason;
-use crate::policy::{Cause, Egress, Excess};
+use crate::policy::{Admitted, Cause, Egress, Excess, SHORT};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// An output with an egress limit: delivers the frames that the limit grants to the sender. Refused frames count as
@@ -40,12 +40,44 @@ impl Output for Limited<'_> {
         if turn.refused == 0 {
             return self.output.deliver(frames, counters);
         }
+        if egress.limit().excess == Excess::Shape {
+            return self.deliver_shaped(frames, turn, counters);
+        }
         *self.beyond = Some(BeyondLimit { given: turn.given, cause: turn.cause });
         receiver.refuse(&frames, turn.given, DropReason::EgressLimited);
         match turn.given {
             0 => Ok(()),
             given => self.output.deliver(frames.first(given), counters),
         }
+    }
+}
+
+impl Limited<'_> {
+    /// Delivers the frames that the limit admitted, and of the others the short ones that pass on credit.
+    #[cold]
+    #[inline(never)]
+    fn deliver_shaped(
+        &mut self,
+        frames: Frames<'_, '_>,
+        admitted: Admitted,
+        counters: &Counters,
+    ) -> Result<(), PortFault> {
+        let Self { egress, receiver, .. } = self;
+        let (mut chosen, mut refused) = ([0; MAX_BATCH], [0; MAX_BATCH]);
+        let (mut passing, mut beyond) = (0, 0);
+        let numbered = frames.indices().zip(frames.clone()).zip(frames.costs()).enumerate();
+        for (place, ((index, frame), cost)) in numbered {
+            let passes =
+                place < admitted.given || frame.len() <= SHORT && egress.pass_on_credit(receiver.sender(), cost);
+            let (list, count) = if passes { (&mut chosen, &mut passing) } else { (&mut refused, &mut beyond) };
+            list[*count] = index;
+            *count += 1;
+        }
+        if beyond > 0 {
+            egress.limit().refuse(admitted.cause, beyond as u64);
+            receiver.refuse(&frames.named(&refused[..beyond]), 0, DropReason::EgressLimited);
+        }
+        if passing > 0 { self.output.deliver(frames.named(&chosen[..passing]), counters) } else { Ok(()) }
     }
 }
 

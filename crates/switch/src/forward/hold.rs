@@ -3,7 +3,7 @@
 use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
-use crate::policy::{Egress, Grant};
+use crate::policy::{Egress, Grant, SHORT, oldest_within};
 use crate::topology::{Member, Switch};
 
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
@@ -21,12 +21,21 @@ struct Room<'a> {
     member: &'a Member,
     egress: &'a Egress,
     grant: Grant,
+    /// Bytes of short frames that may pass beyond the grant.
+    credit: u64,
     cost: Cost,
     /// Index up to which flooded frames have been counted.
     seen: usize,
 }
 
 impl Room<'_> {
+    /// Returns true if a frame of `len` bytes may be delivered.
+    #[inline]
+    fn covers(&self, len: usize) -> bool {
+        let has_credit = || self.credit > 0 && self.cost.bytes < self.grant.bytes.saturating_add(self.credit);
+        self.grant.covers(self.cost) || len <= SHORT && has_credit()
+    }
+
     /// Adds the cost of the flooded frames before `end` that the port receives.
     #[cold]
     fn take_flooded(&mut self, batch: &Batch<'_>, end: usize, from: &Member, switch: &Switch) {
@@ -57,7 +66,7 @@ fn permits(batch: &Batch<'_>, index: usize, from: &Member, to: &Member, switch: 
 /// Frames that their port may not receive are dropped by delivery: they neither wait nor take room, and their sender is
 /// unknown to the port's limit. Otherwise it would count there as a sender that waits for its share.
 #[inline(never)]
-pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) -> Option<Held> {
+pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Option<usize>, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
     let (mut first, mut floods) = (0, false);
     while let Some((destination, end)) = batch.run(first) {
@@ -71,7 +80,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
             let Some(place) = place else { return Some(Held { len: begin, until: None }) };
             let room = place.get_or_insert_with(|| {
                 let grant = egress.room(from.sender(), now);
-                Room { member, egress, grant, cost: Cost::default(), seen: 0 }
+                Room { member, egress, grant, credit: egress.credit(), cost: Cost::default(), seen: 0 }
             });
             if floods {
                 room.take_flooded(batch, begin, from, switch);
@@ -81,11 +90,14 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
                 if !is_alike && !permits(batch, index, from, member, switch) {
                     continue;
                 }
-                if !room.grant.covers(room.cost) {
+                if !room.covers(batch.frame_len(index)) {
                     let until = room.egress.resume_at(now);
                     let cause = room.grant.cause(room.cost.frames);
                     room.egress.begin_wait(from.sender(), until, cause, now);
-                    return Some(Held { len: index, until: Some(until) });
+                    let depth = room.egress.depth(from.sender());
+                    // The limit drops the oldest as they are delivered.
+                    let oldest = depth.map(|depth| oldest_within(batch, index..end, depth.within(holds)));
+                    return Some(Held { len: oldest.unwrap_or(index), until: Some(until) });
                 }
                 room.cost += batch.cost_of(index);
             }

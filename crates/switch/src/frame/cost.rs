@@ -17,6 +17,11 @@ impl Cost {
     pub(crate) fn of_one(len: usize) -> Cost {
         Cost { bytes: len as u64, frames: 1 }
     }
+
+    /// This cost, with at most so many bytes.
+    pub(crate) fn within(self, bytes: Option<usize>) -> Cost {
+        Cost { bytes: bytes.map_or(self.bytes, |most| self.bytes.min(most as u64)), ..self }
+    }
 }
 
 impl AddAssign for Cost {

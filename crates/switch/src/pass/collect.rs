@@ -18,6 +18,8 @@ pub(super) struct Collected {
     /// Frames may stay in the client's ring: none was refused, and the switch has ports whose limit makes senders wait, or
     /// many ports.
     pub(super) may_wait: bool,
+    /// Bytes of frames that can wait in the port's own memory.
+    pub(super) holds: Option<usize>,
     /// Most frames of the batch, if it was kept small because the source floods a port beyond that port's limit. 0: as
     /// many as fit.
     pub(super) probe: u16,
@@ -38,10 +40,11 @@ pub(super) fn collect<'m, 's>(
     batch: &mut Batch<'m>,
 ) -> Result<(Collected, Entered<'s>), Busy> {
     let (port, switch) = (&context.from.port, context.switch);
-    let (mut may_wait, mut may_hold) = (false, false);
+    let (mut may_wait, mut may_hold, mut holds) = (false, false, None);
     let entered = if switch.is_checked() {
         let entered = switch.enter().ok_or(Busy)?;
-        may_wait = input.capabilities().rewind;
+        let capabilities = input.capabilities();
+        (may_wait, holds) = (capabilities.rewind, capabilities.holds);
         may_hold = switch.holds() && may_wait;
         entered
     } else {
@@ -57,5 +60,5 @@ pub(super) fn collect<'m, 's>(
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
     let may_wait = may_wait && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Ok((Collected { frames, bytes, more, fault, may_wait, probe }, entered))
+    Ok((Collected { frames, bytes, more, fault, may_wait, holds, probe }, entered))
 }

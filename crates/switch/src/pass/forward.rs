@@ -25,6 +25,7 @@ pub(super) fn forward(
     context: Context<'_>,
     turn: &Turn<'_>,
     collected: &Collected,
+    waiting: Option<Held>,
     batch: &mut Batch<'_>,
     entered: Entered<'_>,
 ) -> Forwarded {
@@ -38,24 +39,26 @@ pub(super) fn forward(
         Some(watch) => forward_watched(watch, batch, from, switch, now.seconds),
     }
     drop(entered);
-    let (mut frames, mut bytes, mut held) = (collected.frames, collected.bytes, None);
+    let (mut frames, mut bytes, mut held) = (collected.frames, collected.bytes, waiting);
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
-    let may_wait = collected.may_wait && batch.len() as u64 == collected.frames;
+    let may_wait = collected.may_wait && (waiting.is_some() || batch.len() as u64 == collected.frames);
     let mut work = batch.work();
     if switch.is_large() {
         let (first, flooded) = bound_floods(batch, from, switch, may_wait);
         work = work.max(flooded);
         if let Some(len) = first {
             batch.truncate(len);
-            held = Some(Held { len, until: None });
+            held = Some(Held { len, until: waiting.and_then(|waiting| waiting.until) });
         }
     } else if floods_few(batch) {
         work *= switch.flooded().len() as u64;
     }
     let is_reserved = may_wait && switch.holds();
     if is_reserved {
-        held = hold(batch, from, switch, now.nanoseconds).inspect(|held| batch.truncate(held.len)).or(held);
+        held = hold(batch, from, switch, collected.holds, now.nanoseconds)
+            .inspect(|held| batch.truncate(held.len))
+            .or(held);
     }
     if let Some(held) = &held {
         (frames, bytes) = (held.len as u64, batch.bytes());

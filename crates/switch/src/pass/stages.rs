@@ -31,7 +31,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     let context = Context { from, switch, now };
     // The turn at the source's limit begins before frames are collected, and ends after they are released.
     let mut turn = Turn::without_limit();
-    if let Err(beyond) = turn.begin(from.ingress(), now.nanoseconds) {
+    if let Err(beyond) = turn.begin(from.ingress(), input, now.nanoseconds) {
         return refuse(context, &beyond, input, work);
     }
 
@@ -44,7 +44,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     };
 
     // Admit.
-    admit(context, &turn, &mut batch);
+    let waiting = admit(context, &turn, &mut batch);
     if collected.frames == 0 {
         turn.charge(&batch);
         work.end_batch(batch);
@@ -56,7 +56,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
 
     // Forward.
-    let forwarded = forward(context, &turn, &collected, &mut batch, entered);
+    let forwarded = forward(context, &turn, &collected, waiting, &mut batch, entered);
 
     // Deliver.
     let out = Outgoing { context: &context, batch: &batch, is_reserved: forwarded.is_reserved };

@@ -22,6 +22,8 @@ mod vlan;
 
 #[cfg(test)]
 mod pass_tests;
+#[cfg(test)]
+mod shape_tests;
 
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ use crate::batch::Batch;
 
 pub(crate) use congestion::Room;
 pub use guard::{Checks, Claims, Guard, Prefix, Protocol, Role, Unreadable};
+pub(crate) use limit::{Admitted, Cause, Grant, OverLimit, SHORT, Turn, oldest_within};
 pub use limit::{Bucket, Egress, Excess, Limit, MAX_BURST, Rates, Shared, Tally, TallyReading};
-pub(crate) use limit::{Cause, Grant, OverLimit, Turn};
 pub use reach::Reach;
 pub(crate) use rule::Rule;
 pub(crate) use rules::SourceBinding;

@@ -190,6 +190,8 @@ pub struct Moved {
 /// The optional functions of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputCapabilities {
+    /// Bytes of frames that can wait, if they wait in the port's own memory. `None`: they wait in the client's.
+    pub holds: Option<usize>,
     /// [`Input::rewind`]: frames can wait in the client's ring for their receiver. Otherwise they are dropped.
     pub rewind: bool,
     /// [`Input::discard_like`]: frames for a receiver beyond its limit can be dropped unread.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::frame::{Account, Mac, Owner, Sender};
-use crate::policy::{Bound, Egress, Excess, Limit, Membership, Policy, Reach, Rule, Storm};
+use crate::policy::{Bound, Egress, Limit, Membership, Policy, Reach, Rule, Storm};
 use crate::port::Port;
 
 /// A port's index in its switch, and its configuration.
@@ -80,7 +80,7 @@ impl Member {
 
     /// The port's egress limit, if senders wait for it.
     pub(crate) fn waiting_egress(&self) -> Option<&Egress> {
-        self.egress().filter(|egress| egress.limit().excess == Excess::Wait)
+        self.egress().filter(|egress| egress.limit().excess.waits())
     }
 
     /// Returns true if every policy allows dropping frames from the port unread ([`Rule::may_drop_unread`]).

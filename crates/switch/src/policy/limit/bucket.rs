@@ -80,7 +80,7 @@ impl Bucket {
 
     /// Parts gained in `passed` nanoseconds.
     #[inline]
-    fn gain(&self, passed: u64) -> i64 {
+    pub(super) fn gain(&self, passed: u64) -> i64 {
         // 10^9 parts per unit and 10^9 nanoseconds per second cancel out.
         i64::try_from(u128::from(self.rate) * u128::from(passed)).unwrap_or(i64::MAX)
     }
@@ -159,6 +159,11 @@ impl Bucket {
     /// Most parts that a sender of this weight may take after it was idle.
     pub(crate) fn most(&self, weight: u32) -> i64 {
         self.state.clock.most(self.burst, weight)
+    }
+
+    /// The part of `amount` for a sender of this weight.
+    pub(crate) fn part(&self, amount: u64, weight: u32) -> u64 {
+        self.state.clock.most(amount.min(i64::MAX as u64) as i64, weight) as u64
     }
 
     /// Parts that the sender with this `share` and `weight` may take now: at least one if it is not ahead of the

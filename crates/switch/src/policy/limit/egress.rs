@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::Bucket;
 use super::limiter::{Excess, Grant, Limit};
+use super::shape::LOOK_NS;
 use super::shares::Share;
 use super::tally::Cause;
 use super::units::{BYTE, PARTS};
@@ -88,7 +89,8 @@ impl Egress {
         }
     }
 
-    /// Admits the leading frames that `from` may deliver now, by the cost of each, and charges them. `sum` is the
+    /// Admits the leading frames that `from` may deliver now, by the cost of each, and charges them. If the limit shapes, the caller
+    /// counts the others, or lets them pass on credit. `sum` is the
     /// number of frames and their total cost, if known. The first `promised` frames were promised room and are admitted
     /// even if another sender took it meanwhile. The level then becomes negative, and other senders wait until it is
     /// positive again.
@@ -113,7 +115,7 @@ impl Egress {
                     Admitted { cause: most.cause(admitted.cost.frames), ..admitted }
                 }
             };
-            if admitted.refused > 0 {
+            if admitted.refused > 0 && self.limit.excess != Excess::Shape {
                 self.limit.refuse(admitted.cause, admitted.refused);
             }
             let Cost { bytes, frames } = admitted.cost;
@@ -131,8 +133,41 @@ impl Egress {
         })
     }
 
+    /// How many of the frames of `from` may wait, before the last one of them. `None`: all.
+    pub(crate) fn depth(&self, from: Sender) -> Option<Cost> {
+        (self.limit.excess == Excess::Shape).then(|| {
+            let Cost { bytes, frames } = self.limit.depth();
+            // Each sender has a part of what waits, as of what passes.
+            let part =
+                |depth: u64, bucket: Option<&Bucket>| bucket.map_or(depth, |bucket| bucket.part(depth, from.weight));
+            Cost { bytes: part(bytes, self.shared_bits()), frames: part(frames, self.limit.own.frames.as_ref()) }
+        })
+    }
+
+    /// Bytes of short frames that may pass beyond a grant.
+    pub(crate) fn credit(&self) -> u64 {
+        if self.limit.excess == Excess::Shape { self.limit.credit(self.limit.depth()) } else { 0 }
+    }
+
+    /// Charges a short frame beyond the grant. Returns false if there is no credit for it.
+    pub(crate) fn pass_on_credit(&self, from: Sender, cost: Cost) -> bool {
+        if self.credit() == 0 {
+            return false;
+        }
+        self.limit.settle(&Grant::default(), cost.bytes, cost.frames);
+        if let Some(bucket) = self.shared_bits() {
+            self.with(from, |sender| bucket.served(&sender.bits, from.weight, cost.bytes as i64 * BYTE));
+        }
+        true
+    }
+
     /// Time at which a refused sender should try again.
     pub(crate) fn resume_at(&self, now: u64) -> u64 {
+        let at = self.resume_fully_at(now);
+        if self.limit.excess == Excess::Shape { at.min(now + LOOK_NS) } else { at }
+    }
+
+    fn resume_fully_at(&self, now: u64) -> u64 {
         let (batch, frames) = self.limit.batch();
         let buckets = [(self.shared_bits(), batch), (self.limit.own.frames.as_ref(), frames)];
         let pause = buckets.into_iter().filter_map(|(bucket, batch)| Some(bucket?.pause(batch))).max();
@@ -185,8 +220,7 @@ impl Egress {
         let bits = shared.rates.bits.as_ref();
         let most = bits.map_or(0, |bucket| bucket.most(self.limit.weight));
         let most = self.limit.ceiling.as_ref().map_or(most, |ceiling| most.min(ceiling.burst_parts()));
-        let waits = self.limit.excess == Excess::Wait;
-        let worth = bits.filter(|_| waits).map_or(0, Bucket::worth_of_a_wait).min(most) / BYTE;
+        let worth = bits.filter(|_| self.limit.excess.waits()).map_or(0, Bucket::worth_of_a_wait).min(most) / BYTE;
         let room = Room {
             free: grant.bytes as usize,
             of: (most / BYTE) as usize,

@@ -2,9 +2,11 @@
 //! are dropped or wait.
 
 use super::limiter::{Excess, Grant, Limit};
+use super::shape;
 use super::tally::Cause;
 use crate::batch::Batch;
 use crate::frame::Cost;
+use crate::port::{Input, InputCapabilities};
 
 /// After this many nanoseconds of waiting, a frame is no longer in the cache.
 const FAR: u64 = 1_000_000;
@@ -18,6 +20,8 @@ pub(crate) struct Turn<'l>(Option<Granted<'l>>);
 struct Granted<'l> {
     limit: &'l Limit,
     grant: Grant,
+    /// With [`Excess::Shape`]: what may wait.
+    depth: Option<Cost>,
 }
 
 /// The outcome for frames beyond the limit: they are dropped or wait.
@@ -36,14 +40,18 @@ impl<'l> Turn<'l> {
         Turn(None)
     }
 
-    /// Begins a turn at the time `now`, in nanoseconds, if the source has a limit.
+    /// Begins a turn at the time `now`, in nanoseconds, if the source has a limit. A limit that shapes is one that drops
+    /// if frames cannot stay in their `input`.
     ///
     /// # Errors
-    /// The limit grants nothing: all frames of the source are beyond it.
+    /// The limit grants nothing, and does not shape: all frames of the source are beyond it.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, limit: Option<&'l Limit>, now: u64) -> Result<(), OverLimit<'l>> {
+    pub(crate) fn begin(&mut self, limit: Option<&'l Limit>, input: &dyn Input, now: u64) -> Result<(), OverLimit<'l>> {
         if let Some(limit) = limit {
-            self.0 = Some(Granted::begin(limit, now)?);
+            self.0 = Some(match limit.excess {
+                Excess::Shape => Granted::shape(limit, input.capabilities(), now)?,
+                Excess::Drop | Excess::Wait => Granted::begin(limit, now)?,
+            });
         }
         Ok(())
     }
@@ -65,11 +73,19 @@ impl<'l> Turn<'l> {
         self.0.as_ref()?.cut(batch)
     }
 
+    /// With a limit that shapes: decides which frames pass. Rejects the oldest of the others if too many wait. Returns
+    /// where the batch ends and until when the frames behind wait, if any wait.
+    #[inline(always)]
+    pub(crate) fn shape(&self, batch: &mut Batch<'_>, now: u64) -> Option<(usize, u64)> {
+        let granted = self.0.as_ref()?;
+        granted.depth.and_then(|depth| granted.wait(batch, depth, now))
+    }
+
     /// Charges the frames that stay in the batch. Must be called once for every turn. Returns true if the grant is used
     /// up.
     #[inline(always)]
     pub(crate) fn charge(&self, batch: &Batch<'_>) -> bool {
-        self.0.as_ref().is_some_and(|granted| granted.charge(batch.cost()))
+        self.0.as_ref().is_some_and(|granted| granted.charge(batch))
     }
 
     /// Ends a turn whose grant is used up. Returns `None` if the remaining frames get another turn.
@@ -87,18 +103,45 @@ impl<'l> Granted<'l> {
             if limit.excess == Excess::Wait {
                 grant.waited = limit.waiting().end(now);
             }
-            return Ok(Granted { limit, grant });
+            return Ok(Granted { limit, grant, depth: None });
         }
         limit.settle(&grant, 0, 0);
-        let until = match limit.excess {
-            Excess::Drop => None,
-            Excess::Wait => Some(limit.resume_at(now)),
-        };
+        let until = (limit.excess == Excess::Wait).then(|| limit.resume_at(now));
         Err(OverLimit { limit, cause: grant.cause(0), until })
     }
 
+    /// Begins a turn that looks at all frames of the source, also at those that have to wait.
+    #[inline(never)]
+    fn shape(limit: &'l Limit, input: InputCapabilities, now: u64) -> Result<Granted<'l>, OverLimit<'l>> {
+        if !input.rewind {
+            return Granted::begin(limit, now);
+        }
+        Ok(Granted { limit, grant: limit.open(now), depth: Some(limit.depth().within(input.holds)) })
+    }
+
+    #[inline(never)]
+    fn wait(&self, batch: &mut Batch<'_>, depth: Cost, now: u64) -> Option<(usize, u64)> {
+        let shaped = shape::shape(batch, &self.grant, self.limit.credit(depth), depth);
+        let waited = self.limit.waiting().end(now);
+        if waited > 0 && shaped.passed > 0 {
+            self.limit.count_wait(waited, self.limit.waiting().is_shared());
+        }
+        if shaped.dropped > 0 {
+            self.limit.refuse(self.grant.cause(shaped.passed), shaped.dropped);
+        }
+        if shaped.end == batch.len() {
+            return None;
+        }
+        let until = self.limit.resume_at(now).min(now + shape::LOOK_NS);
+        self.limit.waiting().begin(now, until, self.grant.cause(shaped.passed).is_shared());
+        Some((shaped.end, until))
+    }
+
     fn bound(&self, batch: &mut Batch<'_>, may_hold: bool) {
-        if self.limit.excess == Excess::Drop && !may_hold {
+        if self.depth.is_some() {
+            return;
+        }
+        if self.limit.excess != Excess::Wait && !may_hold {
             return batch.bound(u64::MAX, self.limit.frames_in(&self.grant));
         }
         batch.bound(self.grant.bytes, self.grant.frames);
@@ -108,6 +151,9 @@ impl<'l> Granted<'l> {
     }
 
     fn cut(&self, batch: &Batch<'_>) -> Option<usize> {
+        if self.depth.is_some() && batch.refused_frames() == 0 {
+            return None;
+        }
         let (kept, cost) = covered(batch, &self.grant);
         let refused = batch.len() - kept;
         (refused > 0).then(|| {
@@ -116,12 +162,16 @@ impl<'l> Granted<'l> {
         })
     }
 
-    fn charge(&self, cost: Cost) -> bool {
+    fn charge(&self, batch: &Batch<'_>) -> bool {
+        let cost = match self.depth {
+            None => batch.cost(),
+            Some(_) => shape::cost(batch),
+        };
         self.limit.settle(&self.grant, cost.bytes, cost.frames);
         if self.grant.waited > 0 && cost.frames > 0 {
             self.limit.count_wait(self.grant.waited, self.limit.waiting().is_shared());
         }
-        !self.grant.covers(cost)
+        self.depth.is_none() && !self.grant.covers(cost)
     }
 
     fn end(&self, now: u64) -> Option<OverLimit<'l>> {

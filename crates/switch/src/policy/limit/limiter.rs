@@ -18,6 +18,10 @@ const BATCH_BYTES: i64 = 64 << 10;
 const ANY_BATCH: u64 = 4 << 20;
 /// Most parts that one batch reserves from a shared bucket.
 const TURN: i64 = ANY_BATCH as i64 * BYTE;
+/// With [`Excess::Shape`]: nanoseconds for which frames may wait, and what may wait at any rate, in bytes and frames. TCP
+/// needs some frames on their way for each connection, and a queue to fill the link while it sends less after a loss.
+const DEPTH_NS: u64 = 50_000_000;
+const LEAST_DEPTH: Cost = Cost { bytes: 16 << 10, frames: 16 };
 /// Assumed length of a frame until one has passed.
 const USUAL_LEN: u64 = 512;
 
@@ -93,6 +97,16 @@ pub enum Excess {
     Drop,
     /// They stay in the sender's ring until they may pass.
     Wait,
+    /// They stay in the sender's ring, up to [`Limit::depth`] of them. The oldest of more are dropped.
+    Shape,
+}
+
+impl Excess {
+    /// Returns true if frames may stay in the sender's ring.
+    #[inline]
+    pub(crate) fn waits(self) -> bool {
+        self != Excess::Drop
+    }
 }
 
 /// A limit with one user at a time: the owner of the port's input, or the senders under the lock of its output. Without
@@ -298,6 +312,27 @@ impl Limit {
         self.account.tally.wait(time);
         if let Some(shared) = self.shared.as_ref().filter(|_| is_shared) {
             shared.tally.wait(time);
+        }
+    }
+
+    /// With [`Excess::Shape`]: what may wait, before the last frame of it.
+    #[cold]
+    pub(crate) fn depth(&self) -> Cost {
+        let shared = self.shared.as_ref().map(|shared| &shared.rates);
+        let bits = self.own.bits.as_ref().or(self.ceiling.as_ref()).or(shared.and_then(|rates| rates.bits.as_ref()));
+        let frames = self.own.frames.as_ref().or(shared.and_then(|rates| rates.frames.as_ref()));
+        let passing = |bucket: &Bucket, unit: i64| (bucket.gain(DEPTH_NS) / unit) as u64;
+        Cost {
+            bytes: bits.map_or(u64::MAX, |bits| passing(bits, BYTE)).max(LEAST_DEPTH.bytes),
+            frames: frames.map_or(u64::MAX, |frames| passing(frames, PARTS)).max(LEAST_DEPTH.frames),
+        }
+    }
+
+    /// Bytes of short frames that may pass beyond a grant: as many as may wait, without what is owed.
+    pub(crate) fn credit(&self, depth: Cost) -> u64 {
+        match (&self.own.bits, &self.shared) {
+            (Some(bits), None) if self.own.frames.is_none() => depth.bytes.saturating_sub(units(-bits.level(), BYTE)),
+            _ => 0,
         }
     }
 

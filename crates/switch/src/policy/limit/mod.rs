@@ -4,12 +4,14 @@
 //! - `shares`: fair shares of a bucket with several senders.
 //! - `limiter`: a port's limit in one direction; `egress`: a port's egress limit and the shares of its senders.
 //! - `ingress`: the stage of a pass at the source's limit.
+//! - `shape`: which frames beyond it wait, and which are dropped.
 //! - `waiting`: how long frames wait. `tally`: counters of limits.
 
 mod bucket;
 mod egress;
 mod ingress;
 mod limiter;
+mod shape;
 mod shares;
 mod tally;
 mod units;
@@ -27,9 +29,11 @@ mod tally_tests;
 mod use_tests;
 
 pub use bucket::{Bucket, MAX_BURST};
+pub(crate) use egress::Admitted;
 pub use egress::Egress;
 pub(crate) use ingress::{OverLimit, Turn};
 pub(crate) use limiter::Grant;
 pub use limiter::{Excess, Limit, Rates, Shared};
+pub(crate) use shape::{SHORT, oldest_within};
 pub(crate) use tally::Cause;
 pub use tally::{Tally, TallyReading};

@@ -1,0 +1,78 @@
+//! Shaping: which frames of a source pass its limit, which wait, and which are dropped.
+//!
+//! TCP sends as fast as its limit allows if its frames wait a little, and if it loses some frames when too many wait. So the
+//! frames beyond the limit stay in the source's ring, up to a *depth*. The oldest of more are dropped: their sender learns of
+//! the loss before the frames behind them arrive, and these do not wait for long.
+//!
+//! Short frames are requests and acknowledgements. They pass on credit, so that they do not wait until a long frame in front of
+//! them is paid: a segment of 64 KiB takes half a second at 1 Mbit/s.
+
+use std::ops::Range;
+
+use super::limiter::Grant;
+use crate::batch::{Batch, Destination};
+use crate::frame::{Cost, DropReason};
+
+/// Longest frame that passes on credit, in bytes.
+pub(crate) const SHORT: usize = 256;
+
+/// What waits is looked at at least every so many nanoseconds.
+pub(super) const LOOK_NS: u64 = 5_000_000;
+
+/// What becomes of the frames of a batch.
+pub(super) struct Shaped {
+    /// The frames from this index on wait.
+    pub(super) end: usize,
+    /// Number of frames that pass, and of those that were rejected.
+    pub(super) passed: u64,
+    pub(super) dropped: u64,
+}
+
+/// Lets the frames pass that `grant` covers, and short ones as far as `credit` goes, in bytes. Rejects the oldest of the others, so
+/// that the rest, without its last frame, is within `depth`.
+pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Cost) -> Shaped {
+    let (mut index, mut passed) = (0, Cost::default());
+    let on_credit = grant.bytes.saturating_add(credit);
+    let passes = |batch: &Batch<'_>, index: usize, passed: &mut Cost, is_granted: bool| {
+        let is_short = batch.frame_len(index) <= SHORT && passed.bytes < on_credit && passed.frames < grant.frames;
+        let passes = is_short || is_granted && grant.covers(*passed);
+        if passes {
+            *passed += batch.cost_of(index);
+        }
+        passes
+    };
+    while index < batch.len() && passes(batch, index, &mut passed, true) {
+        index += 1;
+    }
+    let (count, mut dropped) = (index as u64, 0);
+    let end = oldest_within(batch, index..batch.len(), depth);
+    for index in index..end {
+        // What was admitted before is dropped now.
+        if !batch.is_rejected(index) && !passes(batch, index, &mut passed, false) {
+            batch.reject(index, DropReason::RateLimited);
+            dropped += 1;
+        }
+    }
+    Shaped { end, passed: count + (end - index) as u64 - dropped, dropped }
+}
+
+/// Cost of the frames that were not rejected by [`shape`].
+pub(super) fn cost(batch: &Batch<'_>) -> Cost {
+    let is_dropped = |index: usize| batch.is_rejected(index) && batch.destination(index) == DROPPED;
+    (0..batch.len()).filter(|&index| !is_dropped(index)).map(|index| batch.cost_of(index)).sum()
+}
+
+const DROPPED: Destination = Destination::Drop(DropReason::RateLimited);
+
+/// Index of the oldest of these frames, which are the last ones for their receiver, that may wait. If the source may have more
+/// frames, and those in the batch are a good part of the depth, at most half of them may wait.
+pub(crate) fn oldest_within(batch: &Batch<'_>, frames: Range<usize>, depth: Cost) -> usize {
+    let (mut oldest, mut sum) = (frames.end, Cost::default());
+    while oldest > frames.start && sum.bytes < depth.bytes && sum.frames < depth.frames {
+        oldest -= 1;
+        sum += batch.cost_of(oldest);
+    }
+    let has_more = frames.end == batch.len() && (batch.room() == 0 || batch.may_be_more());
+    let is_much = sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4;
+    if has_more && is_much { oldest.max(frames.start + frames.len() / 2) } else { oldest }
+}

@@ -1,0 +1,238 @@
+//! Shaping in a pass, with a moved clock: models of TCP senders beside a sender of echo requests.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::{Bucket, Egress, Excess, Limit, Policy, Rates};
+use crate::frame::DropReason;
+use crate::testing::{Lan, Plan, frame, mac, number};
+use crate::time::Time;
+use crate::{Member, pass};
+
+const SECOND: u64 = 1_000_000_000;
+const STEP: u64 = 100_000;
+/// Bytes of a segment and of an echo request, and nanoseconds between two requests.
+const SEGMENT: usize = 1514;
+const ECHO: usize = 98;
+const ECHO_EVERY: u64 = 20_000_000;
+/// The number of the flow of echo requests.
+const ECHOES: u32 = 255;
+/// Nanoseconds without an acknowledgement after which a sender begins anew.
+const TIMEOUT: u64 = 200_000_000;
+
+/// A TCP sender with endless data: slow start, then one segment more in each round trip, and 0.7 of them after a loss.
+#[derive(Default)]
+struct Tcp {
+    window: f64,
+    threshold: f64,
+    next: u32,
+    /// Segments on their way. What is missing when a later one is acknowledged is lost.
+    sent: BTreeSet<u32>,
+    /// Losses of segments before this one are one loss.
+    recover: u32,
+    acknowledged: u64,
+}
+
+impl Tcp {
+    fn new() -> Tcp {
+        Tcp { window: 10.0, threshold: f64::INFINITY, ..Tcp::default() }
+    }
+
+    fn acknowledge(&mut self, segment: u32, now: u64) {
+        self.acknowledged = now;
+        self.sent.remove(&segment);
+        let lost: Vec<u32> = self.sent.range(..segment).copied().collect();
+        for lost in lost {
+            self.sent.remove(&lost);
+            if lost >= self.recover {
+                (self.threshold, self.recover) = ((self.window * 0.7).max(2.0), self.next);
+                self.window = self.threshold;
+            }
+        }
+        self.window += if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+    }
+
+    fn time_out(&mut self, now: u64) {
+        if !self.sent.is_empty() && now > self.acknowledged + TIMEOUT {
+            self.sent.clear();
+            (self.threshold, self.window) = ((self.window / 2.0).max(2.0), 1.0);
+            (self.acknowledged, self.recover) = (now, self.next);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Side {
+    Ingress,
+    Egress,
+}
+
+/// Senders at port 0, which send to port 1 through a limit of bits.
+struct Scene {
+    side: Side,
+    excess: Excess,
+    rate: u64,
+    burst: u64,
+    streams: u32,
+    round_trip: u64,
+}
+
+/// What the last seconds of a scene brought.
+#[derive(Debug)]
+struct Outcome {
+    /// Part of the rate that TCP got, in bits of frames.
+    part: f64,
+    /// The longest delay of an echo request in milliseconds, and how many of a hundred were lost.
+    longest_ms: u64,
+    lost: u64,
+}
+
+impl Scene {
+    fn lan(&self) -> Lan {
+        let (side, excess, rate, burst) = (self.side, self.excess, self.rate, self.burst);
+        let give = move |member: Member| {
+            let mut limit = Limit::new(Rates { bits: Some(Bucket::new(rate, burst)), frames: None });
+            limit.excess = excess;
+            let policy = match (side, member.owner.index()) {
+                (Side::Ingress, 0) => Policy { ingress: Some(Arc::new(limit)), ..Policy::default() },
+                (Side::Egress, 1) => Policy { egress: Some(Arc::new(Egress::new(limit))), ..Policy::default() },
+                _ => Policy::default(),
+            };
+            Member { policy: policy.in_use(), ..member }
+        };
+        Plan { change: Box::new(give), bytes: 256 << 20, ..Plan::new(2) }.map()
+    }
+
+    /// Runs the scene for six seconds, and counts in the last four.
+    fn run(&self) -> Outcome {
+        let mut lan = self.lan();
+        let mut streams: Vec<Tcp> = (0..self.streams).map(|_| Tcp::new()).collect();
+        let mut acknowledgements: VecDeque<(u64, u32, u32)> = VecDeque::new();
+        let (mut until, mut bits, mut echoes, mut came) = (0, 0, 0, 0);
+        let (mut longest, from) = (0, 3 * SECOND);
+        for step in 0..6 * SECOND / STEP {
+            let now = SECOND + step * STEP;
+            while let Some(&(at, flow, segment)) = acknowledgements.front()
+                && at <= now
+            {
+                acknowledgements.pop_front();
+                streams[flow as usize].acknowledge(segment, now);
+            }
+            for (flow, tcp) in (0..).zip(&mut streams) {
+                tcp.time_out(now);
+                while tcp.sent.len() < tcp.window as usize {
+                    lan.offers[0].put(&frame(mac(1), mac(0), SEGMENT, flow << 24 | tcp.next), &[]);
+                    tcp.sent.insert(tcp.next);
+                    tcp.next += 1;
+                }
+            }
+            if now.is_multiple_of(ECHO_EVERY) {
+                lan.offers[0].put(&frame(mac(1), mac(0), ECHO, ECHOES << 24 | (now / ECHO_EVERY) as u32), &[]);
+                echoes += u64::from(now >= from);
+            }
+            if now >= until {
+                let time = Time { nanoseconds: now, ..Time::at_second(1) };
+                let source = lan.switch.member(0).expect("a port");
+                until = pass(&lan.switch, source, &mut lan.offers[0], &mut lan.work, &time).until.unwrap_or(0);
+            }
+            for frame in lan.sink(1, |kept| std::mem::take(&mut kept.frames)) {
+                let (flow, segment) = (number(&frame) >> 24, number(&frame) & 0xff_ffff);
+                if flow < self.streams {
+                    acknowledgements.push_back((now + self.round_trip, flow, segment));
+                    bits += if now >= from { SEGMENT as u64 * 8 } else { 0 };
+                } else if now >= from {
+                    came += 1;
+                    longest = longest.max(now - u64::from(segment) * ECHO_EVERY);
+                }
+            }
+        }
+        let seconds = SECOND + 6 * SECOND - from;
+        Outcome {
+            part: bits as f64 / (self.rate * (seconds / SECOND)) as f64,
+            longest_ms: longest / 1_000_000,
+            lost: echoes.saturating_sub(came) * 100 / echoes,
+        }
+    }
+}
+
+/// The default burst: what 20 ms bring, at least 64 KiB.
+fn default_burst(rate: u64) -> u64 {
+    (rate / 50).max(64 << 13)
+}
+
+#[test]
+fn tcp_gets_its_rate_through_a_limit_and_echoes_beside_it_are_quick() {
+    for side in [Side::Ingress, Side::Egress] {
+        for rate in [1_000_000, 10_000_000, 100_000_000] {
+            for (streams, round_trip) in [(1, STEP), (8, STEP), (1, 20_000_000), (8, 20_000_000)] {
+                let burst = default_burst(rate);
+                let scene = Scene { side, excess: Excess::Shape, rate, burst, streams, round_trip };
+                let outcome = scene.run();
+                let what = format!("{side:?}, {rate} bits per second, {streams} streams, {round_trip} ns: {outcome:?}");
+                assert!((0.93..1.01).contains(&outcome.part), "{what}");
+                let allowed = 50 + burst * 1_000 / rate;
+                assert!(outcome.longest_ms <= allowed, "more than {allowed} ms: {what}");
+                assert!(outcome.lost <= 5, "{what}");
+            }
+        }
+    }
+}
+
+/// Sends frames of these lengths at once at each of these times, in milliseconds. Returns the numbers of those that
+/// arrived within the time, and how many were dropped.
+fn send(lan: &mut Lan, events: &[(u64, &[usize])], end: u64) -> (Vec<u32>, u64) {
+    let (mut next, mut until) = (0, 0);
+    for now in (0..end * 10).map(|step| SECOND + step * STEP) {
+        for (_, lens) in events.iter().filter(|(at, _)| SECOND + at * 1_000_000 == now) {
+            for &len in *lens {
+                lan.offers[0].put(&frame(mac(1), mac(0), len, next), &[]);
+                next += 1;
+            }
+        }
+        if now >= until {
+            let time = Time { nanoseconds: now, ..Time::at_second(1) };
+            let source = lan.switch.member(0).expect("a port");
+            until = pass(&lan.switch, source, &mut lan.offers[0], &mut lan.work, &time).until.unwrap_or(0);
+        }
+    }
+    let numbers = lan.received(1).iter().map(|frame| number(frame)).collect();
+    (numbers, lan.dropped(0, DropReason::RateLimited) + lan.dropped(1, DropReason::EgressLimited))
+}
+
+/// A limit of 8 Mbit/s, a thousand bytes in a millisecond, with a burst of 3,000 bytes. 50,000 bytes may wait.
+fn small(side: Side) -> Lan {
+    let scene = Scene { side, excess: Excess::Shape, rate: 8_000_000, burst: 24_000, streams: 0, round_trip: 0 };
+    scene.lan()
+}
+
+#[test]
+fn what_is_more_than_may_wait_is_dropped_and_it_is_the_oldest() {
+    for side in [Side::Ingress, Side::Egress] {
+        // Three pass at once, 50 wait, and those between are dropped.
+        let (came, dropped) = send(&mut small(side), &[(0, &[1000; 60])], 100);
+        assert_eq!((came, dropped), ((0..3).chain(10..60).collect(), 7), "{side:?}");
+        // Less than that is not dropped.
+        let (came, dropped) = send(&mut small(side), &[(0, &[1000; 53])], 100);
+        assert_eq!((came, dropped), ((0..53).collect(), 0), "{side:?}");
+    }
+}
+
+#[test]
+fn a_short_frame_does_not_wait_until_the_long_one_in_front_of_it_is_paid() {
+    let (came, _) = send(&mut small(Side::Ingress), &[(0, &[40_000]), (1, &[98, 1000])], 2);
+    assert_eq!(came, [0, 1]);
+    // A flood of short frames is limited.
+    let mut lan = small(Side::Ingress);
+    let flood: Vec<(u64, &[usize])> = (0..1_000).map(|ms| (ms, &[100; 20][..])).collect();
+    let (came, dropped) = send(&mut lan, &flood, 1_000);
+    assert!((10_000..=10_000 + 30 + 500).contains(&came.len()), "{}", came.len());
+    assert!(dropped > 9_000, "{dropped}");
+}
+
+#[test]
+fn frames_that_cannot_wait_in_their_port_are_dropped() {
+    let mut lan = small(Side::Ingress);
+    lan.offers[0].keeps = false;
+    let (came, dropped) = send(&mut lan, &[(0, &[1000; 60])], 100);
+    assert_eq!((came, dropped), ((0..3).collect(), 57));
+}
