@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use proptest::prelude::*;
-
 use super::limit_tests::{START, member};
 use crate::frame::Cost;
 use crate::policy::{Bucket, Egress, Excess, Limit, Rates, Shared};
@@ -101,38 +99,51 @@ impl Plan {
 
     fn check(&self, sent: &[u64], alone: u64) {
         let sum: u64 = sent.iter().sum();
-        assert!(sum + self.grain() >= alone / 100 * 98, "{sum} together, {alone} alone: {sent:?}");
+        // One sender alone may have had a part of the burst left, which several have used before.
+        let alone = alone.min(self.rate);
+        assert!(sum + self.grain() >= alone / 100 * 98, "{self:?}: {sum} together, {alone} alone: {sent:?}");
         for (port, percent) in self.guarantees.iter().enumerate() {
             let had: u64 = sent.iter().skip(port).step_by(self.guarantees.len()).sum();
             let guaranteed = self.rate * percent / 100;
-            assert!(had + self.grain() >= guaranteed / 100 * 98, "port {port}: {had} of {guaranteed}: {sent:?}");
+            assert!(
+                had + self.grain() >= guaranteed / 100 * 98,
+                "{self:?}: port {port}: {had} of {guaranteed}: {sent:?}"
+            );
         }
     }
 }
 
-fn plans() -> impl Strategy<Value = Plan> {
-    let len = prop::sample::select(vec![590u64, 1514]);
-    let lens = prop::collection::vec(len, 2..12);
-    let rate = (0u32..13, 1_000_000u64..2_000_000).prop_map(|(doubled, rate)| rate << doubled);
-    let burst = prop::sample::select(vec![10_000_000u64, 50_000_000, 200_000_000]);
-    let guarantees = prop::collection::vec(0u64..30, 1..4);
-    (rate, burst, guarantees, lens, 0u64..3_000_000).prop_map(|(rate, burst, mut guarantees, lens, late)| {
-        guarantees.truncate(lens.len());
-        Plan { rate, burst, guarantees, lens, late }
-    })
+/// Rates, bursts, guarantees, frames and late visits of each kind.
+fn plans() -> impl Iterator<Item = Plan> {
+    let guarantees: [&[u64]; 4] = [&[0], &[25, 25], &[10, 20, 30], &[0, 29]];
+    let lens: [&[u64]; 4] = [&[1514; 2], &[590, 1514, 1514], &[590; 5], &[1514, 590, 1514, 590, 1514, 590, 1514, 590]];
+    let mut plans = Vec::new();
+    for rate in [10_000_000, 100_000_000, 300_000_000, 1_000_000_000] {
+        for burst in [10_000_000, 50_000_000, 200_000_000] {
+            for late in [0, 1_000_000, 2_900_000] {
+                for (guarantees, lens) in
+                    guarantees.iter().zip(lens).chain(guarantees.iter().zip(lens.iter().rev().copied()))
+                {
+                    let guarantees = guarantees[..guarantees.len().min(lens.len())].to_vec();
+                    plans.push(Plan { rate, burst, guarantees, lens: lens.to_vec(), late });
+                }
+            }
+        }
+    }
+    plans.into_iter()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    #[test]
-    fn waiting_senders_use_together_what_a_bucket_lends_their_ports(plan in plans()) {
+#[test]
+fn waiting_senders_use_together_what_a_bucket_lends_their_ports() {
+    for plan in plans() {
         let alone = Plan { lens: plan.lens[..1].to_vec(), guarantees: vec![0], ..plan.clone() }.egress()[0];
         plan.check(&plan.egress(), alone);
     }
+}
 
-    #[test]
-    fn ports_whose_frames_wait_use_together_what_their_bucket_has(plan in plans()) {
+#[test]
+fn ports_whose_frames_wait_use_together_what_their_bucket_has() {
+    for plan in plans() {
         let of_each = |index: usize| plan.guarantees.get(index).copied().unwrap_or(0);
         let guarantees = (0..plan.lens.len()).map(of_each).collect();
         let plan = Plan { guarantees, ..plan };
