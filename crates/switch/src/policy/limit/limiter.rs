@@ -97,7 +97,7 @@ pub enum Excess {
     Drop,
     /// They stay in the sender's ring until they may pass.
     Wait,
-    /// They stay in the sender's ring, up to [`Limit::depth`] of them. The oldest of more are dropped.
+    /// They stay in the sender's ring, up to what comes in 50 ms. The oldest of more are dropped.
     Shape,
 }
 
