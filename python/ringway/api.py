@@ -212,7 +212,7 @@ class LimitStatus(TypedDict, total=False):
     frames_fill: float | None
     """Fill of its bucket of frames, from 0 to 1."""
     on_excess: Required[str]
-    """What happens to frames above the limit: `drop` or `wait`."""
+    """What happens to frames above the limit: `shape`, `drop` or `wait`."""
     rate: str | None
     """Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket the guaranteed rate."""
 
@@ -371,8 +371,9 @@ class PortKeys(TypedDict, total=False):
     """The NIC: an Intel 82540EM (e1000) or an 82574L (e1000e). Of e1000 ports. Cannot change while the port exists.
     The value is "e1000" or "e1000e"."""
     mtu: int
-    """The MTU that the guest is told; longer frames are dropped; by default the guest chooses. Of vhost-user ports.
-    Cannot change while the port exists. The value is a whole number from 68 to 65513."""
+    """The MTU that the guest is told, and longer frames are dropped; of a TAP device: that it gets; by default the
+    guest's or the device's own. Of tap, vhost-user ports. Cannot change while the port exists. The value is a whole
+    number from 68 to 65513."""
     name: str
     """The port's name; only, and necessarily, for a new port."""
     native: int | str
@@ -408,7 +409,8 @@ class PortKeys(TypedDict, total=False):
     switch: str
     """The switch that the port is on; required. Cannot change while the port exists. The value is a switch's name."""
     trunk: list[int | str] | int | str
-    """The VLANs of a port with tags. The value is a list of VLANs and ranges like [10, "20-29"], or "all"."""
+    """The VLANs of a port with tags; none: the port has no tags. The value is a list of VLANs and ranges like [10,
+    "20-29"], "all", or "none"."""
     uplink: bool
     """Whether the port leads out: to the host, or to a physical network. The value is true or false."""
     uplinks: list[str] | str
@@ -466,7 +468,7 @@ class ProgramStatus(TypedDict, total=False):
     counters: Required[dict[str, int]]
     """Its own counters."""
     detail: str | None
-    """Why it failed; null if it runs."""
+    """Why it failed; null if it has not."""
     drops: Required[dict[str, int]]
     """Frames that it dropped, by its own reasons."""
     faults: Required[dict[str, int]]
@@ -484,7 +486,9 @@ class ProgramStatus(TypedDict, total=False):
     map_entries: Required[int]
     """Entries of the map that its instances share."""
     state: Required[str]
-    """`running`, or `failed`: taken out after faults, or not loaded when the daemon started."""
+    """`running`; `loading`: the daemon has started without it, and the switch forwards nothing yet; or `failed`:
+    taken out after faults, or not loaded when the daemon started, and then the switch forwards nothing until it can
+    be loaded."""
 
 
 class Refusal(TypedDict, total=False):
@@ -549,6 +553,8 @@ class Status(TypedDict, total=False):
     """Seconds since the daemon was ready."""
     version: Required[str]
     """Version of the daemon."""
+    warnings: list[Mistake]
+    """What is doubtful: names of ports that do not exist, addresses that several ports have or use."""
 
 
 class StormBursts(TypedDict, total=False):
@@ -609,8 +615,9 @@ class SwitchKeys(TypedDict, total=False):
     broadcast: str
     """Where frames to everybody go. The value is "flood", "drop" or "port:NAME"."""
     forward_reserved: list[str] | str
-    """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
-    (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
+    """Protocols of bridges that go to other ports like multicast: stp, lacp, eapol, lldp, or a group of
+    01:80:c2:00:00:00 to 0f; otherwise they are dropped (bridge_reserved). The value is a list of "stp", "lacp",
+    "eapol", "lldp", and groups like "01:80:c2:00:00:08"."""
     forwarding: dict[str, Any] | str
     """How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of
     yours. The value is "learning", "map" or { program = "FILE.wasm" }."""
@@ -643,8 +650,9 @@ class SwitchStatus(TypedDict, total=False):
     broadcast: str
     """Where frames to everybody go. The value is "flood", "drop" or "port:NAME"."""
     forward_reserved: list[str] | str
-    """Protocols between a station and its bridge that go to other ports like multicast; otherwise they are dropped
-    (bridge_reserved). The value is a list of "lacp", "eapol", "lldp"."""
+    """Protocols of bridges that go to other ports like multicast: stp, lacp, eapol, lldp, or a group of
+    01:80:c2:00:00:00 to 0f; otherwise they are dropped (bridge_reserved). The value is a list of "stp", "lacp",
+    "eapol", "lldp", and groups like "01:80:c2:00:00:08"."""
     forwarding: dict[str, Any] | str
     """How destinations are found: by learned addresses, by the addresses bound to ports (map), or by a program of
     yours. The value is "learning", "map" or { program = "FILE.wasm" }."""
@@ -675,7 +683,7 @@ class SwitchStatus(TypedDict, total=False):
     name: Required[str]
     """Its name."""
     ports: Required[int]
-    """How many ports it has."""
+    """How many ports it has, also those that wait for a client or a device."""
     program: ProgramStatus | None
 
 
