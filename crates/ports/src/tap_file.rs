@@ -22,6 +22,9 @@ const MEMORY_BYTES: usize = 512 * 1024;
 const LINE: usize = 64;
 /// Offset of a header in its cache line. The frame after the header begins with a line.
 const HEADER_AT: usize = LINE - Offload::BYTES;
+/// Memory for a frame of any length: what it takes when it is read, and what it may take afterwards.
+const ROOM: usize = HEADER_AT + READ_BYTES + LINE + LINE;
+const _: () = assert!(ROOM >= bytes_of(MAX_FRAME + 1));
 
 /// Sets of offloads, the preferred first. Kernels before 6.2 do not support USO.
 const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
@@ -57,8 +60,12 @@ impl Held {
     /// Bytes of the memory that it takes: an odd number of cache lines. The beginnings of frames of equal length then fall into
     /// different cache sets.
     fn bytes(&self) -> usize {
-        ((1 + self.len.div_ceil(LINE)) | 1) * LINE
+        bytes_of(self.len)
     }
+}
+
+const fn bytes_of(len: usize) -> usize {
+    ((1 + len.div_ceil(LINE)) | 1) * LINE
 }
 
 enum Read {
@@ -77,7 +84,7 @@ impl TapInput {
     fn free(&self) -> Option<usize> {
         let (Some(first), Some(last)) = (self.frames.front(), self.frames.back()) else { return Some(0) };
         let at = last.at + last.bytes();
-        let fits = |from: usize, to: usize| to.saturating_sub(from) >= HEADER_AT + READ_BYTES;
+        let fits = |from: usize, to: usize| to.saturating_sub(from) >= ROOM;
         match at > first.at {
             true if fits(at, MEMORY_BYTES) => Some(at),
             true => fits(0, first.at).then_some(0),

@@ -3,7 +3,7 @@
 use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
-use crate::policy::{Egress, Grant, SHORT, oldest_within};
+use crate::policy::{Egress, Grant, SHORT, Waiting};
 use crate::topology::{Member, Switch};
 
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
@@ -26,6 +26,8 @@ struct Room<'a> {
     cost: Cost,
     /// Index up to which flooded frames have been counted.
     seen: usize,
+    /// Which frames wait is decided: delivery drops those in front of them.
+    is_used_up: bool,
 }
 
 impl Room<'_> {
@@ -68,8 +70,9 @@ fn permits(batch: &Batch<'_>, index: usize, from: &Member, to: &Member, switch: 
 #[inline(never)]
 pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Option<usize>, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
-    let (mut first, mut floods) = (0, false);
-    while let Some((destination, end)) = batch.run(first) {
+    let (mut first, mut floods, mut held) = (0, false, None::<Held>);
+    let is_alike = !switch.has_vlans() || batch.only_class().is_some();
+    while let Some((destination, end)) = batch.run(first).filter(|_| held.is_none_or(|held| first < held.len)) {
         if let Destination::Port(port) = destination
             && let Some(member) = switch.member(port)
             && let Some(egress) = member.waiting_egress()
@@ -77,33 +80,53 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Opt
         {
             let is_its = |room: &Room<'_>| room.member.owner.index() == port;
             let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));
-            let Some(place) = place else { return Some(Held { len: begin, until: None }) };
+            let Some(place) = place else { return earlier(held, Held { len: begin, until: None }) };
             let room = place.get_or_insert_with(|| {
                 let grant = egress.room(from.sender(), now);
-                Room { member, egress, grant, credit: egress.credit(), cost: Cost::default(), seen: 0 }
+                Room {
+                    member,
+                    egress,
+                    grant,
+                    credit: egress.credit(from.sender()),
+                    cost: Cost::default(),
+                    seen: 0,
+                    is_used_up: false,
+                }
             });
             if floods {
                 room.take_flooded(batch, begin, from, switch);
             }
-            let is_alike = !switch.has_vlans() || batch.only_class().is_some();
             for index in begin..end {
+                if room.is_used_up {
+                    break;
+                }
                 if !is_alike && !permits(batch, index, from, member, switch) {
                     continue;
                 }
-                if !room.covers(batch.frame_len(index)) {
+                if room.covers(batch.frame_len(index)) {
+                    room.cost += batch.cost_of(index);
+                    continue;
+                }
+                let oldest = match room.egress.depth(from.sender()) {
+                    None => index,
+                    Some(depth) => Waiting { destination, depth: depth.within(holds) }.oldest(batch, index),
+                };
+                room.is_used_up = true;
+                if oldest < batch.len() {
                     let until = room.egress.resume_at(now);
                     let cause = room.grant.cause(room.cost.frames);
                     room.egress.begin_wait(from.sender(), until, cause, now);
-                    let depth = room.egress.depth(from.sender());
-                    // The limit drops the oldest as they are delivered.
-                    let oldest = depth.map(|depth| oldest_within(batch, index..end, depth.within(holds)));
-                    return Some(Held { len: oldest.unwrap_or(index), until: Some(until) });
+                    held = earlier(held, Held { len: oldest, until: Some(until) });
                 }
-                room.cost += batch.cost_of(index);
             }
         }
         floods |= destination == Destination::Flood;
         first = end;
     }
-    None
+    held
+}
+
+/// The one that ends the batch first.
+fn earlier(held: Option<Held>, other: Held) -> Option<Held> {
+    held.filter(|held| held.len <= other.len).or(Some(other))
 }

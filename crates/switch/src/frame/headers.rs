@@ -38,6 +38,8 @@ const BRIDGED: u16 = 0x6558;
 const NO_TUNNELS: [u8; 7] = [TCP, 44, 51, 58, 135, 139, 140];
 /// Most bytes before the end of a checksum field: outputs write it into a frame's first piece.
 const MOST_BEFORE_CHECKSUM: usize = 512;
+/// Offset of the first transport header that there can be: behind an Ethernet and an IPv4 header.
+const FIRST_TRANSPORT: usize = 34;
 /// Bytes of the fragment header of an IPv6 fragment (RFC 8200, 4.5).
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 /// Hop-by-hop options, routing and destination options (RFC 8200, 4.1).
@@ -284,6 +286,8 @@ fn segments(head: &[u8], len: usize, offload: &mut Offload) -> Option<usize> {
     let Some(headers) = outermost(head, offload) else {
         // A tunnel, which is not cut.
         let is_behind = end_of_judged(head).is_some_and(|end| end <= field) && field + 2 <= MOST_BEFORE_CHECKSUM;
+        // Kernels refuse frames whose checksum begins in front of where a transport header can begin.
+        let is_behind = is_behind && usize::from(offload.csum_start) >= FIRST_TRANSPORT;
         offload.hdr_len = 0;
         return (is_behind && offload.gso == Gso::None).then_some(1);
     };

@@ -141,7 +141,7 @@ fn a_checksum_behind_what_policy_reads_is_taken_and_one_within_it_is_not() {
         assert_eq!(pushed(&udp(6), good), Err(DropReason::BadOffload), "no tunnel");
         assert_eq!(pushed(&udp(17), Offload { gso: Gso::Tcp4, gso_size: 100, ..good }), Err(DropReason::BadOffload));
     }
-    for bad in [at(34, 0), at(26, 6), at(34, 7), at(495, 16), at(598, 1)] {
+    for bad in [at(34, 0), at(26, 6), at(34, 7), at(20, 30), at(495, 16), at(598, 1)] {
         assert_eq!(pushed(&udp(17), bad), Err(DropReason::BadOffload), "{bad:?}");
     }
     // Neither IP nor ARP: behind the type, as of PPPoE.

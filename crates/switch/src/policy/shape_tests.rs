@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Bucket, Egress, Excess, Limit, Policy, Rates};
+use super::{Bucket, Checks, Egress, Excess, Guard, Limit, Policy, Rates};
 use crate::frame::DropReason;
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::time::Time;
@@ -89,18 +89,25 @@ struct Outcome {
 
 impl Scene {
     fn lan(&self) -> Lan {
+        self.lan_of(2)
+    }
+
+    fn lan_of(&self, ports: u16) -> Lan {
         let (side, excess, rate, burst) = (self.side, self.excess, self.rate, self.burst);
         let give = move |member: Member| {
             let mut limit = Limit::new(Rates { bits: Some(Bucket::new(rate, burst)), frames: None });
             limit.excess = excess;
             let policy = match (side, member.owner.index()) {
-                (Side::Ingress, 0) => Policy { ingress: Some(Arc::new(limit)), ..Policy::default() },
+                (Side::Ingress, 0) => {
+                    let guard = Guard::new(Checks { mac: true, ..Checks::NONE }, &member.macs, &[]);
+                    Policy { ingress: Some(Arc::new(limit)), guard: Some(Arc::new(guard)), ..Policy::default() }
+                }
                 (Side::Egress, 1) => Policy { egress: Some(Arc::new(Egress::new(limit))), ..Policy::default() },
                 _ => Policy::default(),
             };
             Member { policy: policy.in_use(), ..member }
         };
-        Plan { change: Box::new(give), bytes: 256 << 20, ..Plan::new(2) }.map()
+        Plan { change: Box::new(give), bytes: 256 << 20, ..Plan::new(ports) }.map()
     }
 
     /// Runs the scene for six seconds, and counts in the last four.
@@ -235,4 +242,81 @@ fn frames_that_cannot_wait_in_their_port_are_dropped() {
     lan.offers[0].keeps = false;
     let (came, dropped) = send(&mut lan, &[(0, &[1000; 60])], 100);
     assert_eq!((came, dropped), ((0..3).collect(), 57));
+}
+
+/// One pass of a port at this time. Returns until when it waits, or 0.
+fn pass_at(lan: &mut Lan, port: u16, now: u64) -> u64 {
+    let time = Time { nanoseconds: now, ..Time::at_second(1) };
+    let source = lan.switch.member(port).expect("a port");
+    pass(&lan.switch, source, &mut lan.offers[usize::from(port)], &mut lan.work, &time).until.unwrap_or(0)
+}
+
+#[test]
+fn a_flood_of_short_frames_takes_no_more_of_an_egress_limit_than_its_share() {
+    let burst = default_burst(8_000_000);
+    let scene = Scene { side: Side::Egress, excess: Excess::Shape, rate: 8_000_000, burst, streams: 0, round_trip: 0 };
+    let mut lan = scene.lan_of(3);
+    let (mut until, mut given) = ([0; 3], [0; 3]);
+    for now in (0..30_000).map(|step| SECOND + step * STEP) {
+        for (port, len) in [(0, 200), (2, SEGMENT)] {
+            while lan.offers[usize::from(port)].len() < 128 {
+                lan.offers[usize::from(port)].put(&frame(mac(1), mac(port.into()), len, port.into()), &[]);
+            }
+            if now >= until[usize::from(port)] {
+                until[usize::from(port)] = pass_at(&mut lan, port, now);
+            }
+        }
+        for frame in lan.sink(1, |kept| std::mem::take(&mut kept.frames)) {
+            given[number(&frame) as usize] += if now >= 2 * SECOND { frame.len() as u64 } else { 0 };
+        }
+    }
+    let part = given[0] as f64 / (given[0] + given[2]) as f64;
+    assert!((0.4..0.6).contains(&part), "the short ones got {part}: {given:?}");
+    assert!(given[0] + given[2] > 1_800_000, "{given:?}");
+}
+
+#[test]
+fn frames_for_others_do_not_wait_for_a_limit_that_is_not_theirs() {
+    let burst = default_burst(1_000_000);
+    let scene = Scene { side: Side::Egress, excess: Excess::Shape, rate: 1_000_000, burst, streams: 0, round_trip: 0 };
+    for (others, most_ms) in [(1, 150), (100, 20)] {
+        let mut lan = scene.lan_of(3);
+        for number in 0..1000 {
+            lan.offers[0].put(&frame(mac(1), mac(0), SEGMENT, number), &[]);
+            if (number + 1) % (1000 / others) == 0 {
+                lan.offers[0].put(&frame(mac(2), mac(0), SEGMENT, number), &[]);
+            }
+        }
+        let (mut until, mut ms, mut came) = (0, 0, 0);
+        while came < others - 16 * u32::from(others > 16) {
+            if SECOND + ms * 1_000_000 >= until {
+                until = pass_at(&mut lan, 0, SECOND + ms * 1_000_000);
+            }
+            came += lan.sink(2, |kept| std::mem::take(&mut kept.frames)).len() as u32;
+            ms += 1;
+            assert!(ms < 3_000, "{came} of {others} came");
+        }
+        assert!(ms <= most_ms, "{others} other frames came after {ms} ms");
+    }
+}
+
+#[test]
+fn a_flood_of_frames_that_are_refused_does_not_close_a_limit_for_long() {
+    let mut lan = small(Side::Ingress);
+    let mut until = 0;
+    for now in (0..10_000).map(|step| SECOND + step * STEP) {
+        while lan.offers[0].len() < 256 {
+            lan.offers[0].put(&frame(mac(1), mac(7), SEGMENT, 0), &[]);
+        }
+        if now >= until {
+            until = pass_at(&mut lan, 0, now);
+        }
+    }
+    let (mut now, mut came) = (2 * SECOND, 0);
+    while came == 0 {
+        lan.offers[0].put(&frame(mac(1), mac(0), SEGMENT, 0), &[]);
+        until = pass_at(&mut lan, 0, now.max(until));
+        (now, came) = (now.max(until) + 10_000_000, lan.received(1).len());
+        assert!(now < 3 * SECOND, "nothing came for a second");
+    }
 }

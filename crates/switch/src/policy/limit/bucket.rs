@@ -128,7 +128,7 @@ impl Bucket {
     /// Takes parts from the bucket; the level may become negative. Only for a bucket with one user at a time.
     #[inline]
     pub(crate) fn take(&self, parts: i64) {
-        self.state.level.store(self.level().wrapping_sub(parts), Ordering::Relaxed);
+        self.state.level.store(self.level().saturating_sub(parts), Ordering::Relaxed);
     }
 
     /// The level in parts.
@@ -172,6 +172,11 @@ impl Bucket {
     pub(crate) fn allowed(&self, share: &Share, weight: u32, now: u64) -> i64 {
         let settings = BucketSettings { rate: self.rate, burst: self.burst };
         self.state.clock.allowed(share, weight, settings, || self.level(), now)
+    }
+
+    /// Parts by which the sender is ahead of the virtual clock.
+    pub(crate) fn ahead(&self, share: &Share, weight: u32) -> i64 {
+        self.state.clock.ahead(share, weight, self.rate)
     }
 
     /// Begins a sender's record: it may take something at once, and no more.

@@ -15,6 +15,8 @@ use crate::policy::rule::Rule;
 
 /// The queue number for borrowed tokens, which have no queues.
 const LENT: u8 = 0;
+/// Most bytes on credit for a sender: fewer than it can be ahead of the virtual clock.
+const MOST_CREDIT: u64 = 64 << 10;
 /// Assumed bytes of a frame whose length is not known.
 const FRAME: usize = 2048;
 
@@ -144,21 +146,31 @@ impl Egress {
         })
     }
 
-    /// Bytes of short frames that may pass beyond a grant.
-    pub(crate) fn credit(&self) -> u64 {
-        if self.limit.excess == Excess::Shape { self.limit.credit(self.limit.depth()) } else { 0 }
+    /// Bytes of short frames of `from` that may pass beyond a grant: its part of what may wait, as far as its share is not used up.
+    pub(crate) fn credit(&self, from: Sender) -> u64 {
+        self.with(from, |sender| self.credit_of(sender, from))
+    }
+
+    fn credit_of(&self, sender: &SenderShare, from: Sender) -> u64 {
+        let Some(bucket) = self.shared_bits().filter(|_| self.limit.excess == Excess::Shape) else { return 0 };
+        let depth = self.limit.depth();
+        let part = bucket.part(depth.bytes, from.weight).min(MOST_CREDIT);
+        let ahead = (bucket.ahead(&sender.bits, from.weight) / BYTE) as u64;
+        part.saturating_sub(ahead).min(self.limit.credit(depth))
     }
 
     /// Charges a short frame beyond the grant. Returns false if there is no credit for it.
     pub(crate) fn pass_on_credit(&self, from: Sender, cost: Cost) -> bool {
-        if self.credit() == 0 {
-            return false;
-        }
-        self.limit.settle(&Grant::default(), cost.bytes, cost.frames);
-        if let Some(bucket) = self.shared_bits() {
-            self.with(from, |sender| bucket.served(&sender.bits, from.weight, cost.bytes as i64 * BYTE));
-        }
-        true
+        self.with(from, |sender| {
+            if self.credit_of(sender, from) == 0 {
+                return false;
+            }
+            self.limit.settle(&Grant::default(), cost.bytes, cost.frames);
+            if let Some(bucket) = self.shared_bits() {
+                bucket.served(&sender.bits, from.weight, cost.bytes as i64 * BYTE);
+            }
+            true
+        })
     }
 
     /// Time at which a refused sender should try again.

@@ -47,8 +47,9 @@ pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Co
     let (count, mut dropped) = (index as u64, 0);
     let end = oldest_within(batch, index..batch.len(), depth);
     for index in index..end {
-        // What was admitted before is dropped now.
-        if !batch.is_rejected(index) && !passes(batch, index, &mut passed, false) {
+        // What was admitted before is dropped now. What was rejected before counts as well, as far as the limit goes: otherwise a
+        // flood of such frames would be charged without end.
+        if !passes(batch, index, &mut passed, false) {
             batch.reject(index, DropReason::RateLimited);
             dropped += 1;
         }
@@ -64,15 +65,51 @@ pub(super) fn cost(batch: &Batch<'_>) -> Cost {
 
 const DROPPED: Destination = Destination::Drop(DropReason::RateLimited);
 
-/// Index of the oldest of these frames, which are the last ones for their receiver, that may wait. If the source may have more
-/// frames, and those in the batch are a good part of the depth, at most half of them may wait.
-pub(crate) fn oldest_within(batch: &Batch<'_>, frames: Range<usize>, depth: Cost) -> usize {
+/// Index of the oldest of these frames, which are the last ones of the batch, that may wait.
+fn oldest_within(batch: &Batch<'_>, frames: Range<usize>, depth: Cost) -> usize {
     let (mut oldest, mut sum) = (frames.end, Cost::default());
     while oldest > frames.start && sum.bytes < depth.bytes && sum.frames < depth.frames {
         oldest -= 1;
         sum += batch.cost_of(oldest);
     }
-    let has_more = frames.end == batch.len() && (batch.room() == 0 || batch.may_be_more());
-    let is_much = sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4;
-    if has_more && is_much { oldest.max(frames.start + frames.len() / 2) } else { oldest }
+    if must_leave(batch, sum, depth) { oldest.max(frames.start + frames.len() / 2) } else { oldest }
+}
+
+/// Returns true if the source may have more frames, and those of the batch that wait are a good part of the depth: at most half of
+/// them may.
+fn must_leave(batch: &Batch<'_>, sum: Cost, depth: Cost) -> bool {
+    let has_more = batch.room() == 0 || batch.may_be_more();
+    has_more && (sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4)
+}
+
+/// Which frames for a receiver wait in their sender's ring, in front of frames for others.
+pub(crate) struct Waiting {
+    pub(crate) destination: Destination,
+    pub(crate) depth: Cost,
+}
+
+impl Waiting {
+    /// Most frames for other receivers behind those that wait. With more, the receiver's limit would be one of the others as well.
+    const MOST_OTHERS: usize = 16;
+
+    /// Index of the oldest frame from `first` on that may wait for the receiver, or the length of the batch.
+    pub(crate) fn oldest(&self, batch: &Batch<'_>, first: usize) -> usize {
+        let (mut oldest, mut sum, mut others) = (batch.len(), Cost::default(), 0);
+        for index in (first..batch.len()).rev() {
+            if sum.bytes >= self.depth.bytes || sum.frames >= self.depth.frames || others > Waiting::MOST_OTHERS {
+                break;
+            }
+            if batch.destination(index) == self.destination {
+                oldest = index;
+                sum += batch.cost_of(index);
+            } else {
+                others += 1;
+            }
+        }
+        if !must_leave(batch, sum, self.depth) {
+            return oldest;
+        }
+        let half = oldest.max(first + (batch.len() - first) / 2);
+        (half..batch.len()).find(|&index| batch.destination(index) == self.destination).unwrap_or(batch.len())
+    }
 }

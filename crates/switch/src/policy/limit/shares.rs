@@ -144,6 +144,13 @@ impl VirtualClock {
         i64::try_from(parts).unwrap_or(i64::MAX)
     }
 
+    /// Parts by which the sender is ahead of the clock.
+    pub(crate) fn ahead(&self, share: &Share, weight: u32, rate: u64) -> i64 {
+        let ahead = share.served.load(Ordering::Relaxed).wrapping_sub(self.now.load(Ordering::Relaxed)) as i64;
+        let parts = (i128::from(ahead.max(0)) * i128::from(weight)) << shift(rate);
+        i64::try_from(parts).unwrap_or(i64::MAX)
+    }
+
     /// Notes that the sender took `parts` more.
     #[inline]
     pub(crate) fn served(&self, share: &Share, weight: u32, parts: i64, rate: u64) {
