@@ -246,7 +246,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:5:35: key \"port.p.egress.burst\": 64B is out of range; write 1514B to 1GiB",
             "r.toml:5:51: key \"port.p.egress.frames\": 2Gpps is out of range; write 1pps to 1Gpps",
             "r.toml:5:75: key \"port.p.egress.frames_burst\": 0 is out of range; write a whole number from 1 to 1000000000",
-            "r.toml:5:90: key \"port.p.egress.on_excess\": unknown value \"queue\"; write \"drop\" or \"wait\"",
+            "r.toml:5:90: key \"port.p.egress.on_excess\": unknown value \"queue\"; write \"drop\", \"wait\" or \"shape\"",
             "r.toml:6:23: key \"port.p.storm.broadcast\": \"0pps\" is out of range; write 1pps to 1Gpps, or 8kbit to 400Gbit",
             "r.toml:6:43: key \"port.p.storm.multicast\": \"1Gbps\" is not a rate; write 1pps to 1Gpps, or 8kbit to 400Gbit",
             "r.toml:6:52: key \"port.p.storm.unicast\": unknown key; the keys here are broadcast, burst, frames_burst, multicast, unknown_unicast",

@@ -142,7 +142,7 @@ fn what_a_port_names_and_cannot_have_is_told_as_the_requests_fault_with_the_reas
         (pipe.as_str(), "cannot enter network namespace"),
         (r#""netns":"no-such""#, "cannot open network namespace"),
         (r#""netns":"/etc/passwd""#, "cannot enter network namespace"),
-        (r#""device":"lo""#, "not a TAP device"),
+        (r#""device":"lo""#, "is no TAP device"),
     ] {
         let body = format!(r#"{{"name":"p","switch":"lan0","kind":"tap",{keys}}}"#);
         let (got, answer) = ask(&daemon, "POST /v1/ports", &body);

@@ -473,7 +473,7 @@ fn an_xdp_port_takes_queues_that_are_added_later_and_refuses_a_device_with_too_m
     let use_queues = |count: &str| wire.nic.ok("ethtool", &["-L", "x0", "rx", count]);
     let daemon = &wire.daemon;
     let queues = || daemon.port("nic")["xdp"]["queues"].clone();
-    assert_eq!(queues(), 1);
+    until("the port is open", || queues() == 1);
     use_queues("3");
     until("the port has all queues", || queues() == 3);
     assert_eq!(daemon.status()["faults"][0]["reason"], "device_changed");

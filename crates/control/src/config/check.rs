@@ -73,8 +73,10 @@ impl<'a> CheckInput<'a> {
     /// Returns all ports. The part that messages name comes last.
     pub(super) fn ports(&self) -> impl Iterator<Item = NamedPort<'a>> {
         let dynamic = self.dynamic.iter().map(|((_, name), port)| NamedPort { name, port, is_dynamic: true });
-        let (last, others): (Vec<_>, Vec<_>) =
-            self.configured().chain(dynamic).partition(|entry| self.about == format!("port.{}.", entry.label()));
+        let (last, others): (Vec<_>, Vec<_>) = self
+            .configured()
+            .chain(dynamic)
+            .partition(|entry| !self.about.is_empty() && self.about == format!("port.{}.", entry.label()));
         others.into_iter().chain(last)
     }
 

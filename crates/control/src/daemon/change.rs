@@ -148,7 +148,9 @@ impl Daemon {
             let is_current = before
                 .is_some_and(|(running, program)| is_same_program(running, keys) && program.instances() == pollers);
             let is_reloaded = self.programs.is_reloaded(name) || self.programs.reloads_changed();
-            if !is_reloaded && (is_current || self.starts_without(name, keys)) {
+            // One that is late comes by itself.
+            let is_late = self.starts_without(name, keys) && !self.programs.is_reloaded(name);
+            if is_late || is_current && !is_reloaded {
                 continue;
             }
             if let Some(ready) = self.programs.ready(name, keys, pollers) {

@@ -13,6 +13,10 @@ impl Daemon {
         let places = self.running.places();
         for error in failed {
             let (switch, why) = (error.switch().clone(), error.to_string());
+            if self.switches.get(&switch).is_some_and(|live| live.program().is_some()) {
+                // It has got another one meanwhile.
+                continue;
+            }
             if self.programs.missing.note(error) {
                 let place = places.of("switch", &switch);
                 tracing::error!("switch {switch}{place} drops all frames: {why}; it is loaded when it is there");

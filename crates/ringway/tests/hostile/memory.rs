@@ -78,25 +78,25 @@ fn under_load(scene: &Scene, from: u64, abuse: impl Fn(std::os::fd::BorrowedFd<'
     }
 }
 
+fn punch(file: std::os::fd::BorrowedFd<'_>, from: u64, len: u64) {
+    match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, len) {
+        // Not any more once the port has ended: then the memory is sealed.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => panic!("a hole: {error}"),
+    }
+}
+
 #[test]
 fn punching_holes_into_buffers_while_they_are_copied_harms_nobody() {
     let scene = Scene::start();
-    under_load(&scene, 1, |file, from, len| {
-        // Not any more once the port has ended: then the memory is sealed.
-        match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, len) {
-            Ok(()) | Err(Errno::PERM) => {}
-            Err(error) => panic!("a hole: {error}"),
-        }
-    });
+    under_load(&scene, 1, punch);
     scene.end();
 }
 
 #[test]
 fn punching_holes_into_everything_costs_the_client_its_port_at_most() {
     let scene = Scene::start();
-    under_load(&scene, 0, |file, from, len| {
-        fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, from, len).expect("allowed");
-    });
+    under_load(&scene, 0, punch);
     scene.end();
 }
 

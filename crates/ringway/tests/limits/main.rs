@@ -226,7 +226,7 @@ fn a_wrong_limit_is_refused_with_what_would_be_right() {
         ("storm={broadcast=\"0pps\"}", "write 1pps to 1Gpps, or 8kbit to 400Gbit"),
         ("storm={multicast=\"401Gbit\"}", "write 1pps to 1Gpps, or 8kbit to 400Gbit"),
         ("egress=1Gbit", "expected a limit like { rate = \"1Gbit\" }"),
-        ("egress={bucket=\"none\"}", "write [bucket.none] to have one"),
+        ("egress={bucket=\"none\"}", "make it with [bucket.none] in the file"),
     ] {
         for port in ["p1", "guest"] {
             let said = daemon.ringway(&["port", "set", port, keys]);

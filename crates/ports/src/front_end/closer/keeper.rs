@@ -208,6 +208,7 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
     let until = Instant::now() + ANSWERS_WITHIN;
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let mut keeper = keeper().lock();
+    let generation = keeper.generation;
     keeper.tell(Message::Hold { id, owner }, &[file])?;
     keeper.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
     // Dropped without the lock, which it needs.
@@ -219,6 +220,10 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
             Some(Answer::Asked) if !is_late => drop(ANSWERED.wait_until(&mut keeper, until)),
             at => {
                 let error = if at == Some(Answer::Asked) { Errno::TIMEDOUT } else { Errno::MFILE };
+                if error == Errno::TIMEDOUT && keeper.generation == generation {
+                    // It reads nothing. Otherwise each client would wait as long in vain.
+                    keeper.replace();
+                }
                 drop(keeper);
                 drop(copy);
                 return Err(error.into());
