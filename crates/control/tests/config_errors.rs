@@ -286,7 +286,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:5:8: key \"port.p.role\": unknown value \"clint\"; did you mean \"client\"? (\"server\" or \"client\" \
             can be used)",
             "r.toml:6:1: key \"port.p.queues\": a stream port has no queues; leave it out, or write kind = \"vhost-user\" or \"xdp\"",
-            "r.toml:7:1: key \"port.p.mtu\": a stream port has no mtu; leave it out, or write kind = \"vhost-user\"",
+            "r.toml:7:1: key \"port.p.mtu\": a stream port has no mtu; leave it out, or write kind = \"tap\" or \"vhost-user\"",
         ],
     ),
     (
