@@ -91,9 +91,11 @@ impl End {
 
     /// Sends the rest of long messages. Returns true if nothing is left of them.
     fn send_rest(&mut self, now: u64) -> bool {
-        (0..self.both.len())
-            .filter(|which| self.both[*which].in_message.is_some())
-            .for_each(|which| self.send(which, 0, true, now));
+        for which in 0..self.both.len() {
+            if self.both[which].in_message.is_some() {
+                self.send(which, 0, true, now);
+            }
+        }
         self.both.iter().all(|one| one.in_message.is_none())
     }
 
