@@ -169,7 +169,8 @@ fuzz_target!(|data: &[u8]| {
         };
         if offload.gso == Gso::None {
             let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
-            assert!(received.len() == 1 && received[0].0.len() == len && field >= 34 + 4);
+            // Behind where a transport header can begin. What policy reads in front of it is compared above.
+            assert!(received.len() == 1 && received[0].0.len() == len && field >= 34);
             let same = |(at, (a, b)): (usize, (&u8, &u8))| a == b || (field..field + 2).contains(&at);
             assert!(received[0].0.iter().zip(&sent).enumerate().all(same));
             continue;
