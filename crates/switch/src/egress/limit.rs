@@ -64,11 +64,14 @@ impl Limited<'_> {
     ) -> Result<(), PortFault> {
         let Self { egress, receiver, .. } = self;
         let (mut chosen, mut refused) = ([0; MAX_BATCH], [0; MAX_BATCH]);
-        let (mut passing, mut beyond) = (0, 0);
+        let (mut passing, mut beyond, mut has_credit) = (0, 0, true);
         let numbered = frames.indices().zip(frames.clone()).zip(frames.costs()).enumerate();
         for (place, ((index, frame), cost)) in numbered {
-            let passes =
-                place < admitted.given || frame.len() <= SHORT && egress.pass_on_credit(receiver.sender(), cost);
+            let passes = place < admitted.given
+                || has_credit && frame.len() <= SHORT && {
+                    has_credit = egress.pass_on_credit(receiver.sender(), cost);
+                    has_credit
+                };
             let (list, count) = if passes { (&mut chosen, &mut passing) } else { (&mut refused, &mut beyond) };
             list[*count] = index;
             *count += 1;

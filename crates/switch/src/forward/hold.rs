@@ -3,7 +3,7 @@
 use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
-use crate::policy::{Egress, Grant, SHORT, Waiting};
+use crate::policy::{Egress, Grant, SHORT, oldest_to_wait};
 use crate::topology::{Member, Switch};
 
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
@@ -109,7 +109,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Opt
                 }
                 let oldest = match room.egress.depth(from.sender()) {
                     None => index,
-                    Some(depth) => Waiting { destination, depth: depth.within(holds) }.oldest(batch, index),
+                    Some(depth) => oldest_to_wait(batch, index, depth.within(holds), Some(destination)),
                 };
                 room.is_used_up = true;
                 if oldest < batch.len() {

@@ -31,7 +31,7 @@ use crate::batch::Batch;
 
 pub(crate) use congestion::Room;
 pub use guard::{Checks, Claims, Guard, Prefix, Protocol, Role, Unreadable};
-pub(crate) use limit::{Admitted, Cause, Grant, OverLimit, SHORT, Turn, Waiting};
+pub(crate) use limit::{Admitted, Cause, Grant, OverLimit, SHORT, Turn, oldest_to_wait};
 pub use limit::{Bucket, Egress, Excess, Limit, MAX_BURST, Rates, Shared, Tally, TallyReading};
 pub use reach::Reach;
 pub(crate) use rule::Rule;

@@ -1,6 +1,6 @@
 //! Claims compared with an independent implementation of the protocols (etherparse), and claims of forged frames.
 
-use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TransportSlice};
+use etherparse::{IpNumber, LaxNetSlice, LaxSlicedPacket, PacketBuilder, TransportSlice};
 use proptest::prelude::*;
 
 use super::{Claims, Protocol, Role, Unreadable};
@@ -280,7 +280,11 @@ type Found = (Option<u32>, Option<u128>, Option<(u16, u16)>);
 fn oracle(frame: &[u8]) -> Option<Found> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let (v4, v6) = match packet.net.as_ref()? {
-        LaxNetSlice::Ipv4(ip) => (Some(u32::from(ip.header().source_addr())), None),
+        // A report of groups by a host without an address claims none.
+        LaxNetSlice::Ipv4(ip) => {
+            let (source, protocol) = (u32::from(ip.header().source_addr()), ip.header().protocol());
+            ((source != 0 || protocol != IpNumber::IGMP).then_some(source), None)
+        }
         LaxNetSlice::Ipv6(ip) => (None, Some(u128::from(ip.header().source_addr()))),
         LaxNetSlice::Arp(_) => return None,
     };

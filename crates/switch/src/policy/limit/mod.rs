@@ -34,6 +34,6 @@ pub use egress::Egress;
 pub(crate) use ingress::{OverLimit, Turn};
 pub(crate) use limiter::Grant;
 pub use limiter::{Excess, Limit, Rates, Shared};
-pub(crate) use shape::{SHORT, Waiting};
+pub(crate) use shape::{SHORT, oldest_to_wait};
 pub(crate) use tally::Cause;
 pub use tally::{Tally, TallyReading};

@@ -7,8 +7,6 @@
 //! Short frames are requests and acknowledgements. They pass on credit, so that they do not wait until a long frame in front of
 //! them is paid: a segment of 64 KiB takes half a second at 1 Mbit/s.
 
-use std::ops::Range;
-
 use super::limiter::Grant;
 use crate::batch::{Batch, Destination};
 use crate::frame::{Cost, DropReason};
@@ -45,7 +43,7 @@ pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Co
         index += 1;
     }
     let (count, mut dropped) = (index as u64, 0);
-    let end = oldest_within(batch, index..batch.len(), depth);
+    let end = oldest_to_wait(batch, index, depth, None);
     for index in index..end {
         // What was admitted before is dropped now. What was rejected before counts as well, as far as the limit goes: otherwise a
         // flood of such frames would be charged without end.
@@ -65,51 +63,30 @@ pub(super) fn cost(batch: &Batch<'_>) -> Cost {
 
 const DROPPED: Destination = Destination::Drop(DropReason::RateLimited);
 
-/// Index of the oldest of these frames, which are the last ones of the batch, that may wait.
-fn oldest_within(batch: &Batch<'_>, frames: Range<usize>, depth: Cost) -> usize {
-    let (mut oldest, mut sum) = (frames.end, Cost::default());
-    while oldest > frames.start && sum.bytes < depth.bytes && sum.frames < depth.frames {
-        oldest -= 1;
-        sum += batch.cost_of(oldest);
-    }
-    if must_leave(batch, sum, depth) { oldest.max(frames.start + frames.len() / 2) } else { oldest }
-}
+/// Most frames for other receivers behind those that wait. With more, the receiver's limit would be one of the others as well.
+const MOST_OTHERS: usize = 16;
 
-/// Returns true if the source may have more frames, and those of the batch that wait are a good part of the depth: at most half of
-/// them may.
-fn must_leave(batch: &Batch<'_>, sum: Cost, depth: Cost) -> bool {
+/// Index of the oldest frame from `first` on that may wait, or the length of the batch: a frame to this destination, or any if there is
+/// none. If the source may have more frames, and those that wait are a good part of the depth, at most half of the batch's may.
+pub(crate) fn oldest_to_wait(batch: &Batch<'_>, first: usize, depth: Cost, to: Option<Destination>) -> usize {
+    let is_its = |index: usize| to.is_none_or(|to| batch.destination(index) == to);
+    let (mut oldest, mut sum, mut others) = (batch.len(), Cost::default(), 0);
+    for index in (first..batch.len()).rev() {
+        if sum.bytes >= depth.bytes || sum.frames >= depth.frames || others > MOST_OTHERS {
+            break;
+        }
+        if is_its(index) {
+            oldest = index;
+            sum += batch.cost_of(index);
+        } else {
+            others += 1;
+        }
+    }
     let has_more = batch.room() == 0 || batch.may_be_more();
-    has_more && (sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4)
-}
-
-/// Which frames for a receiver wait in their sender's ring, in front of frames for others.
-pub(crate) struct Waiting {
-    pub(crate) destination: Destination,
-    pub(crate) depth: Cost,
-}
-
-impl Waiting {
-    /// Most frames for other receivers behind those that wait. With more, the receiver's limit would be one of the others as well.
-    const MOST_OTHERS: usize = 16;
-
-    /// Index of the oldest frame from `first` on that may wait for the receiver, or the length of the batch.
-    pub(crate) fn oldest(&self, batch: &Batch<'_>, first: usize) -> usize {
-        let (mut oldest, mut sum, mut others) = (batch.len(), Cost::default(), 0);
-        for index in (first..batch.len()).rev() {
-            if sum.bytes >= self.depth.bytes || sum.frames >= self.depth.frames || others > Waiting::MOST_OTHERS {
-                break;
-            }
-            if batch.destination(index) == self.destination {
-                oldest = index;
-                sum += batch.cost_of(index);
-            } else {
-                others += 1;
-            }
-        }
-        if !must_leave(batch, sum, self.depth) {
-            return oldest;
-        }
-        let half = oldest.max(first + (batch.len() - first) / 2);
-        (half..batch.len()).find(|&index| batch.destination(index) == self.destination).unwrap_or(batch.len())
+    let is_much = sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4;
+    if !(has_more && is_much) {
+        return oldest;
     }
+    let half = oldest.max(first + (batch.len() - first) / 2);
+    (half..batch.len()).find(|&index| is_its(index)).unwrap_or(batch.len())
 }
