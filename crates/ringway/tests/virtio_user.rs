@@ -7,7 +7,7 @@ use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
 const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0x01];
 
-/// Sends frames, each of which the guest sends back. Returns how many came back.
+/// Sends frames. The guest sends each one back. Returns how many came back.
 fn echoes(client: &mut Port, frames: u8) -> usize {
     for number in 0..frames {
         send(client, &ringway_scenes::frame(GUEST, CLIENT, number));

@@ -6,7 +6,8 @@
 //!
 //! A socket cannot be bound twice. If a new port is to have a socket that a running port gives up, that step is deferred until
 //! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
-//! The wait for the old port's end, 100 ms at most, is the only wait with the daemon's lock held.
+//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for the closer's
+//! answer when a port's socket is opened: 5 s at most, and no client can delay it.
 //!
 //! A client may have a port with the name of a port that is added. The configured port displaces the client's: clients choose their names, and
 //! could otherwise have an administrator's change refused.
@@ -35,7 +36,7 @@ use super::wanted_device::WantedDevice;
 use crate::config::diff::{Action, diff};
 use crate::config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
 
-/// Longest wait for ports to close the sockets that new ports are to have. It is the only wait with the daemon's lock.
+/// Longest wait for ports to close the sockets that new ports are to have.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The fault of a client's port whose name a configured port has taken.

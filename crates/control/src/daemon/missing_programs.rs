@@ -24,7 +24,7 @@ impl Daemon {
         }
     }
 
-    /// Returns true if a program that is missing is to be tried again.
+    /// Returns true if the daemon should try a missing program again.
     pub fn has_due_programs(&mut self) -> bool {
         let configured = &self.running.config.switches;
         self.programs.missing.has_due(|switch, keys| {

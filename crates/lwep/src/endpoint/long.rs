@@ -51,7 +51,7 @@ impl<L: Link> Endpoint<L> {
         sent
     }
 
-    /// Returns how a long message is cut, of which a frame takes `plain` bytes.
+    /// Returns how the endpoint cuts a long message into frames of `plain` bytes.
     fn cut(&mut self, connection: Connection, plain: usize) -> Cut {
         let segmented = self.link.interface().segmented;
         let is_train = segmented > 0 && self.core.table.get(connection.0).is_some_and(|peer| peer.addresses.is_some());

@@ -103,7 +103,7 @@ impl Split {
         };
         ring.used = Index::new(u16::from_le(ring.used_ring[IDX].load(Ordering::Acquire)));
         ring.published = ring.used;
-        // What is not marked used is to be served, whatever the front end says: DPDK's virtio-user always begins at 0, and others at the
+        // The port serves what the used ring does not name, whatever the front end says: DPDK's virtio-user always begins at 0, and others at the
         // driver's `idx`, where nothing would be left. DPDK's and VPP's back ends go on there, too.
         let available = u16::from_le(ring.available_ring[IDX].load(Ordering::Acquire));
         if available.wrapping_sub(ring.used.get()) <= size {

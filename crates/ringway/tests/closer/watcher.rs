@@ -29,7 +29,7 @@ struct Register {
     ioctls: u64,
 }
 
-/// A page that is not there: whoever touches it waits until this is dropped. The kernel then fills it.
+/// A missing page: a thread that touches it waits until the test drops this. The kernel then fills it.
 struct Page {
     faults: OwnedFd,
     address: usize,

@@ -66,7 +66,7 @@ impl MissingPrograms {
         is_new
     }
 
-    /// Returns true if a program that is missing is to be tried again. Forgets those that `is_configured` says no of.
+    /// Returns true if the daemon should try a missing program again. Forgets those that `is_configured` says no of.
     pub fn has_due(&mut self, is_configured: impl Fn(&Name, &ProgramKeys) -> bool) -> bool {
         self.0.retain(|switch, missing| is_configured(switch, &missing.keys));
         self.0.values().any(Missing::is_due)

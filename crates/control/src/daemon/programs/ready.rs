@@ -1,4 +1,4 @@
-//! A program that is to be loaded, one that was, and why one cannot be.
+//! A program that the daemon wants to load, one that it has loaded, and why it cannot load one.
 
 use std::sync::Arc;
 
