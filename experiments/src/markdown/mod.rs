@@ -9,7 +9,7 @@ use crate::list::{EXPERIMENTS, Experiment};
 use crate::machine::Machine;
 use crate::number::whole;
 use crate::placement::{FAR_ABOVE_NS, NEAR_BELOW_NS};
-use crate::report::{Figure, Report};
+use crate::report::{Figure, Heading, Report};
 use crate::table::Table;
 
 /// Returns the document of `runs`. An experiment that several runs have is shown as the last of them measured it. `plots` is the folder
@@ -65,8 +65,8 @@ instructions.
 - Peers: `linux-bridge` is the kernel's bridge with TAP devices, `vde` is `vde_switch`, `ovs-dpdk` is Open vSwitch with DPDK, `testpmd io`
   is DPDK's testpmd as a cross-connect, `tc tbf` and `tc htb` are the kernel's queueing disciplines, `qemu ...` are QEMU's own NICs on
   TAP devices and a Linux bridge.
-- In plots filled points are near and hollow points are far. A bar is the range between the quartiles. Each contestant has one colour
-  in all plots.
+- In plots filled points are near and hollow points are far. A thin line is the range between the quartiles. Where the x axis has one or two
+  places, medians are bars. Each contestant has one colour in all plots.
 "
     )
 }
@@ -124,16 +124,13 @@ fn section(experiment: &Experiment, run: &Report, number: Option<usize>, plots: 
     if let Some(number) = number {
         let _ = write!(text, " (run {number})");
     }
-    text.push('.');
+    text.push_str(".\n");
     if let Some(plots) = plots {
-        let link = |figure: &&Figure| {
-            let name = &figure.heading.name;
-            format!("[{name}]({})", plots.join(format!("{name}.svg")).display())
-        };
-        let links: Vec<String> = figures.iter().map(link).collect();
-        let _ = write!(text, " {}: {}.", if links.len() == 1 { "Plot" } else { "Plots" }, links.join(", "));
+        for figure in &figures {
+            let Heading { name, title, .. } = &figure.heading;
+            let _ = write!(text, "\n![{title}]({})\n", plots.join(format!("{name}.svg")).display());
+        }
     }
-    text.push('\n');
     for table in tables::of(&figures) {
         let _ = write!(text, "\n{}", table.markdown());
     }
@@ -175,7 +172,7 @@ fn capitalized(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::placement::{Class, Cores};
-    use crate::report::{Heading, RATE, Unavailable};
+    use crate::report::{RATE, Unavailable};
     use crate::series::RINGWAY;
     use crate::trial::{Outcome, Sample};
 
@@ -209,7 +206,7 @@ mod tests {
             "\n| [headline](#headline) | ",
             "\nNot run: `destinations`, ",
             "\n## headline\n\nVALE, section 5.1: rate of one sender",
-            "\nCommand: `ringway bench headline --pairs 5`. Plot: [fig](plots/fig.svg).\n",
+            "\nCommand: `ringway bench headline --pairs 5`.\n\n![Title](plots/fig.svg)\n\n| ",
             "\n| ringway | near | 1 | 7.00 |\n",
             "\n- Peer vde is not available: it is not installed.\n- Discarded windows (the cores moved, or something else ran on them): fig 2.\n",
         ] {

@@ -1,19 +1,20 @@
-//! One SVG per figure: medians as lines, quartiles as bars, near cores drawn solid and far ones hollow. The legend stands
-//! beside the chart, so that it covers no curve.
+//! One SVG per figure: medians as lines, or as bars where the x axis has one or two places, with the quartiles as thin lines. Near cores are
+//! drawn solid and far ones hollow. The legend stands beside the chart, so that it covers no curve.
 
 mod colours;
+mod scale;
 
 use std::io;
 use std::path::Path;
 
 use plotters::coord::Shift;
-use plotters::coord::combinators::IntoLogRange;
-use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
+use crate::number::whole;
 use crate::placement::Class;
 use crate::report::{Axis, Figure, Point, RATE};
 use crate::series::ANCHOR;
+use scale::Scale;
 
 /// Width and height of the chart, in pixels.
 const CHART: (u32, u32) = (900, 560);
@@ -27,6 +28,13 @@ const LEGEND_LINE: i32 = 24;
 const LEGEND_FONT: i32 = 13;
 /// Height of one line of the legend.
 const LEGEND_STEP: i32 = 18;
+/// Most places on the x axis that are drawn as groups of bars.
+const MOST_GROUPS: usize = 2;
+/// Least ratio of values for a logarithmic axis. Bars show their ratio by their length, as long as the axis begins at 0.
+const CURVES_RATIO: f64 = 4.0;
+const BARS_RATIO: f64 = 50.0;
+/// Part of a group's room that its bars take.
+const BARS: f64 = 0.8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -40,13 +48,12 @@ pub fn write(figure: &Figure, dir: &Path) -> io::Result<()> {
     let mut svg = String::new();
     {
         let curves = curves(figure);
-        let width = (CHART.0 + legend_width(&curves)).max(title_width(&figure.heading.title));
+        let title = title(figure);
+        let width = (CHART.0 + legend_width(&curves)).max(title_width(&title));
         let size = (width, CHART.1.max(legend_height(&curves)));
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE).map_err(|error| describe(error.to_string()))?;
-        let below = area
-            .titled(&figure.heading.title, ("sans-serif", TITLE_FONT))
-            .map_err(|error| describe(error.to_string()))?;
+        let below = area.titled(&title, ("sans-serif", TITLE_FONT)).map_err(|error| describe(error.to_string()))?;
         let (chart, legend) = below.split_horizontally(CHART.0);
         draw(figure, &curves, &chart).map_err(describe)?;
         draw_legend(&curves, &legend).map_err(describe)?;
@@ -75,6 +82,7 @@ impl Curve<'_> {
 }
 
 fn curves(figure: &Figure) -> Vec<Curve<'_>> {
+    let one_class = only_class(figure).is_some();
     let mut curves = Vec::new();
     for series in figure.series().into_iter().filter(|series| is_drawn(figure, series)) {
         for class in [Class::Near, Class::Far, Class::Any] {
@@ -82,12 +90,28 @@ fn curves(figure: &Figure) -> Vec<Curve<'_>> {
             let mut points: Vec<&Point> = figure.points.iter().filter(of).collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             if !points.is_empty() {
-                let label = if class == Class::Any { series.to_owned() } else { format!("{series}, {}", class.name()) };
+                let is_told = class != Class::Any && !one_class;
+                let label = if is_told { format!("{series}, {}", class.name()) } else { series.to_owned() };
                 curves.push(Curve { label, colour: colours::of(series), class, points });
             }
         }
     }
     curves
+}
+
+/// The distance of the cores in all windows, if it was the same.
+fn only_class(figure: &Figure) -> Option<Class> {
+    let first = figure.points.first()?.class;
+    figure.points.iter().all(|point| point.class == first).then_some(first)
+}
+
+/// The figure's title; it names the distance of the cores, if that was the same in all windows.
+fn title(figure: &Figure) -> String {
+    let title = &figure.heading.title;
+    match only_class(figure) {
+        Some(class) if class != Class::Any => format!("{title} ({} cores)", class.name()),
+        _ => title.clone(),
+    }
 }
 
 /// Returns the width of a title, so that it is not cut.
@@ -118,65 +142,40 @@ fn draw_legend(curves: &[Curve], area: &Area) -> Result<(), String> {
 }
 
 fn draw(figure: &Figure, curves: &[Curve], area: &Area) -> Result<(), String> {
-    let drawn = || figure.points.iter().filter(|point| is_drawn(figure, &point.series));
-    let xs = drawn().map(|point| point.x);
+    let drawn = || curves.iter().flat_map(|curve| &curve.points);
     let ys = drawn().flat_map(|point| [point.value.lower_quartile, point.value.upper_quartile]);
-    let (Some(x), Some(y)) = (range(xs), range(ys)) else { return Ok(()) };
-    let is_log_x = figure.heading.x.logarithmic && x.0 > 0.0;
-    match (is_log_x, Scale::of(figure.heading.y, y)) {
-        (true, Scale::Decades) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), decades(y)),
-        (true, Scale::Octaves) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), octaves(y, 1.5, 2.0)),
-        (true, Scale::Linear) => on_axes(figure, curves, area, octaves(x, 1.2, 1.2), from_zero(y)),
-        (false, Scale::Decades) => on_axes(figure, curves, area, widened(x), decades(y)),
-        (false, Scale::Octaves) => on_axes(figure, curves, area, widened(x), octaves(y, 1.5, 2.0)),
-        (false, Scale::Linear) => on_axes(figure, curves, area, widened(x), from_zero(y)),
-    }
-}
-
-/// The scale of the y axis. A logarithmic axis has labels at powers of its base: with few decades they are too few.
-enum Scale {
-    Linear,
-    Octaves,
-    Decades,
-}
-
-impl Scale {
-    fn of(axis: Axis, (low, high): (f64, f64)) -> Scale {
-        match high / low {
-            ratio if !axis.logarithmic || low <= 0.0 || ratio < 4.0 => Scale::Linear,
-            ratio if ratio < 100.0 => Scale::Octaves,
-            _ => Scale::Decades,
+    let mut places: Vec<f64> = drawn().map(|point| point.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let (Some(&first), Some(&last), Some(y)) = (places.first(), places.last(), range(ys)) else { return Ok(()) };
+    let axis = figure.heading.x;
+    let are_groups = places.len() <= MOST_GROUPS;
+    let x = match axis {
+        _ if are_groups => Scale::groups(places.len()),
+        Axis { label: "percentile", .. } => Scale::percentiles(&places),
+        Axis { logarithmic: true, .. } if first > 0.0 => Scale::logarithmic((first, last), &places),
+        _ => {
+            let margin = (last - first) * 0.04;
+            Scale::linear(first - margin, last + margin)
         }
+    };
+    let y = of_values(figure.heading.y, y, if are_groups { BARS_RATIO } else { CURVES_RATIO });
+    on_axes(figure, curves, area, (x, y), are_groups.then_some(&places[..]))
+}
+
+/// The y axis. A logarithmic one begins where the values do, others begin at 0. Errors are on both sides of nothing.
+fn of_values(axis: Axis, (low, high): (f64, f64), least_ratio: f64) -> Scale {
+    if axis.logarithmic && low > 0.0 && high / low >= least_ratio {
+        Scale::logarithmic((low, high), &[])
+    } else {
+        let high = if high > low.min(0.0) { high } else { low.min(0.0) + 1.0 };
+        Scale::linear(low.min(0.0) * 1.1, high.max(low.abs() / 100.0) * 1.1)
     }
-}
-
-fn octaves(
-    (low, high): (f64, f64),
-    below: f64,
-    above: f64,
-) -> impl AsRangedCoord<CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>, Value = f64> {
-    (low / below..high * above).log_scale().base(2.0)
-}
-
-fn decades(
-    (low, high): (f64, f64),
-) -> impl AsRangedCoord<CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>, Value = f64> {
-    (low / 1.5..high * 2.0).log_scale()
 }
 
 /// The bare ring's rate has no place among other things than rates.
 fn is_drawn(figure: &Figure, series: &str) -> bool {
     series != ANCHOR || figure.heading.y.unit == RATE.unit
-}
-
-/// Errors are on both sides of nothing.
-fn from_zero((low, high): (f64, f64)) -> std::ops::Range<f64> {
-    low.min(0.0) * 1.1..high.max(low.abs() / 100.0) * 1.1
-}
-
-fn widened((low, high): (f64, f64)) -> std::ops::Range<f64> {
-    let margin = if high > low { (high - low) * 0.04 } else { 1.0 };
-    low - margin..high + margin
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -186,55 +185,73 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-fn on_axes<X, Y>(
+/// Draws the curves: as bars if the places of the x axis are `groups`.
+fn on_axes(
     figure: &Figure,
     curves: &[Curve],
     area: &Area,
-    x: impl AsRangedCoord<CoordDescType = X, Value = f64>,
-    y: impl AsRangedCoord<CoordDescType = Y, Value = f64>,
-) -> Result<(), String>
-where
-    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
+    (x, y): (Scale, Scale),
+    groups: Option<&[f64]>,
+) -> Result<(), String> {
     let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
+    let floor = y.floor();
     let mut chart = ChartBuilder::on(area)
         .margin(MARGIN)
         .x_label_area_size(46)
         .y_label_area_size(70)
         .build_cartesian_2d(x, y)
         .map_err(failed)?;
+    let group = |place: f64| groups.and_then(|groups| groups.get(place as usize)).copied().unwrap_or(place);
     chart
         .configure_mesh()
         .x_desc(name(figure.heading.x))
         .y_desc(name(figure.heading.y))
-        .x_label_formatter(&|value| tick(*value))
+        .x_label_formatter(&|value| tick(group(*value)))
         .y_label_formatter(&|value| tick(*value))
         .axis_desc_style(("sans-serif", 15))
         .label_style(("sans-serif", 13))
-        .light_line_style(RGBColor(240, 240, 240))
+        .light_line_style(TRANSPARENT)
         .draw()
         .map_err(failed)?;
-    for curve in curves {
-        let medians = curve.points.iter().map(|point| (point.x, point.value.median));
-        chart.draw_series(LineSeries::new(medians.clone(), curve.line())).map_err(failed)?;
+    for (number, curve) in curves.iter().enumerate() {
+        // The middle of this curve's bar in its group.
+        let width = BARS / curves.len() as f64;
+        let shift = (number as f64 + 0.5) * width - BARS / 2.0;
+        let place = |x: f64| match groups {
+            Some(groups) => groups.iter().position(|group| *group == x).unwrap_or(0) as f64 + shift,
+            None => x,
+        };
+        let medians = curve.points.iter().map(|point| (place(point.x), point.value.median));
+        if groups.is_some() {
+            let bar = |(x, value)| {
+                Rectangle::new([(x - width * 0.45, floor), (x + width * 0.45, value)], curve.line().filled())
+            };
+            chart.draw_series(medians.map(bar)).map_err(failed)?;
+        } else {
+            chart.draw_series(LineSeries::new(medians.clone(), curve.line())).map_err(failed)?;
+            chart.draw_series(medians.map(|place| Circle::new(place, 4, curve.marker()))).map_err(failed)?;
+        }
+        let colour = if groups.is_some() { BLACK } else { curve.colour };
         let quartiles = curve.points.iter().map(|point| {
             let (low, high) = (point.value.lower_quartile, point.value.upper_quartile);
-            PathElement::new([(point.x, low), (point.x, high)], curve.colour.stroke_width(1))
+            PathElement::new([(place(point.x), low), (place(point.x), high)], colour.stroke_width(1))
         });
         chart.draw_series(quartiles).map_err(failed)?;
-        chart.draw_series(medians.map(|place| Circle::new(place, 4, curve.marker()))).map_err(failed)?;
     }
     Ok(())
 }
 
 fn name(axis: Axis) -> String {
-    if axis.label.ends_with(axis.unit) { axis.label.to_owned() } else { format!("{} ({})", axis.label, axis.unit) }
+    if axis.unit.is_empty() || axis.label.ends_with(axis.unit) {
+        axis.label.to_owned()
+    } else {
+        format!("{} ({})", axis.label, axis.unit)
+    }
 }
 
 /// A number as short as it can be.
 fn tick(value: f64) -> String {
-    if value.abs() >= 10.0 { format!("{value:.0}") } else { format!("{}", (value * 1000.0).round() / 1000.0) }
+    if value.abs() >= 1000.0 { whole(value) } else { format!("{}", (value * 1000.0).round() / 1000.0) }
 }
 
 #[cfg(test)]
