@@ -25,8 +25,8 @@ use crate::scratch::Scratch;
 pub const SWITCH: &str = "bench";
 /// Names of the e1000 ports.
 const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
-/// Name of the TAP port and its device.
-pub const TAP: &str = "tap";
+/// Names of the TAP ports and their devices.
+pub const TAPS: [&str; 2] = ["tap0", "tap1"];
 /// Ring and buffer sizes of the ports that carry traffic.
 pub const BUSY: Shape = Shape {
     tx_rings: 1,
@@ -69,8 +69,8 @@ pub struct Settings {
     pub e1000: Option<&'static str>,
     /// Keys of an uplink port; `None`: there is none.
     pub uplink: Option<String>,
-    /// Keys of a TAP port; `None`: there is none. Its device is called [`TAP`].
-    pub tap: Option<String>,
+    /// Keys of each TAP port. Their devices are called as [`TAPS`].
+    pub taps: Vec<String>,
     /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
 }
@@ -81,7 +81,7 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", String::from("\"learning\""), "adaptive");
-        let (vhost_user, keys, e1000, uplink, tap, bucket) = (0, Vec::new(), None, None, None, None);
+        let (vhost_user, keys, e1000, uplink, taps, bucket) = (0, Vec::new(), None, None, Vec::new(), None);
         let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
         Settings {
             program,
@@ -96,7 +96,7 @@ impl Settings {
             keys,
             e1000,
             uplink,
-            tap,
+            taps,
             bucket,
         }
     }
@@ -134,8 +134,8 @@ impl Settings {
         if let Some(keys) = &self.uplink {
             let _ = write!(text, "\n[port.uplink]\nswitch = \"{SWITCH}\"\nuplink = true\n{keys}\n");
         }
-        if let Some(keys) = &self.tap {
-            let _ = write!(text, "\n[port.{TAP}]\nswitch = \"{SWITCH}\"\nkind = \"tap\"\n{keys}\n");
+        for (name, keys) in TAPS.iter().zip(&self.taps) {
+            let _ = write!(text, "\n[port.{name}]\nswitch = \"{SWITCH}\"\nkind = \"tap\"\n{keys}\n");
         }
         text
     }
@@ -220,6 +220,14 @@ impl Daemon {
     /// The daemon refuses.
     pub fn set_nics(&self, key: &str) -> io::Result<()> {
         E1000_PORTS.iter().try_for_each(|name| self.set(name, key))
+    }
+
+    /// Changes a key of a TAP port.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn set_tap(&self, name: &str, key: &str) -> io::Result<()> {
+        self.set(name, key)
     }
 
     /// Changes a key of the vhost-user ports.

@@ -58,6 +58,7 @@ pub mod scratch;
 pub mod series;
 pub mod session;
 mod shaping;
+mod shaping_tcp;
 mod shares;
 pub mod stats;
 mod table;

@@ -8,8 +8,8 @@ use crate::{
     ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_instructions, e1000_polls, e1000_tcp, fig06_07_destinations,
     fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded,
     forwarding_programs, headline, hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness,
-    lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shares,
-    vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation,
+    lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shaping_tcp,
+    shares, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation,
     vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
 };
 
@@ -315,6 +315,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what passes of a sudden flood beyond the rate and the burst",
         reading: "Frames that pass of a flood of 40 ms at 10 Mbit/s, beyond rate and burst. A sender that waits is served every 5 ms, so 5 ms of the rate (4.1 frames) come after the window.",
         run: shaping::bursts,
+    },
+    Experiment {
+        name: "shaping-tcp",
+        source: "fairness paper, section 4.3",
+        about: "what one and eight streams of TCP get of a limit, 1 Mbit/s to 1 Gbit/s, and an echo's 99th percentile beside them",
+        reading: "Two network namespaces, joined by TAP ports of Ringway, by a Linux bridge with veth pairs (`tc`), or by Open vSwitch-DPDK with packet sockets at veth pairs (a meter; without TSO). iperf3 sends from one to the other, for 5 s after 2 s that do not count. Frames of 1,514 bytes carry at most 0.956 of a limit as TCP's payload. The burst is what 20 ms bring, at least 64 KiB. An echo that is lost counts as 2 s.",
+        run: shaping_tcp::run,
     },
     Experiment {
         name: "shares",

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringway_link::{AnyLink, AnyOptions, ProcessOptions};
 
-use crate::daemon::{Daemon, RingwayNetwork as _, Settings, TAP};
+use crate::daemon::{Daemon, RingwayNetwork as _, Settings, TAPS};
 use crate::messages::{LinkNetwork, Lwep, Measure, Messages, Way, address};
 use crate::peers::cable::{Cable, WIRE};
 use crate::peers::netns;
@@ -50,10 +50,10 @@ impl SharedPort {
         let [near, far] = cable.hosts();
         let in_host = |host| format!("netns = \"{}\"", netns::path(host).display());
         let uplink = format!("kind = \"xdp\"\ndevice = \"{WIRE}\"\n{}\n{limit}", in_host(near));
-        let (uplink, tap) = (Some(uplink), Some(in_host(&source)));
-        let settings = Settings { core: None, idle: "sleep", uplink, tap, ..session.settings() };
+        let (uplink, taps) = (Some(uplink), vec![in_host(&source)]);
+        let settings = Settings { core: None, idle: "sleep", uplink, taps, ..session.settings() };
         let daemon = Daemon::start(session.cores, &settings)?;
-        for (host, device, address) in [(&source, TAP, HOSTS[0]), (far, WIRE, HOSTS[1])] {
+        for (host, device, address) in [(&source, TAPS[0], HOSTS[0]), (far, WIRE, HOSTS[1])] {
             netns::inside(host, || {
                 netns::run("ip", &format!("address add {address}/24 dev {device}"))?;
                 netns::run("ip", &format!("link set dev {device} up"))
@@ -73,7 +73,7 @@ impl LinkNetwork for SharedPort {
                 let link = self.daemon.attach_link(&Daemon::port_name(number), &options)?;
                 return Ok(AnyLink::Process(Box::new(link)));
             }
-            0 => (&self.source, TAP),
+            0 => (&self.source, TAPS[0]),
             _ => (&self.cable.hosts()[1], WIRE),
         };
         netns::inside(host, || AnyLink::open(&format!("dev:{device}"), "".as_ref(), &AnyOptions::default()))

@@ -17,7 +17,7 @@ use ringway_traffic::Mac;
 use serde_json::{Value, json};
 
 use crate::child::Program;
-use crate::daemon::{Daemon, Settings, TAP};
+use crate::daemon::{Daemon, Settings, TAPS};
 use crate::patience::PATIENCE;
 use crate::peers::netns;
 use crate::peers::vm_bridge::{BRIDGE, VmBridge};
@@ -102,11 +102,11 @@ impl Group {
             bridge = Some(VmBridge::inside(&namespace)?.model(model));
         } else {
             let tap = format!("netns = \"{}\"", netns::path(&namespace).display());
-            let usual = Settings { tap: Some(tap), ..session.settings() };
+            let usual = Settings { taps: vec![tap], ..session.settings() };
             let settings = kind.settings(usual, GUESTS.len()).ok_or_else(|| io::Error::other("no switch"))?;
             daemon = Some(Daemon::start(session.cores, &settings)?);
         }
-        let device = if daemon.is_some() { TAP } else { BRIDGE };
+        let device = if daemon.is_some() { TAPS[0] } else { BRIDGE };
         netns::inside(&namespace, || {
             netns::run("ip", &format!("link set {device} up"))?;
             netns::run("ip", &format!("addr add {HOST}/24 dev {device}"))?;

@@ -46,7 +46,7 @@ fn the_list_names_every_experiment_with_its_source() {
     let output = bench(&["--list"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
-    let fairness = "shaping shaping-slow shaping-fast shaping-counted shaping-sizes shaping-ports shaping-burst shares \
+    let fairness = "shaping shaping-slow shaping-fast shaping-counted shaping-sizes shaping-ports shaping-burst shaping-tcp shares \
                     shares-vhost flooded flooded-vhost isolation policy drop-rate programs programs-batch \
                     programs-forwarder programs-bridge programs-forwarding";
     for name in "headline destinations round-trip idle-ports".split(' ').chain(fairness.split_whitespace()) {
@@ -170,7 +170,7 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for name in ["headline", "drop-rate", "round-trip"] {
         let section = document.split_once(&format!("\n## {name}\n")).expect("a section for each experiment").1;
-        assert!(section.contains(&format!("\nCommand: `ringway bench {name} --quick`. Plot")), "{document}");
+        assert!(section.contains(&format!("\nCommand: `ringway bench {name} --quick`.\n\n![")), "{document}");
         assert!(document.contains(&format!("\n| [{name}](#{name}) | ")), "{document}");
     }
     assert!(document.contains("\n| ringway / anchor | "), "{document}");

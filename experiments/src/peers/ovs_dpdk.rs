@@ -21,6 +21,8 @@ use crate::scratch::Scratch;
 /// Debian's paths of the switch that is built with DPDK, and of its database's schema.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// Devices that [`OvsDpdk::inside`] has as ports.
+pub const NEAR: [&str; 2] = ["near0", "near1"];
 /// Name of the bridge.
 const BRIDGE: &str = "br0";
 /// Its memory, in MiB: it makes 262,144 packet buffers.
@@ -50,7 +52,15 @@ impl OvsDpdk {
     /// # Errors
     /// It is not installed or does not start.
     pub fn start_with(cores: Cores, ports: usize) -> io::Result<OvsDpdk> {
-        Self::start_in(cores, ports, None)
+        Self::start_in(cores, ports, Place::Alone)
+    }
+
+    /// Starts a bridge in `namespace` with its devices [`NEAR`] as ports, by packet sockets.
+    ///
+    /// # Errors
+    /// It is not installed, does not start, or `nsenter` is not installed.
+    pub fn inside(cores: Cores, namespace: &File) -> io::Result<OvsDpdk> {
+        Self::start_in(cores, 0, Place::Inside(namespace))
     }
 
     /// Starts a bridge with one port and the near end of `cable`, by AF_XDP.
@@ -58,10 +68,10 @@ impl OvsDpdk {
     /// # Errors
     /// It is not installed, does not start, or `nsenter` is not installed.
     pub fn on_cable(cores: Cores, cable: &Cable) -> io::Result<OvsDpdk> {
-        Self::start_in(cores, 1, Some(cable))
+        Self::start_in(cores, 1, Place::OnCable(cable))
     }
 
-    fn start_in(cores: Cores, ports: usize, cable: Option<&Cable>) -> io::Result<OvsDpdk> {
+    fn start_in(cores: Cores, ports: usize, place: Place) -> io::Result<OvsDpdk> {
         if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
             let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
             return Err(io::Error::new(io::ErrorKind::NotFound, words));
@@ -76,20 +86,20 @@ impl OvsDpdk {
         let listens = |_: &str| UnixStream::connect(own.folder.join("db.sock")).is_ok();
         let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
-        own.configure(pages.is_some(), cable.is_some()).map_err(|error| match database.child().try_wait() {
+        own.configure(pages.is_some(), &place.ports()).map_err(|error| match database.child().try_wait() {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
         // The bridge has a device of its own name: no other network may have one of that name.
-        let (program, namespace) = match cable.map(Cable::hosts) {
+        let (program, namespace) = match place.namespace() {
             None => ("unshare", String::from("--net")),
-            Some([near, _]) => ("nsenter", format!("--net={}", netns::path(near).display())),
+            Some(namespace) => ("nsenter", format!("--net={}", netns::path(namespace).display())),
         };
         let mut switch = own.command(program);
         switch.args([&namespace, SWITCH, &format!("unix:{}", own.path("db.sock"))]);
-        let wire = cable.map(|_| WIRE.to_owned());
+        let others: Vec<String> = place.ports().into_iter().map(|(name, _)| name.to_owned()).collect();
         let serves =
-            |said: &str| own.ports.iter().chain(&wire).all(|port| said.contains(&format!("assigned port '{port}'")));
+            |said: &str| own.ports.iter().chain(&others).all(|port| said.contains(&format!("assigned port '{port}'")));
         let switch = own.start(&mut switch, "ovs-vswitchd", serves)?;
         Ok(OvsDpdk { switch, _database: database, own, _scratch: scratch, _pages: pages })
     }
@@ -109,6 +119,21 @@ impl OvsDpdk {
         self.own.run("ovs-vsctl", &arguments)
     }
 
+    /// Holds what comes from the first of [`NEAR`] to a rate in kbit/s and a burst in kbit, by a meter. The switch has to be running.
+    ///
+    /// # Errors
+    /// The switch refuses.
+    pub fn meter(&self, rate: usize, burst: usize) -> io::Result<()> {
+        let bridge = format!("unix:{}", self.own.path(&format!("{BRIDGE}.mgmt")));
+        let meter = format!("meter=1,kbps,burst,band=type=drop,rate={rate},burst_size={burst}");
+        let of = |arguments: &[&str]| self.own.run("ovs-ofctl", &[&["-O", "OpenFlow13"], arguments].concat());
+        of(&["del-flows", &bridge])?;
+        of(&["del-meters", &bridge])?;
+        of(&["add-meter", &bridge, &meter])?;
+        of(&["add-flow", &bridge, &format!("priority=2,in_port={},actions=meter:1,NORMAL", NEAR[0])])?;
+        of(&["add-flow", &bridge, "priority=1,actions=NORMAL"])
+    }
+
     /// Replaces the rules of the bridge, by default one that learns, by these OpenFlow rules. The switch has to be running.
     ///
     /// # Errors
@@ -118,6 +143,39 @@ impl OvsDpdk {
         fs::write(&file, rules)?;
         self.own.run("ovs-ofctl", &["del-flows", &bridge])?;
         self.own.run("ovs-ofctl", &["add-flows", &bridge, &file])
+    }
+}
+
+/// Where a switch runs, and its ports besides those for virtual machines.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// In a namespace of its own, without other ports.
+    Alone,
+    /// In that of the near end of a cable, with this end as a port.
+    OnCable(&'a Cable),
+    /// In this one, with two of its devices as ports.
+    Inside(&'a File),
+}
+
+impl<'a> Place<'a> {
+    fn namespace(self) -> Option<&'a File> {
+        match self {
+            Place::Alone => None,
+            Place::OnCable(cable) => Some(&cable.hosts()[0]),
+            Place::Inside(namespace) => Some(namespace),
+        }
+    }
+
+    /// Names and settings of the other ports.
+    fn ports(self) -> Vec<(&'static str, String)> {
+        let device = |(number, name): (usize, &&'static str)| {
+            (*name, format!("type=dpdk options:dpdk-devargs=net_af_packet{number},iface={name}"))
+        };
+        match self {
+            Place::Alone => Vec::new(),
+            Place::OnCable(_) => vec![(WIRE, String::from("type=afxdp"))],
+            Place::Inside(_) => NEAR.iter().enumerate().map(device).collect(),
+        }
     }
 }
 
@@ -160,7 +218,7 @@ impl Own {
 
     /// Configures the switch by its database. Flows and addresses do not age while the switch is stopped, so that it has not to learn
     /// at the beginning of a window.
-    fn configure(&self, huge_pages: bool, has_wire: bool) -> io::Result<()> {
+    fn configure(&self, huge_pages: bool, others: &[(&str, String)]) -> io::Result<()> {
         let mask = |core: usize| format!("{:#x}", 1_u128 << core);
         let extra = if huge_pages {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
@@ -186,8 +244,10 @@ impl Own {
             format!("-- add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev other-config:mac-aging-time=3600");
         arguments.extend(bridge.split(' '));
         let add = |name: &String| format!("-- add-port {BRIDGE} {name} -- set interface {name} type=dpdkvhostuser");
-        let wire = || format!("-- add-port {BRIDGE} {WIRE} -- set interface {WIRE} type=afxdp");
-        let ports: Vec<String> = self.ports.iter().map(add).chain(has_wire.then(wire)).collect();
+        let other = |(name, settings): &(&str, String)| {
+            format!("-- add-port {BRIDGE} {name} -- set interface {name} {settings}")
+        };
+        let ports: Vec<String> = self.ports.iter().map(add).chain(others.iter().map(other)).collect();
         arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
         self.run("ovs-vsctl", &arguments)
     }
