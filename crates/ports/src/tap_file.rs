@@ -16,9 +16,13 @@ use crate::device_closing::ClosedApart;
 /// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
 /// size, and the extra byte reveals frames that are too long.
 const READ_BYTES: usize = Offload::BYTES + MAX_FRAME + 1;
-/// Buffer for the frames of one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches. A
-/// batch ends early when the buffer is full, for example after 7 segments of 64 KiB.
-const MEMORY_BYTES: usize = 512 * 1024;
+/// Most memory into which frames are read for one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches. A
+/// batch ends early when it is full, for example after 7 segments of 64 KiB.
+const BATCH_BYTES: usize = 512 * 1024;
+/// Most bytes of frames that may wait for a limit: as many as a batch has. 1 Gbit/s brings them in 16 ms.
+const HELD_BYTES: usize = 2 * 1024 * 1024;
+/// Memory of these and of a batch, with what lies unused at its end. Pages behind those of one batch are touched only while frames wait.
+const MEMORY_BYTES: usize = 2 * HELD_BYTES;
 const LINE: usize = 64;
 /// Offset of a header in its cache line. The frame after the header begins with a line.
 const HEADER_AT: usize = LINE - Offload::BYTES;
@@ -131,8 +135,9 @@ impl Input for TapInput {
             Self::push(&self.memory, held, batch);
             self.used += 1;
         }
+        let mut read_bytes = 0;
         while batch.room() > 0 {
-            let Some(at) = self.free() else {
+            let Some(at) = self.free().filter(|_| read_bytes + ROOM <= BATCH_BYTES) else {
                 batch.note_more();
                 break;
             };
@@ -155,6 +160,7 @@ impl Input for TapInput {
                 Ok(offload) => {
                     let held = Held { at, len, offload };
                     Self::push(&self.memory, &held, batch);
+                    read_bytes += held.bytes();
                     self.frames.push_back(held);
                     self.used += 1;
                 }
@@ -165,7 +171,7 @@ impl Input for TapInput {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false, holds: Some(MEMORY_BYTES / 2) }
+        InputCapabilities { rewind: true, discard_like: false, holds: Some(HELD_BYTES) }
     }
 
     fn rewind(&mut self, frames: usize) {
@@ -293,6 +299,26 @@ mod tests {
                 taken += 1;
             }
         }
+    }
+
+    #[test]
+    fn as_much_as_a_batch_has_may_wait_and_each_batch_reads_its_part_of_it() {
+        let (device, stack) = frame_sockets();
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
+        assert_eq!(input.capabilities().holds, Some(HELD_BYTES));
+        let (mut waiting, mut is_full) = (0, false);
+        while !is_full {
+            while rustix::io::write(&stack, &vec![0; Offload::BYTES + 60_000]).is_ok() {}
+            let mut batch = ringway_switch::BatchStorage::new(ringway_switch::MAX_BATCH).into_batch();
+            input.collect(&mut batch).expect("no fault");
+            let there = 60_000 * batch.len();
+            assert!(there > waiting && there - waiting <= BATCH_BYTES, "{there} beside {waiting}");
+            (waiting, is_full) = (there, batch.room() == 0);
+            drop(batch);
+            input.rewind(0);
+            input.release();
+        }
+        assert!(waiting >= HELD_BYTES, "{waiting}");
     }
 
     #[test]
