@@ -33,7 +33,7 @@ TESTED := headline round-trip drop-rate isolation policy programs programs-forwa
 SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-binding lwep-hosts lwep-connections lwep-fairness lwep-guard \
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shares flooded flooded-vhost programs-batch
 # Those that take a quarter of a minute or more even so: in `make smoke-release`.
-SMOKE_LONG := shaping-burst shaping-tcp shares-vhost programs-forwarding
+SMOKE_LONG := shaping-burst shaping-tcp shaping-guests shares-vhost programs-forwarding
 # The test programs with a long form. Those of unit tests are in `make whole` itself.
 WHOLE := demo documents gen_vhost hostile killed netmap
 # What the demo starts, and what fetches the kernel of its guests.

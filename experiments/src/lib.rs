@@ -78,6 +78,7 @@ mod vm_intervals;
 mod vm_nics;
 mod vm_pacing;
 mod vm_receive;
+mod vm_shaping;
 pub mod vm_switch;
 mod vm_tcp;
 mod wire;

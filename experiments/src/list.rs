@@ -10,7 +10,7 @@ use crate::{
     forwarding_programs, headline, hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness,
     lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shaping_tcp,
     shares, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation,
-    vhost_virtio_user, vm_intervals, vm_pacing, vm_tcp, wire,
+    vhost_virtio_user, vm_intervals, vm_pacing, vm_shaping, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -322,6 +322,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what one and eight streams of TCP get of a limit, 1 Mbit/s to 1 Gbit/s, and an echo's 99th percentile beside them",
         reading: "Two network namespaces, joined by TAP ports of Ringway, by a Linux bridge with veth pairs (`tc`), or by Open vSwitch-DPDK with packet sockets at veth pairs (a meter; without TSO). iperf3 sends from one to the other, for 5 s after 2 s that do not count. Frames of 1,514 bytes carry at most 0.956 of a limit as TCP's payload. The burst is what 20 ms bring, at least 64 KiB. An echo that is lost counts as 2 s.",
         run: shaping_tcp::run,
+    },
+    Experiment {
+        name: "shaping-guests",
+        source: "fairness paper, section 4.3",
+        about: "what TCP between two virtual machines gets of a limit, 10 to 100 Mbit/s",
+        reading: "Guests as in [vm-tcp](#vm-tcp). Both ports have the limit.",
+        run: vm_shaping::run,
     },
     Experiment {
         name: "shares",
