@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
 use ringway_switch::{
-    Accepts, Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault, WakeOn,
+    Accepts, Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault,
+    WaitingPlace, WakeOn,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -171,7 +172,7 @@ impl Input for TapInput {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false, holds: Some(HELD_BYTES) }
+        InputCapabilities { rewind: true, discard_like: false, waiting: WaitingPlace::Memory(HELD_BYTES) }
     }
 
     fn rewind(&mut self, frames: usize) {
@@ -305,7 +306,7 @@ mod tests {
     fn as_much_as_a_batch_has_may_wait_and_each_batch_reads_its_part_of_it() {
         let (device, stack) = frame_sockets();
         let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
-        assert_eq!(input.capabilities().holds, Some(HELD_BYTES));
+        assert_eq!(input.capabilities().waiting, WaitingPlace::Memory(HELD_BYTES));
         let (mut waiting, mut is_full) = (0, false);
         while !is_full {
             while rustix::io::write(&stack, &vec![0; Offload::BYTES + 60_000]).is_ok() {}

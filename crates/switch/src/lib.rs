@@ -62,8 +62,8 @@ pub use poller_number::{poller_number, set_poller_number};
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, DetourRoom, Discarded,
     Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output,
-    OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner, WakeOn,
-    Watch, prepare_detours,
+    OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner,
+    WaitingPlace, WakeOn, Watch, prepare_detours,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::{Measure, Moment, Time};

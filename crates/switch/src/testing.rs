@@ -9,7 +9,7 @@ pub(crate) use crate::Mac;
 use crate::{
     Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, CountersReading, Discarded, DropReason, FloodPolicy,
     Forward, Frame, Frames, Input, InputCapabilities, Learning, MacMap, MacTable, Member, Offload, Output,
-    OutputCapabilities, Owner, Passed, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
+    OutputCapabilities, Owner, Passed, Port, PortFault, Switch, Time, WaitingPlace, WakeOn, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -52,6 +52,8 @@ pub(crate) struct Offer {
     pub(crate) releases: usize,
     /// True if frames can be left in the ring.
     pub(crate) keeps: bool,
+    /// Where they wait.
+    pub(crate) place: WaitingPlace,
     /// True if frames can be dropped by their addresses.
     pub(crate) alike: bool,
     pub(crate) dropped_alike: u64,
@@ -73,6 +75,7 @@ impl Offer {
             fault: None,
             releases: 0,
             keeps: true,
+            place: WaitingPlace::Ring,
             alike: true,
             dropped_alike: 0,
             news: false,
@@ -140,7 +143,7 @@ impl Input for Offer {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: self.keeps, discard_like: self.alike, holds: None }
+        InputCapabilities { rewind: self.keeps, discard_like: self.alike, waiting: self.place }
     }
 
     fn rewind(&mut self, frames: usize) {

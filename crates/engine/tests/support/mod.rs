@@ -16,7 +16,7 @@ use ringway_memory::{Limits, Mapping, Quota};
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
     InputCapabilities, Mac, MacMap, MacTable, Member, Output, OutputCapabilities, Owner, Policy, Port, PortFault,
-    Switch, WakeOn, giving,
+    Switch, WaitingPlace, WakeOn, giving,
 };
 use ringway_testing::file::memfd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -323,7 +323,7 @@ impl Input for In {
         InputCapabilities {
             rewind: self.station.keeps.load(Ordering::Relaxed),
             discard_like: self.station.discards_like.load(Ordering::Relaxed),
-            holds: None,
+            waiting: WaitingPlace::Ring,
         }
     }
 

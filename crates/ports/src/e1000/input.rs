@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
-use ringway_switch::{Armed, Batch, BatchStorage, Discarded, Input, InputCapabilities, PortFault, WakeOn};
+use ringway_switch::{
+    Armed, Batch, BatchStorage, Discarded, Input, InputCapabilities, PortFault, WaitingPlace, WakeOn,
+};
 
 use super::data_path::{InputState, Ring};
 use super::device::Device;
@@ -119,7 +121,7 @@ impl Input for E1000Input {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false, holds: None }
+        InputCapabilities { rewind: true, discard_like: false, waiting: WaitingPlace::Ring }
     }
 
     fn rewind(&mut self, frames: usize) {

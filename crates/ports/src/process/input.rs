@@ -9,7 +9,7 @@ use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::slot::NS_NO_LEARN;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Stride, View};
-use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WakeOn};
+use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WaitingPlace, WakeOn};
 
 use super::region::part::Part;
 use super::ring::{Backing, PortMemory, Ring, RingMemory};
@@ -73,7 +73,7 @@ impl<B: Backing> Input for ProcessInput<B> {
     /// Rings with headers cannot discard by address, because each frame's header would have to be checked first.
     fn capabilities(&self) -> InputCapabilities {
         let discard_like = !self.rings.iter().any(|ring| ring.ring.offload);
-        InputCapabilities { rewind: true, discard_like, holds: None }
+        InputCapabilities { rewind: true, discard_like, waiting: WaitingPlace::Ring }
     }
 
     fn rewind(&mut self, mut frames: usize) {

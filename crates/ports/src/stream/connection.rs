@@ -1,7 +1,7 @@
 //! The connection of a port, shared by the data path and the port's own thread, which sets and removes the connection.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,6 +40,23 @@ pub struct SharedConnection {
     connected: AtomicBool,
 }
 
+/// Bytes of frames, as the kernel counts them, that a connection is to hold. passt's TCP stores nothing behind a gap, so that each lost frame
+/// costs its sender a timeout: a window of TCP has to find room. The kernel doubles the number.
+const SEND_BUFFER: libc::c_int = 2 << 20;
+
+/// Has a connection hold more frames than the kernel's default of 208 KiB: as many as [`SEND_BUFFER`] says, or without CAP_NET_ADMIN as
+/// many as `net.core.wmem_max` allows.
+fn widen(socket: &Connection) {
+    let (bytes, len) = (SEND_BUFFER, size_of::<libc::c_int>() as libc::socklen_t);
+    for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
+        let value = (&raw const bytes).cast();
+        // SAFETY: the kernel reads one int, and `bytes` outlives the call.
+        if unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, option, value, len) } == 0 {
+            return;
+        }
+    }
+}
+
 impl SharedConnection {
     pub fn new() -> io::Result<SharedConnection> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -70,6 +87,7 @@ impl SharedConnection {
     pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
         self.clear_wake();
         *self.ended.lock() = None;
+        widen(socket);
         self.sending.lock().begin(Arc::clone(socket));
         {
             let mut reading = self.reading.lock();

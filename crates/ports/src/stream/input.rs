@@ -13,7 +13,9 @@ use std::io;
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, PortFault, WakeOn};
+use ringway_switch::{
+    Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, PortFault, WaitingPlace, WakeOn,
+};
 
 use super::connection::SharedConnection;
 use super::ended::Ended;
@@ -151,7 +153,7 @@ impl Input for StreamInput {
     fn release(&mut self) {}
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: false, holds: None }
+        InputCapabilities { rewind: true, discard_like: false, waiting: WaitingPlace::Connection }
     }
 
     fn rewind(&mut self, frames: usize) {

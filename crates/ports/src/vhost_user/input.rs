@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
 use ringway_memory::Mapping;
-use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WakeOn};
+use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WaitingPlace, WakeOn};
 
 use super::device::{Device, Fault, InputState};
 use super::queue::TransmitQueue;
@@ -80,7 +80,7 @@ impl Input for VhostInput {
     }
 
     fn capabilities(&self) -> InputCapabilities {
-        InputCapabilities { rewind: true, discard_like: true, holds: None }
+        InputCapabilities { rewind: true, discard_like: true, waiting: WaitingPlace::Ring }
     }
 
     fn rewind(&mut self, frames: usize) {

@@ -56,28 +56,33 @@ fn a_batch_takes_what_it_has_room_for_and_the_others_stay_in_order() {
     assert!(right.receive(usize::MAX) == expected);
 }
 
-/// Sends frames to port 1, whose peer does not read, until many were dropped. They go several at a time, with more bytes than the kernel
-/// takes in one piece: it takes the last one in part.
-fn fill(lan: &mut Lan, left: &mut Peer) -> Vec<Vec<u8>> {
-    let mut sent = Vec::new();
-    while lan.dropped(1, DropReason::ReceiverFull) < 50 {
-        for _ in 0..3 {
-            let next = frame(1, 0, 60_000 + sent.len(), sent.len() as u32);
-            left.send(&next);
-            sent.push(next);
+/// Sends frames to port 1, whose peer does not read, until many were dropped and one was sent in part. Where the kernel cuts depends on the
+/// lengths of all frames before.
+fn fill() -> (Lan, [Peer; 2], Vec<Vec<u8>>) {
+    for len in (40_000..60_000).step_by(1_000) {
+        let (mut lan, [mut left, right]) = Lan::pair();
+        let mut sent = Vec::new();
+        while lan.dropped(1, DropReason::ReceiverFull) < 50 {
+            for _ in 0..3 {
+                let next = frame(1, 0, len + sent.len(), sent.len() as u32);
+                left.send(&next);
+                sent.push(next);
+            }
+            lan.pass_all(0);
         }
-        lan.pass_all(0);
+        let counted = lan.counters(1).out_frames + lan.dropped(1, DropReason::ReceiverFull);
+        if counted + 1 == sent.len() as u64 {
+            return (lan, [left, right], sent);
+        }
+        assert_eq!(counted, sent.len() as u64, "each frame is delivered, dropped, or sent in part");
     }
-    sent
+    panic!("the kernel takes no frame in part, whatever its length");
 }
 
 #[test]
 fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_by_itself() {
-    let (mut lan, [mut left, mut right]) = Lan::pair();
-    let sent = fill(&mut lan, &mut left);
+    let (mut lan, [mut left, mut right], sent) = fill();
     let delivered = lan.counters(1).out_frames as usize;
-    let dropped = lan.dropped(1, DropReason::ReceiverFull) as usize;
-    assert_eq!(delivered + dropped + 1, sent.len(), "each frame is delivered, dropped, or sent in part");
     // No further frame is sent. The port's thread sends the rest of the partly sent frame, which then counts as delivered.
     let mut came = Vec::new();
     until("all delivered frames have come", || {
@@ -98,9 +103,24 @@ fn a_peer_that_does_not_read_loses_frames_whole_and_gets_the_rest_of_a_cut_one_b
 }
 
 #[test]
+fn a_connection_has_room_for_a_window_of_tcp() {
+    let (mut lan, [mut left, _right]) = Lan::pair();
+    let most: usize = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap().trim().parse().unwrap();
+    for number in 0.. {
+        left.send(&frame(1, 0, 1514, number));
+        lan.pass_all(0);
+        if lan.dropped(1, DropReason::ReceiverFull) > 0 {
+            break;
+        }
+    }
+    // The kernel counts its own structures, too.
+    let bytes = lan.counters(1).out_bytes as usize;
+    assert!(bytes > most.min(2 << 20) * 2 / 3, "{bytes} of {most}");
+}
+
+#[test]
 fn a_frame_that_was_sent_in_part_is_lost_if_the_peer_goes() {
-    let (mut lan, [mut left, right]) = Lan::pair();
-    let sent = fill(&mut lan, &mut left);
+    let (mut lan, [mut left, right], sent) = fill();
     // What the peer could still read.
     let mut bytes = vec![0; 16 << 20];
     let (count, _) = recv(&right.socket, &mut bytes[..], RecvFlags::PEEK).unwrap();

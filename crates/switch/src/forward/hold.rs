@@ -4,6 +4,7 @@ use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
 use crate::policy::{Egress, Grant, SHORT, oldest_to_wait};
+use crate::port::WaitingPlace;
 use crate::topology::{Member, Switch};
 
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.
@@ -68,7 +69,7 @@ fn permits(batch: &Batch<'_>, index: usize, from: &Member, to: &Member, switch: 
 /// Frames that their port may not receive are dropped by delivery: they neither wait nor take room, and their sender is
 /// unknown to the port's limit. Otherwise it would count there as a sender that waits for its share.
 #[inline(never)]
-pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Option<usize>, now: u64) -> Option<Held> {
+pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, place: WaitingPlace, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
     let (mut first, mut floods, mut held) = (0, false, None::<Held>);
     let is_alike = !switch.has_vlans() || batch.only_class().is_some();
@@ -79,9 +80,9 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Opt
             && let Some(begin) = (first..end).find(|&index| permits(batch, index, from, member, switch))
         {
             let is_its = |room: &Room<'_>| room.member.owner.index() == port;
-            let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));
-            let Some(place) = place else { return earlier(held, Held { len: begin, until: None }) };
-            let room = place.get_or_insert_with(|| {
+            let free = rooms.iter_mut().find(|room| room.as_ref().is_none_or(is_its));
+            let Some(free) = free else { return earlier(held, Held { len: begin, until: None }) };
+            let room = free.get_or_insert_with(|| {
                 let grant = egress.room(from.sender(), now);
                 Room {
                     member,
@@ -109,7 +110,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, holds: Opt
                 }
                 let oldest = match room.egress.depth(from.sender()) {
                     None => index,
-                    Some(depth) => oldest_to_wait(batch, index, depth.within(holds), Some(destination)),
+                    Some(depth) => oldest_to_wait(batch, index, depth.at(place), Some(destination)),
                 };
                 room.is_used_up = true;
                 if oldest < batch.len() {

@@ -3,6 +3,8 @@
 use std::iter::Sum;
 use std::ops::AddAssign;
 
+use crate::port::WaitingPlace;
+
 /// What frames cost against a limit: their number and bytes on a wire. A frame that needs segmentation counts as its
 /// segments, each with its own headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,9 +20,13 @@ impl Cost {
         Cost { bytes: len as u64, frames: 1 }
     }
 
-    /// This cost, with at most so many bytes.
-    pub(crate) fn within(self, bytes: Option<usize>) -> Cost {
-        Cost { bytes: bytes.map_or(self.bytes, |most| self.bytes.min(most as u64)), ..self }
+    /// Of frames that a limit lets wait: how many may wait at this place.
+    pub(crate) fn at(self, place: WaitingPlace) -> Cost {
+        match place {
+            WaitingPlace::Ring => self,
+            WaitingPlace::Memory(most) => Cost { bytes: self.bytes.min(most as u64), ..self },
+            WaitingPlace::Connection => Cost { bytes: u64::MAX, frames: u64::MAX },
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::policy::Turn;
-use crate::port::{Input, PortFault};
+use crate::port::{Input, PortFault, WaitingPlace};
 use crate::topology::{Context, Entered};
 
 /// Result of stage "collect".
@@ -19,7 +19,7 @@ pub(super) struct Collected {
     /// many ports.
     pub(super) may_wait: bool,
     /// Bytes of frames that can wait in the port's own memory.
-    pub(super) holds: Option<usize>,
+    pub(super) waiting: WaitingPlace,
     /// Most frames of the batch, if it was kept small because the source floods a port beyond that port's limit. 0: as
     /// many as fit.
     pub(super) probe: u16,
@@ -40,11 +40,11 @@ pub(super) fn collect<'m, 's>(
     batch: &mut Batch<'m>,
 ) -> Result<(Collected, Entered<'s>), Busy> {
     let (port, switch) = (&context.from.port, context.switch);
-    let (mut may_wait, mut may_hold, mut holds) = (false, false, None);
+    let (mut may_wait, mut may_hold, mut waiting) = (false, false, WaitingPlace::default());
     let entered = if switch.is_checked() {
         let entered = switch.enter().ok_or(Busy)?;
         let capabilities = input.capabilities();
-        (may_wait, holds) = (capabilities.rewind, capabilities.holds);
+        (may_wait, waiting) = (capabilities.rewind, capabilities.waiting);
         may_hold = switch.holds() && may_wait;
         entered
     } else {
@@ -60,5 +60,5 @@ pub(super) fn collect<'m, 's>(
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
     let may_wait = may_wait && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Ok((Collected { frames, bytes, more, fault, may_wait, holds, probe }, entered))
+    Ok((Collected { frames, bytes, more, fault, may_wait, waiting, probe }, entered))
 }

@@ -56,7 +56,7 @@ pub(super) fn forward(
     }
     let is_reserved = may_wait && switch.holds();
     if is_reserved {
-        held = hold(batch, from, switch, collected.holds, now.nanoseconds)
+        held = hold(batch, from, switch, collected.waiting, now.nanoseconds)
             .inspect(|held| batch.truncate(held.len))
             .or(held);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Bucket, Checks, Egress, Excess, Guard, Limit, Policy, Rates};
 use crate::frame::DropReason;
+use crate::port::WaitingPlace;
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::time::Time;
 use crate::{Member, pass};
@@ -242,6 +243,21 @@ fn frames_that_cannot_wait_in_their_port_are_dropped() {
     lan.offers[0].keeps = false;
     let (came, dropped) = send(&mut lan, &[(0, &[1000; 60])], 100);
     assert_eq!((came, dropped), ((0..3).collect(), 57));
+}
+
+#[test]
+fn frames_of_a_client_that_stops_when_they_wait_are_not_dropped() {
+    for side in [Side::Ingress, Side::Egress] {
+        let mut lan = small(side);
+        lan.offers[0].place = WaitingPlace::Connection;
+        let (came, dropped) = send(&mut lan, &[(0, &[1000; 500])], 600);
+        assert_eq!((came, dropped), ((0..500).collect(), 0), "{side:?}");
+        // Less than 50 ms of the rate can wait in a port's own memory.
+        let mut lan = small(side);
+        lan.offers[0].place = WaitingPlace::Memory(20_000);
+        let (came, dropped) = send(&mut lan, &[(0, &[1000; 60])], 100);
+        assert_eq!((came, dropped), ((0..3).chain(40..60).collect(), 37), "{side:?}");
+    }
 }
 
 /// One pass of a port at this time. Returns until when it waits, or 0.

@@ -187,11 +187,24 @@ pub struct Moved {
     pub calls_again: bool,
 }
 
+/// Where frames wait for a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitingPlace {
+    /// In the client's ring.
+    #[default]
+    Ring,
+    /// In the port's own memory, as many bytes as this. The client sends on, and what finds no room is lost.
+    Memory(usize),
+    /// In the client: its connection is full soon, and it stops. Such a client may send everything again that follows a lost frame, at the
+    /// same rate (passt), so that none of its frames should be dropped where it can wait.
+    Connection,
+}
+
 /// The optional functions of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputCapabilities {
-    /// Bytes of frames that can wait, if they wait in the port's own memory. `None`: they wait in the client's.
-    pub holds: Option<usize>,
+    /// With `rewind`: where frames wait.
+    pub waiting: WaitingPlace,
     /// [`Input::rewind`]: frames can wait in the client's ring for their receiver. Otherwise they are dropped.
     pub rewind: bool,
     /// [`Input::discard_like`]: frames for a receiver beyond its limit can be dropped unread.

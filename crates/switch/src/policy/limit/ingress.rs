@@ -116,12 +116,12 @@ impl<'l> Granted<'l> {
         if !input.rewind {
             return Granted::begin(limit, now);
         }
-        Ok(Granted { limit, grant: limit.open(now), depth: Some(limit.depth().within(input.holds)) })
+        Ok(Granted { limit, grant: limit.open(now), depth: Some(limit.depth().at(input.waiting)) })
     }
 
     #[inline(never)]
     fn wait(&self, batch: &mut Batch<'_>, depth: Cost, now: u64) -> Option<(usize, u64)> {
-        let shaped = shape::shape(batch, &self.grant, self.limit.credit(depth), depth);
+        let shaped = shape::shape(batch, &self.grant, self.limit.credit(self.limit.depth()), depth);
         let waited = self.limit.waiting().end(now);
         if waited > 0 && shaped.passed > 0 {
             self.limit.count_wait(waited, self.limit.waiting().is_shared());
