@@ -18,7 +18,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Access, Config, Host};
+use crate::config::{Config, Host};
 use crate::daemon::attach::AttachHost;
 use crate::daemon::running::Running;
 use crate::daemon::settle::{settle, start};
@@ -154,19 +154,18 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
-    open_to(&sockets.attach, &attach_socket)?;
+    let open_to = sockets.attach.get().set(&attach_socket);
+    open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listen = || {
-        let listener = server::bind(&control_socket)
+        let listener = server::bind(&control_socket, &sockets.control.get())
             .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
-        open_to(&sockets.control, &control_socket)?;
         Ok::<_, ServeError>(tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon)))))
     };
     let listen_again = || {
-        let again = attach.listen_again();
-        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
-        open_to(&sockets.attach, &attach_socket)
+        let again = attach.listen_again(&sockets.attach.get());
+        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))
     };
     let mut api = listen()?;
     let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
@@ -233,11 +232,6 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     end(&daemon).await
-}
-
-/// Gives a socket of Ringway's own the access that is configured.
-fn open_to(access: &Access, path: &Path) -> Result<(), ServeError> {
-    access.get().set(path).map_err(|why| system(&format!("cannot open {}", path.display()), why))
 }
 
 /// The path of a socket of Ringway's own, which somebody may remove.

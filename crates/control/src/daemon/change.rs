@@ -346,11 +346,14 @@ impl Daemon {
         });
         let Err(refused) = opened else { return Ok(()) };
         candidate.switches.clear();
-        for (switch, name, _) in displaced {
-            self.open_again(&switch, &name);
-        }
+        let closed = displaced.iter().filter_map(|(switch, name, _)| {
+            let why = self.open_again(switch, name).err()?;
+            Some(format!("; port {name} has closed its socket for that, and cannot be opened again: {why}; tried again every second"))
+        });
+        let closed: String = closed.collect();
         self.publish();
-        Err(refused)
+        // Otherwise a refusal has changed nothing.
+        Err(if closed.is_empty() { refused } else { Refused::Failed(format!("{refused}{closed}")) })
     }
 
     /// Replaces the pollers. The old ones return the ports' inputs when they end; the new ones take the inputs when the topology is
