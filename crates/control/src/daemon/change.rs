@@ -6,8 +6,8 @@
 //!
 //! A socket cannot be bound twice. If a new port is to have a socket that a running port gives up, that step is deferred until
 //! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
-//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for the closer's
-//! answer when a port's socket is opened: 5 s at most, and no client can delay it.
+//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for room in the closer's
+//! socket when a port's socket is opened: 1 s at most, and no client can delay it.
 //!
 //! A client may have a port with the name of a port that is added. The configured port displaces the client's: clients choose their names, and
 //! could otherwise have an administrator's change refused.

@@ -359,11 +359,12 @@ fn a_missing_program_that_is_slow_to_compile_keeps_no_other_missing_one_away_and
     let (slow, fast) = (installed.path("slow.wasm"), installed.path("fast.wasm"));
     let daemon = installed.start("exec", &two(&slow, &fast));
     installed.module("slow.wasm", "slow");
-    installed.until_it_compiles();
+    let compiler = installed.until_it_compiles();
     // It comes while the other one is compiled.
     installed.module("fast.wasm", "quick");
     let state = |at: usize| states(&daemon)[at].1.clone();
     until("the other one runs", || state(1) == "running");
+    assert!(std::path::Path::new(&format!("/proc/{compiler}")).exists(), "the slow one is not waited for");
     daemon.ok(&["port", "add", "lan0:a", "kind=process"]);
     daemon.signal(Signal::HUP);
     assert_eq!(daemon.line(), "reloaded: nothing differs");
@@ -392,14 +393,23 @@ fn a_program_that_failed_late_is_missing_only_where_the_switch_still_is_to_have_
 }
 
 #[test]
-fn a_program_that_comes_late_for_other_pollers_is_loaded_for_those_and_its_switch_can_be_changed() {
+fn a_late_program_that_is_for_other_pollers_and_cannot_be_loaded_again_keeps_no_change_of_its_switch_away() {
     let installed = first_is_gated();
     let module = installed.module("a.wasm", "first");
     let daemon = installed.start(&usual(), &config(&module));
     assert_eq!(states(&daemon), [("lan0".to_owned(), "loading".to_owned())]);
     daemon.reload(&format!("[engine]\ncores = [0, 1]\n{}", config(&module)));
     assert!(daemon.line().starts_with("reloaded: "));
+    // It was read before.
+    fs::remove_file(&module).unwrap();
     installed.open();
+    let said =
+        until_some("the daemon cannot use it", || Some(daemon.complaint()).filter(|line| line.contains("cannot load")));
+    assert!(said.contains("drops all frames") && said.contains("No such file"), "{said}");
+    daemon.ok(&["port", "add", "lan0:a", "kind=process"]);
+    daemon.ok(&["switch", "set", "lan0", "broadcast=drop"]);
+    assert_eq!(states(&daemon)[0].1, "failed");
+    installed.module("a.wasm", "second");
     until("it is there", || states(&daemon)[0].1 == "running");
     assert_eq!(daemon.status()["switches"][0]["program"]["instances"], 2);
 }
