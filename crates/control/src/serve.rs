@@ -11,18 +11,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringway_engine::{fatal, log, warn_limited};
+use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
 use ringway_ports::unclosed_devices;
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Access, Config, Host};
+use crate::config::{Config, Host};
 use crate::daemon::attach::AttachHost;
-use crate::daemon::programs::{CannotLoad, Loading, ReadyProgram};
 use crate::daemon::running::Running;
-use crate::daemon::settle::{bring_late, settle, start};
+use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
 use crate::inject::patience;
@@ -155,19 +154,18 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
-    open_to(&sockets.attach, &attach_socket)?;
+    let open_to = sockets.attach.get().set(&attach_socket);
+    open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listen = || {
-        let listener = server::bind(&control_socket)
+        let listener = server::bind(&control_socket, &sockets.control.get())
             .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
-        open_to(&sockets.control, &control_socket)?;
         Ok::<_, ServeError>(tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon)))))
     };
     let listen_again = || {
-        let again = attach.listen_again();
-        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
-        open_to(&sockets.attach, &attach_socket)
+        let again = attach.listen_again(&sockets.attach.get());
+        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))
     };
     let mut api = listen()?;
     let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
@@ -181,10 +179,6 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One at a time: another signal waits in `hangup`, and is one more reload.
     let mut reload = None;
-    // Programs that were not there at the start, one at a time.
-    let mut late = None;
-    // Programs that were missing.
-    let mut retry = None;
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -194,11 +188,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 reload = None;
                 notify(done.map_or_else(Event::NotReloaded, Event::Reloaded));
             }
-            loaded = next_of(loading.as_mut()), if late.is_none() => match loaded {
-                Some(loaded) => late = Some(Box::pin(bring_late(&daemon, loaded))),
-                None => loading = None,
-            },
-            () = completed(late.as_mut()) => late = None,
+            Some(loaded) = loading.next() => lock(&daemon).bring(loaded),
             () = engine_changed.notified() => faults = fault_signal(&daemon),
             () = wait_for(faults.as_ref()) => end_faulty(&daemon).await,
             () = events.wait() => {
@@ -220,22 +210,13 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 let mut locked = lock(&daemon);
                 locked.sweep();
                 locked.reopen();
-                let is_due = locked.has_due_programs();
+                // They come one by one: a slow one keeps neither others nor changes waiting.
+                loading.add(locked.due_programs());
                 drop(locked);
-                if is_due && retry.is_none() && reload.is_none() {
-                    retry = Some(Box::pin(change(&daemon, Daemon::retry_programs)));
-                }
                 attach_path.restore(listen_again);
                 if let Some(again) = control_path.restore(listen) {
                     // What it has accepted goes on.
                     std::mem::replace(&mut api, again).abort();
-                }
-            }
-            done = completed(retry.as_mut()) => {
-                retry = None;
-                match done {
-                    Ok(steps) => steps.iter().for_each(|step| tracing::info!("{step}")),
-                    Err(why) => warn_limited(&format!("missing programs are not loaded: {why}")),
                 }
             }
             _ = check.tick() => if lock(&daemon).check_pollers() && options.watchdog.is_some() {
@@ -244,18 +225,13 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
             ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
         }
     }
-    drop((reload, late, loading, retry));
+    drop((reload, loading));
     notify(Event::Stopping);
     end_process_within(patience(END_WITHIN));
     api.abort();
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     end(&daemon).await
-}
-
-/// Gives a socket of Ringway's own the access that is configured.
-fn open_to(access: &Access, path: &Path) -> Result<(), ServeError> {
-    access.get().set(path).map_err(|why| system(&format!("cannot open {}", path.display()), why))
 }
 
 /// The path of a socket of Ringway's own, which somebody may remove.
@@ -304,14 +280,6 @@ async fn end(daemon: &Mutex<Daemon>) -> Result<(), ServeError> {
 async fn completed<F: Future + Unpin>(running: Option<F>) -> F::Output {
     match running {
         Some(running) => running.await,
-        None => pending().await,
-    }
-}
-
-/// Waits for the next program that is loaded, or for ever.
-async fn next_of(loading: Option<&mut Loading>) -> Option<Result<ReadyProgram, CannotLoad>> {
-    match loading {
-        Some(loading) => loading.next().await,
         None => pending().await,
     }
 }

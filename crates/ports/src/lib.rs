@@ -68,7 +68,5 @@ pub mod virtqueue;
 pub mod xdp;
 
 pub use device_closing::unclosed_devices;
-pub use front_end::{
-    ClientFd, Observer, Role, SocketAccess, State, end_closer, refuse_files, run_closer, start_closer,
-};
+pub use front_end::{ClientFd, Observer, Role, SocketAccess, State, end_closer, listen_at, run_closer, start_closer};
 pub use port_io::PortIo;

@@ -1,6 +1,6 @@
 //! Why a module is refused.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 
 /// Why a module or its start is not acceptable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +37,33 @@ pub enum Unacceptable {
 }
 
 impl Unacceptable {
+    /// Returns true if the same module, started with the same text, is never acceptable. Otherwise another try can be worth it.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::System(_) => false,
+            Self::Failed { fault, .. } => fault.kind != FaultKind::Time,
+            _ => true,
+        }
+    }
+
     /// The system cannot, for this reason.
     pub(crate) fn system(what: &str) -> Self {
         Self::System(what.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_module_stays_and_what_is_wrong_with_the_machine_may_not() {
+        let failed = |kind| Unacceptable::Failed { export: "ringway_start", fault: Fault::new(kind, "") };
+        assert!([Unacceptable::Module(String::new()), Unacceptable::Interface(2)].iter().all(Unacceptable::is_final));
+        for kind in FaultKind::ALL {
+            assert_eq!(failed(kind).is_final(), kind != FaultKind::Time, "a busy machine takes time");
+        }
+        assert!(!Unacceptable::system("no memory").is_final());
     }
 }

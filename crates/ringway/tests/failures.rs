@@ -577,3 +577,36 @@ fn whatever_keeps_the_ports_threads_waiting_the_daemon_answers_and_ends() {
         drop(manager);
     }
 }
+
+#[test]
+fn a_port_that_was_disabled_does_not_come_back_in_the_namespace_of_a_stranger_with_its_processs_number() {
+    let alone = || Ended(std::process::Command::new("unshare").args(["--net", "sleep", "infinity"]).spawn().unwrap());
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let process = alone();
+    let (pid, path) = (process.id(), format!("/proc/{}/ns/net", process.id()));
+    until("it has its own", || std::fs::read_link(&path).is_ok_and(|namespace| namespace != own));
+    let daemon = Failing::start("[switch.lan0]\n", &[]);
+    daemon.inject("lan0:t0.collect", "panics");
+    let added = daemon.say(&["port", "add", "t0", "switch=lan0", "kind=tap", &format!("netns={path}")]);
+    assert_eq!(added.code, Some(0), "{}", added.err);
+    until("it is disabled", || {
+        let up = ["-t", &pid.to_string(), "-n", "ip", "link", "set", "t0", "up"];
+        let _ = std::process::Command::new("nsenter").args(up).stderr(Stdio::null()).status();
+        daemon.port("t0")["state"] == "disabled"
+    });
+    daemon.heal("lan0:t0.collect");
+    // Other changes come between.
+    assert_eq!(daemon.run(&["port", "add", "other", "switch=lan0", "kind=vhost-user"]), Some(0));
+    drop(process);
+    let mut strangers = Vec::new();
+    until("a stranger has the number", || {
+        if !std::path::Path::new(&path).exists() {
+            std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+            strangers.push(alone());
+        }
+        std::fs::read_link(&path).is_ok_and(|namespace| namespace != own)
+    });
+    let said = daemon.say(&["port", "enable", "t0"]);
+    assert!(said.out.contains("the process that had this number has ended"), "{said:?}");
+    assert_eq!(daemon.port("t0")["state"], "failed");
+}

@@ -137,6 +137,12 @@ fn a_switch_without_its_program_forwards_nothing_until_the_module_is_there() {
     let state = program(&daemon);
     let detail = state["detail"].as_str().unwrap_or_default();
     assert!(state["state"] == "failed" && detail.contains("late.wasm") && detail.contains("drops all"), "{state}");
+    let told = daemon.ringway(&["switch", "tell", "lan0", "close"]);
+    for words in
+        ["program of switch \"lan0\" is missing: cannot load the program", "late.wasm", "No such file", "switch set"]
+    {
+        assert!(told.code == Some(2) && told.err.contains(words), "{told:?}");
+    }
     assert_eq!(daemon.port("a")["state"], "waiting");
     // Changes of other things go on.
     daemon.ok(&["port", "add", "b", "switch=lan1", "kind=vhost-user"]);

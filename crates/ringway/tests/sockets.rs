@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ringway_scenes::{Daemon, until};
+use ringway_testing::file::directory;
 use ringway_testing::skip;
 
 /// Numbers that need not have a name.
@@ -128,4 +129,24 @@ fn sockets_that_somebody_removed_are_made_again() {
     daemon.until_state("b", "waiting");
     assert_eq!(daemon.ok(&["reload"]), "opened port b again, whose socket was removed\n");
     assert_eq!(daemon.ok(&["reload"]), "nothing differs\n");
+}
+
+#[test]
+fn a_reload_says_of_a_removed_socket_that_it_cannot_be_made_again() {
+    let dir = directory();
+    let folder = dir.path().join("sockets");
+    std::fs::create_dir(&folder).unwrap();
+    let kinds = ["vhost-user", "e1000", "stream"];
+    let ports = kinds.map(|kind| port(&kind[..5], kind, &format!("socket = \"{}/{kind}\"", folder.display())));
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.concat()));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = daemon.ok(&["reload"]);
+    assert_eq!(said.lines().count(), 3, "{said}");
+    for line in said.lines() {
+        let is_told =
+            ["whose socket was removed, cannot be opened again: ", "No such file", "tried again every second"];
+        assert!(is_told.iter().all(|words| line.contains(words)), "{said}");
+    }
+    std::fs::create_dir(&folder).unwrap();
+    kinds.iter().for_each(|kind| daemon.until_state(&kind[..5], "waiting"));
 }

@@ -6,8 +6,8 @@
 //!
 //! A socket cannot be bound twice. If a new port is to have a socket that a running port gives up, that step is deferred until
 //! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
-//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for the closer's
-//! answer when a port's socket is opened: 5 s at most, and no client can delay it.
+//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for room in the closer's
+//! socket when a port's socket is opened: 1 s at most, and no client can delay it.
 //!
 //! A client may have a port with the name of a port that is added. The configured port displaces the client's: clients choose their names, and
 //! could otherwise have an administrator's change refused.
@@ -29,7 +29,7 @@ use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
-use super::programs::{LoadedProgram, ReadyProgram, WantedProgram, is_same_program};
+use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use super::wanted_device::WantedDevice;
@@ -93,7 +93,7 @@ impl Daemon {
                 steps.push(format!("loaded the program of switch {name}"));
                 switch.set_program(program);
             }
-            self.programs.missing.note_loaded(&name);
+            self.programs.missing.forget(&name);
         }
 
         for action in &actions {
@@ -120,6 +120,11 @@ impl Daemon {
         }
         self.bound_memory();
         self.drop_stale_retries();
+        let switches = &self.running.config.switches;
+        self.programs.missing.keep(|switch, keys| {
+            let wanted = switches.get(switch).and_then(|switch| switch.forwarding.program());
+            wanted.is_some_and(|wanted| is_same_program(wanted, keys))
+        });
         self.note_missing_ports(candidate.missing);
         self.update_front_ends();
         steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
@@ -142,16 +147,13 @@ impl Daemon {
         for (name, settings) in &target.switches {
             let Some(keys) = settings.forwarding.program() else { continue };
             let live = self.switches.get(name);
-            if self.programs.waits(name, keys) && live.is_none_or(|live| live.program().is_none()) {
-                continue;
-            }
             let before = live.and_then(|live| Some((live.settings.forwarding.program()?, live.program()?)));
             let is_current = before
                 .is_some_and(|(running, program)| is_same_program(running, keys) && program.instances() == pollers);
-            let is_reloaded = self.programs.is_reloaded(name) || self.programs.reloads_changed();
-            // One that is late comes by itself.
-            let is_late = self.starts_without(name, keys) && !self.programs.is_reloaded(name);
-            if is_late || is_current && !is_reloaded {
+            let is_set_again = self.programs.is_reloaded(name);
+            // One that is missing comes by itself. At the start all are tried.
+            let comes = self.lacks(name, keys) && (live.is_some() || self.programs.missing.is_known(name, keys));
+            if comes && !is_set_again || is_current && !is_set_again && !self.programs.reloads_changed() {
                 continue;
             }
             if let Some(ready) = self.programs.ready(name, keys, pollers) {
@@ -169,25 +171,25 @@ impl Daemon {
                 }
             }
             wanted.push(WantedProgram {
-                switch: name.clone(),
-                keys: keys.clone(),
-                pollers,
-                view: live.map_or_else(empty_view, LiveSwitch::present_view),
                 before: before.map(|(_, program)| program.clone()),
-                unless_same: is_current && !self.programs.is_reloaded(name),
-                runtime: self.programs.runtime(),
+                unless_same: is_current && !is_set_again,
+                ..self.wanted_program(name, keys, pollers)
             });
         }
         if wanted.is_empty() { Ok(loaded) } else { Err(Refused::Load(wanted)) }
     }
 
-    /// Returns true if a switch has had no program since the start: it is being loaded. Other changes do without it.
-    fn starts_without(&self, name: &Name, keys: &ProgramKeys) -> bool {
-        let live = self.switches.get(name);
-        let is_same = live.map_or(self.is_starting, |live| {
-            live.program().is_none() && live.settings.forwarding.program().is_some_and(|own| is_same_program(own, keys))
-        });
-        is_same && self.programs.is_late(name)
+    /// Returns what has to be loaded for a switch without a program.
+    pub(super) fn wanted_program(&self, name: &Name, keys: &ProgramKeys, pollers: usize) -> WantedProgram {
+        WantedProgram {
+            switch: name.clone(),
+            keys: keys.clone(),
+            pollers,
+            view: self.switches.get(name).map_or_else(empty_view, LiveSwitch::present_view),
+            before: None,
+            unless_same: false,
+            runtime: self.programs.runtime(),
+        }
     }
 
     /// Returns the programs that have to be loaded for the start.
@@ -196,20 +198,6 @@ impl Daemon {
             Err(Refused::Load(wanted)) => wanted,
             _ => Vec::new(),
         }
-    }
-
-    /// A program without which the daemon has started is there. Does nothing if the switch has another one meanwhile.
-    ///
-    /// # Errors
-    /// The program has to be loaded again, or a part of the daemon's state refuses.
-    pub(super) fn bring_late(&mut self, ready: &ReadyProgram) -> Result<Vec<String>, Refused> {
-        let live = self.switches.get(ready.switch()).filter(|live| live.program().is_none());
-        let keys = live.and_then(|live| live.settings.forwarding.program());
-        if !keys.is_some_and(|keys| ready.has(keys)) {
-            return Ok(Vec::new());
-        }
-        self.programs.reload(ready.switch());
-        self.apply(self.running.config.clone(), "")
     }
 
     /// Applies one step to the candidate.
@@ -358,11 +346,14 @@ impl Daemon {
         });
         let Err(refused) = opened else { return Ok(()) };
         candidate.switches.clear();
-        for (switch, name, _) in displaced {
-            self.open_again(&switch, &name);
-        }
+        let closed = displaced.iter().filter_map(|(switch, name, _)| {
+            let why = self.open_again(switch, name).err()?;
+            Some(format!("; port {name} has closed its socket for that, and cannot be opened again: {why}; tried again every second"))
+        });
+        let closed: String = closed.collect();
         self.publish();
-        Err(refused)
+        // Otherwise a refusal has changed nothing.
+        Err(if closed.is_empty() { refused } else { Refused::Failed(format!("{refused}{closed}")) })
     }
 
     /// Replaces the pollers. The old ones return the ports' inputs when they end; the new ones take the inputs when the topology is

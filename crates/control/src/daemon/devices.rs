@@ -100,7 +100,7 @@ impl WantedDevice {
     pub fn open(self) -> OpeningDevice {
         self.open_by(|WantedDevice { name, settings, runtime_dir, access, namespace, events }| {
             // The daemon chooses the poller.
-            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: *namespace, events })
+            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: namespace.as_ref(), events })
         })
     }
 

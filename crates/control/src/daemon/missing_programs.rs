@@ -1,44 +1,66 @@
-//! Switches without their programs, when the daemon starts and afterwards: which are logged, and when they are tried again.
+//! Switches without their programs, when the daemon starts and afterwards: which are logged, when they are tried again, and how they get them.
+//!
+//! A switch lacks its program if it is configured with one and has none. Nothing else says so: a switch that is not among
+//! [`MissingPrograms`](super::programs::MissingPrograms) is tried like one that is due.
 
-use super::programs::{CannotLoad, is_same_program};
-use super::refused::Refused;
+use super::programs::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 use super::state::Daemon;
+use crate::config::{Name, ProgramKeys};
 
 impl Daemon {
-    /// The daemon goes on without these programs.
-    pub(super) fn note_missing_programs(&mut self, failed: Vec<CannotLoad>) {
-        if failed.is_empty() {
+    /// Returns true if a switch is to have this program, and has none.
+    pub(super) fn lacks(&self, switch: &Name, keys: &ProgramKeys) -> bool {
+        let config = if self.is_starting { self.running.from_file() } else { &self.running.config };
+        let wanted = config.switches.get(switch).and_then(|switch| switch.forwarding.program());
+        wanted.is_some_and(|wanted| is_same_program(wanted, keys))
+            && self.switches.get(switch).is_none_or(|live| live.program().is_none())
+    }
+
+    /// The daemon goes on without this program, which could not be loaded.
+    pub(super) fn note_missing_program(&mut self, failed: CannotLoad) {
+        let (switch, why) = (failed.switch().clone(), failed.to_string());
+        if self.programs.missing.note(failed) {
+            let place = self.running.places().of("switch", &switch);
+            tracing::error!("switch {switch}{place} drops all frames: {why}; it is loaded when it is there");
+        }
+    }
+
+    /// Returns the programs that were missing and may be there now. They are being loaded from then on, until [`Daemon::bring`] has the
+    /// result.
+    pub fn due_programs(&mut self) -> Vec<WantedProgram> {
+        let pollers = self.running.config.engine.pollers();
+        let configured = self.running.config.switches.iter();
+        let programs = configured.filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
+        let due = programs.filter(|(name, keys)| self.lacks(name, keys) && self.programs.missing.is_due(name, keys));
+        let due: Vec<_> = due.map(|(name, keys)| self.wanted_program(name, keys, pollers)).collect();
+        for WantedProgram { switch, keys, .. } in &due {
+            self.programs.missing.begin(switch, keys);
+        }
+        due
+    }
+
+    /// A switch gets its program, which was missing, or it could still not be loaded.
+    pub fn bring(&mut self, loaded: Result<ReadyProgram, CannotLoad>) {
+        let (switch, keys) = match &loaded {
+            Ok(ready) => (ready.switch(), ready.keys()),
+            Err(why) => (why.switch(), why.keys()),
+        };
+        if !self.lacks(switch, keys) {
+            tracing::info!("switch {switch} has got another program, or none, while its first one was loaded");
             return;
         }
-        let places = self.running.places();
-        for error in failed {
-            let (switch, why) = (error.switch().clone(), error.to_string());
-            if self.switches.get(&switch).is_some_and(|live| live.program().is_some()) {
-                // It has got another one meanwhile.
-                continue;
-            }
-            if self.programs.missing.note(error) {
-                let place = places.of("switch", &switch);
-                tracing::error!("switch {switch}{place} drops all frames: {why}; it is loaded when it is there");
-            }
+        let ready = match loaded {
+            Ok(ready) => ready,
+            Err(why) => return self.note_missing_program(why),
+        };
+        let switch = ready.switch();
+        self.programs.missing.forget(switch);
+        let Some(live) = self.switches.get_mut(switch) else { return };
+        // For other pollers it is loaded once more.
+        if let Some(program) = ready.for_pollers(self.running.config.engine.pollers()) {
+            live.set_program(program.clone());
+            self.publish();
+            tracing::info!("switch {switch} forwards: its program is loaded");
         }
-    }
-
-    /// Returns true if the daemon should try a missing program again.
-    pub fn has_due_programs(&mut self) -> bool {
-        let configured = &self.running.config.switches;
-        self.programs.missing.has_due(|switch, keys| {
-            let wanted = configured.get(switch).and_then(|switch| switch.forwarding.program());
-            wanted.is_some_and(|wanted| is_same_program(wanted, keys))
-        })
-    }
-
-    /// Loads the programs that were missing and may be there now.
-    ///
-    /// # Errors
-    /// They have to be loaded first.
-    pub fn retry_programs(&mut self) -> Result<Vec<String>, Refused> {
-        self.programs.retry_missing();
-        self.apply(self.running.config.clone(), "")
     }
 }

@@ -30,7 +30,10 @@ impl Daemon {
                 break;
             }
             looked += 1;
-            if *seen.entry(name).or_insert_with(|| netns::now(name)) != port.namespace {
+            let now = seen.entry(name).or_insert_with(|| netns::now(name));
+            // It is there as long as the device is, so that its number says which one it is.
+            let is_same = |of: &Namespace| now.as_ref().is_some_and(|now| now.has_number_of(of));
+            if !port.namespace.as_ref().is_some_and(is_same) {
                 port.port.fail(PortFault::DeviceLost);
                 is_any = true;
             }
@@ -39,15 +42,11 @@ impl Daemon {
         is_any
     }
 
-    /// Takes note of the namespace of a port that was closed and stays configured, if it was a process's.
-    pub(super) fn note_namespace(&mut self, name: &Name, live: Option<&LivePort>) {
-        let of_process = live.and_then(|live| {
-            let path = live.settings.settings.netns().filter(|path| netns::is_of_process(path))?.to_owned();
-            Some(ProcessNamespace { path, namespace: live.namespace? })
-        });
-        match of_process {
-            Some(of_process) => drop(self.processes.insert(name.clone(), of_process)),
-            None => drop(self.processes.remove(name)),
+    /// Takes note of the namespace of a port that is closed and stays configured, if it was a process's.
+    pub(super) fn note_namespace(&mut self, name: &Name, live: &LivePort) {
+        let namespace = live.namespace.clone().filter(Namespace::is_of_process);
+        if let (Some(namespace), Some(path)) = (namespace, live.settings.settings.netns()) {
+            self.processes.insert(name.clone(), ProcessNamespace { path: path.to_owned(), namespace });
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Place<'a> {
     /// Who may connect to the sockets of ports that do not say otherwise.
     pub access: &'a Access,
     /// The network namespace that the port's device has to be in, if there can be only one.
-    pub namespace: Option<Namespace>,
+    pub namespace: Option<&'a Namespace>,
     /// Receives the port's events.
     pub events: &'a Arc<Events>,
 }
@@ -35,8 +35,15 @@ pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> R
     let label = format!("{}:{name}", settings.switch);
     let (id, observer) = events.observer();
     let macs = &settings.mac;
-    let opening =
-        Opening { name, label: &label, macs, runtime_dir, access, namespace, observer: Arc::clone(&observer) };
+    let opening = Opening {
+        name,
+        label: &label,
+        macs,
+        runtime_dir,
+        access,
+        namespace: namespace.cloned(),
+        observer: Arc::clone(&observer),
+    };
     let Opened { sides, link, namespace } = settings.settings.own().open(&opening)?;
     let front_end =
         link.map(|link| Arc::new(FrontEnd::new(label.clone(), id, observer, link, settings.settings.clone())));

@@ -30,7 +30,7 @@ impl Daemon {
                 .processes
                 .get(name)
                 .filter(|of| settings.settings.netns() == Some(&of.path))
-                .map(|of| of.namespace),
+                .map(|of| of.namespace.clone()),
             events: Arc::clone(&self.events),
         }
     }
@@ -68,8 +68,8 @@ impl Daemon {
         self.retries.retain(|name, _| {
             ports.get(name).is_some_and(|p| switches.get(&p.switch).is_none_or(|s| !s.ports().contains_key(name)))
         });
-        let retries = &self.retries;
-        self.processes.retain(|name, _| retries.contains_key(name));
+        // Whether it is closed, disabled or open.
+        self.processes.retain(|name, of| ports.get(name).is_some_and(|port| port.settings.netns() == Some(&of.path)));
     }
 
     /// Tries to open the ports that are due, a few at a time, longest waiting first.
@@ -170,9 +170,11 @@ impl Daemon {
         let live = self.switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |port| (switch, port)));
         let gone = live.filter(|(_, (_, port))| is_gone(&port.settings) && port.is_waiting(Instant::now()));
         let gone: Vec<(Name, Name)> = gone.map(|(switch, (name, _))| (switch.clone(), name.clone())).collect();
-        let opened = |(switch, name): (Name, Name)| {
-            self.open_again(&switch, &name);
-            format!("opened port {name} again, whose socket was removed")
+        let opened = |(switch, name): (Name, Name)| match self.open_again(&switch, &name) {
+            Ok(()) => format!("opened port {name} again, whose socket was removed"),
+            Err(why) => format!(
+                "port {name}, whose socket was removed, cannot be opened again: {why}; tried again every second"
+            ),
         };
         let lines: Vec<String> = gone.into_iter().map(opened).collect();
         if !lines.is_empty() {
@@ -182,15 +184,18 @@ impl Daemon {
     }
 
     /// Opens a running port again whose socket was closed.
-    pub(super) fn open_again(&mut self, switch: &Name, name: &Name) {
+    ///
+    /// # Errors
+    /// It cannot be opened now: it is tried again.
+    pub(super) fn open_again(&mut self, switch: &Name, name: &Name) -> Result<(), String> {
         if let Some(front_end) = self.detach_port(switch, name).and_then(|live| live.front_end) {
             self.close_front_end(front_end);
         }
-        let Some(settings) = self.running.config.ports.get(name).cloned() else { return };
-        if let Err(why) = self.try_open(name, &settings) {
+        let Some(settings) = self.running.config.ports.get(name).cloned() else { return Ok(()) };
+        self.try_open(name, &settings).inspect_err(|why| {
             tracing::error!("port {switch}:{name} cannot be opened again: {why}");
-            self.retry_later(switch, name, why);
-        }
+            self.retry_later(switch, name, why.clone());
+        })
     }
 
     fn try_open(&mut self, name: &Name, settings: &Port) -> Result<(), String> {

@@ -17,7 +17,6 @@ use super::slow::slow_status;
 use super::state::{Daemon, unknown};
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
-use crate::api::program::ProgramStatus;
 use crate::api::switch::SwitchKeys;
 use crate::api::types::{CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
 use crate::config::identity::{PortSet, Vlan};
@@ -82,9 +81,7 @@ impl Daemon {
             moves: moves(switch),
             program: switch.program().map(LoadedProgram::status).or_else(|| {
                 let keys = switch.settings.forwarding.program()?;
-                let loading = || ProgramStatus { state: "loading".to_owned(), ..ProgramStatus::default() };
-                // Since the start.
-                self.programs.missing.status(name, keys).or_else(|| self.programs.is_late(name).then(loading))
+                Some(self.programs.missing.status(name, keys))
             }),
         }
     }

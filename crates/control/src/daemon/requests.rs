@@ -168,12 +168,21 @@ impl Daemon {
             return Err(unknown("switch", name, self.switches.keys()));
         };
         let missing = || {
-            Refused::Conflict(match self.programs.is_late(name) {
-                true => format!("the forwarding program of switch \"{name}\" is still being loaded"),
-                false => format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one"),
-            })
+            let Some(keys) = switch.settings.forwarding.program() else {
+                return format!("switch \"{name}\" has no forwarding program: \"switch set\" loads one");
+            };
+            match self.programs.missing.why(name, keys) {
+                Some(why) => format!(
+                    "the forwarding program of switch \"{name}\" is missing: {why}; put a module there that can be loaded, or name another \
+                     one with \"switch set\""
+                ),
+                None => {
+                    let path = keys.program.display();
+                    format!("the forwarding program {path} of switch \"{name}\" is still being loaded: try again")
+                }
+            }
         };
-        switch.program().cloned().ok_or_else(missing)
+        switch.program().cloned().ok_or_else(|| Refused::Conflict(missing()))
     }
 
     /// Reads the configuration file again.

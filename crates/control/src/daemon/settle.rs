@@ -8,7 +8,7 @@ use ringway_ports::unclosed_devices;
 
 use super::background::BackgroundTasks;
 use super::devices::{self, TriedDevices};
-use super::programs::{CannotLoad, Loading, ReadyProgram, WantedProgram};
+use super::programs::{Loading, ReadyProgram};
 use super::refused::Refused;
 use super::state::{Daemon, lock};
 use crate::inject::patience;
@@ -49,21 +49,20 @@ async fn change_with(
     let (mut opened, mut turn) = (TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
-        let (done, tasks, tolerates) = {
+        let (done, tasks) = {
             let mut daemon = lock(daemon);
             daemon.programs.set_ready(loaded);
             daemon.opened = opened;
             let done = change(&mut daemon);
-            let tolerates = daemon.is_starting || daemon.programs.retries();
             loaded = daemon.programs.take_ready();
             opened = std::mem::take(&mut daemon.opened);
-            (done, daemon.take_tasks(), tolerates)
+            (done, daemon.take_tasks())
         };
         // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
             Err(Refused::Load(wanted)) => {
                 loaded.retain(|ready| wanted.iter().all(|wanted| !ready.is_for(&wanted.switch)));
-                loaded.append(&mut load(daemon, wanted, tolerates).await?);
+                loaded.append(&mut Loading::begin(wanted).all().await?);
             }
             // One change at a time opens devices: another one would find them busy. What is missing may be another thing after the wait.
             Err(Refused::Open(_)) if turn.is_none() => turn = Some(DEVICES.lock().await),
@@ -81,82 +80,38 @@ async fn change_with(
     ))
 }
 
-/// Loads programs for a change. If the change `tolerates` that, those that cannot be loaded are missing from then on.
-async fn load(
-    daemon: &Mutex<Daemon>,
-    wanted: Vec<WantedProgram>,
-    tolerates: bool,
-) -> Result<Vec<ReadyProgram>, CannotLoad> {
-    if !tolerates {
-        return Loading::begin(wanted)?.all().await;
-    }
-    let (mut loading, mut ready, mut missing) = (Loading::begin(wanted)?, Vec::new(), Vec::new());
-    while let Some(loaded) = loading.next().await {
-        match loaded {
-            Ok(loaded) => ready.push(loaded),
-            Err(why) => missing.push(why),
-        }
-    }
-    lock(daemon).note_missing_programs(missing);
-    Ok(ready)
-}
-
 /// Configures the daemon. Returns the programs that take long to load: their switches forward nothing yet.
 ///
 /// # Errors
 /// Those of the change.
-pub async fn start(daemon: &Mutex<Daemon>) -> Result<Option<Loading>, Refused> {
+pub async fn start(daemon: &Mutex<Daemon>) -> Result<Loading, Refused> {
     let wanted = lock(daemon).wanted_at_start();
-    let (mut loaded, mut missing, mut late) = (Vec::new(), Vec::new(), None);
-    if !wanted.is_empty() {
-        let mut loading = Loading::begin(wanted)?;
-        let mut deadline = pin!(tokio::time::sleep(patience(LOADED_WITHIN)));
-        loop {
-            tokio::select! {
-                next = loading.next() => match next {
-                    Some(Ok(ready)) => loaded.push(ready),
-                    Some(Err(why)) => missing.push(why),
-                    None => break,
-                },
-                () = &mut deadline => {
-                    late = Some(loading);
-                    break;
-                }
+    let mut late: Vec<_> = wanted.iter().map(|wanted| (wanted.switch.clone(), wanted.keys.clone())).collect();
+    let (mut loading, mut loaded) = (Loading::begin(wanted), Vec::new());
+    let mut deadline = pin!(tokio::time::sleep(patience(LOADED_WITHIN)));
+    loop {
+        let next = tokio::select! {
+            next = loading.next() => next,
+            () = &mut deadline => None,
+        };
+        let Some(next) = next else { break };
+        match next {
+            Ok(ready) => {
+                late.retain(|(switch, _)| switch != ready.switch());
+                loaded.push(ready);
+            }
+            Err(why) => {
+                late.retain(|(switch, _)| switch != why.switch());
+                lock(daemon).note_missing_program(why);
             }
         }
     }
-    if let Some(loading) = &late {
-        for switch in loading.switches() {
-            tracing::warn!("switch {switch} forwards nothing yet: its program takes long to load");
-        }
-        lock(daemon).programs.begin_without(loading);
+    for (switch, keys) in &late {
+        tracing::warn!("switch {switch} forwards nothing yet: its program takes long to load");
+        lock(daemon).programs.missing.begin(switch, keys);
     }
-    lock(daemon).note_missing_programs(missing);
     change_with(daemon, loaded, Daemon::configure).await?;
-    Ok(late)
-}
-
-/// A switch gets its program, which was loaded after the start, or could not be.
-pub async fn bring_late(daemon: &Mutex<Daemon>, loaded: Result<ReadyProgram, CannotLoad>) {
-    let (switch, brought) = match loaded {
-        Ok(ready) => {
-            let switch = ready.switch().clone();
-            (switch, change_with(daemon, vec![ready.clone()], |daemon| daemon.bring_late(&ready)).await)
-        }
-        Err(why) => {
-            let mut daemon = lock(daemon);
-            daemon.programs.end_late(why.switch());
-            return daemon.note_missing_programs(vec![why]);
-        }
-    };
-    match brought {
-        Ok(steps) if steps.is_empty() => {
-            tracing::info!("switch {switch} has got another program, or none, while its first one was loaded");
-        }
-        Ok(_) => tracing::info!("switch {switch} forwards: its program is loaded"),
-        Err(why) => tracing::error!("switch {switch} forwards nothing: {why}"),
-    }
-    lock(daemon).programs.end_late(&switch);
+    Ok(loading)
 }
 
 /// Waits, within bounds, until the old topology is released, its devices are closed but for those that were `unclosed` before, and these

@@ -66,7 +66,7 @@ pub struct Daemon {
     pub(super) events: Arc<Events>,
     /// Configured ports whose device or socket is not open.
     pub(super) retries: BTreeMap<Name, Retry>,
-    /// The namespaces of closed ports whose devices were in that of a process: they come back in no other one.
+    /// The namespaces of configured ports whose devices were in that of a process: they come back in no other one.
     pub(super) processes: BTreeMap<Name, ProcessNamespace>,
     pub(super) large_frames: LargeFrames,
     /// How many ports' namespaces have been looked up, by turns.
@@ -268,7 +268,9 @@ impl Daemon {
         let stays = self.is_configured(switch, name);
         let switch = self.switches.get_mut(switch)?;
         let live = if stays { switch.suspend(name) } else { switch.remove(name) };
-        self.note_namespace(name, live.as_ref().filter(|_| stays));
+        if let Some(live) = live.as_ref().filter(|_| stays) {
+            self.note_namespace(name, live);
+        }
         live
     }
 

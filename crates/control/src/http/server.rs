@@ -11,8 +11,8 @@ use axum::Router;
 use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, listen, socket_with};
+use ringway_ports::{SocketAccess, listen_at};
+use rustix::net::SocketType;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
@@ -33,20 +33,13 @@ const CONNECTION_TIME: Duration = Duration::from_secs(10);
 /// Most bytes of a request's line and headers. It is hyper's minimum.
 const HEAD_MAX: usize = 8192;
 
-/// Makes the socket, for its owner alone (mode 0600). The runtime directory must have been claimed.
+/// Makes the socket, with access for those of `access`. The runtime directory must have been claimed.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Closing a file of a client can block.
-    ringway_ports::refuse_files(&socket);
-    // The socket has its mode before it is bound, so that others can never connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, BACKLOG)?;
-    UnixListener::from_std(socket.into())
+pub fn bind(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
+    let (socket, _) = listen_at(path, SocketType::STREAM, BACKLOG, || access.set(path))?;
+    UnixListener::from_std(socket.into()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
 /// An open connection.

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use ringway_ports::State;
 use ringway_ports::{Observer, PortIo};
+use rustix::fs::Stat;
 
 use super::access::Access;
 use crate::api::types::PortStatus;
@@ -78,16 +80,40 @@ pub enum End<'a> {
 /// Bounds of `mtu`: the least of virtio (1.3, 5.1.4.1), and the payload of the longest frame with two VLAN tags.
 pub const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
 
-/// A network namespace. The same name can be another one's later: a container that is started again makes it anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A network namespace that a name stands for, or stood for. The same name can be another one's later: a container that is started again makes
+/// it anew. The kernel gives the number of one that is gone to another one: it says something only while somebody has the namespace, for example
+/// a port that is open.
+#[derive(Clone, Debug)]
 pub struct Namespace {
     device: u64,
     inode: u64,
+    /// The process that the name stands for, if it does.
+    pub(super) process: Option<Process>,
 }
 
-impl From<rustix::fs::Stat> for Namespace {
-    fn from(stat: rustix::fs::Stat) -> Self {
-        Self { device: stat.st_dev, inode: stat.st_ino }
+/// A process by its folder in `/proc`: the descriptor never leads to another one that gets the number later, and keeps nothing of the process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub number: u32,
+    /// Its folder.
+    pub folder: Arc<OwnedFd>,
+}
+
+impl Namespace {
+    /// The namespace of this file, and the process whose file it is.
+    pub fn new(stat: &Stat, process: Option<Process>) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino, process }
+    }
+
+    /// Returns true if it was a process's.
+    pub fn is_of_process(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Returns true if both have the same number.
+    pub fn has_number_of(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 }
 

@@ -46,7 +46,7 @@ impl PortKind for Tap {
         let address = address.map(|mac| mac.get().octets());
         let wanted = tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu };
         let open = move || tap::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace, open)?;
+        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
         Ok(Opened { sides, link: None, namespace })
     }
 

@@ -55,7 +55,7 @@ impl PortKind for Xdp {
         let wanted =
             xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host };
         let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let (port, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace, open)?;
+        let (port, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
         let xdp::XdpPort { sides, mode, queues, writes_checksums } = port;
         let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);
         let checksums = if writes_checksums { "device" } else { "software" };

@@ -61,7 +61,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Listens at `path`, with access for those of `access`. Replaces a socket that a dead process left there. Peers may send files from the
-    /// moment on that they have connected, if the closer has a copy of this socket: then it is the closer that closes connections in the backlog for
+    /// moment on that they have connected, if the closer is given a copy of this socket: then it is the closer that closes connections in the backlog for
     /// the last time.
     ///
     /// # Errors
@@ -81,7 +81,8 @@ impl Listener {
             result => result?,
         }
         let socket = ClientFd::from(socket);
-        if files == Files::Taken && socket.hold(new_owner()).is_ok() {
+        // Not waited for: this thread may serve others, and has locks.
+        if files == Files::Taken && socket.ask(new_owner()).is_ok() {
             accept_files(&socket);
         }
         let listener = Listener { identity: identity(&path), socket, files, path };

@@ -11,6 +11,7 @@
 //! - `closer`: the process that closes for the last time what clients can have, too.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
+//! - `own_socket`: the sockets of Ringway itself.
 //! - `thread`: the thread, and the signal that stops it.
 
 mod access;
@@ -28,6 +29,7 @@ mod files;
 pub(crate) mod fuzzing;
 mod listener;
 mod observer;
+mod own_socket;
 mod pauses;
 mod peer;
 mod peer_process;
@@ -57,10 +59,10 @@ pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use end::{CALL_BLOCKED, End};
 pub(crate) use fields::Fields;
-pub use files::refuse_files;
-pub(crate) use files::{accept_files, peek_bytes, receive};
+pub(crate) use files::{accept_files, peek_bytes, receive, refuse_files};
 pub(crate) use listener::Files;
 pub use observer::Observer;
+pub use own_socket::listen_at;
 pub(crate) use peer::Peer;
 pub(crate) use peer_process::{peer_process, peer_user};
 pub(crate) use receiver::{Framing, Received, Receiver};

@@ -39,11 +39,10 @@ use ringway_engine::{PanicCounter, contain, run_or_exit};
 use ringway_memory::release_by;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::SocketType;
 
 use super::external::ExternalFiles;
-use crate::front_end::{Files, refuse_files, return_in_background};
+use crate::front_end::{Files, SocketAccess, listen_at, return_in_background};
 pub use host::{Asker, Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 pub use limits::TimeLimits;
 use queue::{Command, Queue};
@@ -72,7 +71,7 @@ impl AttachServer {
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
     pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits) -> io::Result<AttachServer> {
-        let (listener, files) = listener_at(path)?;
+        let (listener, files) = listener_at(path, &SocketAccess::default())?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
         release_by(|process, work| return_in_background([process; 2], work));
@@ -108,13 +107,13 @@ impl AttachServer {
         Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
     }
 
-    /// Listens at its path once more, which somebody has removed. Its clients stay.
+    /// Listens at its path once more, which somebody has removed, with access for those of `access`. Its clients stay.
     ///
     /// # Errors
     /// The kernel refuses the socket or the path.
-    pub fn listen_again(&self) -> io::Result<()> {
-        let (listener, files) = listener_at(&self.path)?;
-        self.queue.send(Command::Listen(listener, files));
+    pub fn listen_again(&self, access: &SocketAccess) -> io::Result<()> {
+        let (listener, files) = listener_at(&self.path, access)?;
+        self.queue.send(Command::Listen { listener, files, path: self.path.clone() });
         Ok(())
     }
 
@@ -125,17 +124,10 @@ impl AttachServer {
     }
 }
 
-/// Makes a listening socket at `path`, for this user alone. Returns what happens to files that clients send.
-fn listener_at(path: &Path) -> io::Result<(OwnedFd, Files)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Accepted sockets inherit this option.
-    let files = if refuse_files(&listener) { Files::Refused } else { Files::Taken };
-    // Before bind, so that the path has this mode from the start (see `front_end::Listener`).
-    rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
-    bind(&listener, &SocketAddrUnix::new(path)?)?;
-    listen(&listener, 128)?;
-    Ok((listener, files))
+/// Makes a listening socket at `path`, with this access. Returns what happens to files that clients send.
+fn listener_at(path: &Path, access: &SocketAccess) -> io::Result<(OwnedFd, Files)> {
+    let (listener, refuses_files) = listen_at(path, SocketType::SEQPACKET, 128, || access.set(path))?;
+    Ok((listener, if refuses_files { Files::Refused } else { Files::Taken }))
 }
 
 /// Ends clients of an [`AttachServer`].

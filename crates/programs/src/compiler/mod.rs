@@ -88,7 +88,8 @@ fn run(program: &Path, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unac
         }
         End::TooLong => {
             let what = format!("compiling the module takes longer than {} s on this machine", COMPILER_WAIT.as_secs());
-            Err(Unacceptable::Module(what))
+            // The module is bounded by its processor time: others had the processor.
+            Err(Unacceptable::System(what))
         }
         End::Stopped => Err(stopped()),
     }

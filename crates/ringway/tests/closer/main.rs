@@ -250,3 +250,17 @@ fn others_attach_while_a_clients_memory_cannot_be_mapped() {
     drop(stuck);
     assert!(daemon.stop().success());
 }
+
+#[test]
+fn no_change_waits_for_a_closer_that_does_not_answer() {
+    let daemon = start();
+    let stopped = closer(&daemon);
+    kill_process(Pid::from_raw(stopped).expect("a number"), Signal::STOP).expect("a signal");
+    for kind in ["vhost-user", "e1000"] {
+        daemon.ok(&["port", "add", &format!("new-{kind}"), "switch=lan0", &format!("kind={kind}")]);
+    }
+    // One that was waited for in vain would have been replaced.
+    assert_eq!(children(daemon.pid(), "ringway-closer"), [stopped]);
+    kill_process(Pid::from_raw(stopped).expect("a number"), Signal::CONT).expect("a signal");
+    drop(front_end(&daemon));
+}

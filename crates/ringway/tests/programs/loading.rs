@@ -341,3 +341,75 @@ fn a_compiler_that_others_can_replace_is_not_used_and_the_check_of_a_configurati
     }
     assert_eq!(checked("[switch.lan0]\n").code, Some(0), "no program, no compiler");
 }
+
+/// The compiler of a module that has this text stands still at a gate.
+fn gated_by(text: &str) -> Installed {
+    let script = format!(
+        "cat >$d/in.$$; if grep -q {text} $d/in.$$; then touch $d/run.$$; while [ -e $d/gate ]; do sleep 0.01; done; rm $d/run.$$; fi\n\
+         echo x >>$d/compiled; exec $real <$d/in.$$"
+    );
+    let installed = Installed::new(&script);
+    installed.shut();
+    installed
+}
+
+#[test]
+fn a_missing_program_that_is_slow_to_compile_keeps_no_other_missing_one_away_and_no_change() {
+    let installed = gated_by("slow");
+    let (slow, fast) = (installed.path("slow.wasm"), installed.path("fast.wasm"));
+    let daemon = installed.start("exec", &two(&slow, &fast));
+    installed.module("slow.wasm", "slow");
+    let compiler = installed.until_it_compiles();
+    // It comes while the other one is compiled.
+    installed.module("fast.wasm", "quick");
+    let state = |at: usize| states(&daemon)[at].1.clone();
+    until("the other one runs", || state(1) == "running");
+    assert!(std::path::Path::new(&format!("/proc/{compiler}")).exists(), "the slow one is not waited for");
+    daemon.ok(&["port", "add", "lan0:a", "kind=process"]);
+    daemon.signal(Signal::HUP);
+    assert_eq!(daemon.line(), "reloaded: nothing differs");
+    assert_eq!(state(0), "failed");
+    installed.open();
+    until("the slow one runs, too", || state(0) == "running");
+}
+
+#[test]
+fn a_program_that_failed_late_is_missing_only_where_the_switch_still_is_to_have_it() {
+    let installed = Installed::new(
+        "cat >$d/in.$$; if grep -q first $d/in.$$; then touch $d/run.$$; while [ -e $d/gate ]; do sleep 0.01; done; exit 1; fi\n\
+         exec $real <$d/in.$$",
+    );
+    installed.shut();
+    let first = installed.module("a.wasm", "first");
+    let daemon = installed.start(&usual(), &config(&first));
+    assert_eq!(states(&daemon), [("lan0".to_owned(), "loading".to_owned())]);
+    daemon.ok(&["switch", "set", "lan0", "forwarding=learning"]);
+    installed.open();
+    let said = until_some("the daemon hears of it", || {
+        Some(daemon.complaint())
+            .filter(|line| line.contains("another program, or none") || line.contains("drops all frames"))
+    });
+    assert!(said.contains("switch lan0 has got another program, or none, while its first one was loaded"), "{said}");
+}
+
+#[test]
+fn a_late_program_that_is_for_other_pollers_and_cannot_be_loaded_again_keeps_no_change_of_its_switch_away() {
+    let installed = first_is_gated();
+    let module = installed.module("a.wasm", "first");
+    let daemon = installed.start(&usual(), &config(&module));
+    assert_eq!(states(&daemon), [("lan0".to_owned(), "loading".to_owned())]);
+    daemon.reload(&format!("[engine]\ncores = [0, 1]\n{}", config(&module)));
+    assert!(daemon.line().starts_with("reloaded: "));
+    // It was read before.
+    fs::remove_file(&module).unwrap();
+    installed.open();
+    let said =
+        until_some("the daemon cannot use it", || Some(daemon.complaint()).filter(|line| line.contains("cannot load")));
+    assert!(said.contains("drops all frames") && said.contains("No such file"), "{said}");
+    daemon.ok(&["port", "add", "lan0:a", "kind=process"]);
+    daemon.ok(&["switch", "set", "lan0", "broadcast=drop"]);
+    assert_eq!(states(&daemon)[0].1, "failed");
+    installed.module("a.wasm", "second");
+    until("it is there", || states(&daemon)[0].1 == "running");
+    assert_eq!(daemon.status()["switches"][0]["program"]["instances"], 2);
+}

@@ -113,7 +113,12 @@ impl Daemon {
 
     /// Waits until its stderr has a line that holds this.
     pub fn complains(&self, wanted: &str) {
-        while !self.complaints.recv_timeout(PATIENCE).expect("the daemon should complain").contains(wanted) {}
+        while !self.complaint().contains(wanted) {}
+    }
+
+    /// Waits for the next line of its stderr.
+    pub fn complaint(&self) -> String {
+        self.complaints.recv_timeout(PATIENCE).expect("the daemon should complain")
     }
 
     /// Its runtime directory.

@@ -1,9 +1,9 @@
 //! A build without the feature `programs`: no program can be loaded, and so none runs.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
-use super::wanted::Wanted;
+use super::wanted::{NotLoaded, Wanted};
 use crate::api::program::ProgramStatus;
 
 /// There is no runtime.
@@ -56,10 +56,6 @@ pub fn can_load() -> Result<(), String> {
 ///
 /// # Errors
 /// Always.
-pub fn load_one(
-    _: &Wanted<LoadedProgram, Runtime>,
-    _: &Mutex<Option<Arc<Runtime>>>,
-    _: &AtomicBool,
-) -> Result<(LoadedProgram, Arc<Runtime>), String> {
-    Err(can_load().err().unwrap_or_default())
+pub fn load_one(_: &Wanted<LoadedProgram, Runtime>, _: &AtomicBool) -> Result<LoadedProgram, NotLoaded> {
+    Err(can_load().err().unwrap_or_default().into())
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use ringway_programs::Runtime;
-use ringway_programs::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState};
+use ringway_programs::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState, Unacceptable};
 
-use super::wanted::Wanted;
+use super::wanted::{NotLoaded, Wanted};
 use crate::api::program::ProgramStatus;
 use crate::config::ProgramKeys;
 
@@ -88,24 +88,20 @@ pub fn can_load() -> Result<(), String> {
     Compiler::Installed.look().map_err(|error| error.to_string())
 }
 
-/// Loads a program. Returns it with its runtime. Takes long. Ends early if `stop` becomes true.
+/// Loads a program. Takes long. Ends early if `stop` becomes true.
 ///
 /// # Errors
 /// It cannot be loaded.
-pub fn load_one(
-    wanted: &Wanted<LoadedProgram, Runtime>,
-    runtime: &Mutex<Option<Arc<Runtime>>>,
-    stop: &AtomicBool,
-) -> Result<(LoadedProgram, Arc<Runtime>), String> {
+pub fn load_one(wanted: &Wanted<LoadedProgram, Runtime>, stop: &AtomicBool) -> Result<LoadedProgram, NotLoaded> {
     let module = read(&wanted.keys.program, MODULE_MAX).map_err(|error| error.to_string())?;
     let config = read_config(&wanted.keys)?;
     let mut hasher = DefaultHasher::new();
     (&module, &config).hash(&mut hasher);
     let hash = hasher.finish();
-    let runtime = running(runtime)?;
+    let runtime = running(&wanted.runtime)?;
     let before = wanted.before.as_ref();
     if let Some(before) = before.filter(|before| wanted.unless_same && before.hash == hash && !before.is_out()) {
-        return Ok((before.clone(), runtime));
+        return Ok(before.clone());
     }
     let load = Load {
         module: &module,
@@ -117,11 +113,12 @@ pub fn load_one(
         stop,
     };
     let begun = Instant::now();
-    let program = Program::load(&runtime, load).map_err(|error| error.to_string())?;
+    let refused = |why: Unacceptable| NotLoaded { what: why.to_string(), is_final: why.is_final() };
+    let program = Program::load(&runtime, load).map_err(refused)?;
     if begun.elapsed() > Duration::from_secs(1) {
         tracing::info!("the program of switch {} took {:.1} s to load", wanted.switch, begun.elapsed().as_secs_f64());
     }
-    Ok((LoadedProgram { program, hash }, runtime))
+    Ok(LoadedProgram { program, hash })
 }
 
 /// Returns the runtime of all programs, which is started for the first one.

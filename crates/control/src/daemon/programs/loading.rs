@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringway_engine::contain;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -11,10 +11,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::absent as loaded;
 #[cfg(feature = "programs")]
 use super::loaded;
+use super::missing::Seen;
 use super::ready::{CannotLoad, ReadyProgram, WantedProgram};
-use super::wanted::Wanted;
-use crate::config::Name;
-use loaded::{Runtime, load_one};
+use super::wanted::{NotLoaded, Wanted};
+use loaded::load_one;
 
 /// Programs that are loaded at the same time: as many as are compiled.
 const THREADS: usize = 2;
@@ -26,17 +26,24 @@ type Loaded = Result<ReadyProgram, CannotLoad>;
 pub struct Loading {
     shared: Arc<Shared>,
     loaded: UnboundedReceiver<Loaded>,
-    /// The switches whose programs [`Loading::next`] has yet to return.
-    left: Vec<Name>,
+    /// How many [`Loading::next`] has yet to return.
+    left: usize,
 }
 
 /// What the threads share.
 #[derive(Debug)]
 struct Shared {
-    wanted: Mutex<VecDeque<WantedProgram>>,
-    runtime: Mutex<Option<Arc<Runtime>>>,
+    queue: Mutex<Queue>,
+    done: UnboundedSender<Loaded>,
     /// Nobody waits any more.
     stop: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    wanted: VecDeque<WantedProgram>,
+    /// The threads that have not found it empty.
+    threads: usize,
 }
 
 impl Drop for Loading {
@@ -47,34 +54,43 @@ impl Drop for Loading {
 
 impl Loading {
     /// Begins to load programs.
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn begin(wanted: Vec<WantedProgram>) -> Result<Self, CannotLoad> {
-        let left: Vec<Name> = wanted.iter().map(|wanted| wanted.switch.clone()).collect();
-        let first = wanted.first().map(|first| (first.switch.clone(), first.keys.clone()));
-        let runtime = wanted.iter().find_map(|wanted| wanted.runtime.clone());
-        let (threads, stop) = (wanted.len().min(THREADS), AtomicBool::new(false));
-        let shared = Arc::new(Shared { wanted: Mutex::new(wanted.into()), runtime: Mutex::new(runtime), stop });
+    pub fn begin(wanted: Vec<WantedProgram>) -> Self {
         let (done, loaded) = unbounded_channel();
-        let loading = Self { shared, loaded, left };
-        for number in 0..threads {
-            let (shared, done) = (Arc::clone(&loading.shared), done.clone());
-            let thread = std::thread::Builder::new().name("load-program".to_owned());
-            // The first one loads all of them, if need be.
-            if let (Err(error), 0, Some((switch, keys))) = (thread.spawn(move || shared.load(&done)), number, &first) {
-                let what = format!("cannot start a thread: {error}");
-                return Err(CannotLoad::new(switch.clone(), keys.clone(), what));
+        let shared = Arc::new(Shared { queue: Mutex::default(), done, stop: AtomicBool::new(false) });
+        let mut loading = Self { shared, loaded, left: 0 };
+        loading.add(wanted);
+        loading
+    }
+
+    /// Begins to load further programs. Those that are slow keep a thread each.
+    pub fn add(&mut self, wanted: Vec<WantedProgram>) {
+        self.left += wanted.len();
+        let mut queue = self.shared.queue();
+        queue.wanted.extend(wanted);
+        for _ in 0..queue.wanted.len().min(THREADS - queue.threads) {
+            let shared = Arc::clone(&self.shared);
+            match std::thread::Builder::new().name("load-program".to_owned()).spawn(move || shared.load()) {
+                Ok(_) => queue.threads += 1,
+                Err(error) if queue.threads == 0 => {
+                    for Wanted { switch, keys, .. } in std::mem::take(&mut queue.wanted) {
+                        let (seen, why) = (Seen::now(&keys), format!("cannot start a thread: {error}"));
+                        let _ = self.shared.done.send(Err(CannotLoad::new(switch, keys, seen, why.into())));
+                    }
+                    return;
+                }
+                // The threads there are load all of them.
+                Err(_) => return,
             }
         }
-        Ok(loading)
     }
 
     /// Returns the next program that was loaded, or could not be. `None`: these were all.
     pub async fn next(&mut self) -> Option<Loaded> {
+        if self.left == 0 {
+            return None;
+        }
         let loaded = self.loaded.recv().await?;
-        let (Ok(ReadyProgram { switch, .. }) | Err(CannotLoad { switch, .. })) = &loaded;
-        self.left.retain(|left| left != switch);
+        self.left -= 1;
         Some(loaded)
     }
 
@@ -89,35 +105,39 @@ impl Loading {
         }
         Ok(ready)
     }
-
-    /// Returns the switches whose programs [`Loading::next`] has yet to return.
-    pub fn switches(&self) -> impl Iterator<Item = &Name> {
-        self.left.iter()
-    }
-
-    /// Returns the runtime of these programs, if it was started.
-    pub fn runtime(&self) -> Option<Arc<Runtime>> {
-        self.shared.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next program to load. The thread ends if there is none.
+    fn next(&self) -> Option<WantedProgram> {
+        let mut queue = self.queue();
+        let next = queue.wanted.pop_front().filter(|_| !self.stop.load(Ordering::Relaxed));
+        queue.threads -= usize::from(next.is_none());
+        next
+    }
+
     /// Loads one program after the other. Takes long.
-    fn load(&self, done: &UnboundedSender<Loaded>) {
+    fn load(&self) {
         // Pollers on the same processor go first. The compiler inherits it.
         let _ = rustix::process::nice(10);
-        while !self.stop.load(Ordering::Relaxed) {
-            let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some(wanted) = wanted else { return };
-            let loaded = contain(|| load_one(&wanted, &self.runtime, &self.stop))
-                .unwrap_or_else(|place| Err(format!("a defect of Ringway, please report it: it failed at {place}")));
+        while let Some(wanted) = self.next() {
+            // Before they are read: what changes later is seen.
+            let seen = Seen::now(&wanted.keys);
+            let loaded = contain(|| load_one(&wanted, &self.stop)).unwrap_or_else(|place| {
+                let what = format!("a defect of Ringway, please report it: it failed at {place}");
+                Err(NotLoaded { what, is_final: true })
+            });
             let Wanted { switch, keys, pollers, before, .. } = wanted;
             let loaded = match loaded {
-                Ok((program, runtime)) => Ok(ReadyProgram { switch, keys, pollers, before, program, runtime }),
-                Err(what) => Err(CannotLoad::new(switch, keys, what)),
+                Ok(program) => Ok(ReadyProgram { switch, keys, pollers, before, program }),
+                Err(why) => Err(CannotLoad::new(switch, keys, seen, why)),
             };
             // Nobody waits for it after an error of another one.
-            let _ = done.send(loaded);
+            let _ = self.done.send(loaded);
         }
     }
 }

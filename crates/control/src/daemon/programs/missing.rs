@@ -1,5 +1,5 @@
-//! Programs that the configuration names and that could not be loaded when the daemon started: their switches drop all frames. They are
-//! tried again when one of their files is another one, when there is a compiler, and each minute.
+//! Programs that switches of the configuration have not: these switches drop all frames. A program is tried again when one of its files is
+//! another one, or when there is a compiler; and each minute, unless these files can never be loaded.
 
 use std::collections::BTreeMap;
 use std::fs::metadata;
@@ -18,69 +18,196 @@ use crate::config::{Name, ProgramKeys};
 /// The time after which a program is tried again whose files have not changed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// What a file is: device, inode, size and time of its last change.
-type FileState = Option<(u64, u64, u64, i64, i64)>;
+/// What a file is: device, inode, size, and the times of its last change and of the last change of its inode.
+type FileState = Option<(u64, u64, u64, [i64; 4])>;
 
-/// A program that is not loaded.
-#[derive(Debug)]
-struct Missing {
-    keys: Box<ProgramKeys>,
-    why: String,
-    at: Instant,
-    seen: ([FileState; 2], bool),
+/// What a program needs, as it was seen.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen {
+    files: [FileState; 2],
+    can_load: bool,
 }
 
-impl Missing {
-    fn is_due(&self) -> bool {
-        self.at.elapsed() >= AGAIN_AFTER || self.seen != look(&self.keys)
+impl Seen {
+    /// Looks at what a program needs.
+    pub fn now(keys: &ProgramKeys) -> Self {
+        let state = |path: &Path| {
+            let about = metadata(path).ok()?;
+            let times = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
+            Some((about.dev(), about.ino(), about.size(), times))
+        };
+        Self { files: [state(&keys.program), state(&keys.config_file)], can_load: loaded::can_load().is_ok() }
     }
 }
 
-/// Looks at what a program needs.
-fn look(keys: &ProgramKeys) -> ([FileState; 2], bool) {
-    let state = |path: &Path| {
-        let about = metadata(path).ok()?;
-        Some((about.dev(), about.ino(), about.size(), about.mtime(), about.mtime_nsec()))
-    };
-    ([state(&keys.program), state(&keys.config_file)], loaded::can_load().is_ok())
+/// A program that a switch has not.
+#[derive(Debug)]
+struct Missing {
+    keys: Box<ProgramKeys>,
+    /// Why it could not be loaded when it was tried last. `None`: it was not tried before.
+    why: Option<String>,
+    /// The last try. `None`: it is being loaded.
+    tried: Option<Tried>,
 }
 
-/// Programs that are not loaded, by switch.
+/// A try in vain.
+#[derive(Debug)]
+struct Tried {
+    at: Instant,
+    seen: Box<Seen>,
+    is_final: bool,
+}
+
+impl Tried {
+    fn is_due(&self, keys: &ProgramKeys) -> bool {
+        (!self.is_final && self.at.elapsed() >= AGAIN_AFTER) || *self.seen != Seen::now(keys)
+    }
+}
+
+/// What is known of the programs that switches have not, by switch. A missing program of which nothing is known is tried.
 #[derive(Debug, Default)]
 pub struct MissingPrograms(BTreeMap<Name, Missing>);
 
 impl MissingPrograms {
-    /// Returns true if the program of a switch is not loaded, and not to be tried. `retries`: those are tried that are due.
-    pub(super) fn waits(&self, switch: &Name, keys: &ProgramKeys, retries: bool) -> bool {
-        let missing = self.0.get(switch).filter(|missing| is_same_program(&missing.keys, keys));
-        missing.is_some_and(|missing| !(retries && missing.is_due()))
+    /// Returns true if this program is to be tried now: it is not being loaded, and may be there.
+    pub fn is_due(&self, switch: &Name, keys: &ProgramKeys) -> bool {
+        self.get(switch, keys).is_none_or(|missing| missing.tried.as_ref().is_some_and(|tried| tried.is_due(keys)))
     }
 
-    /// Goes on without a program that was tried just now. Returns true if the reason is a new one.
+    /// Returns true if this program is being loaded, or could not be.
+    pub fn is_known(&self, switch: &Name, keys: &ProgramKeys) -> bool {
+        self.get(switch, keys).is_some()
+    }
+
+    /// The program is being loaded.
+    pub fn begin(&mut self, switch: &Name, keys: &ProgramKeys) {
+        let why = self.why(switch, keys).map(str::to_owned);
+        self.0.insert(switch.clone(), Missing { keys: Box::new(keys.clone()), why, tried: None });
+    }
+
+    /// The program could not be loaded. Returns true if the reason is a new one.
     pub fn note(&mut self, failed: CannotLoad) -> bool {
         let why = failed.to_string();
-        let CannotLoad { switch, keys, .. } = failed;
-        let is_new = self.0.get(&switch).is_none_or(|before| before.why != why);
-        let seen = look(&keys);
-        self.0.insert(switch, Missing { keys, why, at: Instant::now(), seen });
+        let CannotLoad { switch, keys, seen, is_final, .. } = failed;
+        let is_new = self.why(&switch, &keys) != Some(&why);
+        let tried = Tried { at: Instant::now(), seen, is_final };
+        self.0.insert(switch, Missing { keys, why: Some(why), tried: Some(tried) });
         is_new
     }
 
-    /// Returns true if the daemon should try a missing program again. Forgets those that `is_configured` says no of.
-    pub fn has_due(&mut self, is_configured: impl Fn(&Name, &ProgramKeys) -> bool) -> bool {
-        self.0.retain(|switch, missing| is_configured(switch, &missing.keys));
-        self.0.values().any(Missing::is_due)
-    }
-
-    /// The switch has its program.
-    pub fn note_loaded(&mut self, switch: &Name) {
+    /// The switch has its program, or another try is worth it.
+    pub fn forget(&mut self, switch: &Name) {
         self.0.remove(switch);
     }
 
-    /// Returns the status of a program that is not loaded.
-    pub fn status(&self, switch: &Name, keys: &ProgramKeys) -> Option<ProgramStatus> {
-        let missing = self.0.get(switch).filter(|missing| is_same_program(&missing.keys, keys))?;
-        let detail = format!("{}; the switch drops all frames until it can be loaded", missing.why);
-        Some(ProgramStatus { state: "failed".to_owned(), detail: Some(detail), ..ProgramStatus::default() })
+    /// Forgets all but those that `are_missing` says yes of.
+    pub fn keep(&mut self, are_missing: impl Fn(&Name, &ProgramKeys) -> bool) {
+        self.0.retain(|switch, missing| are_missing(switch, &missing.keys));
+    }
+
+    /// Returns why the program of a switch could not be loaded. `None`: it is being loaded for the first time.
+    pub fn why(&self, switch: &Name, keys: &ProgramKeys) -> Option<&str> {
+        self.get(switch, keys)?.why.as_deref()
+    }
+
+    /// Returns the status of a program that a switch has not.
+    pub fn status(&self, switch: &Name, keys: &ProgramKeys) -> ProgramStatus {
+        let why = self.why(switch, keys);
+        let detail = why.map(|why| format!("{why}; the switch drops all frames until it can be loaded"));
+        let state = if why.is_some() { "failed" } else { "loading" };
+        ProgramStatus { state: state.to_owned(), detail, ..ProgramStatus::default() }
+    }
+
+    fn get(&self, switch: &Name, keys: &ProgramKeys) -> Option<&Missing> {
+        self.0.get(switch).filter(|missing| is_same_program(&missing.keys, keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::super::wanted::NotLoaded;
+    use super::*;
+
+    fn name() -> Name {
+        "lan0".parse().unwrap()
+    }
+
+    fn keys(program: PathBuf) -> ProgramKeys {
+        ProgramKeys { program, ..ProgramKeys::default() }
+    }
+
+    /// What is known after a try in vain, a minute ago.
+    fn tried_before(keys: &ProgramKeys, is_final: bool) -> MissingPrograms {
+        let why = NotLoaded { what: "why".to_owned(), is_final };
+        let mut missing = MissingPrograms::default();
+        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(keys), why));
+        let tried = missing.0.get_mut(&name()).unwrap().tried.as_mut().unwrap();
+        tried.at = Instant::now().checked_sub(AGAIN_AFTER).unwrap();
+        missing
+    }
+
+    #[test]
+    fn files_that_can_never_be_loaded_are_tried_again_when_one_is_another_and_others_each_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = keys(dir.path().join("a.wasm"));
+        fs::write(&keys.program, "one").unwrap();
+        assert!(tried_before(&keys, false).is_due(&name(), &keys));
+        let changes: [&dyn Fn(); 4] = [
+            &|| fs::write(&keys.program, "longer").unwrap(),
+            &|| {
+                fs::File::options()
+                    .append(true)
+                    .open(&keys.program)
+                    .unwrap()
+                    .set_modified(std::time::UNIX_EPOCH)
+                    .unwrap()
+            },
+            &|| {
+                // The same bytes and time, in another file.
+                let (new, modified) =
+                    (dir.path().join("new"), fs::metadata(&keys.program).unwrap().modified().unwrap());
+                fs::copy(&keys.program, &new).unwrap();
+                fs::File::options().append(true).open(&new).unwrap().set_modified(modified).unwrap();
+                fs::rename(&new, &keys.program).unwrap();
+            },
+            &|| fs::remove_file(&keys.program).unwrap(),
+        ];
+        for change in changes {
+            let missing = tried_before(&keys, true);
+            assert!(!missing.is_due(&name(), &keys), "a minute changes nothing");
+            change();
+            assert!(missing.is_due(&name(), &keys));
+        }
+    }
+
+    #[test]
+    fn a_change_while_a_program_was_loaded_is_not_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = keys(dir.path().join("a.wasm"));
+        let seen = Seen::now(&keys);
+        fs::write(&keys.program, "it is there now").unwrap();
+        let mut missing = MissingPrograms::default();
+        let why = NotLoaded { what: "it is not there".to_owned(), is_final: true };
+        missing.note(CannotLoad::new(name(), keys.clone(), seen, why));
+        assert!(missing.is_due(&name(), &keys));
+    }
+
+    #[test]
+    fn a_program_is_loaded_once_at_a_time_and_one_of_which_nothing_is_known_is_tried() {
+        let (one, other) = (keys("/one".into()), keys("/other".into()));
+        let mut missing = MissingPrograms::default();
+        assert!(missing.is_due(&name(), &one));
+        missing.begin(&name(), &one);
+        assert!(!missing.is_due(&name(), &one) && missing.is_due(&name(), &other));
+        assert_eq!(missing.status(&name(), &one).state, "loading");
+        let failed = || CannotLoad::new(name(), one.clone(), Seen::now(&one), "why".to_owned().into());
+        assert!(missing.note(failed()));
+        assert_eq!(missing.status(&name(), &one).state, "failed");
+        missing.begin(&name(), &one);
+        assert_eq!(missing.status(&name(), &one).state, "failed", "the reason of the last try stays");
+        assert!(!missing.note(failed()), "the same reason is no news");
     }
 }

@@ -26,72 +26,36 @@ pub use missing::MissingPrograms;
 pub use ready::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 
 use crate::config::{Config, Name, ProgramKeys};
+use missing::Seen;
+use wanted::SharedRuntime;
 
 /// The programs of a daemon.
 #[derive(Debug, Default)]
 pub struct Programs {
-    runtime: Option<Arc<Runtime>>,
-    /// Switches whose program was still being loaded when the daemon was ready.
-    late: BTreeSet<Name>,
+    runtime: SharedRuntime<Runtime>,
     ready: Vec<ReadyProgram>,
     /// Switches whose program the present change loads anew.
     again: BTreeSet<Name>,
     /// The present change loads programs anew whose files have changed.
     changed: bool,
-    /// Programs of the configuration that could not be loaded.
+    /// Programs of the configuration that are not loaded.
     pub missing: MissingPrograms,
-    /// The present change tries those again that are due.
-    retries: bool,
 }
 
 impl Programs {
-    /// Returns the runtime of all programs, if it was started.
-    pub fn runtime(&self) -> Option<Arc<Runtime>> {
-        self.runtime.clone()
-    }
-
-    /// The daemon starts without these programs, which are being loaded.
-    pub fn begin_without(&mut self, loading: &Loading) {
-        self.runtime = loading.runtime();
-        self.late = loading.switches().cloned().collect();
-    }
-
-    /// A program without which the daemon has started was loaded, or cannot be loaded.
-    pub fn end_late(&mut self, switch: &Name) {
-        self.late.remove(switch);
-    }
-
-    /// Returns true if the program of a switch is being loaded since the start.
-    pub fn is_late(&self, switch: &Name) -> bool {
-        self.late.contains(switch)
-    }
-
-    /// The present change tries missing programs again that are due.
-    pub fn retry_missing(&mut self) {
-        self.retries = true;
-    }
-
-    /// Returns true if the present change tries missing programs again.
-    pub fn retries(&self) -> bool {
-        self.retries
-    }
-
-    /// Returns true if the program of a switch is not loaded, and not tried by the present change.
-    pub fn waits(&self, switch: &Name, keys: &ProgramKeys) -> bool {
-        !self.is_reloaded(switch) && self.missing.waits(switch, keys, self.retries)
+    /// Returns the runtime of all programs.
+    pub fn runtime(&self) -> SharedRuntime<Runtime> {
+        Arc::clone(&self.runtime)
     }
 
     /// Sets what was loaded for the next change.
     pub fn set_ready(&mut self, ready: Vec<ReadyProgram>) {
-        if let Some(first) = ready.first() {
-            self.runtime.get_or_insert_with(|| Arc::clone(&first.runtime));
-        }
         self.ready = ready;
     }
 
     /// Ends a change. Returns what was loaded for it.
     pub fn take_ready(&mut self) -> Vec<ReadyProgram> {
-        (self.again, self.changed, self.retries) = (BTreeSet::new(), false, false);
+        (self.again, self.changed) = (BTreeSet::new(), false);
         std::mem::take(&mut self.ready)
     }
 
@@ -128,8 +92,7 @@ impl Programs {
 pub fn check(config: &Config) -> Result<(), CannotLoad> {
     let mut programs = config.switches.iter().filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
     let Some((switch, keys)) = programs.next() else { return Ok(()) };
-    let failed = |what| CannotLoad::new(switch.clone(), keys.clone(), what);
-    can_load().map_err(failed)
+    can_load().map_err(|what| CannotLoad::new(switch.clone(), keys.clone(), Seen::now(keys), what.into()))
 }
 
 /// Gives a program a message, on a thread of its own: it waits for pollers.

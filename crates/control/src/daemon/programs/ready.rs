@@ -1,12 +1,11 @@
 //! A program that the daemon wants to load, one that it has loaded, and why it cannot load one.
 
-use std::sync::Arc;
-
 #[cfg(not(feature = "programs"))]
 use super::absent as loaded;
 #[cfg(feature = "programs")]
 use super::loaded;
-use super::wanted::Wanted;
+use super::missing::Seen;
+use super::wanted::{NotLoaded, Wanted};
 use crate::config::{Name, ProgramKeys};
 use loaded::{LoadedProgram, Runtime};
 
@@ -22,7 +21,6 @@ pub struct ReadyProgram {
     /// What it replaces, and whose state it may have.
     pub(super) before: Option<LoadedProgram>,
     pub(super) program: LoadedProgram,
-    pub(super) runtime: Arc<Runtime>,
 }
 
 impl ReadyProgram {
@@ -36,14 +34,19 @@ impl ReadyProgram {
         self.switch == *switch
     }
 
-    /// Returns true if it is the program of these keys.
-    pub fn has(&self, keys: &ProgramKeys) -> bool {
-        is_same_program(&self.keys, keys)
+    /// What was loaded.
+    pub fn keys(&self) -> &ProgramKeys {
+        &self.keys
     }
 
     /// Returns true if it is what this switch is to have.
-    pub(super) fn is(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> bool {
+    pub fn is(&self, switch: &Name, keys: &ProgramKeys, pollers: usize) -> bool {
         self.switch == *switch && is_same_program(&self.keys, keys) && self.pollers == pollers
+    }
+
+    /// Returns the program, if it is for so many pollers.
+    pub fn for_pollers(&self, pollers: usize) -> Option<&LoadedProgram> {
+        (self.pollers == pollers).then_some(&self.program)
     }
 
     /// Returns the program, if the switch still has the one that it replaces: while it was loaded, the switch may have got another, newer one.
@@ -68,18 +71,28 @@ pub struct CannotLoad {
     pub(super) switch: Name,
     pub(super) path: String,
     pub(super) what: String,
+    /// The same files can never be loaded.
+    pub(super) is_final: bool,
     /// What was to be loaded, for another try.
     pub(super) keys: Box<ProgramKeys>,
+    /// The files, before they were read.
+    pub(super) seen: Box<Seen>,
 }
 
 impl CannotLoad {
     /// The program of these keys cannot be loaded.
-    pub(super) fn new(switch: Name, keys: ProgramKeys, what: String) -> Self {
-        Self { switch, path: keys.program.display().to_string(), what, keys: Box::new(keys) }
+    pub(super) fn new(switch: Name, keys: ProgramKeys, seen: Seen, why: NotLoaded) -> Self {
+        let (path, NotLoaded { what, is_final }) = (keys.program.display().to_string(), why);
+        Self { switch, path, what, is_final, keys: Box::new(keys), seen: Box::new(seen) }
     }
 
     /// Returns the switch.
     pub fn switch(&self) -> &Name {
         &self.switch
+    }
+
+    /// What was to be loaded.
+    pub fn keys(&self) -> &ProgramKeys {
+        &self.keys
     }
 }

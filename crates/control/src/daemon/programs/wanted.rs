@@ -1,6 +1,6 @@
 //! What a change wants of programs that are not loaded yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ringway_switch::View;
 
@@ -21,6 +21,25 @@ pub struct Wanted<P, R> {
     pub before: Option<P>,
     /// The program before stays if its files are as they were.
     pub unless_same: bool,
-    /// The runtime of all programs. `None`: it has to be started.
-    pub runtime: Option<Arc<R>>,
+    /// The runtime of all programs.
+    pub runtime: SharedRuntime<R>,
+}
+
+/// The runtime of all programs, which is started for the first one.
+pub type SharedRuntime<R> = Arc<Mutex<Option<Arc<R>>>>;
+
+/// Why a program is not loaded.
+#[derive(Debug)]
+pub struct NotLoaded {
+    /// The reason, for users.
+    pub what: String,
+    /// The same files can never be loaded.
+    pub is_final: bool,
+}
+
+impl From<String> for NotLoaded {
+    /// Another try can be worth it.
+    fn from(what: String) -> Self {
+        Self { what, is_final: false }
+    }
 }

@@ -33,6 +33,17 @@ impl ClientFd {
         if self.is_held() { Ok(()) } else { Err(Errno::MFILE.into()) }
     }
 
+    /// Gives the closer a copy, without waiting until it has it: if it has no descriptors left, a thread closes this one last.
+    ///
+    /// # Errors
+    /// The closer cannot be told.
+    pub(crate) fn ask(&self, owner: Process) -> io::Result<()> {
+        if self.copy.get().is_none() {
+            let _ = self.copy.set(keeper::ask(self.file.as_fd(), owner)?);
+        }
+        Ok(())
+    }
+
     /// Whose closes it counts among, if the closer has a copy.
     pub(crate) fn owner(&self) -> Option<Process> {
         self.copy.get().map(|copy| copy.owner)

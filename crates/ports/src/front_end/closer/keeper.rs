@@ -200,17 +200,24 @@ pub(super) fn count_unclosed(owner: Process) -> (usize, usize) {
     (late, unclosed + keeper.held.values().filter(|held| held.owner == owner).count())
 }
 
+/// Gives the closer a copy, and does not wait until it has it: the message to it is a reference like a copy.
+///
+/// # Errors
+/// The kernel refuses to send the message.
+pub(super) fn ask(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
+    let id = keeper().lock().ask(file, owner)?;
+    Ok(Copy { id, owner })
+}
+
 /// Gives the closer a copy, and waits until it has it.
 ///
 /// # Errors
 /// It cannot have it now.
 pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
     let until = Instant::now() + ANSWERS_WITHIN;
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let mut keeper = keeper().lock();
     let generation = keeper.generation;
-    keeper.tell(Message::Hold { id, owner }, &[file])?;
-    keeper.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+    let id = keeper.ask(file, owner)?;
     // Dropped without the lock, which it needs.
     let copy = Copy { id, owner };
     loop {
@@ -278,6 +285,17 @@ impl Keeper {
             children: Vec::new(),
             has_ended: false,
         }
+    }
+
+    /// Gives the closer a copy of a file. Returns the number of it.
+    ///
+    /// # Errors
+    /// The kernel refuses to send the message.
+    fn ask(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        self.tell(Message::Hold { id, owner }, &[file])?;
+        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+        Ok(id)
     }
 
     fn forget(&mut self, id: u64) {
@@ -446,7 +464,7 @@ fn listen(keeper: &Mutex<Keeper>) {
         };
         failed.into_iter().for_each(|then| then(None));
         while let Some((message, files)) = receive(&socket) {
-            hear(keeper, message, files);
+            hear(keeper, generation, message, files);
         }
         let mut keeper = keeper.lock();
         if keeper.has_ended {
@@ -459,12 +477,16 @@ fn listen(keeper: &Mutex<Keeper>) {
     }
 }
 
-fn hear(keeper: &Mutex<Keeper>, message: Message, files: Vec<OwnedFd>) {
+/// Takes note of what the closer of this generation says.
+fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<OwnedFd>) {
     let mut locked = keeper.lock();
+    if generation != locked.generation {
+        // It was replaced: what it has is nothing to its successor, which has asked for all again. But only it had these files.
+        return locked.hand_over(files);
+    }
     match message {
         Message::Taken { first, files: count } => {
             let Some((owner, then)) = locked.takes.remove(&first) else {
-                // From a closer that has been replaced, and may have ended.
                 return locked.hand_over(files);
             };
             let is_whole = files.len() as u64 == count;

@@ -34,9 +34,40 @@ fn what_a_new_closer_was_not_given_is_missing_and_closed_by_a_thread() {
 #[test]
 fn files_that_only_a_replaced_closer_had_are_given_to_the_next_one() {
     let (keeper, far) = with_closer();
-    hear(&Mutex::new(keeper), Message::Taken { first: u64::MAX, files: 1 }, vec![new_eventfd()]);
+    hear(&Mutex::new(keeper), 0, Message::Taken { first: u64::MAX, files: 1 }, vec![new_eventfd()]);
     let (message, files) = receive(&far).expect("a message");
     let Message::Hold { id, .. } = message else { panic!("{message:?}") };
     assert_eq!(files.len(), 1);
     assert_eq!(receive(&far).map(|(message, _)| message), Some(Message::Close { id }));
+}
+
+#[test]
+fn late_answers_of_a_replaced_closer_say_nothing_of_its_successor() {
+    let (mut keeper, far) = with_closer();
+    let (file, id) = (new_eventfd(), 1);
+    keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::Asked });
+    keeper.unclosed.insert(id, Unclosed { owner: None, since: Instant::now(), begun: None });
+    keeper.takes.insert(id, (None, Box::new(|_| panic!("the present closer has not answered"))));
+    // As another one is started.
+    keeper.generation = 1;
+    let keeper = Mutex::new(keeper);
+    let late = [
+        Message::Held { id },
+        Message::NotHeld { id },
+        Message::Closing { id },
+        Message::Closed { id },
+        Message::NotTaken { first: id },
+        Message::Taken { first: id, files: 0 },
+    ];
+    for message in late {
+        hear(&keeper, 0, message, Vec::new());
+        let keeper = keeper.lock();
+        assert_eq!(keeper.held[&id].copy, Answer::Asked, "{message:?}");
+        assert!(keeper.unclosed[&id].begun.is_none() && keeper.takes.contains_key(&id), "{message:?}");
+    }
+    // Only the old one had these files.
+    hear(&keeper, 0, Message::Taken { first: id, files: 1 }, vec![new_eventfd()]);
+    assert!(matches!(receive(&far), Some((Message::Hold { .. }, files)) if files.len() == 1));
+    hear(&keeper, 1, Message::Held { id }, Vec::new());
+    assert_eq!(keeper.lock().held[&id].copy, Answer::There);
 }

@@ -23,10 +23,11 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// The kernel has no descriptors or processes left, or the program cannot be executed.
 pub(super) fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, Child)> {
     let (near, far) = pair()?;
+    let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
+    // Before it is started: a failure leaves no process behind.
+    send(&near, Message::Switch, &[switch.as_fd()], SendFlags::DONTWAIT)?;
     command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
     let child = command.spawn()?;
-    let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
-    send(&near, Message::Switch, &[switch.as_fd()], SendFlags::DONTWAIT)?;
     Ok((Arc::new(near), child))
 }
 

@@ -1,6 +1,7 @@
 //! The server's loop: connections that have something to say, commands of other threads, and deadlines.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{fatal, warn_limited};
@@ -173,7 +174,7 @@ impl Server {
         while let Some(command) = self.pending.pop_front() {
             match command {
                 Command::Stop => return true,
-                Command::Listen(listener, files) => self.listen_at(listener, files),
+                Command::Listen { listener, files, path } => self.listen_at(listener, files, &path),
                 Command::Mapped(ClientId(id)) => {
                     self.at = Some(id);
                     self.mapped(id);
@@ -203,9 +204,11 @@ impl Server {
     }
 
     /// Listens at another socket. The one before stays open: the last close of what waits in its backlog could take long.
-    fn listen_at(&mut self, listener: OwnedFd, files: Files) {
+    fn listen_at(&mut self, listener: OwnedFd, files: Files, path: &Path) {
         if let Err(error) = epoll::add(&self.epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN) {
             warn_limited(&format!("attach.sock: cannot listen again: {error}"));
+            // It is made once more.
+            let _ = std::fs::remove_file(path);
             return;
         }
         let _ = epoll::delete(&self.epoll, &self.listener);

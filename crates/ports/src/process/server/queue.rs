@@ -1,6 +1,7 @@
 //! How other threads reach the server's.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
@@ -17,7 +18,11 @@ pub(super) enum Command {
     /// The closer has received this message with a client's memory, with the files that came with it, if it could.
     Memory(ClientId, Vec<u8>, Option<Vec<ClientFd>>),
     /// The server listens here from now on: its path was removed.
-    Listen(OwnedFd, Files),
+    Listen {
+        listener: OwnedFd,
+        files: Files,
+        path: PathBuf,
+    },
     Stop,
 }
 
