@@ -155,8 +155,8 @@ impl<'j, 'm> Judging<'j, 'm> {
     /// Sets the destinations of the frames with known words. A word that is none any more drops its frame.
     #[cold]
     fn settle_known(&mut self, sets: &[Option<PortSet>]) {
-        let known = self.batch.known().to_vec();
-        for (index, word) in known {
+        for place in 0..self.batch.known().len() {
+            let (index, word) = self.batch.known()[place];
             let index = usize::from(index);
             if self.settle(index, word, sets, &mut None).is_err() {
                 self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramFault)));
