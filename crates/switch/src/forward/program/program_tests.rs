@@ -333,7 +333,7 @@ fn a_checksum_that_would_change_what_the_program_reads_is_finished_before() {
         match &came[..] {
             [] => assert_eq!((fate, seen.len()), (lost, 0)),
             [(bytes, left)] => {
-                assert_eq!((&bytes[..] == &whole[..], left.is_some()), (true, fate == handed_on), "{offload:?}");
+                assert_eq!((*bytes == whole, left.is_some()), (true, fate == handed_on), "{offload:?}");
                 assert_eq!(seen, [(bytes[..128].to_vec(), u8::from(fate == handed_on))]);
             }
             _ => panic!("{} frames", came.len()),
