@@ -236,8 +236,10 @@ impl Instance {
         if let Some(words) = memory.get_mut(words.clone()) {
             words.fill(0);
         }
-        write_frames(memory, &self.layout, batch, first, frames);
-        self.frames.call(&mut self.store, (frames as i32, port)).map_err(|error| Fault::of(&error))?;
+        if frames > 0 {
+            write_frames(memory, &self.layout, batch, first, frames);
+            self.frames.call(&mut self.store, (frames as i32, port)).map_err(|error| Fault::of(&error))?;
+        }
         let sets = &self.store.data().sets.present;
         let words = self.memory.data(&self.store).get(words).unwrap_or_default();
         batch.decide(words, sets).map_err(|bad| {

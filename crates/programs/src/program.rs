@@ -372,7 +372,9 @@ impl Program {
         match present.judge(batch) {
             Ok(()) => {
                 if let Some(meters) = self.shared.meters.of(number) {
-                    meters.add_batch();
+                    if !batch.is_empty() {
+                        meters.add_batch();
+                    }
                     meters.add_drops(batch.drops());
                 }
                 self.note_timer(slot, present.timer());

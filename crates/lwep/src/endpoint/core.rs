@@ -217,7 +217,7 @@ impl Core {
     pub fn forget(&mut self, id: u32) {
         self.completed(id);
         if let Some(peer) = self.table.remove(id) {
-            self.pool.stations.change_long(peer.far.station, 0, peer.assembly.len());
+            self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, peer.assembly.len());
             self.pool.stations.leave(peer.far.station);
         }
     }
@@ -341,7 +341,7 @@ impl<L: Link> Endpoint<L> {
             front: interface.front,
             data: room.saturating_sub(PLAIN_BYTES + checksum::BYTES).min(usize::from(u16::MAX)),
             holds: interface.holds.min(usize::from(u16::MAX)) as u16,
-            pool: Pool::new(buffers, interface.places),
+            pool: Pool::new(buffers, interface.places, options.long),
             table: Table::new(options.connections),
             lists: Lists::default(),
             services: Vec::new(),

@@ -393,12 +393,13 @@ impl Core {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         if peer.fragments_left.is_none() {
             peer.assembled_since = self.now;
+            self.pool.stations.begin_long(station, self.now, id);
         }
         if peer.assembly.capacity() == 0 {
             peer.assembly = std::mem::take(&mut self.spare);
         }
         peer.assembly.extend_from_slice(data);
-        self.pool.stations.change_long(station, data.len(), 0);
+        self.pool.stations.add_long(station, data.len());
         peer.fragments_left = remaining.checked_sub(1);
         if remaining == 0 { Verdict::Assembled(id) } else { Verdict::Release }
     }
@@ -407,7 +408,7 @@ impl Core {
     pub fn assembled(&mut self, id: u32) {
         let Some(peer) = self.table.get(id) else { return };
         let mut assembly = std::mem::take(&mut peer.assembly);
-        self.pool.stations.change_long(peer.far.station, 0, assembly.len());
+        self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, assembly.len());
         assembly.clear();
         if assembly.capacity() > self.spare.capacity() {
             self.spare = assembly;

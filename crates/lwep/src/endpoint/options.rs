@@ -17,8 +17,8 @@ pub struct Options {
     /// Frames have checksums (CRC-32C); so have those of a peer, and if the peer wants it.
     pub checksums: bool,
     /// Most bytes of a long message that the endpoint takes; 0: none. Long messages that are not complete take at most 64 times as many bytes, over
-    /// all connections. One station's messages take at most seven tenths of that.
-    /// One that is not complete 30 s after it began loses its connection if another one lacks memory.
+    /// all connections. One station's messages take at most seven tenths of that, and the oldest of them lose their connections
+    /// while they are more than an equal part and another station lacks its own. So do those that are slow, of 16 KiB per second after 30 s, if need be.
     pub long: u32,
     /// The interface's own IPv4 address, which no kernel has, for the segmentation layout; none: no such frames are taken.
     pub address: Option<Ipv4Addr>,

@@ -55,7 +55,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(buffers: Vec<Buffer>, places: usize) -> Self {
+    pub fn new(buffers: Vec<Buffer>, places: usize, longest: u32) -> Self {
         let count = buffers.len();
         let slot = |buffer| Slot { buffer: Some(buffer), ..Slot::default() };
         let (reserve, keep) = (count / 16, 3 * count / 8);
@@ -69,7 +69,7 @@ impl Pool {
             used: [0; 2],
             reserve,
             has_more: false,
-            stations: Stations::default(),
+            stations: Stations::new(longest),
         }
     }
 

@@ -4,8 +4,10 @@
 //! [`PATIENCE`]. Alone that is no harm, and costs nothing. But a station that has more than an equal part of the buffers loses its
 //! slow connections while another one is refused a buffer that has less than that.
 //!
-//! The memory of long messages is taken back likewise, at once when it lacks: from those that are not complete [`PATIENCE`] after their
-//! first fragment, of the station itself or of one that has more than an equal part.
+//! The memory of long messages is for all stations in equal parts, however fast their messages come. A station that lacks some gets its part
+//! at once, from stations that have more than that: their oldest messages end. Messages that come slower than [`LEAST_RATE`] end, too, when
+//! no station has more than its part, or when the station itself lacks memory. An equal part is never less than one message, so that only
+//! a slow one ends if its station has no other.
 
 use super::core::Core;
 use super::event::Reason;
@@ -17,8 +19,8 @@ use crate::connection::{Nanos, SECOND, is_before};
 /// How often connections are looked at while a station lacks buffers.
 const LOOK: Nanos = SECOND;
 const PATIENCE: Nanos = 30 * SECOND;
-/// Long messages that are not complete have at most so many times the bytes of the longest one, of all connections.
-const MOST_LONG: usize = 64;
+/// Bytes per second of a long message that is not slow, after [`PATIENCE`].
+const LEAST_RATE: u64 = 16 << 10;
 
 /// Returns true if a peer that has come to `reached` is late at its mark. After that the mark is at `end`.
 fn is_late(mark: &mut Option<(u32, Nanos)>, reached: u32, end: u32, now: Nanos) -> bool {
@@ -41,9 +43,10 @@ impl Peer {
         sender.queued() > 0 && is_late(mark, sender.oldest(), sender.end(), now)
     }
 
-    /// Returns true if the peer is slow to complete a long message.
+    /// Returns true if the peer's long message comes slowly.
     fn is_slow_to_complete(&self, now: Nanos) -> bool {
-        self.fragments_left.is_some() && now.saturating_sub(self.assembled_since) >= PATIENCE
+        let time = PATIENCE + self.assembly.len() as u64 * SECOND / LEAST_RATE;
+        self.fragments_left.is_some() && now.saturating_sub(self.assembled_since) >= time
     }
 
     /// Returns true if the peer is slow to fill gaps. What waits for the program is not its fault.
@@ -103,25 +106,32 @@ impl Core {
     /// Returns true if a connection's long message may have so many bytes more, if need be after others have ended.
     #[inline]
     pub fn makes_room_for(&mut self, id: u32, station: u32, bytes: usize) -> bool {
-        let most = MOST_LONG * self.options.long as usize;
-        self.pool.stations.may_be_longer(station, most, bytes) || {
-            self.take_back_long(id, station, most);
-            self.pool.stations.may_be_longer(station, most, bytes)
+        self.pool.stations.may_be_longer(station, bytes) || {
+            self.take_back_long(id, station, bytes);
+            self.pool.stations.may_be_longer(station, bytes)
         }
     }
 
     /// Ends connections whose long messages keep memory that another one lacks.
     #[cold]
-    fn take_back_long(&mut self, id: u32, station: u32, most: usize) {
+    fn take_back_long(&mut self, id: u32, station: u32, bytes: usize) {
+        let is_its_part = self.pool.stations.is_within_part(station, bytes);
+        while is_its_part
+            && !self.pool.stations.may_be_longer(station, bytes)
+            && let Some(oldest) = self.pool.stations.oldest_beyond_part(station)
+        {
+            self.reset(oldest, Reason::NoAnswer);
+        }
         let now = self.now;
-        if now < self.lack.look_for_long {
+        if self.pool.stations.may_be_longer(station, bytes) || now < self.lack.look_for_long {
             return;
         }
         self.lack.look_for_long = now.saturating_add(LOOK);
         let stations = &self.pool.stations;
         let may_end = |peer: &&Peer| {
-            let has_much = peer.far.station == station || stations.has_much_long(peer.far.station, most);
-            peer.id != id && has_much && peer.is_slow_to_complete(now)
+            let other = peer.far.station;
+            let keeps_it = is_its_part || other == station || stations.has_much_long(other, station);
+            peer.id != id && keeps_it && peer.is_slow_to_complete(now)
         };
         let slow: Vec<u32> = self.table.all().filter(may_end).map(|peer| peer.id).collect();
         slow.into_iter().for_each(|id| self.reset(id, Reason::NoAnswer));

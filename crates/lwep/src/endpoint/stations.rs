@@ -1,9 +1,14 @@
 //! What each station has of an endpoint. A station is an address: what one takes must not lack for the next one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::share;
+use crate::connection::Nanos;
 use crate::wire::Mac;
+
+/// Long messages that are not complete have at most so many times the bytes of the longest one, of all stations. An equal
+/// part is never less than one.
+const MOST_LONG: usize = 64;
 
 /// What a buffer is used for that is not merely on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct Station {
     pub lingering: u32,
     /// Bytes of long messages that are not complete.
     long: usize,
+    /// When each of these began, and its connection.
+    messages: BTreeSet<(Nanos, u32)>,
 }
 
 impl Station {
@@ -41,12 +48,21 @@ pub struct Stations {
     stations: Vec<Station>,
     free: Vec<u32>,
     numbers: HashMap<Mac, u32>,
+    /// Most bytes of a long message.
+    longest: usize,
     /// How many have long messages that are not complete, and these messages' bytes.
     long_holders: usize,
     long: usize,
+    /// Those that have more bytes of them than one message may have: fewer than [`MOST_LONG`].
+    big: Vec<u32>,
 }
 
 impl Stations {
+    /// For an endpoint that takes long messages of up to so many bytes.
+    pub fn new(longest: u32) -> Self {
+        Self { longest: longest as usize, ..Self::default() }
+    }
+
     /// Returns the station with this address, if it has something.
     pub fn of(&self, mac: Mac) -> Option<&Station> {
         self.numbers.get(&mac).map(|number| &self.stations[*number as usize])
@@ -110,24 +126,69 @@ impl Stations {
         }
     }
 
-    /// A station's long messages have so many bytes more, or less.
-    pub fn change_long(&mut self, number: u32, more: usize, less: usize) {
+    /// A long message begins on this connection.
+    pub fn begin_long(&mut self, number: u32, since: Nanos, connection: u32) {
+        self.get(number).messages.insert((since, connection));
+    }
+
+    /// A station's long message has so many bytes more.
+    pub fn add_long(&mut self, number: u32, bytes: usize) {
+        self.change_long(number, |had| had + bytes);
+    }
+
+    /// The long message that began on this connection, with so many bytes, is over.
+    pub fn end_long(&mut self, number: u32, since: Nanos, connection: u32, bytes: usize) {
+        self.get(number).messages.remove(&(since, connection));
+        self.change_long(number, |had| had - bytes);
+    }
+
+    fn change_long(&mut self, number: u32, change: impl FnOnce(usize) -> usize) {
         let station = &mut self.stations[number as usize];
-        let had = usize::from(station.long > 0);
-        station.long = station.long + more - less;
-        self.long = self.long + more - less;
-        self.long_holders = self.long_holders + usize::from(station.long > 0) - had;
+        let had = station.long;
+        station.long = change(had);
+        let has = station.long;
+        self.long = self.long + has - had;
+        self.long_holders = self.long_holders + usize::from(has > 0) - usize::from(had > 0);
+        match (had > self.longest, has > self.longest) {
+            (false, true) => self.big.push(number),
+            (true, false) => self.big.retain(|big| *big != number),
+            _ => {}
+        }
     }
 
-    /// Returns true if a station's long messages may have so many bytes more, where those of all may have `most`.
-    pub fn may_be_longer(&self, number: u32, most: usize, bytes: usize) -> bool {
-        share::may_take(self.stations[number as usize].long, most - self.long, most, bytes)
+    /// Most bytes of long messages that are not complete.
+    fn most_long(&self) -> usize {
+        MOST_LONG * self.longest
     }
 
-    /// Returns true if a station's long messages have more than an equal part: each of the stations that have some, and one more, could
-    /// have as much.
-    pub fn has_much_long(&self, number: u32, most: usize) -> bool {
-        self.stations[number as usize].long > most / (self.long_holders + 1)
+    /// An equal part of these: each station that has some could have as much, this one, and one more. At least one message.
+    fn part_of_long(&self, number: u32) -> usize {
+        let asks = usize::from(self.stations[number as usize].long == 0);
+        self.most_long() / (self.long_holders + asks + 1).min(MOST_LONG)
+    }
+
+    /// Returns true if a station's long messages have no more than an equal part with so many bytes more.
+    pub fn is_within_part(&self, number: u32, bytes: usize) -> bool {
+        self.stations[number as usize].long + bytes <= self.part_of_long(number)
+    }
+
+    /// Returns true if a station's long messages may have so many bytes more: up to an equal part what is left, then less and less.
+    pub fn may_be_longer(&self, number: u32, bytes: usize) -> bool {
+        let (most, held) = (self.most_long(), self.stations[number as usize].long);
+        let left = most - self.long;
+        bytes <= left && (self.is_within_part(number, bytes) || share::may_take(held, left, most, bytes))
+    }
+
+    /// Returns true if a station's long messages have more than the equal part of station `asking`.
+    pub fn has_much_long(&self, number: u32, asking: u32) -> bool {
+        self.stations[number as usize].long > self.part_of_long(asking)
+    }
+
+    /// Returns the connection whose long message began first, of those stations that have more than the equal part of `asking`.
+    pub fn oldest_beyond_part(&self, asking: u32) -> Option<u32> {
+        let big = self.big.iter().filter(|number| self.has_much_long(**number, asking));
+        let oldest = big.filter_map(|number| self.stations[*number as usize].messages.first());
+        oldest.min().map(|(_, connection)| *connection)
     }
 
     /// Returns how many stations have buffers for this use.

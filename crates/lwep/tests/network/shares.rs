@@ -2,7 +2,7 @@
 
 use ringway_link::memory::MemoryOptions;
 use ringway_lwep::wire::{Header, Kind, Mac};
-use ringway_lwep::{Connection, Options, Reason, SendError};
+use ringway_lwep::{Connection, Nanos, Options, Reason, SendError};
 
 use crate::hostile::{AGREED, MILLISECOND, Victim, frame, header, open, options};
 use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather};
@@ -20,13 +20,17 @@ impl Station {
     }
 
     /// One more connection of the same station.
-    fn again(victim: &mut Victim, number: u8, more: u8) -> Self {
-        let (mac, number) = ([2, 0, 0, 0, 1, number], u32::from(number) << 8 | u32::from(more));
-        let connection = victim.endpoint.agree(mac, AGREED + (u64::from(number) << 32), victim.now).expect("room");
+    fn again(victim: &mut Victim, number: u8, more: u16) -> Self {
+        Self::if_there_is_room(victim, number, more).expect("room")
+    }
+
+    fn if_there_is_room(victim: &mut Victim, number: u8, more: u16) -> Option<Self> {
+        let (mac, number) = ([2, 0, 0, 0, 1, number], u32::from(number) << 16 | u32::from(more));
+        let connection = victim.endpoint.agree(mac, AGREED + (u64::from(number) << 32), victim.now).ok()?;
         let station = Self { mac, number, connection };
         // Its window is wide.
         station.says(victim, &header(Kind::Ack, 0));
-        station
+        Some(station)
     }
 
     fn wire_id(&self) -> u32 {
@@ -309,26 +313,107 @@ fn fragments(victim: &mut Victim, station: &Station, numbers: std::ops::Range<u3
 }
 
 /// Returns true if a new connection of a station brings a long message.
-fn brings(victim: &mut Victim, station: u8, more: u8) -> bool {
+fn brings(victim: &mut Victim, station: u8, more: u16) -> bool {
     let (before, station) = (victim.heard, Station::again(victim, station, more));
     fragments(victim, &station, 0..50, 49);
     victim.heard > before
 }
 
-#[test]
-fn long_messages_that_are_slow_make_room_for_those_of_others() {
-    let mut victim = victim_of_long_messages();
-    for (number, more) in (1..=6).flat_map(|number| (0..60).map(move |more| (number, more))) {
-        let station = Station::again(&mut victim, number, more);
-        fragments(&mut victim, &station, 0..49, 1_000);
+/// Bytes of a fragment in these tests, and fragments of the longest message.
+const FRAGMENT: u32 = 1_900;
+const FRAGMENTS: u32 = LONG / FRAGMENT;
+
+/// A station that takes all memory it may. It completes each message after some time, and begins the next one at once.
+struct Greedy {
+    number: u8,
+    /// Each connection, the number of its next fragment, and since when it waits.
+    open: Vec<(Station, u32, u64)>,
+    made: u16,
+}
+
+impl Greedy {
+    fn new(number: u8) -> Self {
+        Self { number, open: vec![], made: 0 }
     }
-    let ended = victim.ended.len();
-    pass(&mut victim, 20, |_, _| ());
-    assert_eq!(victim.ended.len(), ended, "alone they do no harm");
-    assert!(!brings(&mut victim, 100, 0), "what has not had its time stays");
-    pass(&mut victim, 11, |_, _| ());
-    assert!(brings(&mut victim, 100, 1), "it finds room when others have had their time");
-    assert!(victim.ended.contains(&Reason::NoAnswer));
+
+    /// All connections but those whose last fragment has waited for less than `patience` go on. New ones begin, up to `most` in all.
+    fn goes_on(&mut self, victim: &mut Victim, patience: Nanos, most: usize) {
+        for (station, next, since) in &mut self.open {
+            if victim.now >= *since + patience {
+                fragments(victim, station, *next..*next + 1, *next);
+                fragments(victim, station, *next + 1..*next + FRAGMENTS, *next + FRAGMENTS);
+                (*next, *since) = (*next + FRAGMENTS, victim.now);
+            }
+        }
+        self.open.retain(|(station, ..)| victim.endpoint.status(station.connection).is_some());
+        let mut is_refused = false;
+        while self.open.len() < most && !is_refused {
+            self.made += 1;
+            let Some(station) = Station::if_there_is_room(victim, self.number, self.made) else { break };
+            fragments(victim, &station, 0..FRAGMENTS - 1, FRAGMENTS - 1);
+            is_refused = victim.endpoint.status(station.connection).is_none();
+            if !is_refused {
+                self.open.push((station, FRAGMENTS - 1, victim.now));
+            }
+        }
+    }
+}
+
+/// A message of an honest station comes, whose link needs `each` for a fragment, beside these.
+fn comes_beside(victim: &mut Victim, greedy: &mut [Greedy], patience: Nanos, each: Nanos) {
+    let honest = Station::new(victim, 200);
+    for number in 0..FRAGMENTS {
+        greedy.iter_mut().for_each(|one| one.goes_on(victim, patience, 60));
+        fragments(victim, &honest, number..number + 1, FRAGMENTS - 1);
+        let (beside, lost) = (greedy.len(), victim.ended.len());
+        assert!(
+            victim.endpoint.status(honest.connection).is_some(),
+            "after {number} fragments, {each} ns each, beside {beside} stations that complete messages after {patience} ns; {lost} ended"
+        );
+        victim.poll(each);
+        victim.said();
+    }
+    victim.endpoint.abort(honest.connection, victim.now);
+    victim.poll(MICROSECOND);
+    victim.said();
+}
+
+#[test]
+fn stations_that_complete_all_their_long_messages_leave_memory_for_those_of_others() {
+    for stations in [4, 12, 40] {
+        for patience in [29 * SECOND, SECOND] {
+            let mut victim = victim_of_long_messages();
+            let mut greedy: Vec<Greedy> = (1..=stations).map(Greedy::new).collect();
+            for _ in 0..40 {
+                greedy.iter_mut().for_each(|one| one.goes_on(&mut victim, patience, 60));
+                victim.poll(SECOND);
+                victim.said();
+            }
+            // At 19 GB/s, 20 KB/s, and slower than the least rate: minutes for a message.
+            for each in [100, 95 * MILLISECOND, 10 * SECOND] {
+                comes_beside(&mut victim, &mut greedy, patience, each);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_messages_alone_in_their_memory_may_be_slow() {
+    let mut victim = victim_of_long_messages();
+    let slow: Vec<Station> = (0..40).map(|more| Station::again(&mut victim, 1, more)).collect();
+    slow.iter().for_each(|one| fragments(&mut victim, one, 0..49, FRAGMENTS));
+    pass(&mut victim, 200, |_, _| ());
+    assert!(victim.ended.is_empty() && brings(&mut victim, 2, 0));
+}
+
+#[test]
+fn long_messages_that_come_slower_than_the_least_rate_make_room_beyond_64_stations() {
+    let mut victim = victim_of_long_messages();
+    let mut greedy: Vec<Greedy> = (1..=90).map(Greedy::new).collect();
+    greedy.iter_mut().for_each(|one| one.goes_on(&mut victim, 60 * SECOND, 1));
+    assert!(!brings(&mut victim, 200, 0), "each has one message at most, and none is slow");
+    pass(&mut victim, 37, |_, _| ());
+    assert!(brings(&mut victim, 200, 1));
 }
 
 #[test]
@@ -339,7 +424,7 @@ fn a_station_that_was_started_again_finds_room_for_long_messages() {
         fragments(&mut victim, &station, 0..49, 1_000);
     }
     assert!(!brings(&mut victim, 1, 60));
-    pass(&mut victim, 31, |_, _| ());
+    pass(&mut victim, 37, |_, _| ());
     assert!(brings(&mut victim, 1, 61));
 }
 

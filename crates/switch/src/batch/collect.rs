@@ -5,7 +5,7 @@ use ringway_memory::{HEAD_BYTES, Head, View, read_heads};
 use super::entry::{EMPTY, Entry, Extras};
 use super::frame::Frame;
 use super::storage::{Batch, MIN_FRAME};
-use crate::frame::{Accepts, DropReason, Offload, headers};
+use crate::frame::{Accepts, DropReason, Gso, Offload, headers};
 
 /// Most pieces of a frame behind its first 128 bytes. Software offload may add a few more.
 const MAX_RESTS: usize = 250;
@@ -216,6 +216,22 @@ impl<'m> Batch<'m> {
                 self.refuse(reason);
             }
         }
+    }
+
+    /// Writes the checksum that frame `index` has as its offload into the private copy of its first bytes. The frame has no offload then. Returns
+    /// false if the field is not all in that copy.
+    #[cold]
+    pub(crate) fn finish_checksum(&mut self, index: usize) -> bool {
+        let frame = self.frame(index);
+        let Some(offload) = frame.offload().filter(|offload| offload.gso == Gso::None) else { return false };
+        let (start, head_len) = (usize::from(offload.csum_start), frame.head_len());
+        let (field, value) = (start + usize::from(offload.csum_offset), frame.sum_from(start).checksum());
+        let head = &mut self.parts.heads[index].0[..head_len];
+        let Some(bytes) = head.get_mut(field..field + value.len()) else { return false };
+        bytes.copy_from_slice(&value);
+        let entry = &mut self.parts.entries[index];
+        entry.extras = Extras::new(head_len, entry.extras.rests(), None);
+        true
     }
 
     /// Counts a frame that the port could not put into the batch.

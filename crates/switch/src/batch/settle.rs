@@ -15,6 +15,9 @@ impl Batch<'_> {
         let limit = parts.entries.len();
         let settling = parts.settling.get_or_insert_with(|| Box::new(Settling::new(limit)));
         settling.audience.clear();
+        settling.is_listed = parts.rejected;
+        settling.known.clear();
+        settling.words.clear();
         // A program that failed may have set one destination for all.
         parts.same_destination = false;
         if !parts.rejected {
@@ -28,13 +31,53 @@ impl Batch<'_> {
         settling.accepted.len()
     }
 
-    /// The index of a frame that was not rejected, by its place among them.
+    /// The index of a frame that the program judges, by its place among them.
     #[inline]
     pub(crate) fn accepted(&self, place: usize) -> usize {
         match &self.parts.settling {
-            Some(settling) if self.parts.rejected => settling.accepted.get(place).copied().unwrap_or(0).into(),
+            Some(settling) if settling.is_listed => settling.accepted.get(place).copied().unwrap_or(0).into(),
             _ => place,
         }
+    }
+
+    /// Takes those frames out of what the program judges on which `find` knows its word. Returns the number of the others.
+    #[cold]
+    pub(crate) fn recall(&mut self, mut find: impl FnMut(&Self, usize) -> Option<u32>) -> usize {
+        let Some(mut settling) = self.parts.settling.take() else { return 0 };
+        if !settling.is_listed {
+            settling.accepted.clear();
+            settling.accepted.extend(0..self.parts.count as u16);
+        }
+        let known = &mut settling.known;
+        settling.accepted.retain(|&index| {
+            let word = find(self, index.into());
+            known.extend(word.map(|word| (index, word)));
+            word.is_none()
+        });
+        settling.is_listed = settling.accepted.len() < self.parts.count;
+        let count = settling.accepted.len();
+        self.parts.settling = Some(settling);
+        count
+    }
+
+    /// The frames that the program has judged before, and its words.
+    #[inline]
+    pub(crate) fn known(&self) -> &[(u16, u32)] {
+        self.parts.settling.as_ref().map_or(&[], |settling| &settling.known)
+    }
+
+    /// Notes the program's words on the next frames.
+    pub(crate) fn note_words(&mut self, words: impl Iterator<Item = u32>) {
+        if let Some(settling) = &mut self.parts.settling {
+            settling.words.extend(words);
+        }
+    }
+
+    /// All words that are known or noted, with the frame's index.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let noted = self.parts.settling.iter().flat_map(|settling| &settling.words).enumerate();
+        let known = self.known().iter().map(|(index, word)| (usize::from(*index), *word));
+        known.chain(noted.map(|(place, word)| (self.accepted(place), *word)))
     }
 
     /// Sets one destination for all frames. To be called only if no frame was rejected.

@@ -29,6 +29,8 @@ pub(super) struct Scratch {
     tag: TagScratch,
     coalesce: CoalesceScratch,
     pub(super) offload: OffloadScratch,
+    /// The frames that a limit let pass last, if these are not the first ones.
+    pub(super) passed: Vec<u16>,
     /// Copies of frames for a detour.
     pub(super) copies: FrameBuffer,
 }
@@ -38,7 +40,14 @@ impl Scratch {
         let (queues, coalesce) = (QueueScratch::new(batch_limit), CoalesceScratch::new(batch_limit));
         // Allocated now: a poller that needs it must not wait for memory.
         let copies = FrameBuffer::new().unwrap_or_else(FrameBuffer::without_room);
-        Scratch { queues, tag: TagScratch::new(), coalesce, offload: OffloadScratch::new(), copies }
+        Scratch {
+            queues,
+            tag: TagScratch::new(),
+            coalesce,
+            offload: OffloadScratch::new(),
+            passed: Vec::with_capacity(batch_limit),
+            copies,
+        }
     }
 }
 
@@ -108,7 +117,10 @@ impl Chain<'_> {
         }
         match limit {
             None => output.deliver(frames, counters),
-            Some(egress) => Limited { output, egress, receiver, is_reserved, beyond }.deliver(frames, counters),
+            Some(egress) => {
+                let passed = &mut scratch.passed;
+                Limited { output, egress, receiver, is_reserved, beyond, passed }.deliver(frames, counters)
+            }
         }
     }
 }

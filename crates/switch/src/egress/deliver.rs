@@ -89,7 +89,8 @@ impl Delivery {
         };
         let all = &self.all[..batch.len()];
         let transmitted = self.transmitter.transmit(out, all, to, None, retag.then_some(&to.vlans));
-        let exhausted = transmitted.beyond.map(|beyond| exhausted(batch, port, beyond));
+        let exhausted =
+            transmitted.beyond.filter(|beyond| !beyond.is_listed).map(|beyond| exhausted(batch, port, beyond));
         Delivered { fault: transmitted.fault, exhausted }
     }
 

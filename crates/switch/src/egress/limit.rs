@@ -16,13 +16,17 @@ pub(super) struct Limited<'a> {
     pub(super) is_reserved: bool,
     /// Set by `deliver` if the limit refused frames.
     pub(super) beyond: &'a mut Option<BeyondLimit>,
+    /// The indices of the frames that passed, if these are not the first ones.
+    pub(super) passed: &'a mut Vec<u16>,
 }
 
 /// A delivery with frames that the limit refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BeyondLimit {
-    /// Number of frames that the limit let pass: the first ones.
+    /// Number of frames that the limit let pass: the first ones, if it does not shape.
     pub(super) given: usize,
+    /// The limit shapes: the frames that passed are in a list.
+    pub(super) is_listed: bool,
     /// Which limit refused the others.
     pub(super) cause: Cause,
 }
@@ -43,7 +47,7 @@ impl Output for Limited<'_> {
         if egress.limit().excess == Excess::Shape {
             return self.deliver_shaped(frames, turn, counters);
         }
-        *self.beyond = Some(BeyondLimit { given: turn.given, cause: turn.cause });
+        *self.beyond = Some(BeyondLimit { given: turn.given, is_listed: false, cause: turn.cause });
         receiver.refuse(&frames, turn.given, DropReason::EgressLimited);
         match turn.given {
             0 => Ok(()),
@@ -62,9 +66,9 @@ impl Limited<'_> {
         admitted: Admitted,
         counters: &Counters,
     ) -> Result<(), PortFault> {
-        let Self { egress, receiver, .. } = self;
-        let (mut chosen, mut refused) = ([0; MAX_BATCH], [0; MAX_BATCH]);
-        let (mut passing, mut beyond, mut has_credit) = (0, 0, true);
+        let Self { egress, receiver, passed, .. } = self;
+        let (mut refused, mut beyond, mut has_credit) = ([0; MAX_BATCH], 0, true);
+        passed.clear();
         let numbered = frames.indices().zip(frames.clone()).zip(frames.costs()).enumerate();
         for (place, ((index, frame), cost)) in numbered {
             let passes = place < admitted.given
@@ -72,15 +76,19 @@ impl Limited<'_> {
                     has_credit = egress.pass_on_credit(receiver.sender(), cost);
                     has_credit
                 };
-            let (list, count) = if passes { (&mut chosen, &mut passing) } else { (&mut refused, &mut beyond) };
-            list[*count] = index;
-            *count += 1;
+            if passes {
+                passed.push(index);
+            } else {
+                refused[beyond] = index;
+                beyond += 1;
+            }
         }
         if beyond > 0 {
+            *self.beyond = Some(BeyondLimit { given: passed.len(), is_listed: true, cause: admitted.cause });
             egress.limit().refuse(admitted.cause, beyond as u64);
             receiver.refuse(&frames.named(&refused[..beyond]), 0, DropReason::EgressLimited);
         }
-        if passing > 0 { self.output.deliver(frames.named(&chosen[..passing]), counters) } else { Ok(()) }
+        if passed.is_empty() { Ok(()) } else { self.output.deliver(frames.named(passed), counters) }
     }
 }
 

@@ -122,8 +122,7 @@ impl Transmitter {
             self.note_given(out, order, to.owner.index(), began);
         }
         if let Some(watch) = watch {
-            let given = beyond.map_or(order.len(), |beyond| beyond.given);
-            fault |= self.copy_to_mirrors(out, &order[..given], &watch.mirrors_out, tags);
+            fault |= self.mirror(out, order, beyond, &watch.mirrors_out, tags);
         }
         Transmitted { fault, beyond }
     }
@@ -144,9 +143,8 @@ impl Transmitter {
         let (is_shared, is_detour) = (true, true);
         let chain = Chain { receiver, limit: to.egress(), is_reserved, is_shared, is_detour, tags, coalesces: false };
         let beyond = divert(chain, Frames::of(batch, order), &mut self.scratch)?;
-        let given = beyond.map_or(order.len(), |beyond| beyond.given);
         let mirrors = watch.map_or(&[][..], |watch| &watch.mirrors_out);
-        Some(Transmitted { fault: self.copy_to_mirrors(out, &order[..given], mirrors, tags), beyond: None })
+        Some(Transmitted { fault: self.mirror(out, order, beyond, mirrors, tags), beyond: None })
     }
 
     /// Delivers frames to one of several destinations. Not inlined: all callers share one copy of the code.
@@ -159,6 +157,28 @@ impl Transmitter {
         tags: Option<&Membership>,
     ) -> Transmitted {
         self.transmit(out, order, to, out.context.switch.watch(to.owner.index()), tags)
+    }
+
+    /// Delivers a copy of the frames that the limit of a port let pass to the port's mirrors. Returns true if a mirror broke the rules.
+    #[cold]
+    #[inline(never)]
+    fn mirror(
+        &mut self,
+        out: Outgoing<'_, '_, '_>,
+        order: &[u16],
+        beyond: Option<BeyondLimit>,
+        mirrors: &[u16],
+        tags: Option<&Membership>,
+    ) -> bool {
+        let passed = std::mem::take(&mut self.scratch.passed);
+        let given = match beyond {
+            None => order,
+            Some(beyond) if beyond.is_listed => &passed,
+            Some(beyond) => &order[..beyond.given],
+        };
+        let fault = self.copy_to_mirrors(out, given, mirrors, tags);
+        self.scratch.passed = passed;
+        fault
     }
 
     /// Delivers a copy of the frames with the indices `order` to mirrors. `tags`: the VLANs of the mirrored port, if

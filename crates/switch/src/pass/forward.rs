@@ -43,12 +43,16 @@ pub(super) fn forward(
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
     let may_wait = collected.may_wait && (waiting.is_some() || batch.len() as u64 == collected.frames);
+    let truncate = |batch: &mut Batch<'_>, len: usize| {
+        switch.forward().leave_behind(batch, len, from, switch, now.seconds);
+        batch.truncate(len);
+    };
     let mut work = batch.work();
     if switch.is_large() {
         let (first, flooded) = bound_floods(batch, from, switch, may_wait);
         work = work.max(flooded);
         if let Some(len) = first {
-            batch.truncate(len);
+            truncate(batch, len);
             held = Some(Held { len, until: waiting.and_then(|waiting| waiting.until) });
         }
     } else if floods_few(batch) {
@@ -57,7 +61,7 @@ pub(super) fn forward(
     let is_reserved = may_wait && switch.holds();
     if is_reserved {
         held = hold(batch, from, switch, collected.waiting, now.nanoseconds)
-            .inspect(|held| batch.truncate(held.len))
+            .inspect(|held| truncate(batch, held.len))
             .or(held);
     }
     if let Some(held) = &held {

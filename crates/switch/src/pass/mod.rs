@@ -24,6 +24,8 @@ mod blame_tests;
 mod exhausted_tests;
 #[cfg(test)]
 mod pass_tests;
+#[cfg(test)]
+mod waiting_tests;
 
 pub use empty::{DetourDelivery, empty};
 pub use notify::handle_event;

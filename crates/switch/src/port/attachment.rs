@@ -15,6 +15,7 @@ use super::output::Output;
 use super::pauses::Pauses;
 use super::ring::{CallOutcome, Pending};
 use super::tap::FrameDirection;
+use super::verdicts::Verdicts;
 use crate::batch::Frames;
 use crate::defect::{Defect, contain};
 use crate::frame::DropReason;
@@ -37,6 +38,8 @@ pub struct Port {
     congestion: Congestion,
     /// When the port's frames are looked at for segments that can be joined.
     pauses: Pauses,
+    /// A forwarding program's verdicts on frames from this port that wait.
+    verdicts: Verdicts,
     /// Most frames in the next batch from this port. 0: as many as fit.
     probe: AtomicU16,
     /// Nanoseconds that examined visits took within the port's allowances, by direction.
@@ -68,6 +71,7 @@ impl Port {
             moderation,
             congestion,
             pauses: Pauses::default(),
+            verdicts: Verdicts::default(),
             probe,
             time_within: Default::default(),
             fault,
@@ -112,6 +116,12 @@ impl Port {
     #[inline]
     pub(crate) fn pauses(&self) -> &Pauses {
         &self.pauses
+    }
+
+    /// A forwarding program's verdicts on frames from this port that wait.
+    #[inline]
+    pub(crate) fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
     }
 
     /// Stops deliveries to this port until the time `until`, in nanoseconds of the pollers' clock. Until then, frames

@@ -6,6 +6,7 @@
 //! - `attachment`: one port, as all pollers see it.
 //! - `detour`: frames and calls that wait for a port in quarantine. `touching`: the port whose memory a thread touches.
 //! - `pauses`: when the frames of a port are looked at for TCP segments that can be joined.
+//! - `verdicts`: a forwarding program's verdicts on frames of the port that wait.
 //! - `tap`: captures and mirror ports of a port. `examined`: inputs whose time is measured.
 
 mod attachment;
@@ -24,6 +25,7 @@ mod ring;
 mod tap;
 mod touching;
 mod tuner;
+mod verdicts;
 
 #[cfg(test)]
 mod detour_tests;
@@ -48,3 +50,4 @@ pub(crate) use pauses::Pauses;
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};
 pub use touching::Touching;
 pub use tuner::{Totals, Tuner};
+pub(crate) use verdicts::{Kept, Known};

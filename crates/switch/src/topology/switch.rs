@@ -19,6 +19,9 @@ pub trait Forward: Send + Sync {
     /// Sets the destination of every frame. `now` is the time in seconds, from the batch's one clock reading.
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 
+    /// The frames of the batch from place `len` on stay in their sender's ring: they come again.
+    fn leave_behind(&self, _batch: &Batch<'_>, _len: usize, _from: &Member, _switch: &Switch, _now: u32) {}
+
     /// Returns true if a frame's destination follows from its addresses and its VLAN alone, so that frames behind one that its receiver's
     /// limit refused may be dropped unread (`pass/exhausted.rs`).
     fn goes_by_addresses(&self) -> bool {
@@ -222,6 +225,12 @@ impl Switch {
             return Some(Entered::unasked());
         }
         self.forward.enter().then(|| Entered(Some(&*self.forward)))
+    }
+
+    /// Returns true if frames may stay in their sender's ring after their destination was set.
+    #[inline]
+    pub(crate) fn may_leave_behind(&self) -> bool {
+        self.holds | self.is_large
     }
 
     /// Returns true if [`Switch::holds`] or [`Switch::is_large`] is true or [`Switch::enter`] has to be called: one look for most switches.

@@ -3,6 +3,7 @@
 //! A verdict is a proposal. What the built-in function checks of a frame's addresses and VLAN is checked here as well; what depends on both
 //! ports is checked by delivery, as for every destination.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::verdict::{MAX_REASONS, MAX_SETS, Verdict};
@@ -10,6 +11,7 @@ use super::view::View;
 use crate::batch::{Batch, Destination, Frame, PortSet};
 use crate::forward::addresses::{admit, within};
 use crate::frame::{Accepts, Class, DropReason, Gso, Mac, Owner};
+use crate::port::{Kept, Known};
 use crate::time::Measure;
 use crate::topology::{Member, Switch};
 
@@ -49,6 +51,11 @@ impl<'b> Seen<'b> {
         Seen { head: &frame.head().0, len: frame.len(), vlan, offload, segment }
     }
 
+    /// All that the program sees, to be hashed.
+    pub(super) fn all(&self) -> impl Hash {
+        (&self.head[..self.len.min(self.head.len())], self.len, self.vlan, self.offload, self.segment)
+    }
+
     /// The priority of its VLAN tag, 0 to 7; 0 without a tag.
     #[inline]
     #[must_use]
@@ -56,6 +63,9 @@ impl<'b> Seen<'b> {
         if Class::has_tag(self.head) { self.head[14] >> 5 } else { 0 }
     }
 }
+
+/// Word, VLAN and addresses of a frame, and its destination.
+type Last = Option<((u32, u16, (u64, u32)), Destination)>;
 
 /// A word of a program that is no verdict, or names a port or set that never was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +85,12 @@ pub struct Judging<'j, 'm> {
     /// When the program began, while its time is measured.
     began: Option<u64>,
     count: usize,
-    /// True if frames were rejected before.
+    /// True if the program does not judge all frames of the batch.
     has_gaps: bool,
+    /// Its words are noted: some frames may have to wait.
+    keeps: bool,
+    /// The frames with known words have their destinations.
+    is_recalled: bool,
     /// One destination is set for all frames.
     is_uniform: bool,
     /// Frames with a verdict so far.
@@ -109,6 +123,8 @@ impl<'j, 'm> Judging<'j, 'm> {
             began: None,
             count,
             has_gaps,
+            keeps: switch.may_leave_behind(),
+            is_recalled: false,
             is_uniform: false,
             judged: 0,
             has_built_in: false,
@@ -116,6 +132,39 @@ impl<'j, 'm> Judging<'j, 'm> {
             has_dropped: false,
             drops: [0; MAX_REASONS],
         }
+    }
+
+    /// Leaves out the frames that the program has judged before, which waited since.
+    #[inline]
+    pub(super) fn recall(&mut self, program: &Arc<Known>) {
+        if self.keeps {
+            let mut kept = self.from.port.verdicts().lock();
+            if kept.follow(program) {
+                self.take_out(&mut kept);
+            }
+        }
+    }
+
+    #[cold]
+    fn take_out(&mut self, kept: &mut Kept) {
+        let (now, has_vlans) = (self.now, self.switch.has_vlans());
+        self.count = self.batch.recall(|batch, index| kept.take(&seen(batch, index, has_vlans).all(), now));
+        self.has_gaps = self.count < self.batch.len();
+    }
+
+    /// Sets the destinations of the frames with known words. A word that is none any more drops its frame.
+    #[cold]
+    fn settle_known(&mut self, sets: &[Option<PortSet>]) {
+        for place in 0..self.batch.known().len() {
+            let (index, word) = self.batch.known()[place];
+            let index = usize::from(index);
+            if self.settle(index, word, sets, &mut None).is_err() {
+                self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramFault)));
+            }
+        }
+        // These were counted before.
+        (self.drops, self.has_dropped) = ([0; MAX_REASONS], false);
+        self.has_settled = true;
     }
 
     /// The switch's ports and addresses.
@@ -175,7 +224,7 @@ impl<'j, 'm> Judging<'j, 'm> {
     fn each_by_place(&self, first: usize, end: usize, mut look: impl FnMut(Seen<'_>)) {
         for place in first..end {
             let index = self.batch.accepted(place);
-            look(Seen::of(&self.batch.frame(index), self.vlan(index)));
+            look(seen(self.batch, index, self.switch.has_vlans()));
         }
     }
 
@@ -187,6 +236,9 @@ impl<'j, 'm> Judging<'j, 'm> {
     pub fn decide(&mut self, words: &[u8], sets: &[Option<PortSet>]) -> Result<(), BadVerdict> {
         let (words, _) = words.as_chunks::<WORD>();
         let words = &words[..words.len().min(self.count - self.judged)];
+        if self.keeps {
+            self.note(words, sets);
+        }
         let Some(word) = words.first().map(|word| u32::from_le_bytes(*word)) else { return Ok(()) };
         if !self.has_settled && are_all(words, 0) {
             self.judged += words.len();
@@ -216,6 +268,16 @@ impl<'j, 'm> Judging<'j, 'm> {
         self.decide_each(words, sets)
     }
 
+    /// Notes words that may be needed again, and first settles what is known.
+    #[inline(never)]
+    fn note(&mut self, words: &[[u8; WORD]], sets: &[Option<PortSet>]) {
+        if !self.is_recalled && !self.batch.known().is_empty() {
+            self.settle_known(sets);
+        }
+        self.is_recalled = true;
+        self.batch.note_words(words.iter().map(|word| u32::from_le_bytes(*word)));
+    }
+
     #[inline(never)]
     fn decide_each(&mut self, words: &[[u8; WORD]], sets: &[Option<PortSet>]) -> Result<(), BadVerdict> {
         if !self.has_settled {
@@ -230,31 +292,37 @@ impl<'j, 'm> Judging<'j, 'm> {
         for word in words {
             let index = self.batch.accepted(self.judged);
             self.judged += 1;
-            let word = u32::from_le_bytes(*word);
-            let Some(verdict) = Verdict::read(word) else { return Err(BadVerdict { word }) };
-            match verdict {
-                Verdict::BuiltIn => {
-                    self.has_built_in = true;
-                    self.batch.settle(index, None);
-                }
-                Verdict::Drop(reason) => {
-                    self.count_drops(reason, 1);
-                    self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramDropped)));
-                }
-                Verdict::Port(_) | Verdict::Flood | Verdict::Ports(_) => {
-                    let key = (word, self.vlan(index), Mac::both(self.batch.head(index)));
-                    let destination = match last {
-                        Some((before, destination)) if before == key => destination,
-                        _ => self.destination(index, verdict, word)?,
-                    };
-                    last = Some((key, destination));
-                    self.batch.settle(index, Some(destination));
-                    if let Verdict::Ports(number) = verdict
-                        && destination == Destination::Flood
-                    {
-                        let Some(Some(set)) = sets.get(number) else { return Err(BadVerdict { word }) };
-                        self.batch.narrow(index, number, set);
-                    }
+            self.settle(index, u32::from_le_bytes(*word), sets, &mut last)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the destination of frame `index` by this word. `last`: word and addresses of the frame before, and its destination.
+    #[inline(always)]
+    fn settle(&mut self, index: usize, word: u32, sets: &[Option<PortSet>], last: &mut Last) -> Result<(), BadVerdict> {
+        let Some(verdict) = Verdict::read(word) else { return Err(BadVerdict { word }) };
+        match verdict {
+            Verdict::BuiltIn => {
+                self.has_built_in = true;
+                self.batch.settle(index, None);
+            }
+            Verdict::Drop(reason) => {
+                self.count_drops(reason, 1);
+                self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramDropped)));
+            }
+            Verdict::Port(_) | Verdict::Flood | Verdict::Ports(_) => {
+                let key = (word, self.vlan(index), Mac::both(self.batch.head(index)));
+                let destination = match *last {
+                    Some((before, destination)) if before == key => destination,
+                    _ => self.destination(index, verdict, word)?,
+                };
+                *last = Some((key, destination));
+                self.batch.settle(index, Some(destination));
+                if let Verdict::Ports(number) = verdict
+                    && destination == Destination::Flood
+                {
+                    let Some(Some(set)) = sets.get(number) else { return Err(BadVerdict { word }) };
+                    self.batch.narrow(index, number, set);
                 }
             }
         }
@@ -357,6 +425,11 @@ impl<'j, 'm> Judging<'j, 'm> {
             built_in(self.batch);
         }
     }
+}
+
+/// Frame `index` as a program sees it.
+pub(super) fn seen<'b>(batch: &'b Batch<'_>, index: usize, has_vlans: bool) -> Seen<'b> {
+    Seen::of(&batch.frame(index), if has_vlans { batch.class(index).vlan() } else { 0 })
 }
 
 /// Returns true if all words are this one. Looks at all of them, several at a time.

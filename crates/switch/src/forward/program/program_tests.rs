@@ -1,12 +1,12 @@
 //! Sets of ports that a program names, down to delivery.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort};
 use crate::batch::PortSet;
 use crate::defect::contain;
-use crate::frame::{DropReason, Mac, Offload};
+use crate::frame::{Accepts, DropReason, Mac, Offload};
 use crate::policy::{Bound, Bucket, Domain, Egress, Limit, Membership, Policy, Rates, Reach, Rules, Storm};
 use crate::port::{PortFault, Tap, TappedFrame, Watch};
 use crate::table::MacTable;
@@ -286,18 +286,57 @@ impl Tap for Eye {
     fn ring(&self) {}
 }
 
+/// Has frames flooded, and keeps what it has seen of them.
+#[derive(Default)]
+struct Reading(Mutex<Vec<(Vec<u8>, u8)>>);
+
+impl Program for Reading {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        let mut seen = self.0.lock().unwrap();
+        batch.each(0, batch.len(), |frame| {
+            seen.push((frame.head[..frame.len.min(128)].to_vec(), frame.offload));
+        });
+        batch.decide(&FLOOD.to_le_bytes().repeat(batch.len()), &[]).map_err(|_| ProgramFailed)
+    }
+}
+
 #[test]
-fn a_checksum_that_would_change_what_the_program_has_read_is_refused() {
-    let mut lan = lan();
-    // UDP whose verdict, at byte 18, is the built-in function's.
+fn a_checksum_that_would_change_what_the_program_reads_is_finished_before() {
+    let program = Arc::<Reading>::default();
+    let mut lan = with_program(Plan::new(2), false, Arc::clone(&program) as Arc<dyn Program>, OnFault::Drop);
+    lan.sink(1, |kept| kept.accepts = Accepts::EVERYTHING);
+    // UDP.
     let mut udp = frame(Mac::BROADCAST, mac(0), 600, 0);
     udp[12..34].copy_from_slice(&[8, 0, 0x45, 0, 2, 74, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    let offload = |csum_start, csum_offset| Offload { needs_csum: true, csum_start, csum_offset, ..Offload::default() };
-    // Its own field; that of TCP in VXLAN; that of TCP in a tunnel whose headers are longer than what the program reads.
-    for (asked, lost) in [(offload(34, 6), 0), (offload(84, 16), 1), (offload(110, 16), 1), (offload(112, 16), 0)] {
+    // Where the sum begins and where it goes: its own field; that of TCP in VXLAN; those of TCP in tunnels whose headers end with
+    // the bytes that the program reads, within its field, and before it. In one piece and in several.
+    let (handed_on, finished, lost) = (0, 1, 2);
+    let places = [(34, 6, handed_on), (84, 16, finished), (110, 16, finished), (111, 16, lost), (112, 16, handed_on)];
+    for ((csum_start, csum_offset, fate), pieces) in
+        places.into_iter().flat_map(|place| [(place, &[][..]), (place, &[99, 2, 100][..])])
+    {
+        let offload = Offload { needs_csum: true, csum_start, csum_offset, ..Offload::default() };
         let before = lan.dropped(0, DropReason::BadOffload);
-        lan.offers[0].put_offloaded(&udp, &[], Some(asked));
+        lan.offers[0].put_offloaded(&udp, pieces, Some(offload));
         lan.pass(0);
-        assert_eq!(lan.dropped(0, DropReason::BadOffload) - before, lost, "{asked:?}");
+        assert_eq!(lan.dropped(0, DropReason::BadOffload) - before, u64::from(fate == lost), "{offload:?}");
+        let (came, seen) = (lan.received_offloaded(1), std::mem::take(&mut *program.0.lock().unwrap()));
+        let mut whole = udp.clone();
+        if fate == finished {
+            let field = usize::from(csum_start) + usize::from(csum_offset);
+            let sum = whole[csum_start.into()..].chunks(2).fold(0_u32, |sum, two| {
+                let sum = sum + u32::from(u16::from_be_bytes([two[0], two.get(1).copied().unwrap_or(0)]));
+                (sum & 0xffff) + (sum >> 16)
+            });
+            whole[field..field + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        }
+        match &came[..] {
+            [] => assert_eq!((fate, seen.len()), (lost, 0)),
+            [(bytes, left)] => {
+                assert_eq!((*bytes == whole, left.is_some()), (true, fate == handed_on), "{offload:?}");
+                assert_eq!(seen, [(bytes[..128].to_vec(), u8::from(fate == handed_on))]);
+            }
+            _ => panic!("{} frames", came.len()),
+        }
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ringway_memory::HEAD_BYTES;
 
-use super::judging::Judging;
+use super::judging::{Judging, seen};
 use super::view::View;
 use crate::batch::{Batch, Destination};
 use crate::forward::learning::Learning;
 use crate::frame::headers::is_outermost;
 use crate::frame::{DropReason, Offload};
+use crate::port::Known;
 use crate::topology::{Forward, Member, Switch};
 
 /// The program did not judge the batch. It has counted why.
@@ -27,7 +28,8 @@ pub trait Program: Send + Sync {
     /// The poller that has entered is done with the batch, or has panicked.
     fn leave(&self) {}
 
-    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each. A program that has to wait for something calls
+    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each. It is to be called even if there are none, as frames that were
+    /// judged before and waited since may be in the batch. A program that has to wait for something calls
     /// [`Judging::begin`] after that.
     ///
     /// # Errors
@@ -58,6 +60,8 @@ impl Forward for Unprogrammed {
 /// A forwarding function that asks a program.
 pub struct Programmed {
     program: Arc<dyn Program>,
+    /// The same, for verdicts on frames that wait.
+    known: Arc<Known>,
     view: Arc<View>,
     on_fault: OnFault,
 }
@@ -66,7 +70,7 @@ impl Programmed {
     /// Asks this program, which sees the switch by `view`.
     #[must_use]
     pub fn new(program: Arc<dyn Program>, view: Arc<View>, on_fault: OnFault) -> Programmed {
-        Programmed { program, view, on_fault }
+        Programmed { known: Arc::clone(&program) as Arc<Known>, program, view, on_fault }
     }
 
     /// Has the program judge the frames. While passes are examined, its time is measured.
@@ -79,14 +83,14 @@ impl Programmed {
     }
 }
 
-/// Rejects frames of which a checksum is still to be written where the program would read something else, in a tunnel perhaps: what is judged
-/// is what is delivered. The checksum field of the outermost transport header is known to be one.
+/// Writes checksums that are still to be written where the program would read something else, in a tunnel perhaps: what is judged is what
+/// is delivered. The checksum field of the outermost transport header is known to be one.
 #[inline]
-fn reject_changes(batch: &mut Batch<'_>) {
+fn finish_changes(batch: &mut Batch<'_>) {
     if batch.has_offloads() {
         for index in 0..batch.len() {
             let changes = batch.frame(index).offload().is_some_and(|offload| changes(batch.head(index), offload));
-            if changes && !batch.is_rejected(index) {
+            if changes && !batch.is_rejected(index) && !batch.finish_checksum(index) {
                 batch.reject(index, DropReason::BadOffload);
             }
         }
@@ -100,11 +104,12 @@ fn changes(head: &[u8; HEAD_BYTES], offload: &Offload) -> bool {
 
 impl Forward for Programmed {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
-        reject_changes(batch);
+        finish_changes(batch);
         let mut judging = Judging::new(batch, from, switch, &self.view, now);
         if judging.is_empty() {
             return;
         }
+        judging.recall(&self.known);
         if self.judge(&mut judging).is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
             return;
@@ -114,6 +119,13 @@ impl Forward for Programmed {
         match self.on_fault {
             OnFault::Learning => Learning.forward(batch, from, switch, now),
             OnFault::Drop => batch.set_destinations(|_, _| Destination::Drop(DropReason::ProgramFault)),
+        }
+    }
+
+    fn leave_behind(&self, batch: &Batch<'_>, len: usize, from: &Member, switch: &Switch, now: u32) {
+        let mut kept = from.port.verdicts().lock();
+        for (index, word) in batch.words().filter(|(index, _)| (len..batch.len()).contains(index)) {
+            kept.keep(&self.known, &seen(batch, index, switch.has_vlans()).all(), word, now);
         }
     }
 

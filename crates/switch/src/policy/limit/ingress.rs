@@ -81,7 +81,7 @@ impl<'l> Turn<'l> {
         granted.depth.and_then(|depth| granted.wait(batch, depth, now))
     }
 
-    /// Charges the frames that stay in the batch. Must be called once for every turn. Returns true if the grant is used
+    /// Charges the frames that stay in the batch, and counts those that the limit rejected. Must be called once for every turn. Returns true if the grant is used
     /// up.
     #[inline(always)]
     pub(crate) fn charge(&self, batch: &Batch<'_>) -> bool {
@@ -126,9 +126,6 @@ impl<'l> Granted<'l> {
         if waited > 0 && shaped.passed > 0 {
             self.limit.count_wait(waited, self.limit.waiting().is_shared());
         }
-        if shaped.dropped > 0 {
-            self.limit.refuse(self.grant.cause(shaped.passed), shaped.dropped);
-        }
         if shaped.end == batch.len() {
             return None;
         }
@@ -165,13 +162,24 @@ impl<'l> Granted<'l> {
     fn charge(&self, batch: &Batch<'_>) -> bool {
         let cost = match self.depth {
             None => batch.cost(),
-            Some(_) => shape::cost(batch),
+            Some(_) => self.count_shaped(batch),
         };
         self.limit.settle(&self.grant, cost.bytes, cost.frames);
         if self.grant.waited > 0 && cost.frames > 0 {
             self.limit.count_wait(self.grant.waited, self.limit.waiting().is_shared());
         }
         self.depth.is_none() && !self.grant.covers(cost)
+    }
+
+    /// Counts the frames that were rejected, once each: of those that stay in their ring, a later pass decides anew. Returns the cost of the
+    /// others.
+    #[cold]
+    fn count_shaped(&self, batch: &Batch<'_>) -> Cost {
+        let (cost, dropped) = shape::cost(batch);
+        if dropped > 0 {
+            self.limit.refuse(self.grant.cause(cost.frames), dropped);
+        }
+        cost
     }
 
     fn end(&self, now: u64) -> Option<OverLimit<'l>> {

@@ -21,9 +21,8 @@ pub(super) const LOOK_NS: u64 = 5_000_000;
 pub(super) struct Shaped {
     /// The frames from this index on wait.
     pub(super) end: usize,
-    /// Number of frames that pass, and of those that were rejected.
+    /// Number of frames that pass.
     pub(super) passed: u64,
-    pub(super) dropped: u64,
 }
 
 /// Lets the frames pass that `grant` covers, and short ones as far as `credit` goes, in bytes. Rejects the oldest of the others, so
@@ -52,13 +51,20 @@ pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Co
             dropped += 1;
         }
     }
-    Shaped { end, passed: count + (end - index) as u64 - dropped, dropped }
+    Shaped { end, passed: count + (end - index) as u64 - dropped }
 }
 
-/// Cost of the frames that were not rejected by [`shape`].
-pub(super) fn cost(batch: &Batch<'_>) -> Cost {
-    let is_dropped = |index: usize| batch.is_rejected(index) && batch.destination(index) == DROPPED;
-    (0..batch.len()).filter(|&index| !is_dropped(index)).map(|index| batch.cost_of(index)).sum()
+/// Cost of the frames that were not rejected by [`shape`], and the number of those that were.
+pub(super) fn cost(batch: &Batch<'_>) -> (Cost, u64) {
+    let (mut cost, mut dropped) = (Cost::default(), 0);
+    for index in 0..batch.len() {
+        if batch.is_rejected(index) && batch.destination(index) == DROPPED {
+            dropped += 1;
+        } else {
+            cost += batch.cost_of(index);
+        }
+    }
+    (cost, dropped)
 }
 
 const DROPPED: Destination = Destination::Drop(DropReason::RateLimited);

@@ -1,0 +1,269 @@
+//! Frames that wait for limits, at ingress, at egress or at both: each is counted, judged and mirrored once, however often it is looked at.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+
+use crate::batch::PortSet;
+use crate::frame::{DropReason, Mac, Owner};
+use crate::policy::{Bound, Bucket, Checks, Domain, Egress, Excess, Guard, Limit, Policy, Rates, Rules};
+use crate::port::Watch;
+use crate::table::MacTable;
+use crate::testing::{Lan, Plan, frame, group, mac, number};
+use crate::time::Time;
+use crate::topology::Member;
+use crate::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort, pass};
+
+const SECOND: u64 = 1_000_000_000;
+/// The clock between two looks at ports that are due.
+const STEP: u64 = 500_000;
+/// Senders, receivers, and the mirror of port 1.
+const SENDERS: [u16; 2] = [0, 3];
+const RECEIVERS: [u16; 2] = [1, 2];
+const MIRROR: u16 = 4;
+/// Frames of this kind are dropped by the program.
+const DENIED: u8 = 7;
+
+/// Sends each frame to the port of its destination, and counts how often it saw each.
+#[derive(Default)]
+struct Counting {
+    seen: Mutex<HashMap<u32, u32>>,
+    drops: Mutex<u64>,
+}
+
+impl Program for Counting {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        let mut words = Vec::new();
+        let mut seen = self.seen.lock().unwrap();
+        batch.each(0, batch.len(), |frame| {
+            *seen.entry(number(frame.head)).or_default() += 1;
+            let word = match (frame.head[5], frame.head[0] & 1) {
+                (DENIED, _) => 0x4_0000,
+                (_, 1) => 0x3_0000,
+                (port, _) => 0x1_0000 | u32::from(Owner::new(port.into(), 0).bits()),
+            };
+            words.extend(word.to_le_bytes());
+        });
+        let mut set = PortSet::default();
+        RECEIVERS.iter().for_each(|port| set.insert(*port));
+        batch.decide(&words, &[Some(set)]).map_err(|_| ProgramFailed)?;
+        *self.drops.lock().unwrap() += batch.drops().iter().sum::<u64>();
+        Ok(())
+    }
+}
+
+/// What a limit of a scene is.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    excess: Excess,
+    rate: u64,
+    burst: u64,
+}
+
+impl Limits {
+    fn limit(self) -> Limit {
+        let mut limit = Limit::new(Rates { bits: Some(Bucket::new(self.rate, self.burst)), frames: None });
+        limit.excess = self.excess;
+        limit
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Frame {
+    /// Milliseconds.
+    at: u64,
+    /// Which sender, and the last byte of the destination; 0: a group.
+    from: usize,
+    to: u8,
+    len: usize,
+    is_spoofed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Scene {
+    ingress: Option<Limits>,
+    egress: Option<Limits>,
+    has_program: bool,
+    batch: usize,
+    frames: Vec<Frame>,
+}
+
+fn limits() -> impl Strategy<Value = Option<Limits>> {
+    let excess = prop_oneof![5 => Just(Excess::Shape), 1 => Just(Excess::Wait), 1 => Just(Excess::Drop)];
+    let limits = (excess, 1_000_000..20_000_000_u64, 16_000..200_000_u64);
+    prop::option::weighted(0.8, limits.prop_map(|(excess, rate, burst)| Limits { excess, rate, burst }))
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let len = prop_oneof![60..200_usize, Just(1514), 200..1514_usize];
+    let to = prop_oneof![6 => Just(1), 2 => Just(2), 1 => Just(0), 1 => Just(DENIED)];
+    let frame = (0..60_u64, 0..2_usize, to, len, prop::bool::weighted(0.1));
+    let frame = frame.prop_map(|(at, from, to, len, is_spoofed)| Frame { at, from, to, len, is_spoofed });
+    // Bursts at the same time.
+    let frames = prop::collection::vec((frame, 1..40_usize), 1..60).prop_map(|bursts| {
+        let mut frames: Vec<Frame> = bursts.into_iter().flat_map(|(frame, count)| vec![frame; count]).collect();
+        frames.sort_by_key(|frame| frame.at);
+        frames
+    });
+    (limits(), limits(), any::<bool>(), 8..256_usize, frames)
+        .prop_map(|(ingress, egress, has_program, batch, frames)| Scene { ingress, egress, has_program, batch, frames })
+}
+
+struct Made {
+    lan: Lan,
+    ingress: Option<Arc<Limit>>,
+    egress: Option<Arc<Egress>>,
+    program: Option<Arc<Counting>>,
+}
+
+impl Scene {
+    fn make(&self) -> Made {
+        let ingress = self.ingress.map(|limits| Arc::new(limits.limit()));
+        let egress = self.egress.map(|limits| Arc::new(Egress::new(limits.limit())));
+        let (of_sender, of_receiver) = (ingress.clone(), egress.clone());
+        let give = move |member: Member| {
+            let guard = Guard::new(Checks { mac: true, ..Checks::NONE }, &member.macs, &[]);
+            let policy = match member.owner.index() {
+                0 => Policy { ingress: of_sender.clone(), guard: Some(Arc::new(guard)), ..Policy::default() },
+                1 => Policy { egress: of_receiver.clone(), ..Policy::default() },
+                _ => Policy::default(),
+            };
+            Member { policy: policy.in_use(), ..member }
+        };
+        let plan = Plan { change: Box::new(give), bytes: 8 << 20, batch: self.batch, ..Plan::new(5) };
+        let program = self.has_program.then(Arc::<Counting>::default);
+        let mut lan = match &program {
+            None => plan.map(),
+            Some(program) => plan.build(|members| {
+                let port = |member: &Member| ViewPort {
+                    owner: member.owner,
+                    name: String::new(),
+                    port: Arc::downgrade(&member.port),
+                    is_mirror: false,
+                };
+                let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+                let view = View::new(members.iter().map(port), 0, Arc::new(MacTable::new(64, 64, [0; 2])), domain);
+                let program = Arc::clone(program) as Arc<dyn Program>;
+                Box::new(Programmed::new(program, Arc::new(view), OnFault::Drop))
+            }),
+        };
+        let mirrored = Watch { mirrors_out: vec![MIRROR], ..Watch::default() };
+        let mirror = Watch { is_mirror: true, ..Watch::default() };
+        lan.switch = lan.switch.with_watches([(1, mirrored), (MIRROR, mirror)]);
+        Made { lan, ingress, egress, program }
+    }
+
+    fn run(&self) -> Made {
+        let mut made = self.make();
+        let lan = &mut made.lan;
+        let (mut next, mut until, mut now) = (0, [0; 2], SECOND);
+        while next < self.frames.len() || SENDERS.iter().any(|port| !lan.offers[usize::from(*port)].is_empty()) {
+            while let Some(one) = self.frames.get(next).filter(|frame| SECOND + frame.at * 1_000_000 <= now) {
+                let port = SENDERS[one.from];
+                let from = mac(if one.is_spoofed { 9 } else { port.into() });
+                let to = if one.to == 0 { group(1) } else { mac(one.to.into()) };
+                lan.offers[usize::from(port)].put(&frame(to, from, one.len, next as u32), &[]);
+                next += 1;
+            }
+            for (port, until) in SENDERS.into_iter().zip(&mut until) {
+                if now >= *until {
+                    let time = Time { nanoseconds: now, ..Time::at_second((now / SECOND) as u32) };
+                    let source = lan.switch.member(port).expect("a port");
+                    let passed = pass(&lan.switch, source, &mut lan.offers[usize::from(port)], &mut lan.work, &time);
+                    *until = passed.until.unwrap_or(0);
+                }
+            }
+            now += STEP;
+            assert!(now < 100 * SECOND, "frames wait for ever");
+        }
+        made
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ringway_testing::whole(200, 2_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_frame_is_counted_judged_and_mirrored_once(scene in scenes()) {
+        let Made { lan, ingress, egress, program } = scene.run();
+        let sent: Vec<u64> = (0..2).map(|from| scene.frames.iter().filter(|frame| frame.from == from).count() as u64).collect();
+        for (port, sent) in SENDERS.into_iter().zip(&sent) {
+            prop_assert_eq!(lan.counters(port).in_frames, *sent);
+        }
+        let received = RECEIVERS.map(|port| lan.received(port));
+        let numbers = |frames: &[Vec<u8>]| frames.iter().map(|frame| number(frame)).collect::<Vec<u32>>();
+
+        // Each frame arrives at most once, and is counted as dropped otherwise. Those of groups are counted apart.
+        let is_group = |frame: u32| scene.frames[frame as usize].to == 0;
+        for received in &received {
+            let mut once = numbers(received);
+            once.sort_unstable();
+            once.dedup();
+            prop_assert_eq!(once.len(), received.len());
+        }
+        let unicast = received.iter().flatten().filter(|frame| !is_group(number(frame))).count() as u64;
+        let groups = [numbers(&received[0]), numbers(&received[1])].concat().into_iter().filter(|number| is_group(*number));
+        let lost_in: u64 = SENDERS.iter().flat_map(|port| lan.counters(*port).drops().map(|(_, frames)| frames).collect::<Vec<_>>()).sum();
+        let limited = lan.dropped(1, DropReason::EgressLimited);
+        let heard: std::collections::BTreeSet<u32> = groups.collect();
+        let sent: u64 = sent.iter().sum();
+        // A group's frame that port 1 loses reaches port 2 all the same.
+        let groups_lost = received[1].iter().filter(|frame| is_group(number(frame))).count()
+            - received[0].iter().filter(|frame| is_group(number(frame))).count();
+        prop_assert_eq!(unicast + heard.len() as u64 + lost_in + limited - groups_lost as u64, sent);
+
+        // The limits count what the ports count.
+        if let Some(limit) = &ingress {
+            let tally = limit.tally().read();
+            prop_assert_eq!(tally.refused(), lan.dropped(0, DropReason::RateLimited));
+            prop_assert_eq!(tally.frames + tally.refused(), lan.counters(0).in_frames);
+        }
+        if let Some(egress) = &egress {
+            let tally = egress.limit().tally().read();
+            prop_assert_eq!(tally.refused(), limited);
+            prop_assert_eq!(tally.frames, received[0].len() as u64);
+        }
+
+        // The mirror shows what was delivered.
+        prop_assert_eq!(numbers(&lan.received(MIRROR)), numbers(&received[0]));
+
+        if let Some(program) = &program {
+            let seen = program.seen.lock().unwrap();
+            prop_assert_eq!(seen.iter().find(|(_, times)| **times > 1), None);
+            for number in received.iter().flatten().map(|frame| number(frame)) {
+                prop_assert_eq!(seen.get(&number), Some(&1));
+            }
+            let dropped: u64 = SENDERS.iter().map(|port| lan.dropped(*port, DropReason::ProgramDropped)).sum();
+            let denied = *program.drops.lock().unwrap();
+            prop_assert!(denied >= dropped, "{} {}", denied, dropped);
+            prop_assert!(denied <= scene.frames.iter().filter(|frame| frame.to == DENIED).count() as u64);
+        }
+    }
+}
+
+#[test]
+fn a_frame_that_changes_while_it_waits_is_judged_anew() {
+    let limits = Limits { excess: Excess::Wait, rate: 8_000_000, burst: 16_000 };
+    let scene = Scene { ingress: None, egress: Some(limits), has_program: true, batch: 64, frames: vec![] };
+    let Made { mut lan, program, .. } = scene.make();
+    let program = program.expect("a program");
+    // Each takes the burst.
+    for number in 0..3 {
+        lan.offers[0].put(&frame(mac(1), mac(0), 4_000, number), &[]);
+    }
+    lan.pass(0);
+    assert_eq!((lan.received(1).len(), program.seen.lock().unwrap().len()), (1, 3));
+    // The second one becomes one that the program drops.
+    let at = 4_000_usize.next_multiple_of(64) + 64;
+    let denied = Mac::new([2, 0, 0, 0, 0, DENIED]).octets();
+    let view = lan.offers[0].memory.view(at, denied.len()).expect("its place");
+    assert!(view.write(&denied));
+    while !lan.offers[0].is_empty() {
+        lan.now += 1;
+        lan.pass(0);
+    }
+    let came: Vec<u32> = lan.received(1).iter().map(|frame| number(frame)).collect();
+    let seen = program.seen.lock().unwrap();
+    assert_eq!((came, seen[&1], seen[&2], lan.dropped(0, DropReason::ProgramDropped)), (vec![2], 2, 1, 1));
+}
