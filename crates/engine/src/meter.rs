@@ -287,6 +287,10 @@ mod tests {
         assert!(meter.examining, "a thread is kept");
         meter.look_at_clock(first + 2 * (READ_EVERY_NS + 1), || false);
         assert!(!meter.examining, "there was no further long visit");
+        meter.look_at_clock(first + 3 * (READ_EVERY_NS + 1), || true);
+        assert!(meter.examining, "a thread is kept, in whose memory the next one may be kept");
+        meter.look_at_clock(first + 4 * (READ_EVERY_NS + 1), || false);
+        assert!(!meter.examining);
         // Another one soon after.
         meter.examine(first + 1);
         assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED_NS));

@@ -86,3 +86,7 @@ pub(crate) fn poller_of(attached: &Attached, pollers: usize) -> Option<usize> {
     let poller = attached.source.quarantine_poller().unwrap_or(attached.poller % pollers);
     (!attached.source.is_shut()).then_some(poller)
 }
+
+#[cfg(test)]
+#[path = "quarantine_tests.rs"]
+mod tests;

@@ -141,10 +141,10 @@ impl Port {
     }
 
     /// Ends the port's detour even if its backlog is not empty. Frames in the backlog are dropped as `receiver_slow`.
-    /// To be called while no poller runs, or for a detour without memory.
+    /// To be called while nobody empties the backlog.
     pub fn abandon_detour(&self) {
         if self.detour.is_on() {
-            self.counters.drop_out(DropReason::ReceiverSlow, self.detour.abandon(&self.congestion));
+            self.counters.drop_out_beside(DropReason::ReceiverSlow, self.detour.abandon(&self.congestion));
         }
     }
 
