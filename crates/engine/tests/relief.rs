@@ -6,11 +6,10 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
-use ringway_switch::{DetourRoom, Tap, TappedFrame, prepare_detours};
+use ringway_switch::{Tap, TappedFrame};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
 /// Two stations exchange frames, one at a time. Checks that each frame arrives.
@@ -275,41 +274,6 @@ fn frames_come_while_a_second_thread_is_kept() -> bool {
     exchange(&lan, [4, 0], 20);
     exchange(&lan, [0, 5], 20);
     true
-}
-
-#[test]
-fn a_port_that_found_no_memory_for_its_quarantine_gets_some_later() {
-    let (_engine, lan) = start(Vec::new());
-    // Others have all of it.
-    let others = Lan::new(300, 0);
-    let begins = |n: &usize| {
-        assert!(prepare_detours(), "memory");
-        others.stations[*n].port.begin_detour(Waker::noop().clone(), DetourRoom::Prepared, || ())
-    };
-    assert!((0..300).take_while(begins).count() < 300, "their number is bounded");
-    let cost = &lan.stations[0].costs[0];
-    cost.stall.store(60_000_000, Ordering::Relaxed);
-    let send = || {
-        if lan.stations[0].unsent() == 0 {
-            lan.stations[0].send(3, 0);
-        }
-    };
-    wait_until("the port is to be in quarantine", || {
-        send();
-        lan.slow(0).quarantined
-    });
-    let paid = cost.paid.load(Ordering::SeqCst);
-    wait_until("its poller visits it again", || {
-        send();
-        cost.paid.load(Ordering::SeqCst) > paid + 1
-    });
-    assert!(cost.payer().starts_with("poller"));
-    others.stations.iter().for_each(|station| station.port.abandon_detour());
-    wait_until("a quarantine poller serves the port", || {
-        send();
-        cost.payer().starts_with("quarantine")
-    });
-    exchange(&lan, [1, 2], 20);
 }
 
 /// `cargo test --profile tests -p ringway-engine --test relief -- --ignored --nocapture how_long`
